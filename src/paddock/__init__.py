@@ -1,0 +1,3 @@
+"""Paddock starts, supervises and scales distributed training jobs."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The shell of one node among many: find the others, agree, carry out."""

@@ -1,0 +1,1 @@
+"""The commands: parse, then import only what was chosen."""

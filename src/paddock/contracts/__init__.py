@@ -1,0 +1,1 @@
+"""Framework contracts: the environment each framework expects. Pure: env(plan, proc)."""

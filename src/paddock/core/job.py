@@ -1,0 +1,180 @@
+"""Job: what the user asked for. Data only; the same fields from flags, environment and YAML.
+
+Nothing here looks at the machine. ``None`` means "decide from the facts" and is resolved by
+``make_plan``; every field remembers where its value came from in ``sources``.
+"""
+
+from __future__ import annotations
+
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Literal
+
+    Mode = Literal["collective", "ps", "ps-heter", "rpc"]
+    RoleName = Literal["worker", "ps", "heter"]
+    CommandKind = Literal["script", "module", "program"]
+    RendezvousKind = Literal["alone", "tcp", "etcd"]
+    SourceKind = Literal["flag", "environment", "file", "default"]
+
+MODES = ("collective", "ps", "ps-heter", "rpc")
+FRAMEWORKS = ("auto", "paddle", "torch", "jax", "mpi", "none")
+DEVICE_KINDS = ("cpu", "gpu", "xpu", "dcu", "npu")
+
+
+@value
+class Source:
+    """Where a field's value came from, for ``paddock explain``.
+
+    name: the flag, variable or YAML path; text: what stood there.
+    """
+
+    kind: SourceKind
+    name: str = ""
+    text: str = ""
+
+
+@value
+class Command:
+    """What every process runs. ``program`` is the script, the module name or the executable."""
+
+    kind: CommandKind
+    program: str
+    args: tuple[str, ...] = ()
+    python: str = "python3"
+
+    def argv(self) -> tuple[str, ...]:
+        """The words to execute; Python runs unbuffered so that logs are prompt.
+
+        >>> Command("script", "train.py", ("--lr", "1"), "python").argv()
+        ('python', '-u', 'train.py', '--lr', '1')
+        """
+        if self.kind == "script":
+            return (self.python, "-u", self.program, *self.args)
+        if self.kind == "module":
+            return (self.python, "-u", "-m", self.program, *self.args)
+        return (self.program, *self.args)
+
+
+@value
+class Role:
+    """A group of identical processes.
+
+    count: processes per node; None means one per device (worker only).
+    endpoints: fixed "host:port" list; its order is the rank order, and count is ignored.
+    stage, device: heter only; stage 1 is the worker's, heter roles start at 2.
+    """
+
+    name: RoleName
+    count: int | None = None
+    endpoints: tuple[str, ...] = ()
+    stage: int = 0
+    device: str = ""
+
+
+@value
+class Rendezvous:
+    """How nodes find each other.
+
+    alone: one node, no network. tcp: host:port of the coordinator; host "" means "be it, choose a
+    port, print the command for the others". etcd: endpoints of the etcd cluster.
+    """
+
+    kind: RendezvousKind = "alone"
+    host: str = ""
+    port: int = 0
+    etcd: tuple[str, ...] = ()
+    ips: tuple[str, ...] = ()
+    node_rank: int | None = None
+    own_host: str = ""
+    sort_ip: bool = False
+    join_timeout_seconds: float = 300.0
+    lease_seconds: float = 3.0
+    token_file: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_ca: str = ""
+
+
+@value
+class Elastic:
+    """level -1: off; 0: a node whose process failed leaves, the others go on; 1: it restarts.
+
+    timeout_seconds: how long to wait for more nodes than the minimum, and how long to stay below
+    the minimum before giving up.
+    """
+
+    level: int = -1
+    timeout_seconds: float = 30.0
+
+
+@value
+class Restart:
+    """When and how often a failed attempt is followed by another.
+
+    restart_on: words of CAUSES in core/policy.py, or exit codes as text; empty means any cause.
+    The budget is given back after healthy_seconds without a failure.
+    """
+
+    max_restarts: int = 0
+    backoff_initial_seconds: float = 1.0
+    backoff_max_seconds: float = 60.0
+    healthy_seconds: float = 600.0
+    restart_on: tuple[str, ...] = ()
+
+
+@value
+class Logs:
+    """Where output goes. tail: "0", "all", ranks or role names shown on the console."""
+
+    directory: str = "log"
+    overwrite: bool = False
+    level: str = "INFO"
+    tail: tuple[str, ...] = ("0",)
+    prefix: str = "auto"
+
+
+@value
+class Job:
+    """The whole intent. See docs/reference/flags.md for each field's flag and variable."""
+
+    command: Command
+    job_id: str = "default"
+    mode: Mode = "collective"
+    framework: str = "auto"
+    nnodes_min: int = 1
+    nnodes_max: int = 1
+    roles: tuple[Role, ...] = (Role("worker"),)
+    devices: tuple[str, ...] | None = None
+    device_kind: str = ""
+    allow_uneven: bool = False
+    rendezvous: Rendezvous = Rendezvous()
+    elastic: Elastic = Elastic()
+    restart: Restart = Restart()
+    logs: Logs = Logs()
+    grace_seconds: float = 10.0
+    timeout_seconds: float = 0.0
+    start_port: int | None = None
+    port_range: tuple[int, int] | None = None
+    fixed_port: int | None = None
+    gloo_port: int | None = None
+    with_gloo: str = "1"
+    keep_proxy: bool = False
+    omp_num_threads: str = "auto"
+    pre_hook: str = ""
+    extra_env: tuple[tuple[str, str], ...] = ()
+    sources: Mapping[str, Source] = {}
+
+    @property
+    def is_elastic(self) -> bool:
+        """True when the number of nodes may change or a failed node may be replaced."""
+        return self.nnodes_min != self.nnodes_max or self.elastic.level >= 0
+
+    def role(self, name: RoleName) -> Role | None:
+        """The first role of that name, or None."""
+        for role in self.roles:
+            if role.name == name:
+                return role
+        return None

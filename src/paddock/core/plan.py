@@ -1,0 +1,338 @@
+"""Plan: every process with rank, host, port and devices. Decided here and nowhere else.
+
+``make_plan(job, hosts, attempt)`` is pure: the same arguments give the same bytes on every node.
+The order of ``hosts`` is the order of node ranks.
+"""
+
+from __future__ import annotations
+
+from paddock.core.hosts import SERVICES
+from paddock.core.value import value
+from paddock.errors import Problem, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from paddock.core.hosts import Host
+    from paddock.core.job import Job, Mode, Role, RoleName
+
+MAX_PROCS = 1_000_000
+
+
+@value
+class Proc:
+    """One operating-system process of the job.
+
+    rank: global rank within its role. local_rank: rank within its role on its node.
+    device_indices: positions in the visible list, () on CPU. device_labels: same, user's names.
+    stage: heter jobs only, 1 for workers, 2.. for heter roles, 0 otherwise.
+    """
+
+    role: RoleName
+    rank: int
+    local_rank: int
+    node_rank: int
+    host: str
+    address: str
+    port: int
+    device_kind: str = "cpu"
+    device_indices: tuple[int, ...] = ()
+    device_labels: tuple[str, ...] = ()
+    stage: int = 0
+    stage_device: str = ""
+
+    @property
+    def name(self) -> str:
+        """How people call it: "worker 3"."""
+        return f"{self.role} {self.rank}"
+
+    @property
+    def endpoint(self) -> str:
+        """ "address:port", with brackets around an IPv6 address."""
+        return join_endpoint(self.address, self.port)
+
+
+@value
+class Plan:
+    """The decision for one attempt. procs are sorted by node, then starting order."""
+
+    job_id: str
+    uid: str
+    attempt: int
+    mode: Mode
+    nnodes: int
+    nnodes_min: int
+    nnodes_max: int
+    max_restarts: int
+    with_gloo: str
+    addresses: tuple[str, ...]
+    procs: tuple[Proc, ...]
+    paddle_master: str
+    torch_master: str
+    jax_coordinator: str
+    gloo_http: str
+
+    def of_role(self, name: RoleName) -> tuple[Proc, ...]:
+        """The processes of a role, sorted by rank."""
+        found = [p for p in self.procs if p.role == name]
+        found.sort(key=lambda p: p.rank)
+        return tuple(found)
+
+    def on_node(self, node_rank: int) -> tuple[Proc, ...]:
+        """The processes of a node, in starting order."""
+        return tuple(p for p in self.procs if p.node_rank == node_rank)
+
+    @property
+    def world_size(self) -> int:
+        """Number of workers."""
+        return sum(1 for p in self.procs if p.role == "worker")
+
+
+def join_endpoint(address: str, port: int) -> str:
+    """Write an endpoint; IPv6 addresses get brackets.
+
+    >>> join_endpoint("10.0.0.1", 80), join_endpoint("::1", 80)
+    ('10.0.0.1:80', '[::1]:80')
+    """
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def split_endpoint(text: str) -> tuple[str, int]:
+    """Read "host:port" or "[v6]:port". Raises ValueError naming what is wrong.
+
+    >>> split_endpoint("[::1]:80"), split_endpoint("node0:6170")
+    (('::1', 80), ('node0', 6170))
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not host:
+        raise ValueError(f"endpoint '{text}' has no port")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"endpoint '{text}': write an IPv6 address as [address]:port")
+    if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise ValueError(f"endpoint '{text}': port '{port}' is not a number in 1..65535")
+    return host, int(port)
+
+
+def slots_of(job: Job, device_count: int, address: str) -> tuple[tuple[str, int, int], ...]:
+    """How many processes of each role a node with that many devices and that address runs.
+
+    device_count: number of chosen devices, 0 on a CPU node.
+    """
+    slots = []
+    for role in _starting_order(job.roles):
+        if role.endpoints:
+            count = sum(1 for e in role.endpoints if split_endpoint(e)[0] == address)
+        elif role.count is not None:
+            count = role.count
+        else:
+            count = max(1, device_count) if role.name == "worker" else 1
+        if count:
+            slots.append((role.name, role.stage, count))
+    return tuple(slots)
+
+
+def fixed_ports_of(job: Job, address: str) -> tuple[int, ...]:
+    """Ports named by endpoint lists for that address, in starting order; 0 where free to choose."""
+    ports: list[int] = []
+    for role in _starting_order(job.roles):
+        if role.endpoints:
+            split = [split_endpoint(e) for e in role.endpoints]
+            ports.extend(port for host, port in split if host == address)
+        else:
+            ports.extend([0] * (role.count or 0))
+    return tuple(ports)
+
+
+def share_devices(
+    nprocs: int, labels: tuple[str, ...], indices: tuple[int, ...]
+) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
+    """Devices of each process on one node: all to a single one, else one each.
+
+    Paddle's rule, launch.md section 2.4: one process gets every device, n get the first n.
+
+    >>> share_devices(2, ("4", "5", "6"), (0, 1, 2))
+    [(('4',), (0,)), (('5',), (1,))]
+    """
+    if not labels:
+        return [((), ())] * nprocs
+    if nprocs == 1:
+        return [(labels, indices)]
+    each: list[tuple[tuple[str, ...], tuple[int, ...]]] = [
+        ((label,), (index,)) for label, index in zip(labels, indices, strict=True)
+    ]
+    return each[:nprocs]
+
+
+def _starting_order(roles: tuple[Role, ...]) -> list[Role]:
+    """Servers first, then workers, then heter stages in order."""
+    order = {"ps": 0, "worker": 1, "heter": 2}
+    return sorted(roles, key=lambda r: (order[r.name], r.stage))
+
+
+def find_problems(job: Job, hosts: tuple[Host, ...]) -> list[Problem]:
+    """Everything that makes these hosts unfit for this job; empty when a plan can be made."""
+    problems = []
+    if not job.nnodes_min <= len(hosts) <= job.nnodes_max:
+        problems.append(
+            Problem(
+                f"{len(hosts)} nodes joined, the job asks for {_range(job)}",
+                "start the same command on the missing nodes, or change --nnodes",
+            )
+        )
+    for node_rank, host in enumerate(hosts):
+        problems.extend(_host_problems(host, node_rank))
+    worker = job.role("worker")
+    if hosts and worker and not worker.endpoints and not job.allow_uneven:
+        problems.extend(_uneven_problems(hosts))
+    for role in job.roles:
+        for endpoint in role.endpoints:
+            address = split_endpoint(endpoint)[0]
+            if address not in {h.address for h in hosts}:
+                problems.append(
+                    Problem(
+                        f"{role.name} endpoint {endpoint}: no node has the address {address}",
+                        f"start a node there, or correct --{_list_flag(role)}",
+                    )
+                )
+    return problems
+
+
+def _host_problems(host: Host, node_rank: int) -> Iterable[Problem]:
+    where = f"node {node_rank} ({host.name}, {host.address})"
+    if len(host.ports) != host.nprocs:
+        yield Problem(f"{where} offers {len(host.ports)} ports for {host.nprocs} processes")
+    workers = sum(count for role, _, count in host.slots if role == "worker")
+    if host.device_kind != "cpu" and host.device_labels and workers > len(host.device_labels):
+        yield Problem(
+            f"{where} runs {workers} workers but has {len(host.device_labels)} "
+            f"{host.device_kind} devices ({','.join(host.device_labels)})",
+            "lower --nproc_per_node or name more --devices",
+        )
+
+
+def _uneven_problems(hosts: tuple[Host, ...]) -> Iterable[Problem]:
+    def workers(host: Host) -> int:
+        return sum(count for role, _, count in host.slots if role == "worker")
+
+    first = workers(hosts[0])
+    for node_rank, host in enumerate(hosts):
+        if workers(host) != first:
+            yield Problem(
+                f"node {node_rank} ({host.name}) has {workers(host)} worker processes, "
+                f"node 0 ({hosts[0].name}) has {first}: all nodes need the same number of devices",
+                "give every node as many --devices, or allow it with --allow-uneven",
+            )
+
+
+def _list_flag(role: Role) -> str:
+    return {"ps": "servers", "worker": "workers", "heter": "heter_workers"}[role.name]
+
+
+def _range(job: Job) -> str:
+    low, high = job.nnodes_min, job.nnodes_max
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def make_plan(job: Job, hosts: tuple[Host, ...], attempt: int, uid: str = "") -> Plan:
+    """Decide every process of one attempt.
+
+    hosts: in node-rank order. Raises UsageError with every problem found.
+    """
+    problems = find_problems(job, hosts)
+    if problems:
+        raise UsageError.of(problems)
+    procs = _place(job, hosts)
+    assert len(procs) <= MAX_PROCS
+    first = hosts[0]
+    service = {
+        name: join_endpoint(first.address, port)
+        for name, port in zip(SERVICES, first.service_ports, strict=True)
+    }
+    return Plan(
+        job_id=job.job_id,
+        uid=uid,
+        attempt=attempt,
+        mode=job.mode,
+        nnodes=len(hosts),
+        nnodes_min=job.nnodes_min,
+        nnodes_max=job.nnodes_max,
+        max_restarts=job.restart.max_restarts,
+        with_gloo=job.with_gloo,
+        addresses=tuple(h.address for h in hosts),
+        procs=procs,
+        paddle_master=service["paddle_master"],
+        torch_master=service["torch_master"],
+        jax_coordinator=service["jax_coordinator"],
+        gloo_http=service["gloo_http"],
+    )
+
+
+def _place(job: Job, hosts: tuple[Host, ...]) -> tuple[Proc, ...]:
+    next_rank: dict[tuple[str, int], int] = {}
+    stage_base = _heter_bases(hosts)
+    by_stage: dict[tuple[str, int], Role] = {(r.name, r.stage): r for r in job.roles}
+    procs = []
+    for node_rank, host in enumerate(hosts):
+        port_at = 0
+        for role_name, stage, count in host.slots:
+            role = by_stage[(role_name, stage)]
+            shares = (
+                share_devices(count, host.device_labels, host.device_indices)
+                if role_name == "worker"
+                else [((), ())] * count
+            )
+            for local in range(count):
+                port = host.ports[port_at]
+                port_at += 1
+                if role.endpoints:
+                    rank = role.endpoints.index(join_endpoint(host.address, port))
+                else:
+                    rank = next_rank.get((role_name, stage), 0)
+                    next_rank[(role_name, stage)] = rank + 1
+                labels, indices = shares[local]
+                procs.append(
+                    Proc(
+                        role=role.name,
+                        rank=rank + stage_base.get((role_name, stage), 0),
+                        local_rank=local,
+                        node_rank=node_rank,
+                        host=host.name,
+                        address=host.address,
+                        port=port,
+                        device_kind=host.device_kind,
+                        device_indices=indices,
+                        device_labels=labels,
+                        stage=stage,
+                        stage_device=role.device,
+                    )
+                )
+    return tuple(procs)
+
+
+def _heter_bases(hosts: tuple[Host, ...]) -> dict[tuple[str, int], int]:
+    """Heter ranks run on over the stages: stage 3 starts after the last of stage 2."""
+    totals: dict[tuple[str, int], int] = {}
+    for host in hosts:
+        for role, stage, count in host.slots:
+            if role == "heter":
+                totals[(role, stage)] = totals.get((role, stage), 0) + count
+    bases, at = {}, 0
+    for key in sorted(totals):
+        bases[key] = at
+        at += totals[key]
+    return bases
+
+
+def plan_bytes(plan: Plan) -> bytes:
+    """The plan as canonical text, for comparing nodes with each other."""
+    lines = [repr(plan.__class__.__name__)]
+    for name in plan.__class__.__annotations__:
+        content = getattr(plan, name)
+        if name == "procs":
+            lines.extend(repr(p) for p in content)
+        else:
+            lines.append(f"{name}={content!r}")
+    return "\n".join(lines).encode()

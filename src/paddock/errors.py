@@ -1,0 +1,82 @@
+"""Expected failures: what failed, the value, the limit, where; and the next thing to try.
+
+Bugs are asserts and plain exceptions; everything a user can cause is one of these.
+"""
+
+from __future__ import annotations
+
+# Exit codes are part of the contract with scripts (docs/reference/exit-codes.md).
+EXIT_USAGE = 2
+EXIT_DEADLINE = 124  # timeout(1)
+EXIT_OWN_FAULT = 125  # timeout(1), docker-run(1)
+EXIT_NOT_EXECUTABLE = 126  # POSIX sh, 2.8.2
+EXIT_NOT_FOUND = 127  # POSIX sh, 2.8.2
+EXIT_SIGNAL_BASE = 128  # POSIX sh: 128 + signal number
+
+
+class PaddockError(Exception):
+    """A failure the user can act on.
+
+    >>> str(PaddockError("log_dir '/x' is not writable", hint="choose another with --log_dir"))
+    "log_dir '/x' is not writable (hint: choose another with --log_dir)"
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        exit_code: int = EXIT_OWN_FAULT,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.exit_code = exit_code
+        self.retryable = retryable
+
+    def __str__(self) -> str:
+        return f"{self.message} (hint: {self.hint})" if self.hint else self.message
+
+
+class UsageError(PaddockError):
+    """Bad input. Holds every problem found, so that all are shown at once.
+
+    >>> [p.message for p in UsageError.of([Problem("a"), Problem("b")]).problems]
+    ['a', 'b']
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint, exit_code=EXIT_USAGE)
+        self.problems: tuple[Problem, ...] = (Problem(message, hint),)
+
+    @classmethod
+    def of(cls, problems: list[Problem] | tuple[Problem, ...]) -> UsageError:
+        """One error for all problems; there must be at least one."""
+        assert problems
+        error = cls("; ".join(p.message for p in problems), hint=problems[0].hint)
+        error.problems = tuple(problems)
+        return error
+
+
+class Problem:
+    """One thing that is wrong with the input, and what to do about it."""
+
+    __slots__ = ("hint", "message")
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        self.message = message
+        self.hint = hint
+
+    def __repr__(self) -> str:
+        return f"Problem({self.message!r}, {self.hint!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Problem)
+            and self.message == other.message
+            and self.hint == other.hint
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.message, self.hint))

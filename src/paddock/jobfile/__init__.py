@@ -1,0 +1,1 @@
+"""Read flags, environment and PaddleJob files into a Job, remembering each source."""

@@ -1,0 +1,1 @@
+"""The shell of one machine: the only place that starts and signals processes."""
