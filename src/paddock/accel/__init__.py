@@ -1,1 +1,350 @@
-"""What is known of each accelerator: names, the command to ask, how to read its answer."""
+"""Which devices a node's processes use. Pure: the shell that looks is paddock/local/devices.py.
+
+An accelerator is one file with one value, ACCELERATOR: names, the traces it leaves in the file
+system, the command that lists it, a parser. To add one: write the file, name it in KINDS, record
+real output under tests/accel/golden, add a row to the docs.
+
+The shell asks, in this order, and stops at the first answer:
+1. kind_of_env: the visible-devices variables; no file is touched.
+2. for each kind of PROBE_ORDER, its traces; found_by_paths turns matches into devices.
+3. where a trace cannot count, or uuids are needed (needs_command): the accelerator's commands,
+   the first that exists; found_by_command reads its output; without one, its fallback pattern.
+Then choose_devices decides.
+"""
+
+from __future__ import annotations
+
+from paddock.core.value import value
+from paddock.errors import Problem, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+# By kind; a file each.
+KINDS = ("cpu", "gpu", "xpu", "dcu", "npu")
+# Traces looked for, commonest first.
+PROBE_ORDER = ("gpu", "npu", "xpu", "dcu")
+# Variables looked at, as Paddle does: distributed/launch/context/device.py, 3.3.1.
+ENV_ORDER = ("npu", "xpu", "gpu", "dcu")
+
+
+@value
+class Trace:
+    """A path that exists when devices do. counts: one match per device."""
+
+    pattern: str
+    counts: bool = True
+
+
+@value
+class Device:
+    """One device as its vendor's tool lists it; number in the tool's own counting."""
+
+    number: str
+    uuid: str = ""
+
+
+@value
+class Accelerator:
+    """What is known of one kind of device.
+
+    visible: the variables that hide devices, the deciding one first. commands: argv tuples, the
+    first that can be run is used; parse reads its output. fallback: pattern counted when there is
+    a trace but no command.
+    """
+
+    kind: str
+    title: str
+    parse: Callable[[str], tuple[Device, ...]]
+    visible: tuple[str, ...] = ()
+    traces: tuple[Trace, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()
+    fallback: str = ""
+
+
+@value
+class Found:
+    """What the shell saw. is_counted False: only a variable named the kind, nothing was asked."""
+
+    kind: str = "cpu"
+    devices: tuple[Device, ...] = ()
+    is_counted: bool = True
+
+
+@value
+class Devices:
+    """The devices of one node.
+
+    labels: as the user names them; indices: their positions in the visible list, same length;
+    both empty on the CPU. count: number of processes this asks for when nproc was not given.
+    env: variables the processes need so that the indices mean these devices; usually empty.
+    """
+
+    kind: str = "cpu"
+    labels: tuple[str, ...] = ()
+    indices: tuple[int, ...] = ()
+    count: int = 1
+    env: tuple[tuple[str, str], ...] = ()
+
+
+def accelerator(kind: str) -> Accelerator:
+    """The knowledge of one kind; only its file is imported.
+
+    >>> accelerator("npu").visible[0]
+    'ASCEND_RT_VISIBLE_DEVICES'
+    """
+    assert kind in KINDS, kind
+    found: Accelerator = __import__(f"paddock.accel.{kind}", fromlist=("ACCELERATOR",)).ACCELERATOR
+    return found
+
+
+def kind_of_env(env: Mapping[str, str]) -> str:
+    """The kind that the visible-devices variables name, "" when they name none.
+
+    "cpu" when such a variable hides every device. CUDA_VISIBLE_DEVICES alone means gpu, also
+    where no GPU shows: containers and WSL2 hide the usual traces (launch.md 2.4).
+
+    >>> kind_of_env({"XPU_VISIBLE_DEVICES": "1,3"}), kind_of_env({"CUDA_VISIBLE_DEVICES": ""})
+    ('xpu', 'cpu')
+    """
+    hidden = ""
+    for kind in ENV_ORDER:
+        named = visible_of(kind, env)
+        if named and named[1] is not None:
+            if named[1]:
+                return kind
+            hidden = "cpu"
+    return hidden
+
+
+def visible_of(kind: str, env: Mapping[str, str]) -> tuple[str, tuple[str, ...] | None] | None:
+    """The deciding variable and its list; None as list means all; None when no variable is set.
+
+    As CUDA reads it, the list ends before the first invalid entry, so "-1" hides everything.
+
+    >>> visible_of("gpu", {"CUDA_VISIBLE_DEVICES": "4, 5,-1,6"})
+    ('CUDA_VISIBLE_DEVICES', ('4', '5'))
+    >>> visible_of("gpu", {"CUDA_VISIBLE_DEVICES": "all"}), visible_of("gpu", {})
+    (('CUDA_VISIBLE_DEVICES', None), None)
+    """
+    for variable in accelerator(kind).visible:
+        if variable not in env:
+            continue
+        text = env[variable].strip()
+        if text == "all":
+            return variable, None
+        labels: list[str] = []
+        for word in text.split(","):
+            label = word.strip()
+            if not label or label.startswith("-") or label in ("none", "void", "NoDevFiles"):
+                break
+            labels.append(label)
+        return variable, tuple(labels)
+    return None
+
+
+def found_by_paths(kind: str, matches: Mapping[str, int]) -> Found | None:
+    """What the traces say: None without any; a count where one match is one device.
+
+    matches: pattern -> number of paths that exist.
+
+    >>> found_by_paths("gpu", {"/dev/nvidia[0-9]*": 2}).devices
+    (Device(number='0', uuid=''), Device(number='1', uuid=''))
+    """
+    for trace in accelerator(kind).traces:
+        number = matches.get(trace.pattern, 0)
+        if number:
+            # A container that was given /dev/nvidia2 alone calls it number 0.
+            devices = tuple(Device(str(at)) for at in range(number)) if trace.counts else ()
+            return Found(kind, devices, is_counted=trace.counts)
+    return None
+
+
+def found_by_command(kind: str, output: str) -> Found:
+    """What the vendor's command says; "cpu" when it lists nothing."""
+    devices = accelerator(kind).parse(output)
+    return Found(kind, devices) if devices else Found()
+
+
+def needs_command(found: Found, requested: tuple[str, ...] | None) -> bool:
+    """True when only the vendor's command can tell: no count, or uuids were requested.
+
+    >>> needs_command(Found("gpu", (Device("0"),)), ("GPU-5a",))
+    True
+    """
+    if found.kind == "cpu":
+        return False
+    return not found.is_counted or any(not word.isdecimal() for word in _words(requested) or ())
+
+
+def choose_devices(
+    found: Found,
+    env: Mapping[str, str],
+    requested: tuple[str, ...] | None,
+    kind: str,
+    nproc: int | None,
+) -> Devices:
+    """Decide the devices of one node; launch.md section 2.4.
+
+    requested: --devices, absolute labels; None or ("all",): every visible one; ("cpu",): none.
+    kind: what the job asks for, "" for whatever is there. nproc: --nproc_per_node.
+    Raises UsageError with every problem found.
+
+    >>> four = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+    >>> choose_devices(Found("gpu", is_counted=False), four, ("5", "7"), "", None).indices
+    (1, 3)
+    """
+    words = _words(requested)
+    if kind == "cpu" or words == ("cpu",) or (found.kind == "cpu" and not words and not kind):
+        count = nproc or (len(words) if words and words != ("cpu",) else 1)
+        return Devices(count=count)
+    if found.kind == "cpu" or (kind and kind != found.kind):
+        raise UsageError.of([_absent(found, env, words, kind, nproc)])
+    labels, source = _visible_labels(found, env)
+    chosen = _resolve(found, labels, source, words) if words else _all(labels)
+    if nproc is not None and nproc > len(chosen.labels):
+        raise UsageError.of([_too_many(found.kind, chosen, source, words, nproc)])
+    if not chosen.labels:
+        raise UsageError(
+            f"no {accelerator(found.kind).title} can be used: {source} lists none",
+            hint="run on the CPU with --devices cpu",
+        )
+    return chosen_of(found.kind, chosen, nproc)
+
+
+def chosen_of(kind: str, chosen: Devices, nproc: int | None) -> Devices:
+    """The same devices, of that kind and with the number of processes filled in."""
+    return Devices(kind, chosen.labels, chosen.indices, nproc or len(chosen.labels), chosen.env)
+
+
+def _words(requested: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if requested is None:
+        return None
+    words = tuple(word.strip() for word in requested if word.strip())
+    return None if not words or words == ("all",) else words
+
+
+def _all(labels: tuple[str, ...]) -> Devices:
+    return Devices("", labels, tuple(range(len(labels))))
+
+
+def _visible_labels(found: Found, env: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
+    """Labels in index order, and what to call the list in messages."""
+    named = visible_of(found.kind, env)
+    if named and named[1] is not None:
+        variable, labels = named
+        assert labels is not None
+        return labels, f"{variable}={','.join(labels)}"
+    return tuple(d.number for d in found.devices), "this machine"
+
+
+def _resolve(found: Found, labels: tuple[str, ...], source: str, words: tuple[str, ...]) -> Devices:
+    problems: list[Problem] = []
+    indices: list[int] = []
+    for word in words:
+        index = _index_of(found, labels, word)
+        if index is not None and index in indices:
+            problems.append(
+                Problem(f"--devices names device {word} twice", "name every device once")
+            )
+        elif index is not None:
+            indices.append(index)
+        elif source != "this machine" or not _is_uuid(word):
+            problems.append(_missing(found, labels, source, word))
+    if problems:
+        raise UsageError.of(problems)
+    if len(indices) < len(words):
+        # UUIDs or MIG names that no list knows: the driver resolves them, if told.
+        variable = accelerator(found.kind).visible[0]
+        made = ((variable, ",".join(words)),)
+        return Devices(labels=words, indices=tuple(range(len(words))), env=made)
+    return Devices(labels=words, indices=tuple(indices))
+
+
+def _index_of(found: Found, labels: tuple[str, ...], word: str) -> int | None:
+    """Position in the visible list of a number, a UUID or an unambiguous start of one."""
+    if word in labels:
+        return labels.index(word)
+    names = {word}
+    for device in found.devices:
+        if word in (device.number, device.uuid) or _is_start(word, device.uuid):
+            names |= {device.number, device.uuid}
+    hits = [
+        at
+        for at, label in enumerate(labels)
+        if label in names
+        or any(_is_start(a, b) for n in names for a, b in ((n, label), (label, n)))
+    ]
+    return hits[0] if len(hits) == 1 else None
+
+
+def _is_start(short: str, uuid: str) -> bool:
+    # CUDA takes the shortest unique prefix of a UUID; one hex digit must follow "GPU-".
+    return _is_uuid(short) and len(short) > len("GPU-") and uuid.startswith(short)
+
+
+def _is_uuid(word: str) -> bool:
+    return word.startswith(("GPU-", "MIG-"))
+
+
+def _missing(found: Found, labels: tuple[str, ...], source: str, word: str) -> Problem:
+    if not word.isdecimal() and not _is_uuid(word):
+        return Problem(
+            f"--devices: '{word}' is neither a device number nor a UUID",
+            "write numbers separated by commas, such as --devices 0,1",
+        )
+    if source == "this machine":
+        title = accelerator(found.kind).title
+        return Problem(
+            f"--devices: there is no device {word}, this machine has {_count(labels, title)}",
+            f"choose from {','.join(labels)}",
+        )
+    return Problem(
+        f"--devices: device {word} is not in {source}",
+        f"labels are absolute: choose from {','.join(labels)}, or change the variable",
+    )
+
+
+def _too_many(
+    kind: str, chosen: Devices, source: str, words: tuple[str, ...] | None, nproc: int
+) -> Problem:
+    have = len(chosen.labels)
+    where = f"--devices {','.join(words)}" if words else source
+    return Problem(
+        f"--nproc_per_node {nproc} needs {nproc} devices, {where} has "
+        f"{_count(chosen.labels, accelerator(kind).title)}",
+        f"write --nproc_per_node {have} or fewer, or --devices cpu to run on the CPU",
+    )
+
+
+def _absent(
+    found: Found,
+    env: Mapping[str, str],
+    words: tuple[str, ...] | None,
+    kind: str,
+    nproc: int | None,
+) -> Problem:
+    asked = f"--devices {','.join(words)}" if words else f"device kind '{kind}'"
+    title = accelerator(kind).title if kind else "accelerator"
+    if found.kind != "cpu":
+        return Problem(
+            f"{asked} asks for {title}, this machine has {accelerator(found.kind).title}",
+            f"use device kind {found.kind}, or leave it out",
+        )
+    number = nproc or (len(words) if words else 1)
+    hint = f"--nproc_per_node {number} without --devices runs {number} processes on the CPU"
+    for other in ENV_ORDER if not kind else (kind,):
+        named = visible_of(other, env)
+        if named and named[1] == ():
+            return Problem(
+                f"{asked}: {named[0]}='{env[named[0]]}' hides every device",
+                f"unset {named[0]}; {hint}",
+            )
+    return Problem(f"{asked}: this machine has no {title}", hint)
+
+
+def _count(labels: tuple[str, ...], title: str) -> str:
+    if not labels:
+        return f"no {title}"
+    return f"{len(labels)} {title}{'' if len(labels) == 1 else 's'}"

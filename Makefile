@@ -1,0 +1,116 @@
+# Two commands do everything: `make demo` and `make test`. `make help` lists the rest.
+#
+# Each set of packages has a stamp in .venv; while it is newer than pyproject.toml and
+# constraints.txt nothing is installed and no network is needed.
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+ARGS   ?=
+
+# Compiled files are what makes the second start fast; a shell that forbids them would hide it.
+unexport PYTHONDONTWRITEBYTECODE
+# A variable meant for another project's interpreter must not reach ours.
+unexport PYTHONPATH PYTHONHOME
+
+# The first interpreter that is new enough; override with `make PYTHON=/path/to/python3.12 demo`.
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; \
+	done)
+endif
+
+.PHONY: help demo test test-real check format bench clean tools-real
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+# ------------------------------------------------------------------------------------- the demo
+
+demo: $(VENV)/.demo ## train a digit classifier on 2 processes, show the plan and the logs
+	@echo "== paddock launch --nproc_per_node 2 examples/paddle_digits.py"
+	@$(BIN)/paddock launch --nproc_per_node 2 examples/paddle_digits.py
+	@echo
+	@echo "== The plan it followed: paddock explain --nproc_per_node 2 examples/paddle_digits.py"
+	@$(BIN)/paddock explain --nproc_per_node 2 examples/paddle_digits.py
+	@echo
+	@echo "== The logs of both ranks: log/workerlog.0 log/workerlog.1"
+	@echo "== Next, the same job from a file, and what a failure looks like:"
+	@echo "     $(BIN)/paddock launch -f examples/paddlejob.yaml"
+	@echo "     $(BIN)/paddock launch --nproc_per_node 2 no_such_script.py"
+	@echo "   More scripts (PyTorch, JAX, MPI-style, shell): examples/README.md"
+
+# ------------------------------------------------------------------------------- tests and checks
+
+test: $(VENV)/.dev ## everything that needs no cluster: unit, scenario, simulation, local processes
+	$(PYTEST) tests --ignore=tests/real $(ARGS)
+
+test-real: tools-real $(VENV)/.real ## real etcd, network namespaces, real Paddle, PyTorch and JAX
+	$(PYTEST) tests/real $(ARGS)
+
+check: $(VENV)/.dev ## ruff, mypy strict, layers and purity, the tests' own tidiness
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(PYTEST) -q tests/test_tidy.py tests/test_layers.py
+
+format: $(VENV)/.dev ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: tools-real $(VENV)/.real ## ours beside torchrun, mpirun and paddle.distributed.launch
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## remove what make made; the next run installs again
+	rm -rf $(VENV) log build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+# -------------------------------------------------------------------------------------- packages
+
+$(VENV)/.python:
+	@if [ -z "$(PYTHON)" ]; then \
+	  echo "make: no Python >= 3.10 found. Try: apt-get install python3 python3-venv," >&2; \
+	  echo "      or name one: make PYTHON=/path/to/python3.12 demo" >&2; exit 1; fi
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "make: $(PYTHON) is older than Python 3.10. Name another: make PYTHON=... demo" >&2; \
+	  exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "make: $(PYTHON) cannot make virtual environments." >&2; \
+	  echo "      Try: apt-get install python3-venv" >&2; exit 1; }
+	@echo "== making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# What `pip install` needs the network for; said once, where it can fail.
+define install
+	@echo "== installing $(1) into $(VENV)"
+	@$(PIP) $(2) || { echo "make: could not install $(1): the first run needs the network" \
+	  "(or a pip configured to find the packages of constraints.txt)" >&2; exit 1; }
+	@touch $@
+endef
+
+$(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
+	$(call install,paddock and PaddlePaddle,-e '.[demo]')
+
+$(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
+	$(call install,paddock and the tools of the tests,-e '.[dev]')
+
+# All three frameworks live together in one environment. On Linux the torch of the public index
+# brings its CUDA libraries (see CONTRIBUTING.md for the sizes and for a smaller build).
+$(VENV)/.real: $(VENV)/.python pyproject.toml constraints.txt
+	$(call install,PaddlePaddle PyTorch JAX and mpi4py,-e '.[dev,demo,torch,jax,mpi]')
+	@touch $(VENV)/.demo $(VENV)/.dev
+
+# command:package, for whatever Debian does not install by itself.
+REAL_TOOLS := etcd:etcd-server mpirun:openmpi-bin ip:iproute2 faketime:faketime \
+	unshare:util-linux openssl:openssl
+
+tools-real:
+	@missing=; for pair in $(REAL_TOOLS); do \
+	  PATH="$$PATH:/usr/sbin:/sbin" command -v "$${pair%%:*}" >/dev/null || \
+	    missing="$$missing $${pair##*:}"; done; \
+	if [ -n "$$missing" ]; then \
+	  echo "make: the real tests need programs that are not here." >&2; \
+	  echo "      Try: apt-get install$$missing" >&2; exit 1; fi

@@ -1,0 +1,17 @@
+"""CPU: the accelerator of a machine that has none."""
+
+from __future__ import annotations
+
+from paddock.accel import Accelerator, Device
+
+
+def parse(_text: str) -> tuple[Device, ...]:
+    """Nothing to list: processes on the CPU share it.
+
+    >>> parse("")
+    ()
+    """
+    return ()
+
+
+ACCELERATOR = Accelerator(kind="cpu", title="CPU", parse=parse)

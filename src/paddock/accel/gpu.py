@@ -1,0 +1,43 @@
+"""NVIDIA GPU: where it shows, which command lists it, how its answer reads."""
+
+from __future__ import annotations
+
+from paddock.accel import Accelerator, Device, Trace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def parse(text: str) -> tuple[Device, ...]:
+    """Read `nvidia-smi --query-gpu=index,uuid --format=csv,noheader`.
+
+    >>> parse("0, GPU-5a\\n1, GPU-6b\\n")
+    (Device(number='0', uuid='GPU-5a'), Device(number='1', uuid='GPU-6b'))
+    """
+    return tuple(_devices(text.splitlines()))
+
+
+def _devices(lines: Iterable[str]) -> Iterable[Device]:
+    for line in lines:
+        number, _, uuid = line.partition(",")
+        if number.strip().isdecimal():  # "No devices were found" is not a device
+            yield Device(number.strip(), uuid.strip())
+
+
+ACCELERATOR = Accelerator(
+    kind="gpu",
+    title="NVIDIA GPU",
+    # CUDA C++ Programming Guide, "CUDA Environment Variables".
+    visible=("CUDA_VISIBLE_DEVICES",),
+    traces=(
+        # One node per GPU the container was given; not nvidiactl, nvidia-uvm, nvidia-caps.
+        Trace("/dev/nvidia[0-9]*", counts=True),
+        # A bare host where nobody has opened the driver yet has no nodes. Inside a container
+        # this still lists all GPUs of the host, hence second.
+        Trace("/proc/driver/nvidia/gpus/*", counts=True),
+        Trace("/dev/dxg", counts=False),  # WSL2: one node for all
+    ),
+    commands=(("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"),),
+    parse=parse,
+)

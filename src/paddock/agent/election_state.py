@@ -1,0 +1,412 @@
+"""Decides, for one candidate, who coordinates the job and which attempts may start. No I/O.
+
+``ElectionState.step(input, now)`` takes what happened and returns what to do. Of the orders of
+one step at most one, the last, is a request to etcd; the next input after it is its answer.
+
+What etcd holds, under /paddock/<job_id>/:
+
+  leader   the coordinator's LeaderRecord; bound to a lease, goes when the lease goes
+  attempt  the last AttemptRecord; stays, and is written only by a transaction that compares
+           leader's create_revision (= generation) with the writer's own
+
+Roles, and what moves them. A View is the answer to every transaction: both keys at one revision,
+so that a lost reply, a late reply and a reply to a repeated request are all read the same way.
+
+  role        view: no leader   view: leader is us    view: another leads    other input
+  ---------------------------------------------------------------------------------------------
+  LOOKING     -> CANDIDATE      -> LEADING  Elected   -> FOLLOWING Following
+  CANDIDATE   stays (campaign)  -> LEADING  Elected   -> FOLLOWING Following  lease gone: new one
+  FOLLOWING   -> CANDIDATE      -> LEADING  Elected   same one: stays         key changed: look
+                 LeaderGone        LeaderGone         new one: LeaderGone,
+                                                         Following
+  LEADING     -> RECLAIMING     same: stays           -> FOLLOWING Deposed,   lease gone:
+                                new generation: (*)      Following               -> RECLAIMING
+  RECLAIMING  stays (campaign)  -> LEADING  (*)       -> FOLLOWING Deposed,   lease gone: new one
+                                                         Following
+  any         -> ENDING on stop: [write the tombstone] -> revoke the lease -> ENDED
+
+  (*) Reelected, if no one recorded an attempt since our last; otherwise Deposed, then Elected:
+      somebody led in between, what we run is outdated, and yet it is our turn again.
+
+Races, and why they are harmless:
+
+- Our campaign was done but its reply lost: the key carries our nonce, so the next view shows us
+  as the leader, and the lease to keep alive is the one on the key.
+- A campaign arrives after we gave up on it: its put names a lease that is revoked or expired.
+- A fence was done but its reply lost: the record found is the one we asked for.
+- A fence arrives late, after another leader's or after our own next one: it compares leader's
+  create_revision and attempt's mod_revision, and at least one has moved.
+- The lease runs out while etcd or the network is down: training goes on, but no fence can
+  succeed before the key is ours again, and then (*) tells whether we missed anything.
+- etcd lost its data: the attempt record has gone without a tombstone: Deposed, then Elected.
+- The job ends while a member is cut off: it finds the tombstone (an AttemptRecord with ended
+  set, kept for ENDED_SECONDS), with the uid of the run it belongs to, in Elected.previous.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from paddock.agent.election_values import (
+    AttemptRecord,
+    Bury,
+    Campaign,
+    Changed,
+    Deposed,
+    Elected,
+    ElectionFailed,
+    EtcdBack,
+    EtcdDown,
+    Failed,
+    Fence,
+    FenceAsked,
+    Fenced,
+    Finished,
+    Following,
+    Grant,
+    Granted,
+    KeepAlive,
+    Kept,
+    LeaderGone,
+    LeaderRecord,
+    LeaseGone,
+    Look,
+    Post,
+    Reelected,
+    Revoke,
+    Revoked,
+    StopAsked,
+    UidLearned,
+    View,
+    Watch,
+    WatchBroken,
+    Woke,
+)
+from paddock.core.value import replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paddock.agent.election_values import Event, Input, Order, Request
+    from paddock.errors import PaddockError
+
+TTL_SECONDS = 5
+ENDED_SECONDS = 60  # How long the tombstone of a run that ended is kept.
+LOOK_EVERY_TTLS = 3  # A watch can die silently (a proxy between): look again after 3 leases.
+WATCH_AGAIN_SECONDS = 0.3
+RETRY_SECONDS_MIN = 0.1
+RETRY_SECONDS_MAX = 1.0
+DOWN_AFTER_SECONDS = 1.0  # A shorter outage is not worth a line in the log.
+DOWN_AGAIN_SECONDS_MAX = 60.0
+ENDING_SECONDS_MAX = 1.0
+
+
+class Role(enum.Enum):
+    LOOKING = "looking"
+    CANDIDATE = "candidate"
+    FOLLOWING = "following"
+    LEADING = "leading"
+    RECLAIMING = "reclaiming"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+class ElectionState:
+    """One candidate's view of the election; feed it inputs, carry out its orders."""
+
+    def __init__(
+        self, me: LeaderRecord, jitter: Callable[[], float], ttl_seconds: int = TTL_SECONDS
+    ) -> None:
+        assert me.nonce, "without a nonce we would take another's key for ours"
+        self.role = Role.LOOKING
+        self.me = me
+        self.generation = 0  # Of our own key while LEADING or RECLAIMING.
+        self._jitter = jitter  # Uniform in [0, 1).
+        self._ttl_seconds = ttl_seconds
+        self._out: list[Order] = []
+        self._asked: Request | None = None  # The request under way, or the last one.
+        self._asked_at = 0.0
+        # What we hold and know.
+        self._lease = 0
+        self._generations: set[int] = set()  # Every generation that was ours.
+        self._followed = 0  # Generation of the leader we follow.
+        self._recorded: AttemptRecord | None = None  # The attempt record, while LEADING,
+        self._known = 0  # and its mod_revision.
+        self._fence: AttemptRecord | None = None  # Asked for, not settled.
+        self._watching = False
+        # When.
+        self._keep_at = 0.0
+        self._look_at = 0.0
+        self._retry_at = 0.0
+        # How etcd does.
+        self._reached = False
+        self._failures = 0
+        self._failing_since = 0.0
+        self._tell_down_after = DOWN_AFTER_SECONDS
+        # How we end.
+        self._bury = False
+        self._tomb_lease = 0
+        self._end_by = 0.0
+
+    def step(self, what: Input, now: float) -> tuple[Order, ...]:
+        """What to do now. A request, if any, is last; its answer must be the next input."""
+        self._out = []
+        if self.role is Role.ENDED:
+            return ()
+        self._take(what, now)
+        request = self._due(now)
+        if request is not None:
+            self._asked, self._asked_at = request, now
+            self._out.append(request)
+        return tuple(self._out)
+
+    def wake_at(self, now: float) -> float | None:
+        """When to step with Woke, if nothing else happens before; None: never again."""
+        if self.role is Role.ENDED:
+            return None
+        if self._retry_at > now:
+            return self._retry_at
+        if self.role is Role.FOLLOWING:
+            return self._look_at
+        if self.role is Role.LEADING and self._fence is None:
+            return min(self._keep_at, self._look_at)
+        return now
+
+    def _due(self, now: float) -> Request | None:
+        """The request that is most urgent, from what we know and not from how we got here."""
+        if self.role is Role.ENDING:
+            return self._ending_due(now)
+        if now < self._retry_at or self.role is Role.ENDED:
+            return None
+        if self.role in (Role.CANDIDATE, Role.RECLAIMING):
+            if not self._lease:
+                return Grant(self._ttl_seconds)
+            return Campaign(self.me, self._lease)
+        if self.role is Role.LEADING:
+            if now >= self._keep_at:
+                return KeepAlive(self._lease)
+            if self._fence is not None:
+                return Fence(replace(self._fence, generation=self.generation), self._known)
+        if self.role is Role.LOOKING or now >= self._look_at:
+            return Look()
+        return None
+
+    def _take(self, what: Input, now: float) -> None:
+        if isinstance(what, (View, Granted, Kept, LeaseGone, Revoked)):
+            self._reach()
+        if self.role is Role.ENDING:
+            self._take_ending(what, now)
+            return
+        match what:
+            case View():
+                self._see(what, now)
+            case Granted(lease, ttl_seconds):
+                self._lease, self._ttl_seconds = lease, ttl_seconds
+                self._keep_at = self._asked_at + ttl_seconds / 3
+            case Kept(ttl_seconds):
+                self._keep_at = self._asked_at + ttl_seconds / 3
+                if ttl_seconds <= 0:
+                    self._lease_gone()
+            case LeaseGone():
+                self._lease_gone()
+            case Failed(error):
+                self._fail(error, now)
+            case Changed():
+                self._watching, self._look_at = False, now
+            case WatchBroken():
+                # Not at once: where watches never work, this makes it a poll.
+                self._watching = False
+                self._look_at = min(self._look_at, now + WATCH_AGAIN_SECONDS)
+            case FenceAsked(record):
+                self._ask_fence(record)
+            case UidLearned(uid):
+                self.me = replace(self.me, uid=uid)
+            case StopAsked(ended):
+                self._stop(ended=ended, now=now)
+            case Revoked() | Woke():
+                pass
+
+    # Views.
+
+    def _see(self, view: View, now: float) -> None:
+        self._look_at = now + LOOK_EVERY_TTLS * self._ttl_seconds * (1 + self._jitter() / 4)
+        if view.leader is None:
+            self._see_none(now)
+        elif view.leader.nonce == self.me.nonce:
+            self._see_us(view, now)
+        else:
+            self._see_other(view, view.leader)
+        if self.role is Role.LEADING:
+            self._recorded, self._known = view.attempt, view.attempt_modified
+            self._settle_fence(now)
+        if self.role in (Role.LEADING, Role.FOLLOWING) and not self._watching:
+            self._watching = True
+            self._out.append(Watch(view.revision + 1))
+
+    def _see_none(self, now: float) -> None:
+        if self.role is Role.FOLLOWING:  # FOLLOWING -> CANDIDATE
+            self._post(LeaderGone(self._followed))
+            self._followed = 0
+            self.role = Role.CANDIDATE
+        elif self.role is Role.LOOKING:  # LOOKING -> CANDIDATE
+            self.role = Role.CANDIDATE
+        elif self.role is Role.LEADING:  # LEADING -> RECLAIMING
+            self.role = Role.RECLAIMING
+        else:
+            self._retry_at = now + RETRY_SECONDS_MIN  # A campaign that nobody won: gone again.
+
+    def _see_us(self, view: View, now: float) -> None:
+        if view.leader_lease != self._lease:
+            # An earlier campaign of ours was done after all: keep the lease on the key.
+            self._lease, self._keep_at = view.leader_lease, now
+        before, self.generation = self.generation, view.leader_created
+        led = self.role in (Role.LEADING, Role.RECLAIMING)
+        if self.role is Role.FOLLOWING:
+            self._post(LeaderGone(self._followed))
+            self._followed = 0
+        self.role = Role.LEADING  # LOOKING, CANDIDATE, FOLLOWING, RECLAIMING -> LEADING
+        outdated = led and self._is_outdated(view)
+        self._generations.add(self.generation)
+        if outdated:
+            self._depose(f"others led in between (generation {before} to {self.generation})")
+        if outdated or not led:
+            self._post(Elected(self.generation, view.attempt))
+        elif before != self.generation:
+            self._post(Reelected(self.generation))
+
+    def _is_outdated(self, view: View) -> bool:
+        """The attempt record is not the one we left: somebody else led since."""
+        if view.attempt_modified == self._known:
+            return False
+        if view.attempt is None:  # Deleted, or etcd lost its data; but tombstones do expire.
+            return self._recorded is not None and not self._recorded.ended
+        return view.attempt.generation not in self._generations
+
+    def _see_other(self, view: View, leader: LeaderRecord) -> None:
+        if self.role in (Role.LEADING, Role.RECLAIMING):
+            self._depose(f"{leader.name!r} at {leader.host}:{leader.port} leads now")
+            self.generation = 0
+        if self._followed != view.leader_created:
+            if self._followed:
+                self._post(LeaderGone(self._followed))
+            self._followed = view.leader_created
+            self._post(Following(leader, view.leader_created))
+        # Our lease is left to lapse: revoking it would double the requests when 1,000 agents
+        # lose one election, and a campaign of ours that arrives late is found by its nonce.
+        self._lease = 0
+        self.role = Role.FOLLOWING  # LOOKING, CANDIDATE, LEADING, RECLAIMING -> FOLLOWING
+
+    def _depose(self, reason: str) -> None:
+        self._drop_fence("deposed: " + reason)
+        self._post(Deposed(reason))
+
+    def _lease_gone(self) -> None:
+        self._lease = 0
+        if self.role is Role.LEADING:  # LEADING -> RECLAIMING
+            self.role = Role.RECLAIMING
+
+    # Fences.
+
+    def _ask_fence(self, record: AttemptRecord) -> None:
+        if self.role not in (Role.LEADING, Role.RECLAIMING):
+            self._post(Fenced(record.attempt, ok=False, reason="we do not coordinate"))
+            return
+        self._drop_fence(f"attempt {record.attempt} was asked for instead")
+        self._fence = record
+
+    def _settle_fence(self, now: float) -> None:
+        wanted, found = self._fence, self._recorded
+        if wanted is None:
+            return
+        if found is not None and not found.ended:
+            same = replace(wanted, generation=found.generation) == found
+            if same and found.generation in self._generations:
+                self._fence = None
+                self._post(Fenced(wanted.attempt, ok=True))
+                return
+            if found.attempt >= wanted.attempt:
+                self._drop_fence(f"attempt {found.attempt} is already on record")
+                return
+        if isinstance(self._asked, Fence):
+            self._retry_at = now + RETRY_SECONDS_MIN  # The record had moved; we know it now.
+
+    def _drop_fence(self, reason: str) -> None:
+        if self._fence is not None:
+            self._post(Fenced(self._fence.attempt, ok=False, reason=reason))
+            self._fence = None
+
+    # Outages.
+
+    def _reach(self) -> None:
+        self._reached = True
+        self._retry_at = 0.0
+        self._failures = 0
+        if self._tell_down_after > DOWN_AFTER_SECONDS:
+            self._post(EtcdBack())
+            self._tell_down_after = DOWN_AFTER_SECONDS
+
+    def _fail(self, error: PaddockError, now: float) -> None:
+        if not self._reached and not error.retryable:
+            self._post(ElectionFailed(error))
+            self._end()
+            return
+        if self._failures == 0:
+            self._failing_since = self._asked_at
+        self._failures += 1
+        pause = min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2 ** min(self._failures, 10))
+        self._retry_at = now + pause * (1 + self._jitter()) / 2
+        seconds = now - self._failing_since
+        if seconds >= self._tell_down_after:
+            self._post(EtcdDown(seconds, str(error)))
+            again = min(2 * seconds, seconds + DOWN_AGAIN_SECONDS_MAX)
+            self._tell_down_after = again
+
+    # The end.
+
+    def _stop(self, *, ended: bool, now: float) -> None:
+        self._drop_fence("the election was stopped")
+        self._bury = ended and self.role is Role.LEADING and self._recorded is not None
+        self._end_by = now + ENDING_SECONDS_MAX
+        self._retry_at = 0.0
+        self.role = Role.ENDING  # any -> ENDING
+
+    def _ending_due(self, now: float) -> Request | None:
+        if now < self._retry_at:
+            return None
+        if self._bury and self._recorded is not None:
+            if not self._tomb_lease:
+                return Grant(ENDED_SECONDS)
+            tombstone = replace(self._recorded, generation=self.generation, ended=True)
+            return Bury(tombstone, self._tomb_lease)
+        if self._lease:
+            return Revoke(self._lease)
+        self._end()
+        return None
+
+    def _take_ending(self, what: Input, now: float) -> None:
+        match what:
+            case Granted(lease):
+                self._tomb_lease = lease
+            case View():
+                self._bury = False
+            case Revoked():
+                self._lease = 0
+            case LeaseGone():
+                self._bury, self._lease = False, 0
+            case Failed(error):
+                self._retry_at = now + RETRY_SECONDS_MIN
+                if now >= self._end_by or not error.retryable:
+                    # One try to revoke; should that fail too, the lease lapses by itself.
+                    self._bury, self._lease = False, self._lease if self._bury else 0
+            case FenceAsked(record):
+                self._post(Fenced(record.attempt, ok=False, reason="the election was stopped"))
+            case _:
+                pass
+
+    def _end(self) -> None:
+        self.role = Role.ENDED  # LOOKING, ENDING -> ENDED
+        self._out.append(Finished())
+
+    def _post(self, event: Event) -> None:
+        self._out.append(Post(event))

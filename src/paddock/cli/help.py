@@ -1,0 +1,107 @@
+"""``paddock help [COMMAND]`` and every ``--help``, written from the table of flags."""
+
+from __future__ import annotations
+
+from paddock import __version__
+from paddock.cli.main import COMMANDS
+from paddock.errors import UsageError
+from paddock.jobfile.flags import FLAGS, GROUPS, OLD
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from paddock.jobfile.flags import Flag
+
+WIDTH = 98
+INDENT = 26
+
+USAGES = {
+    "launch": "paddock launch [flags] train.py [arguments of train.py]",
+    "explain": "paddock explain [--json] [flags of launch] train.py [arguments]",
+    "check": "paddock check [--framework paddle|torch|jax]",
+    "version": "paddock version [--json]",
+    "completion": "paddock completion bash|zsh|fish",
+    "help": "paddock help [COMMAND]",
+}
+EXAMPLES = """\
+examples:
+  paddock launch train.py                                  one process per device of this machine
+  paddock launch --nproc_per_node 4 train.py --lr 0.1      four processes
+  paddock launch --devices 2,3 train.py                    devices 2 and 3
+  paddock launch --nnodes 2 train.py                       prints the command for the second node
+  paddock launch --nnodes 2:4 --master 10.0.0.1:6768 -m my.train    elastic, on each node
+  paddock launch --server_num 1 --worker_num 2 train.py    parameter server
+  paddock launch -f job.yaml                               a PaddleJob, on this machine
+  paddock explain --nnodes 2 train.py                      what would happen
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print help about a command, or about all."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(overview(), end="")
+        return 0
+    if argv[0] not in COMMANDS:
+        from paddock.jobfile.suggest import nearest
+
+        raise UsageError(f"'{argv[0]}' is not a command", hint=nearest(argv[0], COMMANDS))
+    print(command_help(argv[0]), end="")
+    return 0
+
+
+def overview() -> str:
+    """What ``paddock --help`` prints."""
+    lines = [f"Paddock {__version__}: starts, watches and ends distributed training jobs.", ""]
+    lines.append("usage: paddock COMMAND [arguments]")
+    lines.append("")
+    lines.extend(f"  {name:<12}{what}" for name, what in COMMANDS.items())
+    lines += ["", EXAMPLES]
+    return "\n".join(lines)
+
+
+def command_help(name: str) -> str:
+    """What ``paddock NAME --help`` prints."""
+    usage = f"usage: {USAGES[name]}\n"
+    if name not in ("launch", "explain"):
+        return usage
+    lines = [usage, f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}."]
+    lines.append("Flags may be shortened, - and _ are the same; the environment wins over flags")
+    lines.append("(--ignore-env). Everything after the script belongs to the script.")
+    for group in GROUPS:
+        lines += ["", f"{group}:"]
+        flags = [f for f in FLAGS if f.group == group]
+        if group == OLD:
+            lines.extend(_wrapped("  ", " ".join("--" + f.name for f in flags), 2))
+            continue
+        for flag in flags:
+            lines.extend(_flag_lines(flag))
+    lines += ["", EXAMPLES]
+    return "\n".join(lines)
+
+
+def _flag_lines(flag: Flag) -> Iterator[str]:
+    names = [f"-{flag.short}"] if flag.short else []
+    names += [f"--{n}" for n in (flag.name, *flag.aliases)]
+    head = "  " + ", ".join(names) + (f" {flag.metavar}" if flag.metavar else "")
+    text = flag.help
+    if flag.choices:
+        text += f" ({', '.join(flag.choices)})"
+    if flag.default not in ("", "None", "False"):
+        text += f" [{flag.default}]"
+    if len(head) >= INDENT:
+        yield head
+        head = ""
+    yield from _wrapped(head, text, INDENT)
+
+
+def _wrapped(head: str, text: str, indent: int) -> Iterator[str]:
+    line = head.ljust(indent)
+    is_empty = True
+    for word in text.split(" "):
+        if not is_empty and len(line) + 1 + len(word) > WIDTH:
+            yield line
+            line, is_empty = " " * indent, True
+        line += word if is_empty else " " + word
+        is_empty = False
+    yield line

@@ -1,0 +1,111 @@
+"""``paddock launch``: read the command, check what this machine can tell, run the job.
+
+The launch path. It imports nothing it does not need before the ranks run; tests/cli compares the
+loaded modules with a list.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from paddock.errors import (
+    EXIT_NOT_EXECUTABLE,
+    EXIT_NOT_FOUND,
+    PaddockError,
+    Problem,
+    UsageError,
+)
+from paddock.jobfile.parse import parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddock.core.job import Job
+
+
+def run(argv: Sequence[str]) -> int:
+    """Launch a job; returns the exit code."""
+    parsed = parse(argv, os.environ, python=sys.executable)
+    job, notes = parsed.job, list(parsed.notes)
+    if parsed.file:
+        from paddock.jobfile.paddlejob import job_from_file
+
+        job, more = job_from_file(parsed)
+        notes += more
+    check_machine(job)
+    if not hasattr(os, "posix_spawn") or not hasattr(os, "pidfd_open"):
+        from paddock.local.portable import run_portable
+
+        return run_portable(job, os.environ)
+    guardian_pid = 0
+    if os.environ.get("PADDOCK_NO_GUARDIAN") != "1":
+        from paddock.local.guardian import split
+
+        guardian_pid = split()
+    code = 125
+    try:
+        from paddock.agent.run import run_job
+
+        code = run_job(
+            job, os.environ, guardian_pid=guardian_pid, shown=parsed.shown, notes=notes
+        )
+    except PaddockError as error:
+        from paddock.agent.member import problem_text
+
+        sys.stderr.write(problem_text(error))
+        code = error.exit_code
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.write("paddock: error: this is a fault of Paddock; please report it\n")
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def check_machine(job: Job) -> None:
+    """What can be known before anything is started. Raises with every problem found."""
+    command = job.command
+    problems = []
+    if command.kind == "script":
+        if not os.path.exists(command.program):
+            problems.append(
+                Problem(
+                    f"script '{command.program}' does not exist (in {os.getcwd()})",
+                    "check the path; options of the launcher go before the script",
+                )
+            )
+        elif os.path.isdir(command.program):
+            problems.append(Problem(f"script '{command.program}' is a directory"))
+        elif not os.access(command.program, os.R_OK):
+            problems.append(Problem(f"script '{command.program}' is not readable"))
+    if problems:
+        raise UsageError.of(problems)
+    if command.kind == "program":
+        _check_program(command.program)
+
+
+def _check_program(program: str) -> None:
+    if os.sep in program:
+        places = [program]
+    else:
+        path = os.environ.get("PATH", os.defpath)
+        places = [os.path.join(d or ".", program) for d in path.split(os.pathsep)]
+    files = [p for p in places if os.path.isfile(p)]
+    if not files:
+        here = " (a file of that name is here: write ./ before it)" if os.path.exists(program) else ""
+        raise PaddockError(
+            f"program '{program}' not found{here}",
+            hint="Python scripts end in .py; other programs need a path or a place on PATH",
+            exit_code=EXIT_NOT_FOUND if not here else EXIT_NOT_EXECUTABLE,
+        )
+    if not any(os.access(p, os.X_OK) for p in files):
+        raise PaddockError(
+            f"program '{files[0]}' is not executable",
+            hint=f"chmod +x {files[0]}",
+            exit_code=EXIT_NOT_EXECUTABLE,
+        )

@@ -1,0 +1,92 @@
+"""``paddock COMMAND ...``: reads the first word and imports only that command.
+
+Errors end here: every PaddockError becomes a line and a hint on stderr, and its exit code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, Problem, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Command -> what it does. Each is a module of this package with run(argv) -> exit code.
+COMMANDS = {
+    "launch": "start a job here, or this node's share of it",
+    "explain": "show the plan, the environment and where each value came from",
+    "check": "run a real all-reduce on two processes of this machine",
+    "version": "show versions, and what is installed",
+    "completion": "print the completion script of bash, zsh or fish",
+    "help": "show help about a command",
+}
+WORDS = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}
+SIGINT = 2
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command and exit with its code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    code = run(words)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # As Python's documentation says (sys.html, note on SIGPIPE): keep the exit quiet.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = code or 1
+    sys.exit(code)
+
+
+def run(words: Sequence[str]) -> int:
+    """Run a command; returns the exit code, after telling what was wrong.
+
+    >>> run(["version", "--help"]) == 0
+    usage: paddock version [--json]
+    True
+    """
+    try:
+        return _run(words)
+    except PaddockError as error:
+        report(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_SIGNAL_BASE + SIGINT
+
+
+def _run(words: Sequence[str]) -> int:
+    name = WORDS.get(words[0], words[0]) if words else "help"
+    if name not in COMMANDS:
+        raise _unknown(name)
+    # __import__, since importlib costs more than the command.
+    command = __import__(f"paddock.cli.{name}", fromlist=("run",))
+    code: int = command.run(list(words[1:]))
+    return code
+
+
+def _unknown(name: str) -> UsageError:
+    from paddock.jobfile.suggest import nearest
+
+    if name.startswith("-") or name.endswith(".py"):
+        return UsageError(
+            f"'{name}' is not a command", hint=f"did you mean 'paddock launch {name} ...'?"
+        )
+    return UsageError(f"'{name}' is not a command", hint=nearest(name, COMMANDS))
+
+
+def report(error: PaddockError) -> None:
+    """Print an error as people read it: one line each, with the next thing to try."""
+    problems = (
+        error.problems
+        if isinstance(error, UsageError)
+        else (Problem(error.message, error.hint),)
+    )
+    lines = []
+    for problem in problems:
+        lines.append(f"paddock: error: {problem.message}\n")
+        if problem.hint:
+            lines.append(f"  hint: {problem.hint}\n")
+    sys.stderr.write("".join(lines))
+    sys.stderr.flush()

@@ -1,0 +1,70 @@
+"""``paddock version``: what is installed, told by package metadata; nothing is imported."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+
+from paddock import __version__
+from paddock.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Name shown -> distributions that may provide it, in the order they are looked for.
+FRAMEWORKS = {
+    "paddle": ("paddlepaddle", "paddlepaddle-gpu", "paddlepaddle-xpu", "paddlepaddle-dcu"),
+    "torch": ("torch",),
+    "jax": ("jax",),
+    "mpi4py": ("mpi4py",),
+}
+# Feature -> module it needs.
+FEATURES = {"yaml files (-f job.yaml)": "yaml", "tls": "_ssl"}
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print the versions; --json for programs."""
+    if argv and argv[0] in ("-h", "--help"):
+        from paddock.cli.help import command_help
+
+        print(command_help("version"), end="")
+        return 0
+    if argv and list(argv) != ["--json"]:
+        raise UsageError(f"unexpected '{argv[0]}'", hint="write paddock version [--json]")
+    frameworks = {name: installed(names) for name, names in FRAMEWORKS.items()}
+    features = {name: find_spec(module) is not None for name, module in FEATURES.items()}
+    if argv:
+        import json
+
+        found = {
+            "paddock": __version__,
+            "python": platform.python_version(),
+            "executable": sys.executable,
+            "platform": platform.platform(),
+            "frameworks": frameworks,
+            "features": features,
+        }
+        print(json.dumps(found, indent=2))
+        return 0
+    print(f"paddock {__version__}")
+    print(f"python {platform.python_version()} ({sys.executable})")
+    print(f"platform {platform.platform()}")
+    for name, version in frameworks.items():
+        print(f"{name} {version or 'not installed'}")
+    for name, is_on in features.items():
+        print(f"{name}: {'on' if is_on else 'off'}")
+    return 0
+
+
+def installed(names: Sequence[str]) -> str | None:
+    """The version of the first installed distribution among these names, with its name if unusual."""
+    for name in names:
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+        return version if name == names[0] else f"{version} ({name})"
+    return None

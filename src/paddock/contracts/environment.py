@@ -1,0 +1,252 @@
+"""The whole environment of each process: what is inherited, what is set, what is taken away.
+
+``shared_env`` is worked out once per node, ``proc_env`` per process; nothing is read or written
+here, and no value ever goes into a message.
+"""
+
+from __future__ import annotations
+
+from paddock.contracts import contracts_of, merge, world_of
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from paddock.contracts import Contract, World
+    from paddock.core.job import Job
+    from paddock.core.plan import Plan, Proc
+
+# The launcher's own configuration (launch.md sections 1.3 and 2.1) and the rank of an outer job:
+# a process that starts a launcher or a training program of its own must not find them.
+DROPPED = frozenset(
+    """
+    PADDLE_MASTER PADDLE_NNODES PADDLE_NPROC_PER_NODE PADDLE_DEVICES PADDLE_TRAINER_ID PADDLE_RANK
+    PADDLE_IPS PADDLE_START_PORT PADDLE_JOB_ID PADDLE_LOG_DIR PADDLE_LOG_OVERWRITE PADDLE_LOG_LEVEL
+    PADDLE_RUN_MODE PADDLE_MAX_RESTART PADDLE_SORT_IP PADDLE_SERVERS_ENDPOINTS
+    PADDLE_TRAINERS_ENDPOINTS PADDLE_SERVER_NUM PADDLE_TRAINER_NUM PADDLE_GLOO_PORT
+    PADDLE_WITH_GLOO PADDLE_AUTO_PARALLEL_CONFIG PADDLE_AUTO_PARALLEL_STAGE PADDLE_AUTO_CLUSTER
+    PADDLE_TRAINER_ENDPOINTS DISTRIBUTED_TRAINER_ENDPOINTS PADDLE_LAUNCH_WITH_ARGS PORT_RANGE
+    FLAGS_FIXED_PORT FLAGS_START_PORT PADDLE_ENV_LIMIT_LEN PADDLE_BACKUP_ENV_PATH
+    PADDLE_TRAINERS PADDLE_TRAINERS_NUM PADDLE_PORT TRAINER_PORTS_NUM TRAINER_IP_PORT_LIST
+    PADDLE_PSERVERS_IP_PORT_LIST PADDLE_HETER_ENDPOINTS PADDLE_GLOO_RENDEZVOUS
+    PADDLE_GLOO_HTTP_ENDPOINT PADDLE_GLOO_FS_PATH PADDLE_COORDINATOR_ENDPOINTS
+    PADDLE_ROLE TRAINING_ROLE PADDLE_TRAINING_ROLE PADDLE_GLOBAL_SIZE PADDLE_GLOBAL_RANK
+    PADDLE_LOCAL_SIZE PADDLE_LOCAL_RANK PADDLE_RANK_IN_NODE PADDLE_CURRENT_ENDPOINT
+    PADDLE_DISTRI_BACKEND PADDLE_LOCAL_DEVICE_IDS PADDLE_WORLD_DEVICE_IDS PADDLE_MASTER_ENDPOINT
+    PADDLE_WORKER_ENDPOINT FLAGS_selected_gpus FLAGS_selected_xpus FLAGS_selected_npus
+    FLAGS_selected_accelerators PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST
+    PADDLE_PREVIOUS_HETER_TRAINER_IP_PORT_LIST PADDLE_NEXT_HETER_TRAINER_IP_PORT_LIST
+    PADDLE_STAGE_TRAINERS_NUM STAGE_ID STAGE_NUM HETER_DEVICE_TYPE
+    PADDLE_INIT_TRAINER_ID PADDLE_INIT_NUM_GRADIENT_SERVERS PADDLE_INIT_PSERVERS PADDLE_INIT_PORT
+    PADDLE_INIT_PORTS_NUM PADDLE_INIT_PORTS_NUM_FOR_SPARSE PADDLE_CLUSTER_TRAIN
+    RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_NAME ROLE_RANK
+    ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT
+    JAX_COORDINATOR_ADDRESS JAX_COORDINATOR_PORT JAX_COORDINATOR_BIND_ADDRESS JAX_NUM_PROCESSES
+    JAX_PROCESS_ID JAX_LOCAL_DEVICE_IDS
+    OMPI_APP_CTX_NUM_PROCS OMPI_ARGV OMPI_COMMAND OMPI_FILE_LOCATION OMPI_FIRST_RANKS
+    OMPI_NUM_APP_CTX OMPI_UNIVERSE_SIZE OMPI_TOOL_NAME OMPI_VERSION OMPI_LIBDIR_LOC OMPI_WORLD_SIZE
+    OMPI_WORLD_LOCAL_SIZE OMPI_MCA_ess OMPI_MCA_initial_wdir OMPI_MCA_mpi_oversubscribe
+    OMPI_MCA_pmix OMPI_MCA_shmem_RUNTIME_QUERY_hint OMPI_MCA_cpu_type OMPI_MCA_num_procs
+    OMPI_MCA_PREFIXES OPAL_USER_PARAMS_GIVEN ORTE_SCHIZO_DETECTION
+    MPI_LOCALRANKID MPI_LOCALNRANKS HYDRA_LAUNCH_TYPE HYDRA_IP_VERSION GMPI_MASTER
+    I_MPI_HYDRA_UUID I_MPI_PIN_INFO I_MPI_PIN_MAPPING
+    SLURM_PROCID SLURM_LOCALID SLURM_GTIDS SLURM_TASK_PID SLURM_STEPID SLURM_STEP_ID
+    """.split()  # noqa: SIM905 - one list literal would be 110 lines of quotes
+)
+# Set by an outer mpirun, mpiexec or srun for one process (measured: Open MPI 4.1.4 and 5.0.11,
+# MPICH 5.0.2, Intel MPI 2021.19; decision 0002). Other OMPI_MCA_* are the user's tuning and stay.
+DROPPED_PREFIXES = (
+    "PADDOCK_",
+    "PADDLE_ELASTIC_",
+    "TORCHELASTIC_",
+    "OMPI_COMM_WORLD_",
+    "OMPI_MCA_ess_base_",
+    "OMPI_MCA_orte_",
+    "PMI_",
+    "PMIX_",
+    "PRTE_",
+    "HYDRA_BSTRAP_",
+    "HYDI_",
+    "I_MPI_INFO_",
+    "MV2_COMM_WORLD_",
+)
+KEPT_PREFIXES = ("PMIX_MCA_", "PMIX_PREFIX", "PRTE_MCA_", "PRTE_PREFIX")
+# Set by a contract, but a user who chose a value keeps it.
+USER_WINS = ("PADDLE_INIT_USE_GPU", "PADDLE_INIT_TRAINER_COUNT")
+PROXIES = ("http_proxy", "https_proxy")  # lower case only; launch.md section 2.1, Paddle #17803
+# Variables Paddle can also read from a file (distributed/backup_env.py, role_maker.py).
+BACKED_UP = ("PADDLE_TRAINER_ENDPOINTS",)
+ENV_LIMIT_DEFAULT = 48_000  # characters; PADDLE_ENV_LIMIT_LEN, launch/utils/process_context.py
+ENV_LIMIT_MAX = 120_000  # execve(2): one string may be 131,072 bytes (MAX_ARG_STRLEN)
+
+
+@value
+class SharedEnv:
+    """What all processes of one node have in common; see proc_env.
+
+    base: inherited variables and those equal for all processes. last: laid over the contract.
+    notes: sentences for the log, without values. limit: longest endpoint list put in a variable.
+    """
+
+    world: World
+    contracts: tuple[Contract, ...]
+    base: Mapping[str, str]
+    last: Mapping[str, str]
+    notes: tuple[str, ...]
+    limit: int
+    log_dir: str
+
+
+@value
+class ProcEnv:
+    """The environment of one process.
+
+    env: complete; give it to execve. notes: sentences for the log, without values, the same for
+    all processes of a node. backup: None, or the file that must be written before the process
+    starts, as (path, content); write it as JSON with mode 0600.
+    """
+
+    env: dict[str, str]
+    notes: tuple[str, ...] = ()
+    backup: tuple[str, dict[str, str]] | None = None
+
+
+def shared_env(
+    base: Mapping[str, str],
+    job: Job,
+    plan: Plan,
+    *,
+    node_rank: int,
+    cores: int,
+    log_dir: str,
+    run_dir: str,
+    pod_name: str,
+) -> SharedEnv:
+    """What the processes of one node have in common, worked out once.
+
+    base: the launcher's environment. cores: usable by this node's processes together.
+    log_dir, run_dir: absolute paths.
+    """
+    notes: list[str] = []
+    kept = inherited(base)
+    nprocs = sum(1 for proc in plan.procs if proc.node_rank == node_rank)
+    if not job.keep_proxy:
+        notes.extend(_set_proxies_aside(kept))
+    notes.extend(_set_omp(kept, job.omp_num_threads, nprocs, cores))
+    kept["POD_NAME"] = pod_name
+    kept["PADDLE_LOG_DIR"] = log_dir
+    kept["PADDOCK_JOB_ID"] = plan.job_id
+    kept["PADDOCK_ATTEMPT"] = str(plan.attempt)
+    kept["PADDOCK_RUN_DIR"] = run_dir
+    if plan.uid:
+        kept["PADDOCK_JOB_UID"] = plan.uid
+    last = {name: base[name] for name in USER_WINS if name in base}
+    last.update(job.extra_env)
+    return SharedEnv(
+        world=world_of(plan),
+        contracts=contracts_of(job.framework, plan.mode),
+        base=kept,
+        last=last,
+        notes=tuple(notes),
+        limit=_limit(base),
+        log_dir=log_dir,
+    )
+
+
+def proc_env(shared: SharedEnv, proc: Proc) -> ProcEnv:
+    """The environment of one process: inherited, then contract, then the user's --env."""
+    contract = merge(shared.contracts, shared.world, proc)
+    backup = None
+    too_long = [n for n in BACKED_UP if len(contract.get(n, "")) > shared.limit]
+    if too_long:
+        content = {name: contract.pop(name) for name in too_long}
+        path = f"{shared.log_dir}/backup_env.{_backup_name(proc)}.json"
+        contract["PADDLE_BACKUP_ENV_PATH"] = path
+        backup = (path, content)
+    return ProcEnv({**shared.base, **contract, **shared.last}, shared.notes, backup)
+
+
+def process_env(
+    base: Mapping[str, str],
+    job: Job,
+    plan: Plan,
+    proc: Proc,
+    *,
+    cores: int,
+    log_dir: str,
+    run_dir: str,
+    pod_name: str,
+) -> ProcEnv:
+    """shared_env and proc_env in one step, for one process."""
+    shared = shared_env(
+        base,
+        job,
+        plan,
+        node_rank=proc.node_rank,
+        cores=cores,
+        log_dir=log_dir,
+        run_dir=run_dir,
+        pod_name=pod_name,
+    )
+    return proc_env(shared, proc)
+
+
+def inherited(base: Mapping[str, str]) -> dict[str, str]:
+    """The variables a process inherits: all but the launcher's own and an outer job's ranks.
+
+    >>> inherited({"HOME": "/root", "PADDLE_MASTER": "a:1", "OMPI_MCA_btl": "tcp", "PMI_RANK": "3"})
+    {'HOME': '/root', 'OMPI_MCA_btl': 'tcp'}
+    """
+    return {
+        name: text
+        for name, text in base.items()
+        if name not in DROPPED
+        and (not name.startswith(DROPPED_PREFIXES) or name.startswith(KEPT_PREFIXES))
+    }
+
+
+def _set_proxies_aside(env: dict[str, str]) -> list[str]:
+    found = [name for name in PROXIES if name in env]
+    for name in found:
+        env[name + "_original"] = env.pop(name)
+    if not found:
+        return []
+    return [
+        f"{' and '.join(found)} removed from the processes and kept as <name>_original; "
+        "--keep-proxy leaves them"
+    ]
+
+
+def _set_omp(env: dict[str, str], choice: str, nprocs: int, cores: int) -> list[str]:
+    """Set OMP_NUM_THREADS; returns what to tell.
+
+    "auto": 1 if unset and several processes share the node. Paddle and torchrun do the same, so
+    scripts keep their speed and their numbers; a larger share is one flag away, and said.
+    "share": cores divided among the processes, if unset. "keep": never touch. A number: always.
+    """
+    share = max(1, cores // max(1, nprocs))
+    if choice == "keep":
+        return []
+    if choice not in ("auto", "share"):
+        env["OMP_NUM_THREADS"] = choice
+        return [f"OMP_NUM_THREADS={choice} for every process"]
+    if nprocs < 2 or "OMP_NUM_THREADS" in env:
+        return []
+    threads = 1 if choice == "auto" else share
+    env["OMP_NUM_THREADS"] = str(threads)
+    note = f"OMP_NUM_THREADS={threads} for each of {nprocs} processes"
+    if threads < share:
+        note += f"; {cores} cores allow {share} each: --omp-num-threads {share}"
+    return [note]
+
+
+def _limit(base: Mapping[str, str]) -> int:
+    text = base.get("PADDLE_ENV_LIMIT_LEN", "")
+    limit = int(text) if text.isascii() and text.isdigit() else ENV_LIMIT_DEFAULT
+    return min(limit, ENV_LIMIT_MAX)
+
+
+def _backup_name(proc: Proc) -> str:
+    # Paddle's name has the rank alone; server 0 and worker 0 must not share a file.
+    return str(proc.rank) if proc.role == "worker" else f"{proc.role}.{proc.rank}"

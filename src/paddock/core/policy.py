@@ -1,0 +1,93 @@
+"""Judgement: is a failed attempt followed by another, and after how long?
+
+One pure function over a table of causes. No I/O, no clock: times come in as numbers.
+"""
+
+from __future__ import annotations
+
+from paddock.core.exits import CAUSES
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from paddock.core.exits import Exit
+    from paddock.core.job import Restart
+
+    VerdictKind = Literal["succeed", "fail", "cancel"]
+
+# Paddle's legacy elastic contract (launch.md section 5): 101 "restart me", 102 "relaunch me".
+ASKS_RESTART = (101, 102)
+# Restarting cannot mend these: the program is not there.
+NEVER_RESTART = ("not-found", "not-executable")
+
+
+@value
+class Verdict:
+    """How the job ended. clean: cancelled, and every process saved and exited 0."""
+
+    kind: VerdictKind
+    exit_code: int
+    reason: str
+    attempt: int = 0
+    culprit: Exit | None = None
+    exits: tuple[Exit, ...] = ()
+    clean: bool = False
+    restarts: int = 0
+
+
+@value
+class Again:
+    """Try again after delay_seconds; used counts restarts spent from the budget."""
+
+    delay_seconds: float
+    used: int
+    reason: str
+
+
+@value
+class Enough:
+    """Do not try again, and why."""
+
+    reason: str
+
+
+def decide_restart(
+    restart: Restart, culprit: Exit, *, used: int, ran_seconds: float, jitter: float = 0.0
+) -> Again | Enough:
+    """Whether the failure is followed by another attempt.
+
+    used: restarts already spent. ran_seconds: how long the failed attempt ran. jitter: 0..1,
+    stretches the delay by up to a tenth.
+    """
+    if culprit.cause in NEVER_RESTART:
+        return Enough("the program cannot be started")
+    if restart.max_restarts <= 0:
+        return Enough("")
+    if not _is_restartable(restart.restart_on, culprit):
+        return Enough(f"--restart-on {','.join(restart.restart_on)} does not cover this cause")
+    if ran_seconds >= restart.healthy_seconds:
+        used = 0
+    if used >= restart.max_restarts:
+        return Enough(f"all {restart.max_restarts} restarts are used up (--max_restart)")
+    delay = 0.0 if used == 0 else restart.backoff_initial_seconds * 2.0 ** min(used - 1, 32)
+    delay = min(delay, restart.backoff_max_seconds) * (1.0 + 0.1 * jitter)
+    return Again(delay, used + 1, f"restart {used + 1} of {restart.max_restarts}")
+
+
+def _is_restartable(restart_on: tuple[str, ...], culprit: Exit) -> bool:
+    if not restart_on:
+        return True
+    return (
+        "any" in restart_on
+        or culprit.cause in restart_on
+        or (culprit.cause == "oom" and "signal" in restart_on and "oom" not in restart_on)
+        or str(culprit.exit_code) in restart_on
+        or (culprit.code in ASKS_RESTART and "exit" in restart_on)
+    )
+
+
+def restart_words() -> tuple[str, ...]:
+    """The words --restart-on accepts besides exit codes."""
+    return ("any", *CAUSES)

@@ -1,0 +1,169 @@
+"""One node, one attempt: start, watch, stop, escalate. Mechanism only; no judgement, no I/O.
+
+    phase      event                      next       actions
+    --------   ------------------------   --------   -----------------------------------------
+    running    process ended well         running    Report
+    running    process failed             stopping   Report, TERM to every group, SetTimer
+    running    last process ended well    ended      Sweep, Ended
+    running    StopOrdered                stopping   TERM to every group, SetTimer
+    stopping   process ended              stopping   Report
+    stopping   last process ended         ended      Sweep, Ended
+    stopping   timer | StopOrdered hurry  killing    KILL to every group, SetTimer
+    killing    last process ended         ended      Sweep, Ended
+    killing    timer                      killing    KILL again, SetTimer (a process in D state)
+    any        news of another attempt    same       none
+
+"Sweep" ends whatever a process left behind outside its own group.
+"""
+
+from __future__ import annotations
+
+from paddock.core.value import replace, value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+    from paddock.core.exits import Exit
+
+    Phase = Literal["running", "stopping", "killing", "ended"]
+    Key = tuple[str, int]
+
+SIGTERM = 15
+SIGKILL = 9
+KILL_AGAIN_SECONDS = 1.0
+
+
+@value
+class Ended:
+    """All processes of the attempt are gone. exits: in the order they were seen."""
+
+    attempt: int
+    exits: tuple[Exit, ...]
+
+
+@value
+class Report:
+    """Tell the coordinator that a process ended."""
+
+    exit: Exit
+
+
+@value
+class SignalGroup:
+    """Send a signal to a process's whole group, even if the process itself is gone."""
+
+    key: tuple[str, int]
+    signal: int
+
+
+@value
+class SetTimer:
+    """Wake the machine at this monotonic second; replaces an earlier one."""
+
+    at: float
+
+
+@value
+class Sweep:
+    """End every process that descends from this attempt."""
+
+
+@value
+class StopOrdered:
+    """Judgement (or the user) wants the attempt stopped. hurry: kill at once."""
+
+    attempt: int
+    reason: str
+    hurry: bool = False
+    grace_seconds: float | None = None
+
+
+@value
+class TimerFired:
+    """The timer set by SetTimer is due."""
+
+
+if TYPE_CHECKING:
+    Action = Ended | Report | SignalGroup | SetTimer | Sweep
+    Event = Exit | StopOrdered | TimerFired
+
+
+class Supervisor:
+    """The state of one attempt on one node; owned by one thread."""
+
+    def __init__(self, attempt: int, keys: Sequence[Key], *, grace_seconds: float) -> None:
+        self.attempt = attempt
+        self.keys = tuple(keys)
+        self.grace_seconds = grace_seconds
+        self.phase: Phase = "running"
+        self.reason = ""
+        self.exits: list[Exit] = []
+        self._alive = set(self.keys)
+        self._signalled: set[Key] = set()
+
+    @property
+    def alive(self) -> frozenset[Key]:
+        """Processes that have not ended."""
+        return frozenset(self._alive)
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event, return what to do, in order. now: monotonic seconds."""
+        if self.phase == "ended":
+            return []
+        if event.__class__ is TimerFired:
+            return self._on_timer(now)
+        if event.attempt != self.attempt:  # type: ignore[union-attr]  # TimerFired went above
+            return []  # rule 1: older news is dropped
+        if isinstance(event, StopOrdered):
+            return self._on_stop(event, now)
+        assert not isinstance(event, TimerFired)
+        return self._on_exit(event, now)
+
+    def _on_exit(self, event: Exit, now: float) -> list[Action]:
+        key = (event.role, event.rank)
+        if key not in self._alive:
+            return []
+        self._alive.discard(key)
+        event = replace(event, by_us=key in self._signalled)
+        self.exits.append(event)
+        actions: list[Action] = [Report(event)]
+        if not self._alive:
+            return actions + self._end()  # * -> ended
+        if event.failed and self.phase == "running":
+            actions += self._stop(f"{event.name} {event.how}", self.grace_seconds, now)
+        return actions
+
+    def _on_stop(self, event: StopOrdered, now: float) -> list[Action]:
+        if event.hurry:
+            self.reason = self.reason or event.reason
+            return self._kill(now)  # running | stopping -> killing
+        if self.phase == "running":
+            grace = self.grace_seconds if event.grace_seconds is None else event.grace_seconds
+            return self._stop(event.reason, grace, now)
+        return []
+
+    def _on_timer(self, now: float) -> list[Action]:
+        if self.phase in ("stopping", "killing"):
+            return self._kill(now)  # stopping -> killing
+        return []
+
+    def _stop(self, reason: str, grace_seconds: float, now: float) -> list[Action]:
+        self.phase = "stopping"  # running -> stopping
+        self.reason = reason
+        self._signalled |= self._alive
+        actions: list[Action] = [SignalGroup(key, SIGTERM) for key in self.keys]
+        actions.append(SetTimer(now + grace_seconds))
+        return actions
+
+    def _kill(self, now: float) -> list[Action]:
+        self.phase = "killing"
+        self._signalled |= self._alive
+        actions: list[Action] = [SignalGroup(key, SIGKILL) for key in self.keys]
+        actions.append(SetTimer(now + KILL_AGAIN_SECONDS))
+        return actions
+
+    def _end(self) -> list[Action]:
+        self.phase = "ended"
+        return [Sweep(), Ended(self.attempt, tuple(self.exits))]

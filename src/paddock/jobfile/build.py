@@ -1,0 +1,272 @@
+"""Named texts -> Job. Everything that can be checked without looking at the machine is."""
+
+from __future__ import annotations
+
+from paddock.core.job import FRAMEWORKS, Command, Elastic, Job, Logs, Restart, Source
+from paddock.errors import Problem
+from paddock.jobfile.flags import BACKENDS, DEVICE_KIND_OF_ALIAS, LEVELS, PREFIXES
+from paddock.jobfile.nodes import (
+    decide_nodes,
+    decide_rendezvous,
+    hosts_of,
+    read_ips,
+    read_meeting,
+)
+from paddock.jobfile.reader import to_integer, to_seconds
+from paddock.jobfile.roles import read_mode, read_roles
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddock.core.job import Rendezvous
+    from paddock.jobfile.reader import Reader
+
+ELASTIC_RESTARTS = 3  # --max_restart of Paddle, where it has an effect
+TAIL_WORDS = ("all", "none", "worker", "ps", "heter")
+TAIL_ALIASES = {"trainer": "worker", "server": "ps"}
+OMP_WORDS = ("auto", "share", "keep")  # contracts/environment.py
+MAX_ENV = 10_000
+
+
+def build_job(
+    reader: Reader,
+    command: Command,
+    extra_env: Sequence[str],
+    *,
+    cpu_count: int,
+) -> Job:
+    """The Job of these values; problems and notes are left in the reader.
+
+    command: may have an empty program when a file will name it.
+    """
+    devices, device_kind = _read_devices(reader)
+    mode = read_mode(reader)
+    roles, asked_kind = read_roles(reader, mode, cpu_count, devices)
+    if asked_kind and device_kind not in ("", asked_kind):
+        reader.fault("nproc_per_node", f"but {reader.label('devices')}", "leave one of them out")
+    meeting = read_meeting(reader)
+    ips = read_ips(reader)
+    nnodes = decide_nodes(reader, meeting, ips, hosts_of(roles))
+    rendezvous = decide_rendezvous(reader, meeting, ips, roles, nnodes)
+    elastic = _read_elastic(reader, nnodes, by=meeting.by)
+    is_elastic = nnodes[0] != nnodes[1] or elastic.level >= 0 or rendezvous.kind == "etcd"
+    return Job(
+        command=command,
+        job_id=_read_job_id(reader),
+        mode=mode,
+        framework=reader.choice("framework", FRAMEWORKS, "auto"),
+        nnodes_min=nnodes[0],
+        nnodes_max=nnodes[1],
+        roles=roles,
+        devices=devices,
+        device_kind=device_kind or asked_kind,
+        allow_uneven=reader.boolean("allow_uneven"),
+        rendezvous=rendezvous,
+        elastic=elastic,
+        restart=_read_restart(reader, is_elastic=is_elastic),
+        logs=_read_logs(reader),
+        grace_seconds=reader.seconds("grace", 10.0),
+        timeout_seconds=reader.seconds("timeout", 0.0),
+        start_port=reader.port("start_port"),
+        port_range=_read_port_range(reader),
+        fixed_port=reader.port("fixed_port"),
+        gloo_port=reader.port("gloo_port"),
+        with_gloo=reader.choice("with_gloo", ("0", "1", "2"), "1"),
+        keep_proxy=reader.boolean("keep_proxy"),
+        omp_num_threads=_read_omp(reader),
+        pre_hook=reader.text("elastic_pre_hook"),
+        extra_env=_read_extra_env(reader, extra_env),
+        sources=_sources(reader, rendezvous),
+    )
+
+
+def _read_devices(reader: Reader) -> tuple[tuple[str, ...] | None, str]:
+    """Chosen labels (None: every visible device) and the kind an alias tells."""
+    if not reader.has("devices"):
+        return None, ""
+    name = reader.source("devices").name.lstrip("-")
+    kind = DEVICE_KIND_OF_ALIAS.get(name, "")
+    if kind:
+        reader.note_source("devices", "device_kind")
+    labels = reader.items("devices")
+    if labels == ("all",):
+        return None, kind
+    if labels in (("cpu",), ("none",)):
+        reader.note_source("devices", "device_kind")
+        return None, "cpu"
+    for label in dict.fromkeys(x for x in labels if labels.count(x) > 1):
+        reader.fault("devices", f"device {label} is named twice", "name every device once")
+    for label in labels:
+        if any(c.isspace() or c == ";" for c in label) or label.startswith("-"):
+            reader.fault("devices", f"'{label}' is not a device", "write labels such as 0,1,2,3")
+    return labels, kind
+
+
+def _read_job_id(reader: Reader) -> str:
+    job_id = reader.text("job_id", "default")
+    # It becomes part of file names and of keys in etcd.
+    if any(c in "/\\" or not c.isprintable() or c.isspace() for c in job_id):
+        reader.fault("job_id", "blanks, slashes and control characters are not allowed")
+    elif len(job_id) > 200 or job_id in (".", ".."):
+        reader.fault("job_id", "not usable as a name", "write a name of at most 200 characters")
+    return job_id
+
+
+def _read_elastic(reader: Reader, nnodes: tuple[int, int], *, by: str) -> Elastic:
+    level = reader.integer("elastic_level", -1, 1)
+    if level is None:
+        # Paddle's default of -1 makes every change of membership end the job (launch.md 5).
+        level = 1 if nnodes[0] != nnodes[1] or by == "elastic_server" else -1
+    if level == -1 and nnodes[0] != nnodes[1]:
+        reader.notes.append(
+            f"{reader.label('elastic_level')}: elasticity is off although the number of nodes is "
+            f"a range; the job ends when a node joins or leaves"
+        )
+    return Elastic(level, reader.seconds("elastic_timeout", 30.0))
+
+
+def _read_restart(reader: Reader, *, is_elastic: bool) -> Restart:
+    default = ELASTIC_RESTARTS if is_elastic else 0
+    count = reader.integer("max_restart", 0, default=default)
+    initial, longest = 1.0, 60.0
+    if reader.has("restart_backoff"):
+        first, colon, last = reader.text("restart_backoff").partition(":")
+        low = to_seconds(first)
+        high = to_seconds(last) if colon else None
+        if low is None or (colon and high is None):
+            reader.fault("restart_backoff", "not SECONDS[:MAX]", "write for example 1:60")
+        else:
+            initial, longest = low, high if high is not None else max(low, longest)
+            reader.note_source("restart_backoff", "restart.backoff_max_seconds")
+        if longest < initial:
+            reader.fault("restart_backoff", "the maximum is below the first pause")
+    causes = tuple(c.lower() for c in reader.items("restart_on"))
+    if causes:
+        _check_causes(reader, causes)
+    return Restart(
+        max_restarts=default if count is None else count,
+        backoff_initial_seconds=initial,
+        backoff_max_seconds=longest,
+        restart_on=() if "any" in causes else causes,
+    )
+
+
+def _check_causes(reader: Reader, causes: tuple[str, ...]) -> None:
+    from paddock.core.policy import restart_words  # only for those who use the flag
+
+    known = restart_words()
+    for cause in causes:
+        code = to_integer(cause)
+        if code is not None and not 1 <= code <= 255:
+            reader.fault("restart_on", f"exit code {code} is not in 1..255")
+        elif code is None and cause not in known:
+            from paddock.jobfile.suggest import nearest
+
+            reader.fault("restart_on", f"unknown cause '{cause}'", nearest(cause, known))
+
+
+def _read_logs(reader: Reader) -> Logs:
+    given = reader.values.get("log_dir")
+    if given is not None and not given.text.strip():
+        reader.fault("log_dir", "empty", "write --log_dir log")
+    level = reader.values.get("log_level")
+    if level is not None and level.text.strip().upper() == "WARN":
+        reader.note_source("log_level", "logs.level")
+        level_name = "WARNING"
+    else:
+        level_name = reader.choice("log_level", LEVELS, "INFO")
+    return Logs(
+        directory=reader.text("log_dir", "log"),
+        overwrite=reader.boolean("log_overwrite"),
+        level=level_name,
+        tail=_read_tail(reader),
+        prefix=reader.choice("prefix", PREFIXES, "auto"),
+    )
+
+
+def _read_tail(reader: Reader) -> tuple[str, ...]:
+    if not reader.has("tail"):
+        if reader.has("tee"):
+            reader.note_source("tee", "logs.tail")
+            return ("all",)
+        return ("0",)
+    words = tuple(TAIL_ALIASES.get(w.lower(), w.lower()) for w in reader.items("tail"))
+    for word in words:
+        if word not in TAIL_WORDS and not (word.isascii() and word.isdigit()):
+            from paddock.jobfile.suggest import nearest
+
+            reader.fault("tail", f"'{word}' is neither a rank nor a role",
+                         nearest(word, TAIL_WORDS, "write all, none, 0,3 or worker"))  # fmt: skip
+    if len(words) > 1 and ("all" in words or "none" in words):
+        reader.fault("tail", "all and none stand alone")
+    return () if words == ("none",) else words
+
+
+def _read_port_range(reader: Reader) -> tuple[int, int] | None:
+    if not reader.has("port_range"):
+        return None
+    low_text, colon, high_text = reader.text("port_range").partition(":")
+    low, high = to_integer(low_text), to_integer(high_text)
+    if not colon or low is None or high is None or not 0 < low <= high < 65536:
+        reader.fault("port_range", "not FIRST:LAST", "write for example PORT_RANGE=35100:64000")
+        return None
+    return low, high
+
+
+def _read_omp(reader: Reader) -> str:
+    word = reader.text("omp_num_threads", "auto").lower()
+    count = to_integer(word)
+    if word in OMP_WORDS or (count is not None and 1 <= count <= 4096):
+        return word
+    reader.fault("omp_num_threads", "not a number of threads", "write N, auto, share or keep")
+    return "auto"
+
+
+def _read_extra_env(reader: Reader, words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """--env KEY=VALUE, later ones win; --backend is one of them under another name."""
+    found: dict[str, str] = {}
+    backend = reader.choice("backend", BACKENDS, "auto")
+    if backend != "auto":
+        found["PADDLE_DISTRI_BACKEND"] = backend
+    reader.note_source("env", "extra_env")
+    if len(words) > MAX_ENV:
+        reader.problems.append(Problem(f"--env is given {len(words)} times, at most {MAX_ENV}"))
+    for word in words[:MAX_ENV]:
+        key, equals, text = word.partition("=")
+        if not equals:
+            hint = f'write --env {key}="${key}" to pass on a variable of this shell'
+            reader.problems.append(Problem(f"--env {key}: there is no '='", hint))
+        elif not key.isidentifier():
+            reader.problems.append(Problem(f"--env: '{key}' is not a variable name"))
+        elif "\0" in text:
+            reader.problems.append(Problem(f"--env {key}: a zero byte is not allowed"))
+        else:
+            found[key] = text
+    return tuple(found.items())
+
+
+FIELDS = (
+    "command", "job_id", "mode", "framework", "nnodes_min", "nnodes_max", "devices", "device_kind",
+    "allow_uneven", "roles.worker.count", "roles.worker.endpoints", "roles.ps.count",
+    "roles.ps.endpoints", "roles.heter.count", "roles.heter.endpoints", "roles.heter.device",
+    "rendezvous.kind", "rendezvous.host", "rendezvous.port", "rendezvous.etcd", "rendezvous.ips",
+    "rendezvous.node_rank", "rendezvous.own_host", "rendezvous.sort_ip",
+    "rendezvous.join_timeout_seconds", "rendezvous.lease_seconds", "rendezvous.token_file",
+    "rendezvous.tls_cert", "rendezvous.tls_key", "rendezvous.tls_ca", "elastic.level",
+    "elastic.timeout_seconds", "restart.max_restarts", "restart.backoff_initial_seconds",
+    "restart.backoff_max_seconds", "restart.restart_on", "logs.directory", "logs.overwrite",
+    "logs.level", "logs.tail", "logs.prefix", "grace_seconds", "timeout_seconds", "start_port",
+    "port_range", "fixed_port", "gloo_port", "with_gloo", "keep_proxy", "omp_num_threads",
+    "pre_hook", "extra_env",
+)  # fmt: skip
+
+
+def _sources(reader: Reader, rendezvous: Rendezvous) -> dict[str, Source]:
+    """One source per field, in the order of FIELDS."""
+    default = Source("default")
+    found = reader.sources
+    if rendezvous.kind == "alone":
+        for field in ("rendezvous.kind", "rendezvous.host", "rendezvous.port"):
+            found.pop(field, None)
+    return {field: found.get(field, default) for field in FIELDS}

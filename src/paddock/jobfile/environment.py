@@ -1,0 +1,270 @@
+"""What the environment says about the job, as the same named texts the flags give.
+
+Paddle's order (launch.md 1.2 and 2.1): the environment wins over the command line, except for the
+FALLBACKS; then the endpoint lists of PaddleCloud and paddle-operator replace master and nnodes.
+"""
+
+from __future__ import annotations
+
+from paddock.core.job import Source
+from paddock.core.plan import join_endpoint, split_endpoint
+from paddock.errors import Problem
+from paddock.jobfile.words import Given
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Wins over the flag, applied in this order (args_envs.py, paddle 3.3.1). TRAINER_ID comes before
+# RANK because Paddle reads it while parsing.
+MAPPING = (
+    ("PADDLE_TRAINER_ID", "rank"),
+    ("POD_IP", "host"),
+    ("PADDLE_MASTER", "master"),
+    ("PADDLE_DEVICES", "devices"),
+    ("PADDLE_NNODES", "nnodes"),
+    ("PADDLE_RUN_MODE", "run_mode"),
+    ("PADDLE_LOG_LEVEL", "log_level"),
+    ("PADDLE_LOG_OVERWRITE", "log_overwrite"),
+    ("PADDLE_SORT_IP", "sort_ip"),
+    ("PADDLE_NPROC_PER_NODE", "nproc_per_node"),
+    ("PADDLE_JOB_ID", "job_id"),
+    ("PADDLE_RANK", "rank"),
+    ("PADDLE_LOG_DIR", "log_dir"),
+    ("PADDLE_MAX_RESTART", "max_restart"),
+    ("PADDLE_ELASTIC_LEVEL", "elastic_level"),
+    ("PADDLE_ELASTIC_TIMEOUT", "elastic_timeout"),
+    ("PADDLE_SERVER_NUM", "server_num"),
+    ("PADDLE_TRAINER_NUM", "trainer_num"),
+    ("PADDLE_SERVERS_ENDPOINTS", "servers"),
+    ("PADDLE_TRAINERS_ENDPOINTS", "trainers"),
+    ("PADDLE_GLOO_PORT", "gloo_port"),
+    ("PADDLE_WITH_GLOO", "with_gloo"),
+    ("PADDLE_START_PORT", "start_port"),
+    ("PADDLE_IPS", "ips"),
+)
+# Used where the command line says nothing (launch.md 1.4 and 2.1).
+FALLBACKS = (
+    ("PADDLE_ELASTIC_SERVER", "elastic_server"),
+    ("PADDLE_ELASTIC_JOB_ID", "job_id"),
+    ("PADDLE_ELASTIC_NP", "nnodes"),
+    ("FLAGS_START_PORT", "start_port"),
+    ("FLAGS_FIXED_PORT", "fixed_port"),
+    ("PORT_RANGE", "port_range"),
+)
+# Read by special rules below: (name, what it does).
+SPECIAL = (
+    ("PADDLE_TRAINER_ENDPOINTS", "the first endpoint becomes --master (port 6768 if absent), the "
+     "number of hosts becomes --nnodes"),
+    ("DISTRIBUTED_TRAINER_ENDPOINTS", "as PADDLE_TRAINER_ENDPOINTS, applied after it"),
+    ("PADDLE_LAUNCH_WITH_ARGS", "1: the two lists above replace neither --master nor --nnodes"),
+    ("PADDLE_TRAINERS", "addresses of the nodes on PaddleCloud; used with POD_IP, "
+     "PADDLE_TRAINER_ID and TRAINER_PORTS_NUM, when there is no endpoint list"),
+    ("TRAINER_PORTS_NUM", "ports a pod may use, from PADDLE_PORT on"),
+    ("PADDLE_PORT", "first port of a pod; the nodes meet there on PaddleCloud"),
+    ("PADDLE_PSERVERS_IP_PORT_LIST", "servers of a paddle-operator job; with TRAINING_ROLE and "
+     "PADDLE_TRAINER_ENDPOINTS it makes a ps job with one process per pod"),
+    ("PADDLE_HETER_ENDPOINTS", "heter workers of a paddle-operator job"),
+    ("TRAINING_ROLE", "role of this pod: PSERVER, TRAINER or HETER"),
+    ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1 or 2: --elastic_level 1 unless that is given"),
+    ("PADDLE_ELASTIC_ETCD_SERVICE_HOST", "host of etcd where PADDLE_ELASTIC_SERVER is absent"),
+    ("PADDLE_ELASTIC_ETCD_SERVICE_PORT", "its port"),
+)  # fmt: skip
+
+# A rank started by a launcher sees the outer job's contract. A launcher inside it must not take
+# that for its own configuration (launch.md 6: nested launch).
+NESTED_SIGNS = ("PADDOCK_JOB_ID", "PADDLE_LOCAL_RANK", "PADDLE_ROLE")
+SET_FOR_RANKS = frozenset(
+    (
+        "PADDLE_TRAINER_ID", "POD_IP", "PADDLE_MASTER", "PADDLE_NNODES", "PADDLE_LOG_DIR",
+        "PADDLE_WITH_GLOO", "PADDLE_TRAINER_ENDPOINTS", "DISTRIBUTED_TRAINER_ENDPOINTS",
+        "PADDLE_PORT", "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_HETER_ENDPOINTS", "TRAINING_ROLE",
+        "PADDLE_TRAINING_ROLE", "PADDLE_TRAINERS",
+    )
+)  # fmt: skip
+
+DEFAULT_MASTER_PORT = 6768  # plugins/__init__.py, collective_compatible
+DEFAULT_CLOUD_PORT = 6170  # fleet/cloud_utils.py
+OPERATOR_PORTS = 20  # paddle-operator: p-0..p-19
+
+
+class EnvironmentReading:
+    """Values after the environment had its say. values: as Words.values, changed in place."""
+
+    def __init__(self, values: dict[str, Given], env: Mapping[str, str]) -> None:
+        self.values = values
+        self.notes: list[str] = []
+        self.problems: list[Problem] = []
+        outer = next((env[n] for n in NESTED_SIGNS if env.get(n)), None)
+        skipped = SET_FOR_RANKS if outer is not None else frozenset()
+        self._env = {n: t for n, t in env.items() if t and n not in skipped}
+
+    def get(self, name: str) -> str:
+        """The variable's text, "" if it is absent or describes an outer job."""
+        return self._env.get(name, "")
+
+    def take(self, name: str, variable: str, text: str) -> None:
+        """Let a variable decide a value, and say so."""
+        before = self.values.get(name)
+        self.values[name] = Given(text, Source("environment", variable, self.get(variable)))
+        if before is not None and before.text == text:
+            return
+        note = f"args {name} will be overridden by env: {variable} value: {text}"
+        if before is not None and before.source.kind == "flag":
+            note += f" ({before.source.name} {before.text} is not used; see --ignore-env)"
+        self.notes.append(note)
+
+
+def apply_environment(values: dict[str, Given], env: Mapping[str, str]) -> EnvironmentReading:
+    """Apply every rule of this file to the values of the command line.
+
+    >>> r = apply_environment({}, {"PADDLE_TRAINER_ENDPOINTS": "10.0.0.1:6170,10.0.0.2:6170"})
+    >>> {name: given.text for name, given in r.values.items()}
+    {'master': '10.0.0.1:6170', 'nnodes': '2'}
+    """
+    reading = EnvironmentReading(values, env)
+    for variable, name in MAPPING:
+        text = reading.get(variable)
+        if not text or (variable == "PADDLE_TRAINER_ID" and text.startswith("-")):
+            continue
+        reading.take(name, variable, text)
+    _apply_fallbacks(reading)
+    if not _apply_operator_ps(reading) and not _apply_endpoints(reading):
+        _apply_cloud(reading)
+    return reading
+
+
+def _apply_fallbacks(reading: EnvironmentReading) -> None:
+    service = reading.get("PADDLE_ELASTIC_ETCD_SERVICE_HOST")
+    for variable, name in FALLBACKS:
+        text = reading.get(variable)
+        if variable == "PADDLE_ELASTIC_SERVER" and not text and service:
+            variable = "PADDLE_ELASTIC_ETCD_SERVICE_HOST"
+            port = reading.get("PADDLE_ELASTIC_ETCD_SERVICE_PORT") or "2379"
+            text = f"{service}:{port}"
+        if not text or name in reading.values:
+            continue
+        if variable == "PADDLE_ELASTIC_NP" and not _has_meeting_point(reading):
+            reading.notes.append(
+                f"PADDLE_ELASTIC_NP={text} is not used: neither PADDLE_ELASTIC_SERVER nor "
+                "--master says where the nodes meet"
+            )
+            continue
+        reading.take(name, variable, text)
+    level = reading.get("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL")
+    if level in ("1", "2") and "elastic_level" not in reading.values:
+        reading.take("elastic_level", "PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1")
+
+
+def _has_meeting_point(reading: EnvironmentReading) -> bool:
+    return any(n in reading.values for n in ("master", "elastic_server", "rdzv_endpoint"))
+
+
+def _apply_endpoints(reading: EnvironmentReading) -> bool:
+    """PADDLE_TRAINER_ENDPOINTS and DISTRIBUTED_TRAINER_ENDPOINTS; the latter wins."""
+    is_found = False
+    for variable in ("PADDLE_TRAINER_ENDPOINTS", "DISTRIBUTED_TRAINER_ENDPOINTS"):
+        text = reading.get(variable)
+        if not text:
+            continue
+        is_found = True
+        if reading.get("PADDLE_LAUNCH_WITH_ARGS") not in ("", "0"):
+            continue
+        endpoints = [e.strip() for e in text.split(",") if e.strip()]
+        hosts = [host_of(e) for e in endpoints]
+        # Pods that share a host have the same endpoint (Host mode of paddle-operator).
+        is_shared = len(set(endpoints)) < len(endpoints)
+        nnodes = len(endpoints) if is_shared else len(set(hosts))
+        master = endpoints[0]
+        if master == hosts[0] or master == f"[{hosts[0]}]":
+            master = join_endpoint(hosts[0], DEFAULT_MASTER_PORT)
+        source = Source("environment", variable, text)
+        reading.values["master"] = Given(master, source)
+        reading.values["nnodes"] = Given(str(nnodes), source)
+        reading.notes.append(f"args reset by env {variable}: master {master}, nnodes {nnodes}")
+    return is_found
+
+
+def host_of(endpoint: str) -> str:
+    """The host of an endpoint whose port may be missing.
+
+    >>> host_of("10.0.0.1:80"), host_of("node1"), host_of("[::1]:80"), host_of("::1")
+    ('10.0.0.1', 'node1', '::1', '::1')
+    """
+    if endpoint.startswith("["):
+        return endpoint[1:].partition("]")[0]
+    if endpoint.count(":") > 1:
+        return endpoint
+    return endpoint.partition(":")[0]
+
+
+def _apply_cloud(reading: EnvironmentReading) -> bool:
+    """PaddleCloud without an endpoint list: all four variables must be there."""
+    names = ("PADDLE_TRAINERS", "POD_IP", "PADDLE_TRAINER_ID", "TRAINER_PORTS_NUM")
+    if not all(reading.get(n) for n in names):
+        return False
+    nodes = [n.strip() for n in reading.get("PADDLE_TRAINERS").split(",") if n.strip()]
+    if len(nodes) < 2 or "master" in reading.values:
+        return False
+    port = reading.get("PADDLE_PORT") or str(DEFAULT_CLOUD_PORT)
+    source = Source("environment", "PADDLE_TRAINERS", reading.get("PADDLE_TRAINERS"))
+    ips = reading.values.pop("ips", None)
+    if ips is not None and ips.text != ",".join(nodes):
+        reading.notes.append(
+            f"PaddleCloud: {ips.source.name} {ips.text} is not used, the nodes come from "
+            f"PADDLE_TRAINERS ({','.join(nodes)})"
+        )
+    master = f"[{nodes[0]}]:{port}" if ":" in nodes[0] else f"{nodes[0]}:{port}"
+    reading.values["master"] = Given(master, source)
+    reading.values["nnodes"] = Given(str(len(nodes)), source)
+    reading.notes.append(
+        f"args reset by env PADDLE_TRAINERS: master {master}, nnodes {len(nodes)}"
+    )
+    return True
+
+
+def _apply_operator_ps(reading: EnvironmentReading) -> bool:
+    """A pod of a ps job of paddle-operator: one process per pod, all endpoints known.
+
+    Its nodes are the server pods, then the workers, then the heter pods. They meet on the last
+    of the first pod's ports, which neither a process nor Gloo uses (operator.md 2.4 and 2.5).
+    """
+    servers = reading.get("PADDLE_PSERVERS_IP_PORT_LIST")
+    workers = reading.get("PADDLE_TRAINER_ENDPOINTS")
+    heter = reading.get("PADDLE_HETER_ENDPOINTS")
+    role = reading.get("TRAINING_ROLE") or reading.get("PADDLE_TRAINING_ROLE")
+    index = reading.get("PADDLE_TRAINER_ID")
+    ports_num = reading.get("TRAINER_PORTS_NUM")
+    if not (servers and workers and role and index.isdigit() and ports_num):
+        return False
+    before = {"PSERVER": 0, "TRAINER": _count(servers), "HETER": _count(servers) + _count(workers)}
+    try:
+        host, port = split_endpoint(servers.split(",")[0].strip())
+    except ValueError as error:
+        reading.problems.append(Problem(f"PADDLE_PSERVERS_IP_PORT_LIST: {error}"))
+        return False
+    span = int(ports_num) if ports_num.isdigit() else OPERATOR_PORTS
+    at_service = Source("environment", "PADDLE_PSERVERS_IP_PORT_LIST", servers)
+    at_workers = Source("environment", "PADDLE_TRAINER_ENDPOINTS", workers)
+    at_role = Source("environment", "TRAINING_ROLE", role)
+    reading.values["servers"] = Given(servers, at_service)
+    reading.values["trainers"] = Given(workers, at_workers)
+    reading.values["run_mode"] = Given("ps-heter" if heter else "ps", at_service)
+    if heter:
+        reading.values["heter_workers"] = Given(
+            heter, Source("environment", "PADDLE_HETER_ENDPOINTS", heter)
+        )
+    master = join_endpoint(host, min(port + span - 1, 65535))
+    reading.values["master"] = Given(master, at_service)
+    reading.values["rank"] = Given(str(before.get(role, 0) + int(index)), at_role)
+    for name in ("nnodes", "server_num", "trainer_num", "ips"):
+        reading.values.pop(name, None)
+    reading.notes.append(
+        f"args reset by env PADDLE_PSERVERS_IP_PORT_LIST: a {role} pod of a ps job, "
+        f"master {master}"
+    )
+    return True
+
+
+def _count(endpoints: str) -> int:
+    return sum(1 for e in endpoints.split(",") if e.strip())

@@ -1,0 +1,296 @@
+"""The flags of ``paddock launch``: one table. Parsing, help, completion and docs read it.
+
+Sources: launch.md 1.3 (modern) and 1.4 (legacy) for Paddle's flags; torchrun of torch 2.13.
+"""
+
+from __future__ import annotations
+
+from paddock.core.job import FRAMEWORKS, MODES
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Literal
+
+    Kind = Literal["text", "int", "seconds", "bool", "switch", "choice", "file", "dir"]
+    Status = Literal["normal", "ignored", "synonym", "deprecated"]
+    Origin = Literal["paddle", "legacy", "torchrun", "paddock"]
+
+
+@value
+class Flag:
+    """One flag. Dashes and underscores in names are the same thing.
+
+    name: Paddle's spelling, also the key of the parsed values. field: the Job field it fills.
+    kind: "switch" takes no value, "bool" may; "int" and "seconds" never swallow a script name.
+    env: variables that override it, the later ones win. default: as the help shows it.
+    """
+
+    name: str
+    kind: Kind
+    field: str
+    help: str
+    group: str
+    aliases: tuple[str, ...] = ()
+    short: str = ""
+    metavar: str = ""
+    default: str = ""
+    env: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    status: Status = "normal"
+    origin: Origin = "paddle"
+
+
+NODES, PROCS, SERVERS, FAILURE, LOGS, NETWORK, OTHER, OLD = (
+    "Nodes",
+    "Processes and devices",
+    "Parameter server",
+    "Failures and elasticity",
+    "Logs",
+    "Security and network",
+    "Other",
+    "Accepted and ignored",
+)
+GROUPS = (NODES, PROCS, SERVERS, FAILURE, LOGS, NETWORK, OTHER, OLD)
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+BACKENDS = ("auto", "gloo", "nccl", "bkcl", "hccl", "heter", "xccl", "flagcx")
+RDZV_BACKENDS = ("c10d", "static", "etcd", "etcd-v2")
+PREFIXES = ("auto", "always", "never")
+
+
+# A table reads better than one argument a line.
+# fmt: off
+def _nodes() -> Iterable[Flag]:
+    g = NODES
+    yield Flag("master", "text", "rendezvous.host", "where the nodes meet: host:port, [v6]:port, "
+               "http://host:port, or etcd://host:port[,host:port]", g,
+               metavar="ADDRESS", default="None", env=("PADDLE_MASTER",))
+    yield Flag("nnodes", "text", "nnodes_min", "number of nodes, or MIN:MAX for an elastic job", g,
+               aliases=("np",), metavar="N|MIN:MAX", default="1",
+               env=("PADDLE_NNODES",))
+    yield Flag("rank", "int", "rendezvous.node_rank", "rank of this node; -1: decided at the "
+               "meeting point", g, aliases=("node_rank",), metavar="N", default="-1",
+               env=("PADDLE_TRAINER_ID", "PADDLE_RANK"))
+    yield Flag("ips", "text", "rendezvous.ips", "addresses of all nodes, in node order, the same "
+               "on every node", g, metavar="IP,IP", default="None", env=("PADDLE_IPS",))
+    yield Flag("host", "text", "rendezvous.own_host", "address of this node as the others reach "
+               "it", g, aliases=("local_addr",), metavar="HOST", default="None",
+               env=("POD_IP",))
+    yield Flag("start_port", "int", "start_port", "first port of the processes; with --ips the "
+               "nodes meet one port below (6069)", g, metavar="PORT", default="6070",
+               env=("PADDLE_START_PORT",))
+    yield Flag("job_id", "text", "job_id", "name of the job; several jobs may share one meeting "
+               "point", g, aliases=("rdzv_id",), metavar="NAME", default="default",
+               env=("PADDLE_JOB_ID",))
+    yield Flag("sort_ip", "bool", "rendezvous.sort_ip", "order the nodes by address", g,
+               metavar="BOOL", default="False", env=("PADDLE_SORT_IP",))
+    yield Flag("join_timeout", "seconds", "rendezvous.join_timeout_seconds", "how long to wait "
+               "for missing nodes", g, metavar="SECONDS", default="300",
+               origin="paddock")
+    yield Flag("standalone", "switch", "rendezvous.kind", "one node, no network (torchrun)", g,
+               status="synonym", origin="torchrun")
+    yield Flag("rdzv_endpoint", "text", "rendezvous.host", "same as --master (torchrun); port "
+               "29400 if absent", g, metavar="HOST[:PORT]", status="synonym",
+               origin="torchrun")
+    yield Flag("rdzv_backend", "choice", "rendezvous.kind", "c10d and static: built in; etcd: "
+               "as --master etcd:// (torchrun)", g, metavar="NAME", choices=RDZV_BACKENDS,
+               status="synonym", origin="torchrun")
+    yield Flag("master_addr", "text", "rendezvous.host", "host of --master (torchrun)", g,
+               metavar="HOST", status="synonym", origin="torchrun")
+    yield Flag("master_port", "int", "rendezvous.port", "port of --master (torchrun)", g,
+               metavar="PORT", default="29500", status="synonym", origin="torchrun")
+    yield Flag("elastic_server", "text", "rendezvous.etcd", "same as --master etcd://host:port",
+               g, metavar="HOST:PORT", status="synonym",
+               origin="legacy")
+
+
+def _procs() -> Iterable[Flag]:
+    g = PROCS
+    yield Flag("nproc_per_node", "text", "roles.worker.count", "processes on this node; auto or "
+               "gpu: one per device, cpu: one per core", g, metavar="N|auto|gpu|cpu",
+               default="None", env=("PADDLE_NPROC_PER_NODE",))
+    yield Flag("devices", "text", "devices", "device labels of this node, absolute numbers; all: "
+               "every visible one, cpu: none", g,
+               aliases=("gpus", "npus", "xpus", "dcus", "selected_gpus", "selected_xpus"),
+               metavar="0,1", default="None", env=("PADDLE_DEVICES",))
+    yield Flag("run_mode", "choice", "mode", "kind of job; told from the other flags if absent", g,
+               metavar="MODE", default="None", env=("PADDLE_RUN_MODE",), choices=MODES)
+    yield Flag("framework", "choice", "framework", "whose environment the processes get; auto: "
+               "all that do not conflict", g, metavar="NAME", default="auto", choices=FRAMEWORKS,
+               origin="paddock")
+    yield Flag("module", "switch", "command.kind", "run the script as a module, like python -m", g,
+               short="m", origin="torchrun")
+    yield Flag("no_python", "switch", "command.kind", "run the script itself, without python", g,
+               origin="torchrun")
+    yield Flag("allow_uneven", "switch", "allow_uneven", "nodes may run different numbers of "
+               "processes", g, origin="paddock")
+    yield Flag("omp_num_threads", "text", "omp_num_threads", "OMP_NUM_THREADS of the processes; "
+               "auto: 1 unless set, share: cores / processes, keep: as it is", g,
+               metavar="N|auto|share|keep", default="auto",
+               origin="paddock")
+    yield Flag("backend", "choice", "extra_env", "PADDLE_DISTRI_BACKEND of the processes", g,
+               metavar="NAME", default="auto", choices=BACKENDS, origin="legacy")
+    yield Flag("env", "text", "extra_env", "set a variable for every process (repeatable)", g,
+               metavar="KEY=VALUE", origin="paddock")
+
+
+def _servers() -> Iterable[Flag]:
+    g = SERVERS
+    yield Flag("servers", "text", "roles.ps.endpoints", "endpoints of the servers", g,
+               metavar="IP:PORT,...", env=("PADDLE_SERVERS_ENDPOINTS",))
+    yield Flag("trainers", "text", "roles.worker.endpoints", "endpoints of the workers; the port "
+               "may be left out", g, aliases=("workers",), metavar="IP[:PORT],...",
+               env=("PADDLE_TRAINERS_ENDPOINTS",))
+    yield Flag("server_num", "int", "roles.ps.count", "servers per node", g, metavar="N",
+               default="None", env=("PADDLE_SERVER_NUM",))
+    yield Flag("trainer_num", "int", "roles.worker.count", "workers per node", g,
+               aliases=("worker_num",), metavar="N", default="None",
+               env=("PADDLE_TRAINER_NUM",))
+    yield Flag("heter_workers", "text", "roles.heter.endpoints", "endpoints of the heter workers, "
+               "stages separated by ';'", g, metavar="IP:PORT,...;...", origin="legacy")
+    yield Flag("heter_worker_num", "text", "roles.heter.count", "heter workers per node, stages "
+               "separated by ';'", g, metavar="N;N", origin="legacy")
+    yield Flag("heter_devices", "text", "roles.heter.device", "device of each heter stage, "
+               "separated by ';'", g, metavar="cpu;gpu", default="cpu", origin="legacy")
+    yield Flag("gloo_port", "int", "gloo_port", "port of the Gloo HTTP service", g,
+               aliases=("http_port",), metavar="PORT", default="6767",
+               env=("PADDLE_GLOO_PORT",))
+    yield Flag("with_gloo", "choice", "with_gloo", "0: off, 1: workers, 2: workers and servers", g,
+               metavar="N", default="1", env=("PADDLE_WITH_GLOO",),
+               choices=("0", "1", "2"))
+
+
+def _failure() -> Iterable[Flag]:
+    g = FAILURE
+    yield Flag("max_restart", "int", "restart.max_restarts", "restarts after a failure; default 3 "
+               "for an elastic job, else 0", g, aliases=("max_restarts",), metavar="N",
+               default="0 or 3", env=("PADDLE_MAX_RESTART",))
+    yield Flag("restart_on", "text", "restart.restart_on", "restart for these causes or exit "
+               "codes only", g, metavar="CAUSE|CODE,...", default="any", origin="paddock")
+    yield Flag("restart_backoff", "text", "restart.backoff_initial_seconds", "pause before a "
+               "restart, doubled up to the maximum", g, metavar="SECONDS[:MAX]", default="1:60",
+               origin="paddock")
+    yield Flag("elastic_level", "int", "elastic.level", "-1: off, 0: a failed node leaves, 1: it "
+               "restarts; a range of nodes implies 1", g, metavar="LEVEL", default="-1",
+               env=("PADDLE_ELASTIC_LEVEL",))
+    yield Flag("elastic_timeout", "seconds", "elastic.timeout_seconds", "how long to wait for "
+               "more nodes than MIN, and below MIN", g, metavar="SECONDS", default="30",
+               env=("PADDLE_ELASTIC_TIMEOUT",))
+    yield Flag("elastic_pre_hook", "text", "pre_hook", "shell command run before each start", g,
+               metavar="COMMAND", origin="legacy")
+    yield Flag("lease", "seconds", "rendezvous.lease_seconds", "a silent node is lost after this "
+               "long", g, metavar="SECONDS", default="3", origin="paddock")
+    yield Flag("grace", "seconds", "grace_seconds", "time between SIGTERM and SIGKILL", g,
+               aliases=("shutdown_timeout",), metavar="SECONDS", default="10",
+               origin="paddock")
+    yield Flag("timeout", "seconds", "timeout_seconds", "end the job after this long, exit code "
+               "124; 0: never", g, metavar="SECONDS", default="0", origin="paddock")
+
+
+def _logs() -> Iterable[Flag]:
+    g = LOGS
+    yield Flag("log_dir", "dir", "logs.directory", "where workerlog.N and serverlog.N go", g,
+               metavar="DIR", default="log", env=("PADDLE_LOG_DIR",))
+    yield Flag("log_overwrite", "bool", "logs.overwrite", "truncate logs instead of appending", g,
+               metavar="BOOL", default="False", env=("PADDLE_LOG_OVERWRITE",))
+    yield Flag("log_level", "choice", "logs.level", "how much Paddock itself says", g,
+               metavar="LEVEL", default="INFO", env=("PADDLE_LOG_LEVEL",), choices=LEVELS)
+    yield Flag("tail", "text", "logs.tail", "whose output the console shows: all, none, ranks, "
+               "roles", g, metavar="all|0,3|ROLE", default="0", origin="paddock")
+    yield Flag("prefix", "choice", "logs.prefix", "put role and rank before console lines; auto: "
+               "if several are shown", g, metavar="WHEN", default="auto", choices=PREFIXES,
+               origin="paddock")
+    yield Flag("tee", "text", "logs.tail", "same as --tail all (torchrun)", g, short="t",
+               metavar="STREAMS", status="synonym", origin="torchrun")
+
+
+def _network() -> Iterable[Flag]:
+    g = NETWORK
+    yield Flag("token_file", "file", "rendezvous.token_file", "file with the job's key", g,
+               metavar="FILE", origin="paddock")
+    yield Flag("tls_cert", "file", "rendezvous.tls_cert", "certificate of this node", g,
+               metavar="FILE", origin="paddock")
+    yield Flag("tls_key", "file", "rendezvous.tls_key", "private key of this node", g,
+               metavar="FILE", origin="paddock")
+    yield Flag("tls_ca", "file", "rendezvous.tls_ca", "authority that signed the nodes' "
+               "certificates", g, metavar="FILE", origin="paddock")
+    yield Flag("keep_proxy", "switch", "keep_proxy", "leave http_proxy and https_proxy to the "
+               "processes", g, origin="paddock")
+
+
+def _other() -> Iterable[Flag]:
+    g = OTHER
+    yield Flag("help", "switch", "", "show this help", g, short="h")
+    yield Flag("file", "file", "", "read the job from a PaddleJob in YAML or JSON", g, short="f",
+               metavar="JOB.YAML", origin="paddock")
+    yield Flag("ignore_env", "switch", "", "read no configuration from the environment", g,
+               origin="paddock")
+
+
+def _ignored() -> Iterable[Flag]:
+    # (name, kind, origin, what to say)
+    rows: tuple[tuple[str, Kind, Origin, str], ...] = (
+        ("legacy", "bool", "paddle", "there is only one launcher"),
+        ("enable_gpu_log", "bool", "paddle", "GPUs are not sampled"),
+        ("auto_parallel_config", "text", "paddle", "auto parallel is not launched"),
+        ("auto_cluster_config", "bool", "paddle", "auto parallel is not launched"),
+        ("auto_tuner_json", "text", "paddle", "the auto tuner is not launched"),
+        ("coordinators", "text", "legacy", "FL-PS coordinators are not launched"),
+        ("coordinator_num", "text", "legacy", "FL-PS coordinators are not launched"),
+        ("scale", "text", "legacy", "it never had an effect"),
+        ("force", "text", "legacy", "it never had an effect"),
+        ("cluster_topo_path", "text", "legacy", "auto mapping is not done"),
+        ("rank_mapping_path", "text", "legacy", "auto mapping is not done"),
+        ("enable_auto_mapping", "bool", "legacy", "auto mapping is not done"),
+        ("redirects", "text", "torchrun", "every process always has its log file in --log_dir"),
+        ("rdzv_conf", "text", "torchrun", "see --join-timeout and --lease"),
+        ("monitor_interval", "text", "torchrun", "the kernel tells, nothing is polled"),
+        ("start_method", "text", "torchrun", "processes are always spawned"),
+        ("role", "text", "torchrun", "the role of a process is worker, ps or heter"),
+        ("local_ranks_filter", "text", "torchrun", "see --tail"),
+        ("log_line_prefix_template", "text", "torchrun", "see --prefix"),
+    )
+    for name, kind, origin, why in rows:
+        yield Flag(name, kind, "", why, OLD, short="r" if name == "redirects" else "",
+                   metavar="VALUE", status="ignored", origin=origin)
+
+
+FLAGS: tuple[Flag, ...] = (
+    *_nodes(), *_procs(), *_servers(), *_failure(), *_logs(), *_network(), *_other(), *_ignored(),
+)
+# fmt: on
+BY_NAME: dict[str, Flag] = {n: f for f in FLAGS for n in (f.name, *f.aliases)}
+BY_SHORT: dict[str, Flag] = {f.short: f for f in FLAGS if f.short}
+
+# What an alias of --devices says about the kind of device. --gpus says nothing: Paddle runs
+# ROCm and DCU under that name (launch.md 2.4).
+DEVICE_KIND_OF_ALIAS = {"npus": "npu", "xpus": "xpu", "dcus": "dcu", "selected_xpus": "xpu"}
+
+
+def find_flag(word: str) -> tuple[Flag, ...]:
+    """The flags a word without its dashes may mean: one if it is clear, none if unknown.
+
+    Exact names first, then unique beginnings as in argparse; where a beginning fits several,
+    Paddle's own flags win, so that abbreviations which worked there work here.
+
+    >>> [f.name for f in find_flag("nproc-per-node")], [f.name for f in find_flag("gpu")]
+    (['nproc_per_node'], ['devices'])
+    >>> [f.name for f in find_flag("mast")], [f.name for f in find_flag("server")]
+    (['master'], ['servers', 'server_num'])
+    """
+    name = word.replace("-", "_")
+    if name in BY_NAME:
+        return (BY_NAME[name],)
+    if not name:
+        return ()
+    found: list[Flag] = []
+    for known, flag in BY_NAME.items():
+        if known.startswith(name) and flag not in found:
+            found.append(flag)
+    if len(found) > 1:
+        own = [f for f in found if f.origin == "paddle"]
+        if len(own) == 1:
+            return (own[0],)
+    return tuple(found)

@@ -1,0 +1,287 @@
+"""Which nodes a job has and where they meet: --nnodes, --master, --ips, etcd, endpoint lists."""
+
+from __future__ import annotations
+
+from paddock.core.job import Rendezvous
+from paddock.core.plan import split_endpoint
+from paddock.jobfile.reader import to_integer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.core.job import RendezvousKind, Role
+    from paddock.jobfile.reader import Reader
+
+DEFAULT_START_PORT = 6070  # --start_port of Paddle
+DEFAULT_ETCD_PORT = 2379
+DEFAULT_C10D_PORT = 29400  # torchrun, rdzv_endpoint without a port
+DEFAULT_STATIC_PORT = 29500  # torchrun, master_port
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MAX_NODES = 100_000
+
+
+class Meeting:
+    """Where the nodes meet, before the number of nodes is known."""
+
+    def __init__(self) -> None:
+        self.kind: RendezvousKind = "alone"
+        self.host = ""
+        self.port = 0
+        self.etcd: tuple[str, ...] = ()
+        self.by = ""  # name of the value that decided it
+        self.is_tls = False
+
+
+def read_nnodes(reader: Reader) -> tuple[int, int] | None:
+    """--nnodes as (min, max), None when absent or wrong."""
+    if not reader.has("nnodes"):
+        return None
+    reader.note_source("nnodes", "nnodes_min", "nnodes_max")
+    low_text, colon, high_text = reader.values["nnodes"].text.strip().partition(":")
+    low = to_integer(low_text)
+    high = to_integer(high_text) if colon else low
+    if low is None or high is None:
+        reader.fault("nnodes", "not a number of nodes", "write N, or MIN:MAX for an elastic job")
+    elif low < 1:
+        reader.fault("nnodes", "a job needs at least one node", "write --nnodes 1 or more")
+    elif high < low:
+        reader.fault(
+            "nnodes", "the minimum is above the maximum", f"write --nnodes {high}:{low}"
+        )
+    elif high > MAX_NODES:
+        reader.fault("nnodes", f"more than {MAX_NODES} nodes")
+    else:
+        return low, high
+    return None
+
+
+def read_meeting(reader: Reader) -> Meeting:
+    """Where --master and its synonyms say that the nodes meet."""
+    meeting = Meeting()
+    if reader.has("standalone") and reader.boolean("standalone"):
+        meeting.by = "standalone"
+        return meeting
+    if reader.has("master"):
+        _read_master(reader, meeting)
+    elif reader.has("rdzv_endpoint"):
+        _read_torchrun(reader, meeting)
+    elif reader.has("master_addr"):
+        meeting.by = "master_addr"
+        meeting.kind = "tcp"
+        meeting.host = reader.text("master_addr").strip("[]")
+        meeting.port = reader.port("master_port") or DEFAULT_STATIC_PORT
+        _check_host(reader, "master_addr", meeting.host)
+    elif reader.has("elastic_server"):
+        meeting.by = "elastic_server"
+        text = reader.values["elastic_server"].text.strip()
+        _read_etcd(reader, meeting, text.partition("://")[2] or text)
+    if meeting.by:
+        reader.note_source(
+            meeting.by, "rendezvous.kind", "rendezvous.host", "rendezvous.port", "rendezvous.etcd"
+        )
+    return meeting
+
+
+def _read_master(reader: Reader, meeting: Meeting) -> None:
+    meeting.by = "master"
+    text = reader.values["master"].text.strip()
+    scheme, slashes, rest = text.partition("://")
+    if not slashes:
+        scheme, rest = "", text
+    if scheme == "etcd":
+        _read_etcd(reader, meeting, rest)
+        return
+    if scheme not in ("", "http", "https", "tcp"):
+        reader.fault("master", f"unknown scheme '{scheme}'", "write host:port or etcd://host:port")
+        return
+    meeting.kind = "tcp"
+    try:
+        meeting.host, meeting.port = split_endpoint(rest.rstrip("/"))
+    except ValueError as error:
+        reader.fault("master", str(error), "write --master host:port, any free port of that host")
+        return
+    _check_host(reader, "master", meeting.host)
+
+
+def _read_torchrun(reader: Reader, meeting: Meeting) -> None:
+    from paddock.jobfile.flags import RDZV_BACKENDS
+
+    meeting.by = "rdzv_endpoint"
+    backend = reader.choice("rdzv_backend", RDZV_BACKENDS, "c10d")
+    text = reader.values["rdzv_endpoint"].text.strip()
+    if backend.startswith("etcd"):
+        _read_etcd(reader, meeting, text.partition("://")[2] or text)
+        return
+    meeting.kind = "tcp"
+    default = DEFAULT_STATIC_PORT if backend == "static" else DEFAULT_C10D_PORT
+    if ":" not in text or text.endswith("]"):
+        text = f"{text}:{default}"
+    try:
+        meeting.host, meeting.port = split_endpoint(text)
+    except ValueError as error:
+        reader.fault("rdzv_endpoint", str(error), "write --rdzv-endpoint host:port")
+        return
+    _check_host(reader, "rdzv_endpoint", meeting.host)
+
+
+def _read_etcd(reader: Reader, meeting: Meeting, text: str) -> None:
+    meeting.kind = "etcd"
+    endpoints = []
+    for item in text.rstrip("/").split(","):
+        item = item.strip().removeprefix("etcd://")
+        if item and (":" not in item or item.endswith("]")):
+            item = f"{item}:{DEFAULT_ETCD_PORT}"
+        try:
+            host, _ = split_endpoint(item)
+        except ValueError as error:
+            what = str(error) if item else "an etcd address is empty"
+            reader.fault(meeting.by, what, "write etcd://host:port[,host:port]")
+            continue
+        _check_host(reader, meeting.by, host)
+        endpoints.append(item)
+    meeting.etcd = tuple(endpoints)
+
+
+def _check_host(reader: Reader, name: str, host: str) -> None:
+    if not host or any(c.isspace() or c in "/@?#,;" for c in host):
+        reader.fault(name, f"'{host}' is not a host name or address")
+
+
+def read_ips(reader: Reader) -> tuple[str, ...]:
+    """--ips, checked: no address twice, no loopback among several."""
+    ips = tuple(i.strip("[]") for i in reader.items("ips"))
+    for ip in dict.fromkeys(i for i in ips if ips.count(i) > 1):
+        reader.fault(
+            "ips",
+            f"{ip} is named {ips.count(ip)} times",
+            "several nodes on one machine: use --master host:port and --nnodes instead",
+        )
+    for ip in ips:
+        _check_host(reader, "ips", ip)
+        if len(ips) > 1 and ip in LOOPBACK:
+            reader.fault(
+                "ips",
+                f"{ip} means another machine on every node",
+                "name the address by which the other nodes reach it",
+            )
+    return ips
+
+
+def hosts_of(roles: tuple[Role, ...]) -> tuple[str, ...]:
+    """The distinct hosts of all endpoint lists, in order of appearance."""
+    return tuple(dict.fromkeys(split_endpoint(e)[0] for r in roles for e in r.endpoints))
+
+
+def decide_nodes(
+    reader: Reader, meeting: Meeting, ips: tuple[str, ...], hosts: tuple[str, ...]
+) -> tuple[int, int]:
+    """The number of nodes from --nnodes, --ips and the endpoint lists, which must agree."""
+    given = read_nnodes(reader)
+    named, by = (ips, "ips") if ips else (hosts, "endpoint lists")
+    if given is None:
+        if not named or meeting.by == "standalone":
+            return 1, 1
+        for field in ("nnodes_min", "nnodes_max"):
+            source = _names_source(reader)
+            reader.sources[field] = reader.source("ips") if ips else reader.source(source)
+        return len(named), len(named)
+    if meeting.by == "standalone" and given != (1, 1):
+        reader.fault("nnodes", "--standalone means one node", "leave one of them out")
+    elif named and not given[0] <= len(named) <= given[1]:
+        where = reader.label("ips") if by == "ips" else "the endpoint lists"
+        reader.fault(
+            "nnodes",
+            f"{where} name{'s' if by == 'ips' else ''} {len(named)} nodes",
+            f"write --nnodes {len(named)}, or leave it out",
+        )
+    return given
+
+
+def _names_source(reader: Reader) -> str:
+    for name in ("servers", "trainers", "heter_workers"):
+        if reader.has(name):
+            return name
+    return "servers"
+
+
+def decide_rendezvous(
+    reader: Reader,
+    meeting: Meeting,
+    ips: tuple[str, ...],
+    roles: tuple[Role, ...],
+    nnodes: tuple[int, int],
+) -> Rendezvous:
+    """How the nodes find each other, once their number is known."""
+    kind, host, port = meeting.kind, meeting.host, meeting.port
+    hosts = hosts_of(roles)
+    own_host = reader.text("host").strip("[]")
+    if own_host:
+        _check_host(reader, "host", own_host)
+    if kind != "etcd" and nnodes[1] == 1:
+        kind, host, port = "alone", "", 0
+        alone = ips or hosts
+        if not own_host and len(alone) == 1:
+            own_host = alone[0]  # endpoints name this node by that address
+            reader.sources["rendezvous.own_host"] = reader.source(
+                "ips" if ips else _names_source(reader)
+            )
+    elif kind == "alone":
+        kind = "tcp"
+        if ips:
+            start_port = reader.port("start_port") or DEFAULT_START_PORT
+            host, port = ips[0], max(start_port - 1, 1)
+            reader.note_source("ips", "rendezvous.kind", "rendezvous.host", "rendezvous.port")
+        elif len(hosts) > 1:
+            host, port = hosts[0], _port_beside(roles, hosts[0])
+            reader.note_source(
+                _names_source(reader), "rendezvous.kind", "rendezvous.host", "rendezvous.port"
+            )
+    rank = _decide_rank(reader, nnodes)
+    if hosts and not ips and len(hosts) > 1:
+        ips = hosts
+    return Rendezvous(
+        kind=kind,
+        host=host,
+        port=port,
+        etcd=meeting.etcd if kind == "etcd" else (),
+        ips=ips if nnodes[1] > 1 else (),
+        node_rank=rank,
+        own_host=own_host,
+        sort_ip=reader.boolean("sort_ip"),
+        join_timeout_seconds=reader.seconds("join_timeout", 300.0, is_zero_allowed=False),
+        lease_seconds=reader.seconds("lease", 3.0, is_zero_allowed=False),
+        token_file=reader.text("token_file"),
+        **_read_tls(reader),
+    )
+
+
+def _port_beside(roles: tuple[Role, ...], host: str) -> int:
+    """A port of that host next to those the lists name, the same on every node."""
+    taken = {p for r in roles for h, p in map(split_endpoint, r.endpoints) if h == host}
+    port = min(taken) - 1
+    return port if port >= 1024 else max(taken) + 1
+
+
+def _decide_rank(reader: Reader, nnodes: tuple[int, int]) -> int | None:
+    rank = reader.integer("rank", -1, default=-1)
+    if rank is None or rank < 0:
+        return None
+    if rank >= nnodes[1]:
+        if reader.source("rank").kind == "environment" and nnodes[1] == 1:
+            reader.notes.append(f"{reader.label('rank')} is not used: the job has one node")
+            return None
+        reader.fault(
+            "rank",
+            f"the job has {nnodes[1]} node{'s' if nnodes[1] > 1 else ''}, "
+            f"so ranks are 0..{nnodes[1] - 1}",
+            "raise --nnodes or lower --rank",
+        )
+        return None
+    return rank
+
+
+def _read_tls(reader: Reader) -> dict[str, str]:
+    found = {n: reader.text(n) for n in ("tls_cert", "tls_key", "tls_ca")}
+    if bool(found["tls_cert"]) != bool(found["tls_key"]):
+        given, missing = ("tls_cert", "tls_key") if found["tls_cert"] else ("tls_key", "tls_cert")
+        reader.fault(given, "a certificate and its key belong together", f"add --{missing} FILE")
+    return found

@@ -1,0 +1,166 @@
+"""Command line and environment -> Parsed. The one entry: ``parse(argv, env, python=...)``.
+
+No I/O here, and no module that the launch path has to pay for.
+"""
+
+from __future__ import annotations
+
+import os
+
+from paddock.core.job import Command, Job, Source
+from paddock.core.value import value
+from paddock.errors import Problem, UsageError
+from paddock.jobfile.build import build_job
+from paddock.jobfile.environment import apply_environment
+from paddock.jobfile.reader import Reader
+from paddock.jobfile.words import TRUE_WORDS, read_words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from paddock.core.job import CommandKind
+    from paddock.jobfile.words import Words
+
+NO_COMMAND = Command("program", "")
+
+
+@value
+class Parsed:
+    """What a command line asks for.
+
+    notes: warnings to print once, without prefix. file: of -f, "" if absent; then job.command may
+    be NO_COMMAND. shown: the configuration block, sorted by name. is_help: only help is wanted;
+    nothing else was read.
+    """
+
+    job: Job
+    notes: tuple[str, ...] = ()
+    file: str = ""
+    shown: tuple[tuple[str, str], ...] = ()
+    is_help: bool = False
+
+
+def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed:
+    """Read the words after ``paddock launch``.
+
+    python: the interpreter that runs scripts. Raises UsageError with every problem found.
+
+    >>> job = parse(["--gpus", "2,3", "train.py", "--batch_size=64"], {}, python="py").job
+    >>> job.devices, job.command.argv()
+    (('2', '3'), ('py', '-u', 'train.py', '--batch_size=64'))
+    """
+    words = read_words(argv)
+    if words.is_help:
+        return Parsed(Job(NO_COMMAND), is_help=True)
+    problems, notes = words.problems, words.notes
+    ignored: dict[str, str] = {name: flag.help for name, flag in words.ignored}
+    notes.extend(f"{name} is accepted and ignored: {why}" for name, why in ignored.items())
+    values = words.values
+    ignore_env = values.get("ignore_env")
+    if ignore_env is None or ignore_env.text.lower() not in TRUE_WORDS:
+        reading = apply_environment(values, env)
+        notes.extend(reading.notes)
+        problems.extend(reading.problems)
+    reader = Reader(values)
+    file = reader.text("file")
+    command = _command(words, python, problems, is_needed=not file)
+    if command.program:
+        reader.sources["command"] = Source("flag", "command line", command.program)
+    job = build_job(reader, command, words.env, cpu_count=os.cpu_count() or 1)
+    problems.extend(reader.problems)
+    notes.extend(reader.notes)
+    if problems:
+        raise UsageError.of(problems)
+    return Parsed(job, tuple(notes), file, configuration(reader, job))
+
+
+def _command(
+    words: Words, python: str, problems: list[Problem], *, is_needed: bool
+) -> Command:
+    script = words.script
+    if not script:
+        if is_needed and words.is_whole:
+            problems.append(
+                Problem("no script is given", "write paddock launch [flags] train.py [arguments]")
+            )
+        return NO_COMMAND
+    is_module = _is_set(words, "module")
+    is_program = _is_set(words, "no_python")
+    if is_module and is_program:
+        problems.append(Problem("-m and --no-python exclude each other", "leave one of them out"))
+    if script == "run_check" and not is_module:
+        problems.append(
+            Problem("the built-in script run_check is gone", "run paddock check --framework paddle")
+        )
+    return make_command(script, words.script_args, python, is_module, is_program)
+
+
+def make_command(
+    script: str, args: tuple[str, ...], python: str, is_module: bool, is_program: bool
+) -> Command:
+    """A Python file is run by Python, a module by python -m, all else by itself."""
+    kind: CommandKind = "program"
+    if is_module:
+        kind = "module"
+    elif script.endswith(".py") and not is_program:
+        kind = "script"
+    return Command(kind, script, args, python)
+
+
+def _is_set(words: Words, name: str) -> bool:
+    given = words.values.get(name)
+    return given is not None and given.text.lower() in TRUE_WORDS
+
+
+def configuration(reader: Reader, job: Job) -> tuple[tuple[str, str], ...]:
+    """The lines of the configuration block: names and spellings of Paddle, values as they count.
+
+    launch.md 3.1 and S0. Absent values print as Paddle prints its defaults, except max_restart,
+    which shows the number that has an effect.
+    """
+
+    def given(name: str, default: str) -> str:
+        return reader.values[name].text if reader.has(name) else default
+
+    def boolean(name: str) -> str:
+        if not reader.has(name):
+            return "False"
+        return "1" if reader.values[name].text.lower() in TRUE_WORDS else "0"
+
+    low, high = job.nnodes_min, job.nnodes_max
+    meeting = job.rendezvous
+    master = given("master", "None")
+    if master == "None" and meeting.kind == "etcd":
+        master = "etcd://" + ",".join(meeting.etcd)
+    elif master == "None" and meeting.host and not meeting.ips:
+        master = f"{meeting.host}:{meeting.port}"
+    rows = {
+        "devices": given("devices", "None"),
+        "elastic_level": str(job.elastic.level),
+        "elastic_timeout": f"{job.elastic.timeout_seconds:g}",
+        "gloo_port": given("gloo_port", "6767"),
+        "host": given("host", "None"),
+        "ips": given("ips", "None"),
+        "job_id": job.job_id,
+        "legacy": "False",
+        "log_dir": job.logs.directory,
+        "log_level": job.logs.level,
+        "log_overwrite": boolean("log_overwrite"),
+        "master": master,
+        "max_restart": str(job.restart.max_restarts),
+        "nnodes": str(low) if low == high else f"{low}:{high}",
+        "nproc_per_node": given("nproc_per_node", "None"),
+        "rank": "-1" if meeting.node_rank is None else str(meeting.node_rank),
+        "run_mode": job.mode,
+        "server_num": given("server_num", "None"),
+        "servers": given("servers", ""),
+        "sort_ip": boolean("sort_ip"),
+        "start_port": given("start_port", "6070"),
+        "trainer_num": given("trainer_num", "None"),
+        "trainers": given("trainers", ""),
+        "training_script": job.command.program,
+        "training_script_args": repr(list(job.command.args)),
+        "with_gloo": job.with_gloo,
+    }
+    return tuple(sorted(rows.items()))

@@ -1,0 +1,176 @@
+"""Named texts -> checked values. Collects every problem instead of stopping at the first."""
+
+from __future__ import annotations
+
+from paddock.core.job import Source
+from paddock.errors import Problem
+from paddock.jobfile.flags import BY_NAME
+from paddock.jobfile.words import FALSE_WORDS, TRUE_WORDS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from paddock.jobfile.words import Given
+
+DEFAULT = Source("default")
+# Nobody means more than this; it keeps a typo from asking for a million processes.
+MAX_COUNT = 100_000
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class Reader:
+    """Turns the given texts into values; remembers where each Job field came from."""
+
+    def __init__(self, values: dict[str, Given]) -> None:
+        self.values = values
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+        self.sources: dict[str, Source] = {}
+
+    def has(self, name: str) -> bool:
+        """Whether somebody gave this value; an empty text counts as absent, as in Paddle."""
+        given = self.values.get(name)
+        return given is not None and given.text != ""
+
+    def source(self, name: str) -> Source:
+        """Where the value stood."""
+        return self.values[name].source if self.has(name) else DEFAULT
+
+    def label(self, name: str) -> str:
+        """The value as the user wrote it: "--rank 7" or "PADDLE_RANK=7"."""
+        given = self.values.get(name)
+        if given is None:
+            return f"--{name}"
+        joint = "=" if given.source.kind == "environment" else " "
+        return f"{given.source.name}{joint}{given.text}"
+
+    def fault(self, name: str, what: str, hint: str = "") -> None:
+        """Report a problem with a value that was given."""
+        self.problems.append(Problem(f"{self.label(name)}: {what}", hint))
+
+    def note_source(self, name: str, *fields: str) -> None:
+        """Remember that a value decides these Job fields."""
+        if self.has(name):
+            for field in fields:
+                self.sources[field] = self.source(name)
+
+    def text(self, name: str, default: str = "") -> str:
+        """The text, blanks around it removed."""
+        self.note_source(name, _field(name))
+        return self.values[name].text.strip() if self.has(name) else default
+
+    def items(self, name: str) -> tuple[str, ...]:
+        """A comma list; an empty item is a problem."""
+        if not self.has(name):
+            return ()
+        self.note_source(name, _field(name))
+        items = tuple(i.strip() for i in self.values[name].text.strip().rstrip(",").split(","))
+        if not all(items):
+            self.fault(name, "an item of the list is empty", "separate items by one comma")
+            return tuple(i for i in items if i)
+        return items
+
+    def integer(
+        self, name: str, low: int, high: int = MAX_COUNT, *, default: int | None = None
+    ) -> int | None:
+        """A whole number in low..high, or the default when absent or wrong."""
+        if not self.has(name):
+            return default
+        self.note_source(name, _field(name))
+        found = to_integer(self.values[name].text)
+        if found is None:
+            self.fault(name, "not a whole number", f"write a number in {low}..{high}")
+            return default
+        if not low <= found <= high:
+            self.fault(name, f"not in {low}..{high}")
+            return default
+        return found
+
+    def port(self, name: str) -> int | None:
+        """A port number, None when absent or wrong."""
+        return self.integer(name, 1, 65535)
+
+    def seconds(self, name: str, default: float, *, is_zero_allowed: bool = True) -> float:
+        """A duration such as 30, 0.5, 500ms, 5m, 1h30m."""
+        if not self.has(name):
+            return default
+        self.note_source(name, _field(name))
+        found = to_seconds(self.values[name].text)
+        if found is None:
+            self.fault(name, "not a duration", "write seconds, or units as in 500ms, 5m, 1h30m")
+            return default
+        if found == 0 and not is_zero_allowed:
+            self.fault(name, "must be more than 0")
+            return default
+        return found
+
+    def boolean(self, name: str) -> bool:
+        """One of strtobool's words; False when absent or wrong."""
+        if not self.has(name):
+            return False
+        self.note_source(name, _field(name))
+        word = self.values[name].text.strip().lower()
+        if word not in TRUE_WORDS and word not in FALSE_WORDS:
+            self.fault(name, "neither true nor false", "write 1 or 0")
+        return word in TRUE_WORDS
+
+    def choice(self, name: str, known: Iterable[str], default: str) -> str:
+        """One of a few words; case does not matter."""
+        if not self.has(name):
+            return default
+        self.note_source(name, _field(name))
+        word = self.values[name].text.strip()
+        for candidate in known:
+            if candidate.lower() == word.lower():
+                return candidate
+        from paddock.jobfile.suggest import nearest  # costs difflib: only in an error
+
+        what = name.replace("_", " ")
+        self.fault(name, f"there is no such {what}", nearest(word, known))
+        return default
+
+
+def _field(name: str) -> str:
+    flag = BY_NAME.get(name)
+    return flag.field if flag else name
+
+
+def to_integer(text: str) -> int | None:
+    """A whole number in ASCII digits, with an optional sign.
+
+    >>> to_integer(" 7 "), to_integer("-1"), to_integer("1.5"), to_integer("1_0")
+    (7, -1, None, None)
+    """
+    text = text.strip()
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        return None
+    return int(text)
+
+
+def to_seconds(text: str) -> float | None:
+    """A duration with units, or None.
+
+    >>> to_seconds("90"), to_seconds("1h30m"), to_seconds("500ms"), to_seconds("5x")
+    (90.0, 5400.0, 0.5, None)
+    """
+    text = text.strip().lower()
+    total, number, unit = 0.0, "", ""
+    parts: list[tuple[str, str]] = []
+    for letter in text:
+        if letter in "0123456789.":
+            if unit:
+                parts.append((number, unit))
+                number, unit = "", ""
+            number += letter
+        else:
+            unit += letter
+    parts.append((number, unit))
+    if len(parts) > 1 and not parts[-1][1]:
+        return None
+    for number, unit in parts:
+        if number.count(".") > 1 or not number.strip(".") or unit not in (*UNITS, ""):
+            return None
+        total += float(number) * UNITS.get(unit, 1.0)
+    return total

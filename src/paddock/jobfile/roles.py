@@ -1,0 +1,237 @@
+"""Run mode and roles: counts per node, or endpoint lists, for workers, servers and heter stages."""
+
+from __future__ import annotations
+
+from paddock.core.job import MODES, Role
+from paddock.core.plan import join_endpoint, split_endpoint
+from paddock.jobfile.environment import host_of
+from paddock.jobfile.reader import to_integer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.core.job import Mode
+    from paddock.jobfile.reader import Reader
+
+PS_FLAGS = ("servers", "trainers", "server_num", "trainer_num")
+HETER_FLAGS = ("heter_workers", "heter_worker_num", "heter_devices")
+FIRST_DEFAULT_PORT = 6170  # fleet/launch_utils.py, ParameterServerLauncher
+HETER_DEVICES = ("cpu", "gpu", "xpu", "npu", "dcu")
+MAX_PROCS_PER_NODE = 10_000
+MAX_STAGES = 1_000
+
+
+def read_mode(reader: Reader) -> Mode:
+    """--run_mode, or what the other flags imply."""
+    heter = [n for n in HETER_FLAGS if reader.has(n)]
+    servers = [n for n in PS_FLAGS if reader.has(n)]
+    implied: Mode = "ps-heter" if heter else "ps" if servers else "collective"
+    if not reader.has("run_mode"):
+        for name in (*heter, *servers)[:1]:
+            reader.sources["mode"] = reader.source(name)
+        return implied
+    chosen = reader.choice("run_mode", MODES, implied)
+    for mode in ("collective", "ps", "ps-heter", "rpc"):
+        if mode != chosen:
+            continue
+        unused = heter if mode == "ps" else [] if mode == "ps-heter" else [*heter, *servers]
+        for name in unused:
+            reader.fault(
+                name,
+                f"not used with --run_mode {mode}",
+                f"leave it out, or write --run_mode {implied}",
+            )
+        return mode
+    return implied
+
+
+def read_roles(
+    reader: Reader, mode: Mode, cpu_count: int, devices: tuple[str, ...] | None
+) -> tuple[tuple[Role, ...], str]:
+    """All roles of the job, and the kind of device --nproc_per_node asks for ("" if none)."""
+    if mode in ("collective", "rpc"):
+        count, device_kind = _read_nproc(reader, cpu_count)
+        if count is not None and devices and count > len(devices):
+            reader.fault(
+                "nproc_per_node",
+                f"{count} processes but {len(devices)} device{'s' if len(devices) > 1 else ''} "
+                f"({','.join(devices)})",
+                "every process needs a device of its own: name more, or start fewer processes",
+            )
+        return (Role("worker", count),), device_kind
+    listed: list[str] = []
+    servers = _read_endpoints(reader, "servers", listed, is_port_needed=True)
+    workers = _read_endpoints(reader, "trainers", listed, is_port_needed=False)
+    stage = 1 if mode == "ps-heter" else 0
+    device = "cpu" if mode == "ps-heter" else ""
+    roles = [
+        Role("ps", _count(reader, "server_num", "servers", servers), servers),
+        Role("worker", _worker_count(reader, workers, cpu_count), workers, stage, device),
+    ]
+    if mode == "ps-heter":
+        roles.extend(_read_heter(reader, listed))
+    return tuple(roles), ""
+
+
+def _read_nproc(reader: Reader, cpu_count: int) -> tuple[int | None, str]:
+    """--nproc_per_node: None means one per device. 0 means unset, as in Paddle."""
+    if not reader.has("nproc_per_node"):
+        return None, ""
+    word = reader.text("nproc_per_node").lower()
+    if word == "auto":
+        return None, ""
+    if word == "gpu":
+        return None, "gpu"
+    if word == "cpu":
+        return cpu_count, "cpu"
+    count = to_integer(word)
+    if count is None:
+        reader.fault("nproc_per_node", "not a number of processes", "write N, auto, gpu or cpu")
+    elif not 0 <= count <= MAX_PROCS_PER_NODE:
+        reader.fault("nproc_per_node", f"not in 1..{MAX_PROCS_PER_NODE}")
+        count = None
+    return count or None, ""
+
+
+def _worker_count(reader: Reader, workers: tuple[str, ...], cpu_count: int) -> int | None:
+    if not reader.has("trainer_num") and not workers:
+        count, _ = _read_nproc(reader, cpu_count)
+        return count or 1
+    return _count(reader, "trainer_num", "trainers", workers)
+
+
+def _count(reader: Reader, name: str, list_name: str, endpoints: tuple[str, ...]) -> int | None:
+    """Processes per node; None where a list decides. Unset or 0 means 1, as in Paddle."""
+    count = reader.integer(name, 0, MAX_PROCS_PER_NODE)
+    if not endpoints:
+        return count or 1
+    if count and count != len(endpoints):
+        reader.fault(
+            name,
+            f"{reader.source(list_name).name} names {len(endpoints)} endpoints",
+            f"leave {reader.source(name).name} out",
+        )
+    return None
+
+
+def _read_endpoints(
+    reader: Reader, name: str, listed: list[str], *, is_port_needed: bool
+) -> tuple[str, ...]:
+    """One list. listed: endpoints of the lists read so far, to find doubles and default ports."""
+    return _check_endpoints(reader, name, reader.items(name), listed, is_port_needed)
+
+
+def _check_endpoints(
+    reader: Reader,
+    name: str,
+    items: tuple[str, ...],
+    listed: list[str],
+    is_port_needed: bool,
+) -> tuple[str, ...]:
+    found = []
+    for item in items:
+        endpoint = item
+        if not is_port_needed and item in (host_of(item), f"[{host_of(item)}]"):
+            endpoint = _default_endpoint(host_of(item), listed)
+        try:
+            endpoint = join_endpoint(*split_endpoint(endpoint))
+        except ValueError as error:
+            reader.fault(name, str(error), "write ip:port,ip:port")
+            continue
+        if endpoint in listed:
+            reader.fault(name, f"{endpoint} is listed twice", "give every process its own port")
+            continue
+        listed.append(endpoint)
+        found.append(endpoint)
+    return tuple(found)
+
+
+def _default_endpoint(host: str, listed: list[str]) -> str:
+    """The legacy rule: ports from 6170, after those of this host that are listed already."""
+    port = FIRST_DEFAULT_PORT + sum(1 for e in listed if split_endpoint(e)[0] == host)
+    while join_endpoint(host, port) in listed:
+        port += 1
+    return join_endpoint(host, port)
+
+
+def _read_heter(reader: Reader, listed: list[str]) -> list[Role]:
+    """One role per heter stage, from 2 on; stage 1 is the workers'."""
+    lists = _stages(reader, "heter_workers")
+    counts = _stages(reader, "heter_worker_num")
+    if not lists and not counts:
+        from paddock.errors import Problem
+
+        reader.problems.append(
+            Problem(
+                "--run_mode ps-heter needs heter workers",
+                "write --heter_worker_num 1, or --heter_workers ip:port,ip:port",
+            )
+        )
+        return []
+    if lists and counts and len(lists) != len(counts):
+        reader.fault("heter_worker_num", f"{len(counts)} stages, but --heter_workers has "
+                     f"{len(lists)}", "write one number per stage, separated by ';'")  # fmt: skip
+        return []
+    nstages = max(len(lists), len(counts))
+    devices = _heter_devices(reader, nstages)
+    roles = []
+    for at in range(nstages):
+        endpoints: tuple[str, ...] = ()
+        if lists:
+            items = tuple(i.strip() for i in lists[at].split(",") if i.strip())
+            endpoints = _check_endpoints(reader, "heter_workers", items, listed, False)
+        count = _stage_count(reader, counts[at], len(endpoints)) if counts else None
+        roles.append(Role("heter", None if endpoints else count, endpoints, at + 2, devices[at]))
+    return roles
+
+
+def _stages(reader: Reader, name: str) -> list[str]:
+    if not reader.has(name):
+        return []
+    text = reader.text(name).rstrip(";")
+    stages = [s.strip() for s in text.split(";")]
+    if len(stages) > MAX_STAGES or not all(stages):
+        reader.fault(name, "a stage is empty", "separate stages by one ';'")
+        return [s for s in stages if s][:MAX_STAGES]
+    return stages
+
+
+def _stage_count(reader: Reader, text: str, listed: int) -> int:
+    count = to_integer(text)
+    if count is None or not 1 <= count <= MAX_PROCS_PER_NODE:
+        reader.fault(
+            "heter_worker_num",
+            f"'{text}' is not a number in 1..{MAX_PROCS_PER_NODE}",
+            "write one number per stage, separated by ';'",
+        )
+        return 1
+    if listed and count != listed:
+        reader.fault(
+            "heter_worker_num",
+            f"{count} heter workers in a stage for which --heter_workers names {listed}",
+            "leave --heter_worker_num out",
+        )
+    return count
+
+
+def _heter_devices(reader: Reader, nstages: int) -> list[str]:
+    """One device per stage; a single one is for all; "cpu" if absent.
+
+    Paddle demands the flag, its own documentation omits it (launch.md 1.4).
+    """
+    devices = [d.lower() for d in _stages(reader, "heter_devices")] or ["cpu"]
+    for device in devices:
+        if device not in HETER_DEVICES:
+            from paddock.jobfile.suggest import nearest
+
+            reader.fault("heter_devices", f"unknown device '{device}'",
+                         nearest(device, HETER_DEVICES))  # fmt: skip
+    if len(devices) == 1:
+        return devices * nstages
+    if len(devices) != nstages:
+        reader.fault(
+            "heter_devices",
+            f"{len(devices)} devices for {nstages} heter stages",
+            "write one device per stage, separated by ';'",
+        )
+        return ["cpu"] * nstages
+    return devices

@@ -1,0 +1,187 @@
+"""Two nested processes, so that nothing survives the death of either.
+
+    guardian  (the process the user started; subreaper; waits and forwards signals)
+      `- launcher  (own session; subreaper; starts and watches the ranks)
+           `- ranks, their children, their children's children in any session
+
+Linux gives an orphan to its nearest living subreaper (prctl(2), PR_SET_CHILD_SUBREAPER). If the
+launcher dies, all that descends from it becomes the guardian's child and is killed; if the
+guardian dies, the launcher sees it (pidfd) and ends the job. Both have their own session, so a
+SIGKILL to one process group cannot take both, and a terminal's Ctrl-C reaches the guardian only.
+
+Nothing is found by name: only our own unreaped children are killed, whose pids cannot be reused.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import monotonic
+
+from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
+
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+SIGKILL = 9
+ROUND_SECONDS = 0.02
+
+
+def split() -> int:
+    """Fork the launcher. Returns the guardian's pid in the launcher; never in the guardian."""
+    guardian_pid = os.getpid()
+    launcher_pid = os.fork()
+    if launcher_pid == 0:
+        os.setsid()
+        return guardian_pid
+    code = EXIT_OWN_FAULT
+    try:
+        code = _guard(launcher_pid)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _guard(launcher_pid: int) -> int:
+    """Wait for the launcher, forwarding signals; then end whatever it left. Returns exit code."""
+    import signal
+
+    forwarded = forwarded_signals()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*forwarded, signal.SIGCHLD})
+    become_subreaper()
+    # A signal that came before the mask ended us, and the launcher with us: nothing to do.
+    status = None
+    while status is None:
+        status = _reap(launcher_pid)
+        if status is not None:
+            break
+        info = signal.sigwaitinfo({*forwarded, signal.SIGCHLD})
+        if info.si_signo != signal.SIGCHLD:
+            try:
+                os.kill(launcher_pid, info.si_signo)
+            except ProcessLookupError:
+                continue
+    left = end_descendants(deadline=monotonic() + 5.0)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        sys.stderr.write(
+            f"paddock: error: the launcher process was killed by signal {number}; "
+            f"{left} remaining processes ended\n"
+        )
+        return EXIT_SIGNAL_BASE + number
+    return os.waitstatus_to_exitcode(status)
+
+
+def _reap(launcher_pid: int) -> int | None:
+    """Reap every child that has ended; the launcher's wait status if it is among them."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if pid == 0:
+            return None
+        if pid == launcher_pid:
+            return status
+
+
+def forwarded_signals() -> set[int]:
+    """Signals that end a job, less those our parent had ignored (nohup(1), sh -c 'cmd &')."""
+    import signal
+
+    wanted = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+    kept: set[int] = {s for s in wanted if signal.getsignal(s) is not signal.SIG_IGN}
+    return kept | {signal.SIGUSR1, signal.SIGUSR2}
+
+
+def become_subreaper() -> bool:
+    """Orphaned descendants become our children from now on. False where the kernel cannot."""
+    try:
+        import ctypes
+
+        return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+def children_of_self() -> list[int]:
+    """Pids of our children, ended or not.
+
+    Source: proc(5), /proc/pid/task/tid/children; where the kernel lacks it, every /proc/N/stat.
+    """
+    pid = os.getpid()
+    found: list[int] = []
+    try:
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{task}/children", encoding="ascii") as f:
+                found.extend(int(word) for word in f.read().split())
+        return found
+    except FileNotFoundError:
+        pass  # no CONFIG_PROC_CHILDREN
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as f:
+                    fields = f.read().rpartition(b")")[2].split()
+            except OSError:
+                continue  # ended meanwhile
+            if int(fields[1]) == pid:
+                found.append(int(name))
+    return found
+
+
+def end_descendants(*, deadline: float, keep: frozenset[int] = frozenset()) -> int:
+    """SIGKILL every descendant, round by round: each round's orphans become our children.
+
+    keep: children that are not to be ended. Returns how many were killed. Gives up at the
+    monotonic second ``deadline`` (a process in uninterruptible sleep cannot be killed).
+    """
+    from select import poll
+
+    killed: set[int] = set()
+    while True:
+        alive = [p for p in children_of_self() if p not in keep]
+        for pid in alive:
+            if pid not in killed and not _is_zombie(pid):
+                killed.add(pid)
+            try:
+                os.kill(pid, SIGKILL)
+            except ProcessLookupError:
+                continue
+        left = [p for p in alive if not _reaped(p)]
+        if not left:
+            if not [p for p in children_of_self() if p not in keep]:
+                return len(killed)
+            continue
+        if monotonic() >= deadline:
+            return len(killed)
+        poller = poll()
+        fds = [_pidfd(p) for p in left[:64]]
+        for fd in fds:
+            if fd >= 0:
+                poller.register(fd, 1)
+        poller.poll(ROUND_SECONDS * 1000)  # until one ends; the limit covers kernels w/o pidfd
+        for fd in fds:
+            if fd >= 0:
+                os.close(fd)
+
+
+def _reaped(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            return f.read().rpartition(b")")[2].split()[0] == b"Z"
+    except OSError:
+        return True
+
+
+def _pidfd(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return -1

@@ -1,0 +1,135 @@
+"""The log directory: who may write where, so that two jobs never mix and nothing is overwritten.
+
+    log_dir/workerlog.N, serverlog.N, heterlog.N   output of local process N (0600)
+    log_dir/endpoints.log                          endpoints of the latest attempt
+    log_dir/.paddock/<uid>/                        PADDOCK_RUN_DIR, scratch of this run
+    log_dir/.paddock/lock                          held while a job writes here
+
+A second job that finds the lock held writes into log_dir/<job_id>-<uid>/ instead, and says so.
+"""
+
+from __future__ import annotations
+
+import os
+
+from paddock.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.core.job import Job
+    from paddock.core.plan import Plan, Proc
+
+FILE_MODE = 0o600
+LOG_NAMES = {"worker": "workerlog", "ps": "serverlog", "heter": "heterlog"}
+
+
+class LogDir:
+    """Where this node's share of a job writes. Close it when the job has ended."""
+
+    def __init__(self, job: Job, uid: str) -> None:
+        """Raises UsageError when the directory cannot be made or written."""
+        self.note = ""
+        self._overwrite = job.logs.overwrite
+        self._seen: set[str] = set()
+        wanted = os.path.abspath(job.logs.directory or ".")
+        self.path = wanted
+        try:
+            self._lock = _lock(wanted)
+            if self._lock is None:
+                self.path = os.path.join(wanted, f"{safe_name(job.job_id)}-{uid}")
+                self.note = f"another job writes to {wanted}; the logs of this one are in {self.path}"
+                self._lock = _lock(self.path)
+            self.run_dir = os.path.join(self.path, ".paddock", uid)
+            os.makedirs(self.run_dir, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"log_dir '{job.logs.directory}' is not writable: {error.strerror}",
+                hint="choose another with --log_dir",
+            ) from error
+
+    def log_path(self, proc: Proc) -> str:
+        """The log file of a process of this node."""
+        return os.path.join(self.path, f"{LOG_NAMES[proc.role]}.{proc.local_rank}")
+
+    def open(self, proc: Proc, attempt: int, header: str) -> int:
+        """Open the log of a process for appending; a later attempt never truncates.
+
+        header: a line that separates this attempt from what the file already holds.
+        Returns a descriptor, or -1 when the file cannot be opened (the job goes on).
+        """
+        path = self.log_path(proc)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        if self._overwrite and path not in self._seen:
+            flags |= os.O_TRUNC
+        self._seen.add(path)
+        try:
+            fd = os.open(path, flags, FILE_MODE)
+        except OSError as error:
+            if attempt == 0:
+                raise UsageError(
+                    f"log file '{path}' cannot be opened: {error.strerror}",
+                    hint="choose another --log_dir",
+                ) from error
+            return -1
+        if os.fstat(fd).st_size:
+            try:
+                os.write(fd, header.encode())
+            except OSError:
+                return fd  # a full disk is reported when output is lost
+        return fd
+
+    def write_endpoints(self, plan: Plan) -> None:
+        """endpoints.log as the users' documents show it; best effort."""
+        lines = ["PADDLE_TRAINER_ENDPOINTS:"]
+        lines += [p.endpoint for p in plan.of_role("worker")]
+        servers = plan.of_role("ps")
+        if servers:
+            lines += ["PADDLE_PSERVERS_IP_PORT_LIST:", *(p.endpoint for p in servers)]
+        self.write_private("endpoints.log", "\n".join(lines) + "\n")
+
+    def write_private(self, name: str, text: str) -> None:
+        """Write a file below the log directory, mode 0600; a full disk does not stop a job."""
+        path = os.path.join(self.path, name)
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+            with open(fd, "w", encoding="utf-8") as f:
+                f.write(text)
+        except OSError:
+            return
+
+    def close(self) -> None:
+        """Remove the run directory if nothing was left in it, and let others in."""
+        try:
+            os.rmdir(self.run_dir)
+        except OSError:
+            pass  # something was left there on purpose
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _lock(path: str) -> int | None:
+    """Take the directory's lock; None when another job holds it."""
+    import fcntl
+
+    inner = os.path.join(path, ".paddock")
+    os.makedirs(inner, exist_ok=True)
+    fd = os.open(os.path.join(inner, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    except OSError:
+        pass  # a file system without locks: two jobs at once cannot be told apart there
+    return fd
+
+
+def safe_name(text: str) -> str:
+    """A job id as part of a file name.
+
+    >>> safe_name("a/b c"), safe_name("..")
+    ('a_b_c', '_')
+    """
+    kept = "".join(c if c.isalnum() or c in "-_." else "_" for c in text)[:80]
+    return kept if kept.strip(".") else "_"

@@ -1,0 +1,383 @@
+"""One node's share of a job: starts its processes, watches them, carries out the supervisor.
+
+Processes are started with posix_spawn (vfork-cheap), each in its own process group, and watched
+through pidfds: the kernel wakes the loop, nothing is polled. An ended process stays unreaped
+until its attempt is over, so that its process group id cannot be reused under us.
+"""
+
+from __future__ import annotations
+
+import os
+from time import monotonic, monotonic_ns
+
+from paddock.contracts.environment import proc_env, shared_env
+from paddock.core.exits import Exit
+from paddock.core.supervisor import (
+    Ended,
+    Report,
+    SetTimer,
+    SignalGroup,
+    StopOrdered,
+    Supervisor,
+    Sweep,
+    TimerFired,
+)
+from paddock.core.value import replace
+from paddock.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
+from paddock.local.logs import LogDir
+from paddock.local.loop import READ, Loop
+from paddock.local.output import Output, Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from paddock.core.job import Job
+    from paddock.core.plan import Plan, Proc
+    from paddock.core.supervisor import Action, Event
+
+# Python ignores these two; a program started by a launcher expects the defaults (subprocess,
+# restore_signals).
+DEFAULT_SIGNALS = (13, 25)  # SIGPIPE, SIGXFSZ
+PIPE_BYTES = 1 << 18
+F_SETPIPE_SZ = 1031  # fcntl.h
+EVIDENCE_SECONDS = 0.03
+DRAIN_SECONDS = 5.0
+TAIL_LIMIT = 4096
+
+
+class Child:
+    """A started process."""
+
+    __slots__ = ("pid", "pidfd", "proc", "stream")
+
+    def __init__(self, proc: Proc, pid: int, pidfd: int, stream: Stream) -> None:
+        self.proc = proc
+        self.pid = pid
+        self.pidfd = pidfd
+        self.stream = stream
+
+
+class Node:
+    """The processes of this node. Owned by the loop's thread.
+
+    on_exit(exit): a process ended; times on this host's monotonic clock.
+    on_stopped(attempt): all processes of the attempt, and what they left behind, are gone.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        loop: Loop,
+        output: Output,
+        *,
+        env: Mapping[str, str],
+        pod_name: str,
+        log_dir: LogDir,
+        on_exit: Callable[[Exit], None],
+        on_stopped: Callable[[int], None],
+    ) -> None:
+        self.job = job
+        self.log_dir = log_dir
+        self.pod_name = pod_name
+        self.notes: tuple[str, ...] = ()
+        self._loop = loop
+        self._output = output
+        self._env = env
+        self._on_exit = on_exit
+        self._on_stopped = on_stopped
+        self._supervisor: Supervisor | None = None
+        self._children: dict[tuple[str, int], Child] = {}
+        self._oom_kills: int | None = None
+        self._waiting_reports = 0
+
+    @property
+    def is_running(self) -> bool:
+        """True while an attempt's processes may be alive."""
+        return self._supervisor is not None
+
+    # ------------------------------------------------------------------ start
+
+    def start(self, plan: Plan, node_rank: int) -> None:
+        """Start this node's processes of an attempt."""
+        assert self._supervisor is None, "one attempt at a time"
+        procs = plan.on_node(node_rank)
+        shared = shared_env(
+            self._env,
+            self.job,
+            plan,
+            node_rank=node_rank,
+            cores=len(os.sched_getaffinity(0)),
+            log_dir=self.log_dir.path,
+            run_dir=self.log_dir.run_dir,
+            pod_name=self.pod_name,
+        )
+        self.notes = shared.notes
+        if self.job.pre_hook:
+            os.system(self.job.pre_hook)  # --elastic_pre_hook: the user's own shell command
+        keys = [(p.role, p.rank) for p in procs]
+        supervisor = Supervisor(plan.attempt, keys, grace_seconds=self.job.grace_seconds)
+        self._supervisor = supervisor
+        argv = list(self.job.command.argv())
+        shown = shown_keys(self.job.logs.tail, procs)
+        prefix = _wants_prefix(self.job.logs.prefix, len(shown))
+        streams = []
+        failed = []
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        for proc in procs:
+            env = proc_env(shared, proc)
+            if env.backup is not None:
+                self._write_backup(*env.backup)
+            is_shown = (proc.role, proc.rank) in shown
+            stream, write_fd = self._open_stream(plan, proc, is_shown, prefix)
+            is_first = proc.role == "worker" and proc.rank == 0
+            try:
+                pid = _spawn(argv, env.env, 0 if is_first else null, write_fd)
+            except OSError as error:
+                failed.append(_spawn_failure(proc, plan.attempt, error, argv[0], stream.path))
+            else:
+                child = Child(proc, pid, _open_pidfd(pid), stream)
+                self._children[(proc.role, proc.rank)] = child
+            os.close(write_fd)
+            streams.append(stream)
+        os.close(null)
+        self._output.add(streams)
+        for child in self._children.values():
+            self._watch(child)
+        from paddock.local.oom import oom_kills
+
+        self._oom_kills = oom_kills()
+        self.log_dir.write_endpoints(plan)
+        for exit_ in failed:
+            self._feed(exit_)
+
+    def _open_stream(
+        self, plan: Plan, proc: Proc, is_shown: bool, prefix: bool
+    ) -> tuple[Stream, int]:
+        read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(read_fd, False)
+        if is_shown:
+            import fcntl
+
+            try:
+                fcntl.fcntl(read_fd, F_SETPIPE_SZ, PIPE_BYTES)
+            except OSError:
+                pass  # over the user's pipe budget: the default size does
+        header = (
+            f"\n----- paddock: job {plan.job_id}, attempt {plan.attempt}, {proc.name}, "
+            f"run {plan.uid} -----\n"
+        )
+        file_fd = self.log_dir.open(proc, plan.attempt, header)
+        stream = Stream(
+            (proc.role, proc.rank),
+            read_fd,
+            file_fd,
+            self.log_dir.log_path(proc),
+            is_shown,
+            f"[{proc.name}] ".encode() if prefix else b"",
+        )
+        return stream, write_fd
+
+    def _write_backup(self, path: str, content: dict[str, str]) -> None:
+        import json
+
+        self.log_dir.write_private(os.path.basename(path), json.dumps(content))
+
+    def _watch(self, child: Child) -> None:
+        self._loop.watch(child.pidfd, READ, lambda _events: self._on_ended(child))
+
+    # ----------------------------------------------------------------- events
+
+    def stop(self, reason: str, *, hurry: bool = False, grace_seconds: float | None = None) -> None:
+        """Stop the running attempt: SIGTERM, grace, SIGKILL. hurry: SIGKILL at once."""
+        if self._supervisor is not None:
+            order = StopOrdered(self._supervisor.attempt, reason, hurry, grace_seconds)
+            self._feed(order)
+
+    def _on_ended(self, child: Child) -> None:
+        at_ns = monotonic_ns()
+        self._loop.unwatch(child.pidfd)
+        # WNOWAIT: the zombie keeps its pid, and with it the group id, until the attempt is over.
+        found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        assert found is not None and self._supervisor is not None
+        is_signal = found.si_code != os.CLD_EXITED
+        exit_ = Exit(
+            role=child.proc.role,
+            rank=child.proc.rank,
+            node_rank=child.proc.node_rank,
+            host=child.proc.host,
+            attempt=self._supervisor.attempt,
+            at_ns=at_ns,
+            code=0 if is_signal else found.si_status,
+            signal=found.si_status if is_signal else 0,
+            cause="signal" if is_signal else "exit",
+            pid=child.pid,
+            log=child.stream.path,
+        )
+        self._feed(exit_)
+
+    def _feed(self, event: Event) -> None:
+        if self._supervisor is not None:
+            for action in self._supervisor.handle(event, monotonic()):
+                self._do(action)
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, SignalGroup):
+            self._signal_group(action)
+        elif isinstance(action, SetTimer):
+            self._loop.at("node", action.at, lambda: self._feed(TimerFired()))
+        elif isinstance(action, Report):
+            self._report(action.exit)
+        elif isinstance(action, Sweep):
+            self._sweep()
+        elif isinstance(action, Ended):
+            self._end(action.attempt)
+
+    def _signal_group(self, action: SignalGroup) -> None:
+        child = self._children.get(action.key)
+        if child is None:
+            return
+        try:
+            os.killpg(child.pid, action.signal)
+        except ProcessLookupError:
+            return  # the group is empty
+        except PermissionError:
+            self._output.say(
+                f"paddock: warning: may not signal {child.proc.name} (pid {child.pid})\n"
+            )
+
+    def _report(self, exit_: Exit) -> None:
+        """Pass an exit on with the evidence from its output; soon, even if output is stuck."""
+        if exit_.ok:
+            self._on_exit(exit_)
+            return
+        if exit_.signal == 9 and not exit_.by_us:
+            exit_ = self._with_oom(exit_)
+        child = self._children.get((exit_.role, exit_.rank))
+        if child is None:
+            self._on_exit(exit_)
+            return
+        is_sent = False
+
+        def send(evidence: Exit) -> None:
+            nonlocal is_sent
+            if not is_sent:
+                is_sent = True
+                self._on_exit(evidence)
+
+        def seen(tail: bytes, error_at_ns: int) -> None:
+            from paddock.local.evidence import ends_with_traceback, has_peer_loss
+
+            text = tail[-TAIL_LIMIT:].decode("utf-8", "replace")
+            evidence = replace(
+                exit_,
+                tail=text,
+                peer_loss=has_peer_loss(tail),
+                error_at_ns=error_at_ns if ends_with_traceback(tail) else 0,
+            )
+            self._loop.post(lambda: send(evidence))
+
+        name = f"evidence {exit_.role} {exit_.rank}"
+        self._loop.at(name, monotonic() + EVIDENCE_SECONDS, lambda: send(exit_))
+        self._output.peek(child.stream, seen)
+
+    def _with_oom(self, exit_: Exit) -> Exit:
+        from paddock.local.oom import oom_kills
+
+        before, now = self._oom_kills, oom_kills()
+        if before is not None and now is not None and now > before:
+            self._oom_kills = now
+            return replace(exit_, cause="oom")
+        return exit_
+
+    # -------------------------------------------------------------------- end
+
+    def _sweep(self) -> None:
+        """Reap the processes of the attempt and kill whatever they left behind."""
+        from paddock.local.guardian import end_descendants
+
+        for child in self._children.values():
+            if child.pidfd >= 0:
+                os.close(child.pidfd)
+        left = end_descendants(deadline=monotonic() + DRAIN_SECONDS)
+        if left:
+            self._output.say(f"paddock: ended {left} processes the job had left behind\n")
+
+    def _end(self, attempt: int) -> None:
+        streams = [c.stream for c in self._children.values()]
+        self._children.clear()
+        self._loop.at("node", None, lambda: None)
+        is_done = False
+
+        def done() -> None:
+            nonlocal is_done
+            if not is_done:
+                is_done = True
+                self._loop.at("drain", None, lambda: None)
+                self._supervisor = None
+                self._on_stopped(attempt)
+
+        # Reports posted before are read first: the output thread works in order.
+        self._loop.at("drain", monotonic() + DRAIN_SECONDS, done)
+        self._output.drain(streams, lambda: self._loop.post(done))
+
+
+def _spawn(argv: list[str], env: Mapping[str, str], stdin: int, output: int) -> int:
+    return os.posix_spawnp(
+        argv[0],
+        argv,
+        env,
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, stdin, 0),
+            (os.POSIX_SPAWN_DUP2, output, 1),
+            (os.POSIX_SPAWN_DUP2, output, 2),
+        ],
+        setpgroup=0,
+        setsigmask=[],
+        setsigdef=DEFAULT_SIGNALS,
+    )
+
+
+def _open_pidfd(pid: int) -> int:
+    return os.pidfd_open(pid)  # Linux 5.3; close-on-exec
+
+
+def _spawn_failure(proc: Proc, attempt: int, error: OSError, program: str, log: str) -> Exit:
+    found = isinstance(error, FileNotFoundError)
+    return Exit(
+        role=proc.role,
+        rank=proc.rank,
+        node_rank=proc.node_rank,
+        host=proc.host,
+        attempt=attempt,
+        at_ns=monotonic_ns(),
+        code=EXIT_NOT_FOUND if found else EXIT_NOT_EXECUTABLE,
+        cause="not-found" if found else "not-executable",
+        tail=f"{program}: {error.strerror}",
+        log=log,
+    )
+
+
+def shown_keys(tail: tuple[str, ...], procs: tuple[Proc, ...]) -> frozenset[tuple[str, int]]:
+    """Which of a node's processes the console shows.
+
+    "0": the first worker of this node (as Paddle does on every node); a number: that global rank
+    of the workers; a role name: all of that role; "all": everything; "none": nothing.
+    """
+    shown: set[tuple[str, int]] = set()
+    for word in tail:
+        if word == "none":
+            continue
+        if word.isdigit() and not (word == "0" and tail == ("0",)):
+            shown.update((p.role, p.rank) for p in procs if p.role == "worker" and p.rank == int(word))
+        elif word == "0":
+            shown.update((p.role, p.rank) for p in procs if p.role == "worker" and p.local_rank == 0)
+        else:
+            shown.update((p.role, p.rank) for p in procs if word in ("all", p.role))
+    if tail == ("0",) and not shown:
+        shown.update((p.role, p.rank) for p in procs[:1])  # a node of servers only
+    return frozenset(shown)
+
+
+def _wants_prefix(choice: str, shown: int) -> bool:
+    return choice == "always" or (choice == "auto" and shown > 1)

@@ -1,0 +1,396 @@
+"""Every line of every process: to its log file, and to the console where wanted.
+
+One thread owns all pipes, log files and the console, so that a full disk, a hung file system or a
+stopped terminal never holds up supervision. The owner thread of the job only posts to it.
+
+Rules: a log file gets the bytes as they came; the console gets whole lines, decoded with
+replacement. A console that does not drain holds back the processes shown on it, and no others.
+A file that cannot be written is reported once and the job goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+from collections import deque
+from time import monotonic, monotonic_ns
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHUNK_BYTES = 1 << 16
+TAIL_BYTES = 1 << 14
+CONSOLE_LIMIT_BYTES = 1 << 20
+LINE_LIMIT_BYTES = 1 << 16
+PARTIAL_FLUSH_SECONDS = 0.05
+PIPE_BUF = 4096  # pipe(7): a writable pipe takes this much without blocking
+TRACEBACK = b"Traceback (most recent call last)"
+
+
+class Stream:
+    """The output of one process. Fields below are written by the output thread only."""
+
+    __slots__ = (
+        "error_at_ns", "fd", "file_fd", "is_open", "is_paused", "key", "lost_bytes", "partial",
+        "path", "prefix", "shown", "tail", "tail_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self, key: tuple[str, int], fd: int, file_fd: int, path: str, shown: bool, prefix: bytes
+    ) -> None:
+        self.key = key
+        self.fd = fd
+        self.file_fd = file_fd
+        self.path = path
+        self.shown = shown
+        self.prefix = prefix
+        self.partial = b""
+        self.tail: deque[bytes] = deque()
+        self.tail_bytes = 0
+        self.lost_bytes = 0
+        self.error_at_ns = 0
+        self.is_open = True
+        self.is_paused = False
+
+    def last_bytes(self) -> bytes:
+        """The last TAIL_BYTES or so of what the process wrote."""
+        return b"".join(self.tail)[-TAIL_BYTES:]
+
+
+class Output:
+    """The output thread and what is posted to it."""
+
+    def __init__(self, *, stdout: int = 1, stderr: int = 2) -> None:
+        self._stdout = stdout
+        self._stderr = stderr
+        self._epoll = select.epoll()
+        self._streams: dict[int, Stream] = {}
+        self._calls: deque[Callable[[], None]] = deque()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._epoll.register(self._wake_read, select.EPOLLIN)
+        self._console: deque[tuple[int, bytes]] = deque()
+        self._console_bytes = 0
+        self._waits_for: int | None = None
+        self._dead_fds: set[int] = set()
+        self._careful = {fd for fd in (stdout, stderr) if _can_block(fd)}
+        self._at_line_start = True
+        self._flush_at: float | None = None
+        self._thread: object = None
+        self._is_running = False
+
+    # ------------------------------------------------- called by the owner
+
+    def start(self) -> None:
+        """Start the thread; output posted before is written first."""
+        import threading
+
+        self._is_running = True
+        thread = threading.Thread(target=self._run, name="paddock-output", daemon=True)
+        self._thread = thread
+        thread.start()
+
+    def say(self, text: str, *, to_stdout: bool = False) -> None:
+        """Write the launcher's own lines to the console, in order with the processes' output."""
+        fd = self._stdout if to_stdout else self._stderr
+        data = text.encode("utf-8", "replace")
+        if not self._is_running:
+            _write_all(fd, data)
+            return
+        self._post(lambda: self._put(fd, data))
+
+    def add(self, streams: list[Stream]) -> None:
+        """Begin to read the pipes of new processes."""
+
+        def begin() -> None:
+            for stream in streams:
+                self._streams[stream.fd] = stream
+                self._epoll.register(stream.fd, select.EPOLLIN)
+
+        self._post(begin)
+
+    def drain(self, streams: list[Stream], done: Callable[[], None]) -> None:
+        """Read what is left of these pipes, close them and their files, then call ``done``.
+
+        ``done`` runs in the output thread: it should only post to the caller's loop.
+        """
+
+        def finish() -> None:
+            for stream in streams:
+                if stream.is_open:
+                    self._read_rest(stream)
+                    self._close(stream)
+            done()
+
+        self._post(finish)
+
+    def peek(self, stream: Stream, done: Callable[[bytes, int], None]) -> None:
+        """Read what a process that just ended has written.
+
+        ``done(last bytes, when a traceback last came in ns or 0)`` runs in the output thread.
+        """
+
+        def read() -> None:
+            if stream.is_open:
+                self._read_rest(stream)
+            done(stream.last_bytes(), stream.error_at_ns)
+
+        self._post(read)
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Write out what is posted and end the thread; gives up on a console that is stuck."""
+        thread = self._thread
+        if thread is None:
+            return
+        self._post(self._halt)
+        thread.join(timeout_seconds)  # type: ignore[attr-defined]  # a Thread; imported late
+        self._thread = None
+
+    def _post(self, call: Callable[[], None]) -> None:
+        self._calls.append(call)
+        try:
+            os.write(self._wake_write, b"!")
+        except BlockingIOError:
+            return
+
+    # --------------------------------------------------- the output thread
+
+    def _run(self) -> None:
+        while self._is_running or self._console or self._calls:
+            for fd, _events in self._epoll.poll(self._timeout(), 64):
+                stream = self._streams.get(fd)
+                if stream is not None:
+                    self._read_once(stream)
+                elif fd == self._wake_read:
+                    self._read_wake()
+            while self._calls:
+                self._calls.popleft()()
+            if self._flush_at is not None and monotonic() >= self._flush_at:
+                self._flush_partials()
+            self._write_console()
+
+    def _halt(self) -> None:
+        self._is_running = False
+
+    def _timeout(self) -> float | None:
+        if self._calls:
+            return 0
+        if self._flush_at is None:
+            return None
+        return max(0.0, self._flush_at - monotonic())
+
+    def _read_wake(self) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            return
+
+    def _read_once(self, stream: Stream) -> bool:
+        """Take one chunk; False at the end of the stream or when nothing is there."""
+        try:
+            data = os.read(stream.fd, CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._close(stream)
+            return False
+        self._to_file(stream, data)
+        stream.tail.append(data)
+        stream.tail_bytes += len(data)
+        while stream.tail_bytes - len(stream.tail[0]) >= TAIL_BYTES:
+            stream.tail_bytes -= len(stream.tail.popleft())
+        if len(stream.tail) > 512:
+            joined = stream.last_bytes()
+            stream.tail.clear()
+            stream.tail.append(joined)
+            stream.tail_bytes = len(joined)
+        if TRACEBACK in data:
+            stream.error_at_ns = monotonic_ns()
+        if stream.shown:
+            self._show(stream, data)
+        return True
+
+    def _read_rest(self, stream: Stream) -> None:
+        """Read until the pipe is empty. Bounded: what a survivor still writes is not awaited."""
+        for _ in range(4096):
+            if not self._read_once(stream):
+                return
+
+    def _close(self, stream: Stream) -> None:
+        if not stream.is_open:
+            return
+        stream.is_open = False
+        if stream.shown and stream.partial:
+            self._put(self._stdout, _line(stream, stream.partial) + b"\n")
+            stream.partial = b""
+        if not stream.is_paused:
+            self._epoll.unregister(stream.fd)
+        del self._streams[stream.fd]
+        os.close(stream.fd)
+        if stream.file_fd >= 0:
+            os.close(stream.file_fd)
+
+    # -------------------------------------------------------------- files
+
+    def _to_file(self, stream: Stream, data: bytes) -> None:
+        if stream.file_fd < 0:
+            return
+        try:
+            if stream.lost_bytes:
+                note = f"\n[paddock: {stream.lost_bytes} bytes lost here: log not writable]\n"
+                os.write(stream.file_fd, note.encode())
+                stream.lost_bytes = 0
+            _write_all(stream.file_fd, data)
+        except OSError as error:  # full disk, quota, file system gone: the job goes on
+            if not stream.lost_bytes:
+                role, rank = stream.key
+                self._put(
+                    self._stderr,
+                    f"paddock: warning: cannot write {stream.path} ({error.strerror}): "
+                    f"output of {role} {rank} is being lost, the job goes on\n".encode(),
+                )
+            stream.lost_bytes += len(data)
+
+    # ------------------------------------------------------------- console
+
+    def _show(self, stream: Stream, data: bytes) -> None:
+        whole = stream.partial + data if stream.partial else data
+        end = whole.rfind(b"\n") + 1
+        if end:
+            self._put(self._stdout, _lines(stream, whole[:end]))
+        stream.partial = whole[end:]
+        if len(stream.partial) > LINE_LIMIT_BYTES:
+            self._put(self._stdout, _line(stream, stream.partial) + b"\n")
+            stream.partial = b""
+        if stream.partial and not stream.prefix and self._flush_at is None:
+            self._flush_at = monotonic() + PARTIAL_FLUSH_SECONDS
+
+    def _flush_partials(self) -> None:
+        """A prompt or a progress bar has no newline: show it when its writer falls silent."""
+        self._flush_at = None
+        for stream in self._streams.values():
+            if stream.shown and stream.partial and not stream.prefix:
+                cut = _whole_characters(stream.partial)
+                if cut:
+                    self._put(self._stdout, _decoded(stream.partial[:cut]))
+                    stream.partial = stream.partial[cut:]
+
+    def _put(self, fd: int, data: bytes) -> None:
+        if fd in self._dead_fds or not data:
+            return
+        if not self._at_line_start and fd == self._stderr:
+            data = b"\n" + data
+        self._at_line_start = data.endswith(b"\n")
+        self._console.append((fd, data))
+        self._console_bytes += len(data)
+        if self._console_bytes > CONSOLE_LIMIT_BYTES // 4:
+            self._write_console()
+        if self._console_bytes > CONSOLE_LIMIT_BYTES:
+            self._pause_shown()
+
+    def _write_console(self) -> None:
+        while self._console:
+            fd, data = self._console[0]
+            step = data
+            if fd in self._careful:
+                if not _is_writable(fd):
+                    self._await_console(fd)
+                    return
+                step = data[:PIPE_BUF]
+            try:
+                written = os.write(fd, step)
+            except BlockingIOError:
+                self._await_console(fd)
+                return
+            except OSError:  # the reader is gone: nobody wants to see it, the files have it
+                self._dead_fds.add(fd)
+                written = len(data)
+            self._console_bytes -= written
+            if written == len(data):
+                self._console.popleft()
+            else:
+                self._console[0] = (fd, data[written:])
+        self._await_console(None)
+        self._resume_shown()
+
+    def _await_console(self, fd: int | None) -> None:
+        if fd == self._waits_for:
+            return
+        if self._waits_for is not None:
+            self._epoll.unregister(self._waits_for)
+        if fd is not None:
+            self._epoll.register(fd, select.EPOLLOUT)
+        self._waits_for = fd
+
+    def _pause_shown(self) -> None:
+        for stream in self._streams.values():
+            if stream.shown and not stream.is_paused:
+                stream.is_paused = True
+                self._epoll.unregister(stream.fd)
+
+    def _resume_shown(self) -> None:
+        for stream in self._streams.values():
+            if stream.is_paused:
+                stream.is_paused = False
+                self._epoll.register(stream.fd, select.EPOLLIN)
+
+
+def _lines(stream: Stream, data: bytes) -> bytes:
+    if not stream.prefix:
+        return _decoded(data)
+    return b"".join(
+        _line(stream, part) + b"\n" for part in data[:-1].split(b"\n")
+    )
+
+
+def _line(stream: Stream, part: bytes) -> bytes:
+    """One line for the console; of a progress bar redrawn with \\r, its last state."""
+    if stream.prefix:
+        part = part.rstrip(b"\r")
+        part = part[part.rfind(b"\r") + 1 :]
+    return stream.prefix + _decoded(part)
+
+
+def _decoded(data: bytes) -> bytes:
+    if data.isascii():
+        return data
+    return data.decode("utf-8", "replace").encode("utf-8")
+
+
+def _whole_characters(data: bytes) -> int:
+    """Length without an incomplete UTF-8 character at the end.
+
+    >>> _whole_characters("é".encode()[:1]), _whole_characters("é".encode())
+    (0, 2)
+    """
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte < 0x80:
+            return len(data)
+        if byte >= 0xC0:
+            need = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return len(data) if back >= need else len(data) - back
+    return len(data)
+
+
+def _can_block(fd: int) -> bool:
+    try:
+        mode = os.fstat(fd).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode)
+
+
+def _is_writable(fd: int) -> bool:
+    poller = select.poll()
+    poller.register(fd, select.POLLOUT)
+    return bool(poller.poll(0))
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,181 @@
+"""Free ports that stay free until a rank takes them.
+
+Three things keep others away: ports are chosen outside the kernel's ephemeral range, so no
+connect() or bind(0) of another program gets one; an abstract unix socket per port marks it as
+taken among Paddock jobs of this network namespace for as long as the agent lives; and until the
+ranks start, the port itself is bound. The bound socket must go before a rank binds, because a
+program that does not set SO_REUSEADDR could not share it.
+"""
+
+from __future__ import annotations
+
+import os
+
+# The C module: `import socket` builds enums for 4 ms on a path where ranks wait (decision 0001).
+from _socket import (
+    AF_INET,
+    AF_INET6,
+    AF_UNIX,
+    IPPROTO_IPV6,
+    IPV6_V6ONLY,
+    SO_REUSEADDR,
+    SOCK_STREAM,
+    SOL_SOCKET,
+    socket,
+)
+
+from paddock.errors import Problem, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOWEST_PORT = 10_000
+HIGHEST_PORT = 65_535
+EPHEMERAL_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
+EPHEMERAL_DEFAULT = (32_768, 60_999)  # ip(7)
+
+
+class HeldPorts:
+    """Ports of one attempt on this host, and the sockets that keep them."""
+
+    def __init__(self) -> None:
+        self.ports: list[int] = []
+        self._marks: list[socket] = []
+        self._holds: list[socket] = []
+
+    def take(self, port: int) -> bool:
+        """Hold the port if nobody else has it."""
+        mark = _mark(port)
+        if mark is None:
+            return False
+        hold = _bind(port)
+        if hold is None:
+            mark.close()
+            return False
+        self.ports.append(port)
+        self._marks.append(mark)
+        self._holds.append(hold)
+        return True
+
+    def unbind(self) -> None:
+        """Let the ranks bind; the marks stay."""
+        for hold in self._holds:
+            hold.close()
+        self._holds.clear()
+
+    def release(self) -> None:
+        """Give everything back."""
+        self.unbind()
+        for mark in self._marks:
+            mark.close()
+        self._marks.clear()
+        self.ports.clear()
+
+
+def hold_ports(
+    fixed: tuple[int, ...], extra: int, *, first: int | None, within: tuple[int, int] | None
+) -> HeldPorts:
+    """Hold one port per entry of ``fixed`` (0: choose one) and ``extra`` chosen ones after them.
+
+    first: take consecutive ports from there for the zeros (--start_port). within: choose in this
+    range (PORT_RANGE). Raises UsageError naming every port that is in use, and by whom.
+    """
+    held = HeldPorts()
+    problems: list[Problem] = []
+    candidates = _candidates(within)
+    next_fixed = first
+    for wanted in fixed:
+        port = wanted
+        if not port and next_fixed is not None:
+            port, next_fixed = next_fixed, next_fixed + 1
+        if port:
+            if not held.take(port):
+                problems.append(_in_use(port))
+                held.ports.append(port)
+            continue
+        _take_next(held, candidates, problems)
+    for _ in range(extra):
+        _take_next(held, candidates, problems)
+    if problems:
+        held.release()
+        raise UsageError.of(problems[:16])
+    return held
+
+
+def _take_next(held: HeldPorts, candidates: Iterator[int], problems: list[Problem]) -> None:
+    for port in candidates:
+        if held.take(port):
+            return
+    if not any("not enough" in p.message for p in problems):
+        problems.append(
+            Problem(
+                f"not enough free ports: {len(held.ports)} found",
+                "widen PORT_RANGE, or end the programs that hold them (ss -ltnp)",
+            )
+        )
+    held.ports.append(0)
+
+
+def _candidates(within: tuple[int, int] | None) -> Iterator[int]:
+    """Every usable port once, from a random place on, round the range."""
+    low, high = within if within else _quiet_range()
+    count = high - low + 1
+    start = int.from_bytes(os.urandom(4), "little") % count
+    for i in range(count):
+        yield low + (start + i) % count
+
+
+def _quiet_range() -> tuple[int, int]:
+    """The larger range of ports that the kernel does not give out by itself."""
+    try:
+        with open(EPHEMERAL_RANGE, encoding="ascii") as f:
+            low, high = (int(word) for word in f.read().split())
+    except (OSError, ValueError):
+        low, high = EPHEMERAL_DEFAULT
+    below = (LOWEST_PORT, low - 1)
+    above = (high + 1, HIGHEST_PORT)
+    best = max(below, above, key=lambda r: r[1] - r[0])
+    return best if best[1] - best[0] >= 1000 else (LOWEST_PORT, HIGHEST_PORT)
+
+
+def _mark(port: int) -> socket | None:
+    mark = socket(AF_UNIX, SOCK_STREAM, 0)
+    try:
+        mark.bind(b"\0paddock-port-%d" % port)
+    except OSError:
+        mark.close()
+        return None
+    return mark
+
+
+def _bind(port: int) -> socket | None:
+    """Bind the port on every address, IPv6 included; None when someone has it."""
+    try:
+        hold = socket(AF_INET6, SOCK_STREAM, 0)
+    except OSError:  # no IPv6 on this host
+        hold = socket(AF_INET, SOCK_STREAM, 0)
+        return _bound(hold, ("", port))
+    hold.setsockopt(IPPROTO_IPV6, IPV6_V6ONLY, 0)
+    return _bound(hold, ("::", port))
+
+
+def _bound(hold: socket, address: tuple[str, int]) -> socket | None:
+    hold.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)  # past TIME_WAIT of the last attempt
+    try:
+        hold.bind(address)
+        hold.listen(1)  # two bound sockets may share a port, two listening ones may not
+    except OSError:
+        hold.close()
+        return None
+    return hold
+
+
+def _in_use(port: int) -> Problem:
+    from paddock.local.portowner import describe_owner
+
+    owner = describe_owner(port)
+    return Problem(
+        f"port {port} is in use{' by ' + owner if owner else ''}",
+        "choose another with --start_port, or end that program",
+    )

@@ -1,0 +1,60 @@
+"""Facts about this host: its name, its address as others see it, its devices, free ports."""
+
+from __future__ import annotations
+
+import os
+
+from paddock.core.hosts import SERVICES, Host
+from paddock.core.plan import fixed_ports_of, slots_of
+from paddock.local.ports import HeldPorts, hold_ports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from paddock.accel import Devices
+    from paddock.core.job import Job
+
+LOOPBACK = "127.0.0.1"
+
+
+def gather_host(
+    job: Job, env: Mapping[str, str], address: str, *, node_rank: int = 0
+) -> tuple[Host, HeldPorts]:
+    """This node's facts, with its ports held. Raises UsageError with what is wrong."""
+    devices = find_devices(job, env)
+    slots = slots_of(job, len(devices.labels), address)
+    nprocs = sum(count for _, _, count in slots)
+    fixed = fixed_ports_of(job, address)
+    if len(fixed) != nprocs or any(r.count is None and not r.endpoints for r in job.roles):
+        fixed = (0,) * nprocs
+    first = job.start_port
+    if first is None and job.fixed_port is not None:
+        first = job.fixed_port + node_rank
+    held = hold_ports(fixed, len(SERVICES), first=first, within=job.port_range)
+    host = Host(
+        name=os.uname().nodename,
+        address=address,
+        device_kind=devices.kind,
+        device_labels=devices.labels,
+        device_indices=devices.indices,
+        slots=slots,
+        ports=tuple(held.ports[:nprocs]),
+        service_ports=_service_ports(job, held.ports[nprocs:]),
+    )
+    return host, held
+
+
+def _service_ports(job: Job, ports: list[int]) -> tuple[int, ...]:
+    if job.gloo_port and job.mode == "ps" and any(r.endpoints for r in job.roles):
+        ports = [*ports[:3], job.gloo_port]
+    return tuple(ports)
+
+
+def find_devices(job: Job, env: Mapping[str, str]) -> Devices:
+    """The devices this node's workers use; see paddock.accel for the rules."""
+    from paddock.local.devices import detect
+
+    worker = job.role("worker")
+    nproc = worker.count if worker else None
+    return detect(env, job.devices, job.device_kind, nproc)

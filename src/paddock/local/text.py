@@ -1,0 +1,135 @@
+"""The launcher's lines, as the users' documents show them. Pure but for the time of day."""
+
+from __future__ import annotations
+
+import time
+
+from paddock.local.evidence import explain_end
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddock.core.exits import Exit
+    from paddock.core.plan import Plan
+    from paddock.core.policy import Verdict
+
+LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50}
+RULE_WIDTH = 80
+
+
+def launch_line(level: str, message: str) -> str:
+    """ "LAUNCH INFO 2022-05-18 11:53:09,773 message" (seed document, FAQ section)."""
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+    return f"LAUNCH {level} {stamp},{int(now * 1000) % 1000:03d} {message}\n"
+
+
+def configuration_lines(shown: Sequence[tuple[str, str]]) -> list[str]:
+    """The block users compare their settings with."""
+    return [
+        "-----------  Configuration  ----------------------",
+        *(f"{name}: {text}" for name, text in shown),
+        "-" * 50,
+    ]
+
+
+def job_line(plan: Plan, is_elastic: bool) -> str:
+    """ "Job: default, mode collective, replicas 1[1:1], elastic False"."""
+    return (
+        f"Job: {plan.job_id}, mode {plan.mode}, "
+        f"replicas {plan.nnodes}[{plan.nnodes_min}:{plan.nnodes_max}], elastic {is_elastic}"
+    )
+
+
+def copy_block(command: str) -> str:
+    """What to type on the other nodes."""
+    rule = "-" * RULE_WIDTH
+    return f"Copy the following command to other nodes to run.\n{rule}\n{command}\n{rule}\n"
+
+
+def verdict_lines(verdict: Verdict, plan: Plan | None, node_rank: int) -> list[tuple[str, str]]:
+    """(level, text) lines of the final report; the same facts on every node."""
+    if verdict.kind == "succeed":
+        lines = [("INFO", "Pod completed")]
+        if verdict.restarts:
+            lines.append(("INFO", f"job finished after {count(verdict.restarts, 'restart')}"))
+        return [*lines, ("INFO", "Exit code 0")]
+    if verdict.kind == "cancel":
+        end = (
+            "every process saved and exited 0"
+            if verdict.clean
+            else "not every process exited 0"
+        )
+        number = verdict.exit_code - 128
+        return [
+            ("WARNING", f"job stopped by signal {number} ({verdict.reason}): {end}"),
+            ("INFO", f"Exit code {verdict.exit_code}"),
+        ]
+    return _failure_lines(verdict, plan, node_rank)
+
+
+def _failure_lines(
+    verdict: Verdict, plan: Plan | None, node_rank: int
+) -> list[tuple[str, str]]:
+    culprit = verdict.culprit
+    lines = [("INFO", "Pod failed")]
+    if culprit is None:
+        lines.append(("ERROR", verdict.reason))
+        return [*lines, ("INFO", f"Exit code {verdict.exit_code}")]
+    again = f"; {verdict.reason}" if verdict.reason else ""
+    lines.append(("ERROR", f"first failure: {culprit_text(culprit)}{again}"))
+    if culprit.tail and culprit.cause not in ("node-lost", "not-found", "not-executable"):
+        shown = explain_end(culprit.tail.encode())
+        where = f" (log: {culprit.log} on {culprit.host})" if culprit.log else ""
+        lines.append(("ERROR", f"{' ERROR LOG DETAIL ':-^66}{where}\n{shown}"))
+    followers = consequence_text(verdict.exits, culprit)
+    if followers:
+        lines.append(("INFO", followers))
+    aborted = sorted({e.rank for e in verdict.exits if e.failed and e.role == "worker"})
+    if plan is not None and aborted:
+        ranks = ",".join(str(r) for r in aborted)
+        # The line of the users' documents; its quotes are part of it there, not here.
+        lines.append(
+            (
+                "ERROR",
+                f"ABORT!!! Out of all {plan.world_size} trainers, the trainer process with "
+                f"rank=[{ranks}] was aborted. Please check its log.",
+            )
+        )
+    return [*lines, ("INFO", f"Exit code {verdict.exit_code}")]
+
+
+def culprit_text(culprit: Exit) -> str:
+    """ "worker 3 (pid 812) on node1 exited with code 7, attempt 0"."""
+    pid = f" (pid {culprit.pid})" if culprit.pid else ""
+    return f"{culprit.name}{pid} on {culprit.host} {culprit.how}, attempt {culprit.attempt}"
+
+
+def consequence_text(exits: Sequence[Exit], culprit: Exit) -> str:
+    """Who ended because of the culprit, and how."""
+    stopped = [e for e in exits if e.by_us and e.rank >= 0 and e is not culprit]
+    followed = [
+        e for e in exits
+        if e.failed and e.rank >= 0 and (e.role, e.rank) != (culprit.role, culprit.rank)
+    ]  # fmt: skip
+    parts = []
+    if followed:
+        parts.append(f"failed after it: {_names(followed)}")
+    if stopped:
+        parts.append(f"stopped by paddock because of it: {_names(stopped)}")
+    return "; ".join(parts)
+
+
+def _names(exits: Sequence[Exit]) -> str:
+    names = [e.name for e in sorted(exits, key=lambda e: (e.role, e.rank))]
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def count(number: int, noun: str) -> str:
+    """Number and noun.
+
+    >>> count(1, "restart"), count(2, "restart")
+    ('1 restart', '2 restarts')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,59 @@
+"""For every suite: a limit on each test, and an environment that no outer job has touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LIMIT_SECONDS = 30.0
+LIMIT_SECONDS_REAL = 120.0
+
+# Set by launchers for their ranks. A test started inside such a job must not see them.
+OUTER_JOB = (
+    "PADDLE_", "PADDOCK_", "TRAINING_ROLE", "TRAINER_", "DISTRIBUTED_TRAINER_", "FLAGS_",
+    "OMPI_", "PMI_", "PMIX_", "SLURM_", "JAX_", "TORCHELASTIC_", "TORCHRUN_", "MASTER_",
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_", "ROLE_", "POD_",
+    "CUDA_VISIBLE_DEVICES", "XPU_VISIBLE_DEVICES", "XPULINK_VISIBLE_DEVICES",
+    "ASCEND_RT_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "PORT_RANGE", "OMP_NUM_THREADS",
+    "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY",
+)  # fmt: skip
+
+
+class TookTooLongError(BaseException):
+    """Not an Exception, so that no `except Exception` in the code under test can hide it."""
+
+
+@pytest.fixture(autouse=True)
+def no_outer_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove what a launcher around pytest would have set."""
+    for name in [n for n in os.environ if n.startswith(OUTER_JOB)]:
+        monkeypatch.delenv(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """End a test that takes longer than its limit, with a traceback of where it was."""
+    if not hasattr(signal, "SIGALRM"):  # Windows
+        return (yield)
+    marker = item.get_closest_marker("limit")
+    if marker is not None:
+        seconds = float(marker.args[0])
+    else:
+        seconds = LIMIT_SECONDS_REAL if item.get_closest_marker("real") else LIMIT_SECONDS
+
+    def on_alarm(_signal: int, _frame: object) -> None:
+        raise TookTooLongError(f"still running after {seconds:g} s (see the limit marker)")
+
+    previous = signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
