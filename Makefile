@@ -37,15 +37,14 @@ demo: $(VENV)/.demo ## train a digit classifier on 2 processes, show the plan an
 	@$(BIN)/paddock explain --nproc_per_node 2 examples/paddle_digits.py
 	@echo
 	@echo "== The logs of both ranks: log/workerlog.0 log/workerlog.1"
-	@echo "== Next, the same job from a file, and what a failure looks like:"
-	@echo "     $(BIN)/paddock launch -f examples/paddlejob.yaml"
-	@echo "     $(BIN)/paddock launch --nproc_per_node 2 no_such_script.py"
+	@echo "== Next, the same job from the file Kubernetes would run:"
+	@echo "     . $(BIN)/activate && paddock launch -f examples/paddlejob.yaml"
 	@echo "   More scripts (PyTorch, JAX, MPI-style, shell): examples/README.md"
 
 # ------------------------------------------------------------------------------- tests and checks
 
 test: $(VENV)/.dev ## everything that needs no cluster: unit, scenario, simulation, local processes
-	$(PYTEST) tests --ignore=tests/real $(ARGS)
+	$(PYTEST) --doctest-modules tests src --ignore=tests/real $(ARGS)
 
 test-real: tools-real $(VENV)/.real ## real etcd, network namespaces, real Paddle, PyTorch and JAX
 	$(PYTEST) tests/real $(ARGS)
@@ -98,9 +97,10 @@ $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,paddock and the tools of the tests,-e '.[dev]')
 
 # All three frameworks live together in one environment. On Linux the torch of the public index
-# brings its CUDA libraries (see CONTRIBUTING.md for the sizes and for a smaller build).
+# brings its CUDA libraries (CONTRIBUTING.md has the sizes, and how to use a smaller build).
+REAL_EXTRAS := dev,demo,torch,jax,mpi
 $(VENV)/.real: $(VENV)/.python pyproject.toml constraints.txt
-	$(call install,PaddlePaddle PyTorch JAX and mpi4py,-e '.[dev,demo,torch,jax,mpi]')
+	$(call install,PaddlePaddle PyTorch JAX and mpi4py,-e '.[$(REAL_EXTRAS)]')
 	@touch $(VENV)/.demo $(VENV)/.dev
 
 # command:package, for whatever Debian does not install by itself.

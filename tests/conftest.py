@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 LIMIT_SECONDS = 30.0
 LIMIT_SECONDS_REAL = 120.0
 
 # Set by launchers for their ranks. A test started inside such a job must not see them.
 OUTER_JOB = (
-    "PADDLE_", "PADDOCK_", "TRAINING_ROLE", "TRAINER_", "DISTRIBUTED_TRAINER_", "FLAGS_",
+    "PADDLE_", "PADDOCK_JOB_ID", "PADDOCK_ATTEMPT", "PADDOCK_RUN_DIR", "PADDOCK_TOKEN",
+    "TRAINING_ROLE", "TRAINER_", "DISTRIBUTED_TRAINER_", "FLAGS_",
     "OMPI_", "PMI_", "PMIX_", "SLURM_", "JAX_", "TORCHELASTIC_", "TORCHRUN_", "MASTER_",
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_", "ROLE_", "POD_",
     "CUDA_VISIBLE_DEVICES", "XPU_VISIBLE_DEVICES", "XPULINK_VISIBLE_DEVICES",
@@ -27,6 +29,31 @@ OUTER_JOB = (
 
 class TookTooLongError(BaseException):
     """Not an Exception, so that no `except Exception` in the code under test can hide it."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """pytest --record: write the golden files and transcripts anew, to be reviewed as a diff."""
+    parser.addoption("--record", action="store_true", help="rewrite golden files, then review them")
+
+
+@pytest.fixture
+def recording(request: pytest.FixtureRequest) -> bool:
+    """Whether this run rewrites golden files and transcripts."""
+    return bool(request.config.getoption("--record"))
+
+
+@pytest.fixture
+def same_as_golden(recording: bool) -> Callable[[Path, str], None]:
+    """Compare text with a golden file, or write the file when recording."""
+
+    def compare(path: Path, text: str) -> None:
+        if recording:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        assert path.exists(), f"{path} is missing: pytest --record"
+        assert text == path.read_text("utf-8"), f"{path} differs; if that is right: pytest --record"
+
+    return compare
 
 
 @pytest.fixture(autouse=True)

@@ -27,9 +27,9 @@ BYTES_MAX = 300_000
 def each_test(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every test function of a file."""
     for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            if node.name.startswith("test_"):
-                yield node
+        is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if is_function and node.name.startswith("test_"):
+            yield node
 
 
 def called_name(call: ast.Call) -> str:

@@ -6,9 +6,9 @@ real output under tests/accel/golden, add a row to the docs.
 
 The shell asks, in this order, and stops at the first answer:
 1. kind_of_env: the visible-devices variables; no file is touched.
-2. for each kind of PROBE_ORDER, its traces; found_by_paths turns matches into devices.
-3. where a trace cannot count, or uuids are needed (needs_command): the accelerator's commands,
-   the first that exists; found_by_command reads its output; without one, its fallback pattern.
+2. for each of kinds_to_probe, its traces; found_by_paths turns matches into devices.
+3. where needs_command says so, the accelerator's commands, the first that exists;
+   found_by_command reads its output; without one, its fallback pattern is counted.
 Then choose_devices decides.
 """
 
@@ -100,22 +100,29 @@ def accelerator(kind: str) -> Accelerator:
 
 
 def kind_of_env(env: Mapping[str, str]) -> str:
-    """The kind that the visible-devices variables name, "" when they name none.
+    """The kind whose visible-devices variable lists devices, "" when none does.
 
-    "cpu" when such a variable hides every device. CUDA_VISIBLE_DEVICES alone means gpu, also
-    where no GPU shows: containers and WSL2 hide the usual traces (launch.md 2.4).
+    CUDA_VISIBLE_DEVICES alone means gpu, also where no GPU shows: containers and WSL2 hide the
+    usual traces (launch.md 2.4). "all" says no more than no variable.
 
     >>> kind_of_env({"XPU_VISIBLE_DEVICES": "1,3"}), kind_of_env({"CUDA_VISIBLE_DEVICES": ""})
-    ('xpu', 'cpu')
+    ('xpu', '')
     """
-    hidden = ""
     for kind in ENV_ORDER:
         named = visible_of(kind, env)
-        if named and named[1] is not None:
-            if named[1]:
-                return kind
-            hidden = "cpu"
-    return hidden
+        if named and named[1]:
+            return kind
+    return ""
+
+
+def kinds_to_probe(env: Mapping[str, str], kind: str) -> tuple[str, ...]:
+    """The kinds to look for, best first: the one asked for, or all that no variable hides.
+
+    >>> kinds_to_probe({"CUDA_VISIBLE_DEVICES": ""}, ""), kinds_to_probe({}, "xpu")
+    (('npu', 'xpu'), ('xpu',))
+    """
+    wanted = (kind,) if kind else PROBE_ORDER
+    return tuple(k for k in wanted if k != "cpu" and (visible_of(k, env) or ("", None))[1] != ())
 
 
 def visible_of(kind: str, env: Mapping[str, str]) -> tuple[str, tuple[str, ...] | None] | None:
@@ -167,15 +174,21 @@ def found_by_command(kind: str, output: str) -> Found:
     return Found(kind, devices) if devices else Found()
 
 
-def needs_command(found: Found, requested: tuple[str, ...] | None) -> bool:
-    """True when only the vendor's command can tell: no count, or uuids were requested.
+def needs_command(found: Found, env: Mapping[str, str], requested: tuple[str, ...] | None) -> bool:
+    """True when only the vendor's command can tell: no count, or a label no list explains.
 
-    >>> needs_command(Found("gpu", (Device("0"),)), ("GPU-5a",))
+    >>> needs_command(Found("gpu", (Device("0"),)), {}, ("GPU-5a",))
     True
+    >>> needs_command(Found("gpu", is_counted=False), {"CUDA_VISIBLE_DEVICES": "4,5"}, ("5",))
+    False
     """
     if found.kind == "cpu":
         return False
-    return not found.is_counted or any(not word.isdecimal() for word in _words(requested) or ())
+    labels = (visible_of(found.kind, env) or ("", None))[1]
+    strange = [word for word in _words(requested) or () if word not in (labels or ())]
+    if labels:
+        return bool(strange) and any(map(_is_uuid, (*labels, *strange)))
+    return not found.is_counted or any(map(_is_uuid, strange))
 
 
 def choose_devices(
@@ -210,12 +223,8 @@ def choose_devices(
             f"no {accelerator(found.kind).title} can be used: {source} lists none",
             hint="run on the CPU with --devices cpu",
         )
-    return chosen_of(found.kind, chosen, nproc)
-
-
-def chosen_of(kind: str, chosen: Devices, nproc: int | None) -> Devices:
-    """The same devices, of that kind and with the number of processes filled in."""
-    return Devices(kind, chosen.labels, chosen.indices, nproc or len(chosen.labels), chosen.env)
+    count = nproc or len(chosen.labels)
+    return Devices(found.kind, chosen.labels, chosen.indices, count, chosen.env)
 
 
 def _words(requested: tuple[str, ...] | None) -> tuple[str, ...] | None:

@@ -21,7 +21,7 @@ def parse(text: str) -> tuple[Device, ...]:
 def _devices(lines: Iterable[str]) -> Iterable[Device]:
     for line in lines:
         number, _, uuid = line.partition(",")
-        if number.strip().isdecimal():  # "No devices were found" is not a device
+        if number.strip().isdecimal() and uuid.strip():
             yield Device(number.strip(), uuid.strip())
 
 

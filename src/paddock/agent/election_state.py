@@ -38,6 +38,10 @@ Races, and why they are harmless:
   create_revision and attempt's mod_revision, and at least one has moved.
 - The lease runs out while etcd or the network is down: training goes on, but no fence can
   succeed before the key is ours again, and then (*) tells whether we missed anything.
+- A fence is asked for by a launcher that has yet to hear Deposed: it names its generation.
+- Fenced(ok) reaches the launcher while our lease still holds: a fence is sent only after the
+  last keep-alive was sent at most 0.4 leases ago, and is given up after another 0.4. So no other
+  attempt can have been allowed meanwhile, unless this process is stopped right then.
 - etcd lost its data: the attempt record has gone without a tombstone: Deposed, then Elected.
 - The job ends while a member is cut off: it finds the tombstone (an AttemptRecord with ended
   set, kept for ENDED_SECONDS), with the uid of the run it belongs to, in Elected.previous.
@@ -129,7 +133,7 @@ class ElectionState:
         self._asked_at = 0.0
         # What we hold and know.
         self._lease = 0
-        self._generations: set[int] = set()  # Every generation that was ours.
+        self._reign: set[int] = set()  # Our generations since we were last Elected.
         self._followed = 0  # Generation of the leader we follow.
         self._recorded: AttemptRecord | None = None  # The attempt record, while LEADING,
         self._known = 0  # and its mod_revision.
@@ -137,6 +141,7 @@ class ElectionState:
         self._watching = False
         # When.
         self._keep_at = 0.0
+        self._ours_until = 0.0  # Before this our lease cannot have expired.
         self._look_at = 0.0
         self._retry_at = 0.0
         # How etcd does.
@@ -203,10 +208,11 @@ class ElectionState:
                 self._see(what, now)
             case Granted(lease, ttl_seconds):
                 self._lease, self._ttl_seconds = lease, ttl_seconds
-                self._keep_at = self._asked_at + ttl_seconds / 3
+                self._hold_lease(ttl_seconds)
             case Kept(ttl_seconds):
-                self._keep_at = self._asked_at + ttl_seconds / 3
-                if ttl_seconds <= 0:
+                if ttl_seconds > 0:
+                    self._hold_lease(ttl_seconds)
+                else:
                     self._lease_gone()
             case LeaseGone():
                 self._lease_gone()
@@ -219,7 +225,7 @@ class ElectionState:
                 self._watching = False
                 self._look_at = min(self._look_at, now + WATCH_AGAIN_SECONDS)
             case FenceAsked(record):
-                self._ask_fence(record)
+                self._ask_fence(record, now)
             case UidLearned(uid):
                 self.me = replace(self.me, uid=uid)
             case StopAsked(ended):
@@ -240,6 +246,8 @@ class ElectionState:
         if self.role is Role.LEADING:
             self._recorded, self._known = view.attempt, view.attempt_modified
             self._settle_fence(now)
+            if self._fence is not None and isinstance(self._asked, Fence):
+                self._retry_at = now + RETRY_SECONDS_MIN  # The record had moved; we know it now.
         if self.role in (Role.LEADING, Role.FOLLOWING) and not self._watching:
             self._watching = True
             self._out.append(Watch(view.revision + 1))
@@ -259,7 +267,7 @@ class ElectionState:
     def _see_us(self, view: View, now: float) -> None:
         if view.leader_lease != self._lease:
             # An earlier campaign of ours was done after all: keep the lease on the key.
-            self._lease, self._keep_at = view.leader_lease, now
+            self._lease, self._keep_at, self._ours_until = view.leader_lease, now, now
         before, self.generation = self.generation, view.leader_created
         led = self.role in (Role.LEADING, Role.RECLAIMING)
         if self.role is Role.FOLLOWING:
@@ -267,7 +275,9 @@ class ElectionState:
             self._followed = 0
         self.role = Role.LEADING  # LOOKING, CANDIDATE, FOLLOWING, RECLAIMING -> LEADING
         outdated = led and self._is_outdated(view)
-        self._generations.add(self.generation)
+        if outdated or not led:
+            self._reign.clear()
+        self._reign.add(self.generation)
         if outdated:
             self._depose(f"others led in between (generation {before} to {self.generation})")
         if outdated or not led:
@@ -281,7 +291,7 @@ class ElectionState:
             return False
         if view.attempt is None:  # Deleted, or etcd lost its data; but tombstones do expire.
             return self._recorded is not None and not self._recorded.ended
-        return view.attempt.generation not in self._generations
+        return view.attempt.generation not in self._reign
 
     def _see_other(self, view: View, leader: LeaderRecord) -> None:
         if self.role in (Role.LEADING, Role.RECLAIMING):
@@ -301,6 +311,11 @@ class ElectionState:
         self._drop_fence("deposed: " + reason)
         self._post(Deposed(reason))
 
+    def _hold_lease(self, ttl_seconds: int) -> None:
+        # Counted from the request: etcd cannot have renewed the lease any earlier.
+        self._keep_at = self._asked_at + ttl_seconds / 3
+        self._ours_until = self._asked_at + ttl_seconds
+
     def _lease_gone(self) -> None:
         self._lease = 0
         if self.role is Role.LEADING:  # LEADING -> RECLAIMING
@@ -308,29 +323,36 @@ class ElectionState:
 
     # Fences.
 
-    def _ask_fence(self, record: AttemptRecord) -> None:
+    def _ask_fence(self, record: AttemptRecord, now: float) -> None:
+        reason = ""
         if self.role not in (Role.LEADING, Role.RECLAIMING):
-            self._post(Fenced(record.attempt, ok=False, reason="we do not coordinate"))
+            reason = "we do not coordinate"
+        elif record.generation not in self._reign:
+            # Asked before the launcher heard that it was Deposed, and maybe Elected again.
+            reason = f"asked in generation {record.generation}, it is {self.generation} now"
+        if reason:
+            self._post(Fenced(record.attempt, ok=False, reason=reason))
             return
         self._drop_fence(f"attempt {record.attempt} was asked for instead")
         self._fence = record
+        self._settle_fence(now)
 
     def _settle_fence(self, now: float) -> None:
+        """Compares what is asked for with what etcd has on record."""
         wanted, found = self._fence, self._recorded
         if wanted is None:
             return
         if found is not None and not found.ended:
             same = replace(wanted, generation=found.generation) == found
-            if same and found.generation in self._generations:
-                self._fence = None
-                self._post(Fenced(wanted.attempt, ok=True))
+            if same and found.generation in self._reign:
+                # Unless we were paused for longer than a lease: keep it alive, then ask again.
+                if now < self._ours_until:
+                    self._fence = None
+                    self._post(Fenced(wanted.attempt, ok=True))
                 return
             if found.attempt >= wanted.attempt:
                 self._drop_fence(f"attempt {found.attempt} is already on record")
                 return
-        if isinstance(self._asked, Fence):
-            self._retry_at = now + RETRY_SECONDS_MIN  # The record had moved; we know it now.
-
     def _drop_fence(self, reason: str) -> None:
         if self._fence is not None:
             self._post(Fenced(self._fence.attempt, ok=False, reason=reason))

@@ -40,12 +40,15 @@ class LeaderRecord:
 
 @value
 class AttemptRecord:
-    """The last attempt that was allowed to start; ended: its job is over (a tombstone)."""
+    """The last attempt that was allowed to start; ended: its job is over (a tombstone).
 
+    generation: that of the Elected or Reelected under which the attempt is asked for.
+    """
+
+    generation: int
     attempt: int
     uid: str
     members: tuple[str, ...] = ()
-    generation: int = 0
     ended: bool = False
 
     def encode(self) -> bytes:
@@ -62,7 +65,7 @@ class AttemptRecord:
         if not isinstance(members, list) or not all(isinstance(m, str) for m in members):
             raise RecordError(data)
         ended = found.get("ended") is True
-        return cls(attempt, _text(found, "uid", data), tuple(members), generation, ended)
+        return cls(generation, attempt, _text(found, "uid", data), tuple(members), ended)
 
 
 class RecordError(PaddockError):

@@ -185,7 +185,7 @@ class Member:
         self._output.say(problem_text(error))
         self.exit_code = error.exit_code
         self.tell(CannotRun(error.message))
-        self._end(error.exit_code)
+        self.end(error.exit_code)
 
     def _ready_node(self, uid: str) -> Node:
         if self._node is None:
@@ -221,7 +221,7 @@ class Member:
             self.halt(verdict.reason)
             return
         self.say_all(verdict_lines(verdict, self.plan, self._node_rank))
-        self._end(verdict.exit_code)
+        self.end(verdict.exit_code)
 
     def _turned(self, message: Turned) -> None:
         self._output.say(
@@ -229,7 +229,7 @@ class Member:
                 PaddockError(message.message, hint=message.hint, exit_code=message.exit_code)
             )
         )
-        self._end(message.exit_code)
+        self.end(message.exit_code)
 
     def give_up(self, error: PaddockError) -> None:
         """End this node's part by its own decision (coordinator gone, ...)."""
@@ -241,7 +241,8 @@ class Member:
         if not self.is_running:
             self._over(self._verdict)
 
-    def _end(self, exit_code: int) -> None:
+    def end(self, exit_code: int) -> None:
+        """This node's part is over."""
         if self.exit_code is None or self.exit_code == 0:
             self.exit_code = exit_code
         self._on_over(self.exit_code)

@@ -79,9 +79,7 @@ def _unknown(name: str) -> UsageError:
 def report(error: PaddockError) -> None:
     """Print an error as people read it: one line each, with the next thing to try."""
     problems = (
-        error.problems
-        if isinstance(error, UsageError)
-        else (Problem(error.message, error.hint),)
+        error.problems if isinstance(error, UsageError) else (Problem(error.message, error.hint),)
     )
     lines = []
     for problem in problems:

@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def installed(names: Sequence[str]) -> str | None:
-    """The version of the first installed distribution among these names, with its name if unusual."""
+    """The version of the first distribution that is installed, None if none is."""
     for name in names:
         try:
             version = metadata.version(name)

@@ -74,6 +74,10 @@ DROPPED_PREFIXES = (
 KEPT_PREFIXES = ("PMIX_MCA_", "PMIX_PREFIX", "PRTE_MCA_", "PRTE_PREFIX")
 # Set by a contract, but a user who chose a value keeps it.
 USER_WINS = ("PADDLE_INIT_USE_GPU", "PADDLE_INIT_TRAINER_COUNT")
+MPI_NOTE = (
+    "MPI_Init gives every process a world of its own, of size 1; ranks and size are in the "
+    "environment. A program that sends messages over MPI must be started by mpirun"
+)
 PROXIES = ("http_proxy", "https_proxy")  # lower case only; launch.md section 2.1, Paddle #17803
 # Variables Paddle can also read from a file (distributed/backup_env.py, role_maker.py).
 BACKED_UP = ("PADDLE_TRAINER_ENDPOINTS",)
@@ -134,6 +138,8 @@ def shared_env(
     if not job.keep_proxy:
         notes.extend(_set_proxies_aside(kept))
     notes.extend(_set_omp(kept, job.omp_num_threads, nprocs, cores))
+    if job.framework == "mpi" and len(plan.procs) > 1:
+        notes.append(MPI_NOTE)
     kept["POD_NAME"] = pod_name
     kept["PADDLE_LOG_DIR"] = log_dir
     kept["PADDOCK_JOB_ID"] = plan.job_id

@@ -237,7 +237,7 @@ def _read_extra_env(reader: Reader, words: Sequence[str]) -> tuple[tuple[str, st
         if not equals:
             hint = f'write --env {key}="${key}" to pass on a variable of this shell'
             reader.problems.append(Problem(f"--env {key}: there is no '='", hint))
-        elif not key.isidentifier():
+        elif not key or not key.isprintable() or " " in key:
             reader.problems.append(Problem(f"--env: '{key}' is not a variable name"))
         elif "\0" in text:
             reader.problems.append(Problem(f"--env {key}: a zero byte is not allowed"))

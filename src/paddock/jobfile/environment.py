@@ -217,9 +217,7 @@ def _apply_cloud(reading: EnvironmentReading) -> bool:
     master = f"[{nodes[0]}]:{port}" if ":" in nodes[0] else f"{nodes[0]}:{port}"
     reading.values["master"] = Given(master, source)
     reading.values["nnodes"] = Given(str(len(nodes)), source)
-    reading.notes.append(
-        f"args reset by env PADDLE_TRAINERS: master {master}, nnodes {len(nodes)}"
-    )
+    reading.notes.append(f"args reset by env PADDLE_TRAINERS: master {master}, nnodes {len(nodes)}")
     return True
 
 
@@ -260,8 +258,7 @@ def _apply_operator_ps(reading: EnvironmentReading) -> bool:
     for name in ("nnodes", "server_num", "trainer_num", "ips"):
         reading.values.pop(name, None)
     reading.notes.append(
-        f"args reset by env PADDLE_PSERVERS_IP_PORT_LIST: a {role} pod of a ps job, "
-        f"master {master}"
+        f"args reset by env PADDLE_PSERVERS_IP_PORT_LIST: a {role} pod of a ps job, master {master}"
     )
     return True
 

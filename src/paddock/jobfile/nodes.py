@@ -44,9 +44,7 @@ def read_nnodes(reader: Reader) -> tuple[int, int] | None:
     elif low < 1:
         reader.fault("nnodes", "a job needs at least one node", "write --nnodes 1 or more")
     elif high < low:
-        reader.fault(
-            "nnodes", "the minimum is above the maximum", f"write --nnodes {high}:{low}"
-        )
+        reader.fault("nnodes", "the minimum is above the maximum", f"write --nnodes {high}:{low}")
     elif high > MAX_NODES:
         reader.fault("nnodes", f"more than {MAX_NODES} nodes")
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from paddock.core.job import Command, Job, Source
+from paddock.core.plan import join_endpoint
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.build import build_job
@@ -20,18 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from paddock.core.job import CommandKind
-    from paddock.jobfile.words import Words
-
-NO_COMMAND = Command("program", "")
+    from paddock.jobfile.words import Given, Words
 
 
 @value
 class Parsed:
     """What a command line asks for.
 
-    notes: warnings to print once, without prefix. file: of -f, "" if absent; then job.command may
-    be NO_COMMAND. shown: the configuration block, sorted by name. is_help: only help is wanted;
-    nothing else was read.
+    notes: warnings to print once, without prefix. file: the word after -f, "" if absent; with it
+    job.command.program may be "" (see paddlejob.resolve_file). shown: the configuration block,
+    sorted by name. is_help: only help is wanted; nothing else was read. given, env_words: the
+    named texts behind the job, and every --env.
     """
 
     job: Job
@@ -39,6 +39,8 @@ class Parsed:
     file: str = ""
     shown: tuple[tuple[str, str], ...] = ()
     is_help: bool = False
+    given: Mapping[str, Given] = {}
+    env_words: tuple[str, ...] = ()
 
 
 def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed:
@@ -52,7 +54,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed
     """
     words = read_words(argv)
     if words.is_help:
-        return Parsed(Job(NO_COMMAND), is_help=True)
+        return Parsed(Job(Command("program", "")), is_help=True)
     problems, notes = words.problems, words.notes
     ignored: dict[str, str] = {name: flag.help for name, flag in words.ignored}
     notes.extend(f"{name} is accepted and ignored: {why}" for name, why in ignored.items())
@@ -72,19 +74,19 @@ def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed
     notes.extend(reader.notes)
     if problems:
         raise UsageError.of(problems)
-    return Parsed(job, tuple(notes), file, configuration(reader, job))
+    return Parsed(
+        job, tuple(notes), file, configuration(job), given=values, env_words=tuple(words.env)
+    )
 
 
-def _command(
-    words: Words, python: str, problems: list[Problem], *, is_needed: bool
-) -> Command:
+def _command(words: Words, python: str, problems: list[Problem], *, is_needed: bool) -> Command:
     script = words.script
     if not script:
         if is_needed and words.is_whole:
             problems.append(
                 Problem("no script is given", "write paddock launch [flags] train.py [arguments]")
             )
-        return NO_COMMAND
+        return Command("program", "", (), python)
     is_module = _is_set(words, "module")
     is_program = _is_set(words, "no_python")
     if is_module and is_program:
@@ -113,52 +115,46 @@ def _is_set(words: Words, name: str) -> bool:
     return given is not None and given.text.lower() in TRUE_WORDS
 
 
-def configuration(reader: Reader, job: Job) -> tuple[tuple[str, str], ...]:
-    """The lines of the configuration block: names and spellings of Paddle, values as they count.
+def configuration(job: Job) -> tuple[tuple[str, str], ...]:
+    """The lines of the configuration block: names and spellings of Paddle, values as understood.
 
     launch.md 3.1 and S0. Absent values print as Paddle prints its defaults, except max_restart,
     which shows the number that has an effect.
     """
-
-    def given(name: str, default: str) -> str:
-        return reader.values[name].text if reader.has(name) else default
-
-    def boolean(name: str) -> str:
-        if not reader.has(name):
-            return "False"
-        return "1" if reader.values[name].text.lower() in TRUE_WORDS else "0"
-
     low, high = job.nnodes_min, job.nnodes_max
     meeting = job.rendezvous
-    master = given("master", "None")
-    if master == "None" and meeting.kind == "etcd":
+    master = "None"
+    if meeting.kind == "etcd":
         master = "etcd://" + ",".join(meeting.etcd)
-    elif master == "None" and meeting.host and not meeting.ips:
-        master = f"{meeting.host}:{meeting.port}"
+    elif meeting.host and not meeting.ips:
+        master = join_endpoint(meeting.host, meeting.port)
+    worker, server = job.role("worker"), job.role("ps")
+    nworkers = str(worker.count) if worker and worker.count else "None"
+    is_ps = server is not None
     rows = {
-        "devices": given("devices", "None"),
+        "devices": "None" if job.devices is None else ",".join(job.devices),
         "elastic_level": str(job.elastic.level),
         "elastic_timeout": f"{job.elastic.timeout_seconds:g}",
-        "gloo_port": given("gloo_port", "6767"),
-        "host": given("host", "None"),
-        "ips": given("ips", "None"),
+        "gloo_port": str(job.gloo_port or 6767),
+        "host": meeting.own_host or "None",
+        "ips": ",".join(meeting.ips) or "None",
         "job_id": job.job_id,
         "legacy": "False",
         "log_dir": job.logs.directory,
         "log_level": job.logs.level,
-        "log_overwrite": boolean("log_overwrite"),
+        "log_overwrite": "1" if job.logs.overwrite else "False",
         "master": master,
         "max_restart": str(job.restart.max_restarts),
         "nnodes": str(low) if low == high else f"{low}:{high}",
-        "nproc_per_node": given("nproc_per_node", "None"),
+        "nproc_per_node": "None" if is_ps else nworkers,
         "rank": "-1" if meeting.node_rank is None else str(meeting.node_rank),
         "run_mode": job.mode,
-        "server_num": given("server_num", "None"),
-        "servers": given("servers", ""),
-        "sort_ip": boolean("sort_ip"),
-        "start_port": given("start_port", "6070"),
-        "trainer_num": given("trainer_num", "None"),
-        "trainers": given("trainers", ""),
+        "server_num": str(server.count) if server and server.count else "None",
+        "servers": ",".join(server.endpoints) if server else "",
+        "sort_ip": "1" if meeting.sort_ip else "False",
+        "start_port": str(job.start_port or 6070),
+        "trainer_num": nworkers if is_ps else "None",
+        "trainers": ",".join(worker.endpoints) if worker else "",
         "training_script": job.command.program,
         "training_script_args": repr(list(job.command.args)),
         "with_gloo": job.with_gloo,

@@ -1,0 +1,176 @@
+"""One TCP connection on the loop: non-blocking, buffered, optionally TLS. Lines in, lines out."""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+
+from paddock.agent.wire import LineReader, WireError
+from paddock.local.loop import READ, WRITE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from paddock.local.loop import Loop
+
+READ_BYTES = 1 << 18
+OUT_LIMIT_BYTES = 64 << 20
+
+
+class Connection:
+    """Owned by the loop's thread. on_line(line) for each line; on_closed(why) once, at the end."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: Loop,
+        *,
+        limit_bytes: int,
+        on_line: Callable[[bytes], None],
+        on_closed: Callable[[str], None],
+        tls: ssl.SSLContext | None = None,
+        server_side: bool = False,
+        server_name: str = "",
+    ) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._loop = loop
+        self._reader = LineReader(limit_bytes)
+        self._on_line = on_line
+        self._on_closed = on_closed
+        self._out: deque[bytes] = deque()
+        self._out_bytes = 0
+        self._is_open = True
+        self._closes_when_sent = False
+        self._shakes_hands = tls is not None
+        if tls is not None:
+            sock = tls.wrap_socket(
+                sock,
+                server_side=server_side,
+                do_handshake_on_connect=False,
+                server_hostname=None if server_side else server_name,
+            )
+        self._sock = sock
+        loop.watch(sock.fileno(), READ | (WRITE if self._shakes_hands else 0), self._on_ready)
+
+    @property
+    def local_address(self) -> str:
+        """The address the other side sees."""
+        return str(self._sock.getsockname()[0])
+
+    def set_limit(self, limit_bytes: int) -> None:
+        """Allow longer lines, once the other side is known."""
+        self._reader.limit_bytes = limit_bytes
+
+    def send(self, data: bytes) -> None:
+        """Queue bytes and send what the kernel takes; closes a connection that does not drain."""
+        if not self._is_open:
+            return
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes > OUT_LIMIT_BYTES:
+            self._fail(f"did not take {self._out_bytes} bytes")
+        elif len(self._out) == 1 and not self._shakes_hands:
+            self._flush()
+
+    def close(self) -> None:
+        """Send what is queued, then close; on_closed is not called."""
+        self._on_closed = _ignore
+        if self._out and self._is_open:
+            self._closes_when_sent = True
+        else:
+            self._shut()
+
+    def abort(self) -> None:
+        """Close at once, without a word."""
+        self._on_closed = _ignore
+        self._shut()
+
+    def _on_ready(self, events: int) -> None:
+        try:
+            if self._shakes_hands and not self._shake_hands():
+                return
+            if events & ~WRITE:
+                self._read()
+            if self._is_open and self._out:
+                self._flush()
+        except WireError as error:
+            self._fail(error.message)
+        except OSError as error:
+            self._fail(f"connection lost ({error.strerror or error})")
+
+    def _shake_hands(self) -> bool:
+        import ssl
+
+        assert isinstance(self._sock, ssl.SSLSocket)
+        try:
+            self._sock.do_handshake()
+        except ssl.SSLWantReadError:
+            self._loop.watch(self._sock.fileno(), READ, self._on_ready)
+            return False
+        except ssl.SSLWantWriteError:
+            self._loop.watch(self._sock.fileno(), READ | WRITE, self._on_ready)
+            return False
+        self._shakes_hands = False
+        self._loop.watch(self._sock.fileno(), READ, self._on_ready)
+        return True
+
+    def _read(self) -> None:
+        while self._is_open:
+            try:
+                data = self._sock.recv(READ_BYTES)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError"):
+                    return
+                raise
+            if not data:
+                self._fail("connection closed")
+                return
+            for line in self._reader.feed(data):
+                if self._is_open:
+                    self._on_line(line)
+            if len(data) < READ_BYTES and not hasattr(self._sock, "pending"):
+                return
+
+    def _flush(self) -> None:
+        while self._out:
+            try:
+                sent = self._sock.send(self._out[0])
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                if type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError"):
+                    break
+                self._fail(f"connection lost ({error.strerror or error})")
+                return
+            self._out_bytes -= sent
+            if sent == len(self._out[0]):
+                self._out.popleft()
+            else:
+                self._out[0] = self._out[0][sent:]
+        if not self._is_open:
+            return
+        self._loop.watch(
+            self._sock.fileno(), READ | (WRITE if self._out else 0), self._on_ready
+        )
+        if not self._out and self._closes_when_sent:
+            self._shut()
+
+    def _fail(self, why: str) -> None:
+        on_closed, self._on_closed = self._on_closed, _ignore
+        self._shut()
+        on_closed(why)
+
+    def _shut(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._loop.unwatch(self._sock.fileno())
+            self._sock.close()
+
+
+def _ignore(_why: str) -> None:
+    return

@@ -1,0 +1,227 @@
+"""The coordinator's door: accepts members, checks their key, watches their leases."""
+
+from __future__ import annotations
+
+import os
+import socket
+from time import monotonic, monotonic_ns
+
+from paddock.agent.connection import Connection
+from paddock.agent.messages import Ping, Pong
+from paddock.agent.wire import (
+    GREETING_LIMIT_BYTES,
+    LINE_LIMIT_BYTES,
+    Signer,
+    WireError,
+    decode,
+    encode,
+    greeting,
+    read_answer,
+    refusal,
+    session_key,
+    welcome,
+)
+from paddock.local.loop import READ
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from paddock.agent.coordinator import Coordinator
+    from paddock.agent.messages import Begin, ToMember
+    from paddock.core.job import Job
+    from paddock.local.loop import Loop
+
+BACKLOG = 4096
+STRANGERS_MAX = 4096
+HANDSHAKE_SECONDS = 10.0
+GOODBYE_SECONDS = 3.0
+ACCEPTS_PER_TURN = 64
+
+
+class Server:
+    """Owned by the loop's thread."""
+
+    def __init__(
+        self,
+        job: Job,
+        loop: Loop,
+        coordinator: Coordinator,
+        listener: socket.socket,
+        *,
+        key: bytes,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.job = job
+        self.coordinator = coordinator
+        self.lease_seconds = job.rendezvous.lease_seconds
+        self.key = key
+        self.tls = tls
+        self.loop = loop
+        self._listener = listener
+        self._guests: set[Guest] = set()
+        self._checked_at = monotonic()
+        self._on_empty: Callable[[], None] | None = None
+        self._hosts_cache: tuple[object, bytes] = (None, b"")
+        listener.setblocking(False)
+        loop.watch(listener.fileno(), READ, self._on_connect)
+        self._watch_leases()
+
+    def _on_connect(self, _events: int) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                # Out of descriptors: those waiting stay in the backlog until some close.
+                self.loop.at("accept", monotonic() + 0.2, self._accept_again)
+                self.loop.unwatch(self._listener.fileno())
+                return
+            if len(self._guests) >= STRANGERS_MAX + self.job.nnodes_max:
+                sock.close()
+                continue
+            self._guests.add(Guest(self, sock, str(address[0])))
+
+    def _accept_again(self) -> None:
+        self.loop.watch(self._listener.fileno(), READ, self._on_connect)
+
+    def may_enter(self, address: str) -> bool:
+        """Without a key, --ips is the list of who may come in."""
+        ips = self.job.rendezvous.ips
+        return bool(self.key) or not ips or address in ips or address.removeprefix("::ffff:") in ips
+
+    def forget(self, guest: Guest) -> None:
+        """A connection is gone."""
+        self._guests.discard(guest)
+        if self._on_empty is not None and not self._guests:
+            self._on_empty()
+
+    def _watch_leases(self) -> None:
+        """Expel members whose lease ended; but not for a pause of our own."""
+        now = monotonic()
+        step = self.lease_seconds / 4
+        was_paused = now - self._checked_at > 2 * step
+        self._checked_at = now
+        for guest in list(self._guests):
+            if guest.is_member:
+                if was_paused:
+                    guest.seen_at = max(guest.seen_at, now - step)
+                elif now - guest.seen_at > self.lease_seconds:
+                    guest.expel(f"is silent for {now - guest.seen_at:.1f} s (its lease is over)")
+            elif now - guest.seen_at > HANDSHAKE_SECONDS:
+                guest.expel("said nothing")
+        self.loop.at("leases", now + step, self._watch_leases)
+
+    def end(self, done: Callable[[], None]) -> None:
+        """Everybody was told that the job is over: call ``done`` when they have left."""
+        self.loop.unwatch(self._listener.fileno())
+        self._listener.close()
+        self.loop.at("leases", None, self._watch_leases)
+        for guest in [g for g in self._guests if not g.is_member]:
+            guest.expel("")
+        if not self._guests:
+            done()
+            return
+        self._on_empty = done
+        self.loop.at("goodbye", monotonic() + GOODBYE_SECONDS, done)
+
+    def encode_begin(self, order: Begin) -> bytes:
+        """Begin for one member; the host list is written once for all of them."""
+        if self._hosts_cache[0] is not order.hosts:
+            text = encode(order)
+            start = text.index(b'"hosts":')
+            self._hosts_cache = (order.hosts, text[start:])
+        head = b'{"t":"Begin","attempt":%d,"uid":"%s","node_rank":%d,'
+        return head % (order.attempt, order.uid.encode(), order.node_rank) + self._hosts_cache[1]
+
+
+class Guest:
+    """A connection; a member once it has shown the key. Implements messages.Link."""
+
+    def __init__(self, server: Server, sock: socket.socket, address: str) -> None:
+        self.server = server
+        self.address = address
+        self.is_member = False
+        self.seen_at = monotonic()
+        self._id = 0
+        self._nonce = os.urandom(16).hex()
+        self._in = Signer(b"", "")
+        self._out = Signer(b"", "")
+        self._connection = Connection(
+            sock,
+            server.loop,
+            limit_bytes=GREETING_LIMIT_BYTES,
+            on_line=self._on_line,
+            on_closed=self._on_closed,
+            tls=server.tls,
+            server_side=True,
+        )
+        self._connection.send(
+            greeting(server.job.job_id, self._nonce, has_key=bool(server.key))
+        )
+
+    def send(self, message: ToMember) -> None:
+        """Send without blocking."""
+        if type(message).__name__ == "Begin":
+            text = self.server.encode_begin(message)  # type: ignore[arg-type]  # by name, above
+        else:
+            text = encode(message)
+        self._connection.send(self._out.sign(text))
+
+    def close(self) -> None:
+        """Send what is queued and close."""
+        self._connection.close()
+        self.server.forget(self)
+
+    def expel(self, why: str) -> None:
+        """Close at once and report the member as lost."""
+        self._connection.abort()
+        self._on_closed(why)
+
+    def _on_line(self, line: bytes) -> None:
+        self.seen_at = monotonic()
+        if not self.is_member:
+            self._shake_hands(line)
+            return
+        message = decode(self._in.check(line))
+        if isinstance(message, Ping):
+            self.send(Pong(message.at_ns, monotonic_ns()))
+        else:
+            self.server.coordinator.receive(self._id, message)  # type: ignore[arg-type]  # a message to a member is ignored there
+
+    def _shake_hands(self, line: bytes) -> None:
+        server = self.server
+        job_id = server.job.job_id
+        try:
+            if not server.may_enter(self.address):
+                raise WireError(
+                    f"{self.address} is not in --ips and there is no job key", exit_code=2
+                )
+            nonce = read_answer(line, server.key, job_id, self._nonce)
+        except WireError as error:
+            error.exit_code = 2
+            self._connection.send(refusal(error))
+            self._connection.close()
+            server.forget(self)
+            return
+        session = session_key(server.key, self._nonce, nonce)
+        self._in = Signer(session, "to coordinator")
+        self._out = Signer(session, "to member")
+        self._connection.send(
+            welcome(
+                server.key, job_id, self._nonce, nonce, server.coordinator.uid,
+                server.lease_seconds,
+            )
+        )  # fmt: skip
+        self._connection.set_limit(LINE_LIMIT_BYTES)
+        self.is_member = True
+        self._id = server.coordinator.attach(self)
+
+    def _on_closed(self, why: str) -> None:
+        self.server.forget(self)
+        if self.is_member:
+            self.is_member = False
+            text = why if why.startswith(("is ", "did ")) else f"is gone ({why})"
+            self.server.coordinator.lose(self._id, text)

@@ -1,0 +1,275 @@
+"""Bytes between a coordinator and a member: JSON lines, a handshake, optional signatures. Pure.
+
+    coordinator                                    member
+    {"paddock": 1, "job", "nonce", "key"}   ->
+                                            <-     {"paddock": 1, "job", "nonce", "mac"}
+    {"welcome": true, "uid", "lease", "mac"} ->    (or {"refused", "hint", "code"})
+    then messages of agent/messages.py both ways, one per line
+
+With a job key both sides prove that they have it (HMAC-SHA256 over both nonces and the job id), and
+every later line carries a signature over its direction, its number and its text, so lines can be
+neither forged, repeated nor reordered. Without a key nothing is signed. No pickle anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+
+from paddock.agent import messages
+from paddock.core.exits import Exit
+from paddock.core.hosts import Host
+from paddock.core.policy import Verdict
+from paddock.errors import PaddockError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from paddock.agent.messages import ToCoordinator, ToMember
+
+VERSION = 1
+GREETING_LIMIT_BYTES = 4096
+LINE_LIMIT_BYTES = 16 << 20
+MAC_HEX = 32
+
+_CLASSES: dict[str, type] = {
+    c.__name__: c
+    for c in (
+        messages.Facts, messages.Began, messages.ProcEnded, messages.AllStopped, messages.Leave,
+        messages.CannotRun, messages.Ping, messages.Begin, messages.Halt, messages.Over,
+        messages.Turned, messages.Said, messages.Pong, Exit, Host, Verdict,
+    )
+}  # fmt: skip
+_PRIMITIVE: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "str": (str,),
+    "bool": (bool,),
+    "float": (int, float),
+    "int | None": (int, type(None)),
+    "VerdictKind": (str,),
+    "Host": (Host,),
+    "Exit": (Exit,),
+    "Exit | None": (Exit, type(None)),
+    "Verdict": (Verdict,),
+}
+
+
+class WireError(PaddockError):
+    """The other side does not speak our language, or not with our key."""
+
+
+class LineReader:
+    """Cuts a byte stream into lines; refuses lines over a limit."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take bytes, return the complete lines without their ends. Raises WireError."""
+        whole = self._rest + data
+        lines = whole.split(b"\n")
+        self._rest = lines.pop()
+        longest = max((len(line) for line in [*lines, self._rest]), default=0)
+        if longest > self.limit_bytes:
+            raise WireError(f"a line of over {self.limit_bytes} bytes came")
+        return lines
+
+
+class Signer:
+    """Signs or checks the lines of one direction of a connection. No key: passes them on."""
+
+    def __init__(self, session_key: bytes, direction: str) -> None:
+        self._key = session_key
+        self._direction = direction.encode()
+        self._number = 0
+
+    def sign(self, text: bytes) -> bytes:
+        """One line, ready to send."""
+        return self._mac(text) + text + b"\n" if self._key else text + b"\n"
+
+    def check(self, line: bytes) -> bytes:
+        """The text of a line that came. Raises WireError when its signature is wrong."""
+        if not self._key:
+            return line
+        text = line[MAC_HEX:]
+        if not hmac.compare_digest(line[:MAC_HEX], self._mac(text)):
+            raise WireError("a message with a wrong signature came")
+        return text
+
+    def _mac(self, text: bytes) -> bytes:
+        self._number += 1
+        head = b"%s %d " % (self._direction, self._number)
+        return hmac.new(self._key, head + text, hashlib.sha256).hexdigest()[:MAC_HEX].encode()
+
+
+# ------------------------------------------------------------------- messages
+
+
+def encode(message: ToCoordinator | ToMember) -> bytes:
+    """A message as one line of JSON, without the line end."""
+    return json.dumps(_plain(message), separators=(",", ":")).encode()
+
+
+def decode(text: bytes) -> ToCoordinator | ToMember:
+    """The message in a line. Raises WireError; never anything else."""
+    try:
+        found = _value(json.loads(text))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise WireError(f"a message that cannot be read came: {error}") from error
+    if isinstance(found, (Exit, Host, Verdict)) or type(found) not in _CLASSES.values():
+        raise WireError("a line that is no message came")
+    return found  # type: ignore[no-any-return]  # one of _CLASSES, checked above
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, tuple):
+        return [_plain(x) for x in item]
+    if type(item) in _CLASSES.values():
+        fields = {n: _plain(getattr(item, n)) for n in type(item).__annotations__}
+        return {"t": type(item).__name__, **fields}
+    return item
+
+
+def _value(item: Any) -> Any:
+    if isinstance(item, list):
+        return tuple(_value(x) for x in item)
+    if not isinstance(item, dict):
+        return item
+    fields = dict(item)
+    cls = _CLASSES[fields.pop("t")]
+    made = {name: _value(content) for name, content in fields.items()}
+    for name, wanted in cls.__annotations__.items():
+        if name not in made:
+            continue
+        kinds = _PRIMITIVE.get(wanted, (tuple,))
+        is_bool = isinstance(made[name], bool)
+        if not isinstance(made[name], kinds) or (is_bool and bool not in kinds):
+            raise ValueError(f"{cls.__name__}.{name} is not of type {wanted}")
+    return cls(**made)
+
+
+# ------------------------------------------------------------------ handshake
+
+
+def prove(key: bytes, who: str, job_id: str, server_nonce: str, member_nonce: str) -> str:
+    """The proof that ``who`` ("coordinator" or "member") has the key; "" without a key."""
+    if not key:
+        return ""
+    text = "\0".join(("paddock", who, job_id, server_nonce, member_nonce))
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def session_key(key: bytes, server_nonce: str, member_nonce: str) -> bytes:
+    """The key that signs the lines of one connection; b"" without a job key."""
+    if not key:
+        return b""
+    text = f"paddock session\0{server_nonce}\0{member_nonce}"
+    return hmac.new(key, text.encode(), hashlib.sha256).digest()
+
+
+def greeting(job_id: str, nonce: str, *, has_key: bool) -> bytes:
+    """The coordinator's first line."""
+    return _line({"paddock": VERSION, "job": job_id, "nonce": nonce, "key": has_key})
+
+
+def read_greeting(line: bytes, job_id: str, key: bytes) -> str:
+    """The coordinator's nonce. Raises WireError when this is not our coordinator."""
+    found = _object(line)
+    if found.get("paddock") != VERSION or not isinstance(found.get("nonce"), str):
+        raise WireError(
+            "the program there is not a Paddock coordinator of this version",
+            hint="choose another --master port, or the same Paddock version on every node",
+        )
+    if found.get("job") != job_id:
+        raise WireError(
+            f"the coordinator there runs job '{found.get('job')}', this node has job '{job_id}'",
+            hint="give both the same --job_id, or another --master port",
+        )
+    if bool(found.get("key")) != bool(key):
+        there, here = ("has a", "no") if found.get("key") else ("has no", "a")
+        raise WireError(
+            f"the coordinator {there} job key, this node has {here} key",
+            hint="set the same PADDOCK_TOKEN (or --token-file) on every node",
+        )
+    return str(found["nonce"])
+
+
+def answer(key: bytes, job_id: str, server_nonce: str, nonce: str) -> bytes:
+    """The member's first line."""
+    mac = prove(key, "member", job_id, server_nonce, nonce)
+    return _line({"paddock": VERSION, "job": job_id, "nonce": nonce, "mac": mac})
+
+
+def read_answer(line: bytes, key: bytes, job_id: str, server_nonce: str) -> str:
+    """The member's nonce. Raises WireError with the reason to refuse it."""
+    found = _object(line)
+    nonce = found.get("nonce")
+    if found.get("paddock") != VERSION or not isinstance(nonce, str) or not 8 <= len(nonce) <= 128:
+        raise WireError("not a Paddock member of this version")
+    if found.get("job") != job_id:
+        raise WireError(
+            f"this coordinator runs job '{job_id}', not '{found.get('job')}'",
+            hint="give both the same --job_id, or another --master port",
+        )
+    if not hmac.compare_digest(
+        str(found.get("mac", "")).encode(),
+        prove(key, "member", job_id, server_nonce, nonce).encode(),
+    ):
+        raise WireError(
+            "the job key is wrong", hint="set the same PADDOCK_TOKEN (or --token-file) everywhere"
+        )
+    return nonce
+
+
+def welcome(
+    key: bytes, job_id: str, server_nonce: str, nonce: str, uid: str, lease_seconds: float
+) -> bytes:
+    """The coordinator's acceptance, with its own proof."""
+    mac = prove(key, "coordinator", job_id, server_nonce, nonce)
+    return _line({"welcome": True, "uid": uid, "lease": lease_seconds, "mac": mac})
+
+
+def refusal(error: PaddockError) -> bytes:
+    """The coordinator's refusal."""
+    return _line({"refused": error.message, "hint": error.hint, "code": error.exit_code})
+
+
+def read_welcome(
+    line: bytes, key: bytes, job_id: str, server_nonce: str, nonce: str
+) -> tuple[str, float]:
+    """Job uid and lease in seconds. Raises WireError when refused or when the proof is wrong."""
+    found = _object(line)
+    if "refused" in found:
+        code = found.get("code")
+        raise WireError(
+            f"refused by the coordinator: {found['refused']}",
+            hint=str(found.get("hint", "")),
+            exit_code=code if isinstance(code, int) else 2,
+        )
+    wanted = prove(key, "coordinator", job_id, server_nonce, nonce)
+    lease = found.get("lease")
+    if found.get("welcome") is not True or not isinstance(lease, (int, float)) or lease <= 0:
+        raise WireError("the coordinator's answer cannot be read")
+    if not hmac.compare_digest(str(found.get("mac", "")).encode(), wanted.encode()):
+        raise WireError("the coordinator does not have this job's key")
+    return str(found.get("uid", "")), float(lease)
+
+
+def _line(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+
+def _object(line: bytes) -> dict[str, object]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise WireError(
+            "the program there is not a Paddock coordinator or member",
+            hint="is the --master port taken by another program? choose another port",
+        )
+    return found

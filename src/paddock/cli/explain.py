@@ -1,0 +1,254 @@
+"""``paddock explain``: the plan, the environment of every process, and where each value came from.
+
+Starts nothing and reserves nothing: ports that are not fixed show as "free", other nodes are taken
+to look like this one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from paddock.contracts.environment import proc_env, shared_env
+from paddock.core.hosts import SERVICES, Host
+from paddock.core.plan import fixed_ports_of, make_plan, slots_of
+from paddock.core.value import fields_of
+from paddock.jobfile.parse import Parsed, parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from paddock.accel import Devices
+    from paddock.core.job import Job
+    from paddock.core.plan import Plan, Proc
+
+# A longer table helps nobody; --json has all.
+MAX_ROWS = 64
+MAX_TEXT = 160
+SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE", "API_KEY", "_AK",
+                "_SK", "ACCESS_KEY")  # fmt: skip
+LOCAL = "127.0.0.1"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print what ``paddock launch`` with the same words would do."""
+    words = list(argv)
+    # Only the first word: later ones may be the script's own.
+    is_json = words[:1] == ["--json"]
+    parsed = parse(words[1:] if is_json else words, os.environ, python=sys.executable)
+    if parsed.is_help:
+        from paddock.cli.help import command_help
+
+        print(command_help("explain"), end="")
+        return 0
+    if parsed.file:
+        from paddock.jobfile.paddlejob import resolve_file
+
+        parsed = resolve_file(parsed)
+    from paddock.local.probe import find_devices
+
+    devices = find_devices(parsed.job, os.environ)
+    plan = make_plan(parsed.job, imagined_hosts(parsed.job, devices, os.uname().nodename), 0)
+    envs = environments(parsed.job, plan, os.environ)
+    if is_json:
+        print(json.dumps(as_json(parsed, plan, envs), indent=2))
+    else:
+        for line in as_text(parsed, plan, envs):
+            print(line)
+    return 0
+
+
+def imagined_hosts(job: Job, devices: Devices, name: str) -> tuple[Host, ...]:
+    """The hosts of a job before anyone has joined: known addresses, else node0, node1, ..."""
+    nnodes = job.nnodes_min
+    meeting = job.rendezvous
+    own_rank = meeting.node_rank or 0
+    hosts = []
+    for node_rank in range(nnodes):
+        address = f"node{node_rank}"
+        if node_rank < len(meeting.ips):
+            address = meeting.ips[node_rank]
+        elif node_rank == own_rank and meeting.own_host:
+            address = meeting.own_host
+        elif nnodes == 1:
+            address = LOCAL
+        slots = slots_of(job, len(devices.labels), address)
+        is_own = node_rank == own_rank and not meeting.ips
+        hosts.append(
+            Host(
+                name=name if is_own else address,
+                address=address,
+                device_kind=devices.kind,
+                device_labels=devices.labels,
+                device_indices=devices.indices,
+                slots=slots,
+                ports=_ports(job, address, slots, node_rank),
+                service_ports=(0,) * len(SERVICES),
+            )
+        )
+    return tuple(hosts)
+
+
+def _ports(
+    job: Job, address: str, slots: tuple[tuple[str, int, int], ...], node_rank: int
+) -> tuple[int, ...]:
+    """Ports that are known already, 0 for those chosen at the start."""
+    nprocs = sum(count for _, _, count in slots)
+    if any(r.endpoints for r in job.roles):
+        fixed = fixed_ports_of(job, address)
+        return fixed if len(fixed) == nprocs else (0,) * nprocs
+    first = job.start_port
+    if job.fixed_port is not None and first is None:
+        first = job.fixed_port + node_rank
+    return (0,) * nprocs if first is None else tuple(range(first, first + nprocs))
+
+
+def environments(job: Job, plan: Plan, base: Mapping[str, str]) -> list[dict[str, str]]:
+    """What each process gets beyond what it inherits unchanged, in the plan's order."""
+    found = []
+    directory = os.path.abspath(job.logs.directory)
+    shared = {
+        node_rank: shared_env(
+            base,
+            job,
+            plan,
+            node_rank=node_rank,
+            cores=len(os.sched_getaffinity(0)),
+            log_dir=directory,
+            run_dir="<run directory>",
+            pod_name="<pod>",
+        )
+        for node_rank in range(plan.nnodes)
+    }
+    for proc in plan.procs:
+        env = proc_env(shared[proc.node_rank], proc).env
+        found.append(
+            {
+                name: "******" if is_secret(name) else env[name]
+                for name in sorted(env)
+                if base.get(name) != env[name]
+            }
+        )
+    return found
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable's name says that its value should not be shown.
+
+    >>> is_secret("WANDB_API_KEY"), is_secret("PADDLE_TRAINER_ID")
+    (True, False)
+    """
+    return any(word in name.upper() for word in SECRET_WORDS)
+
+
+def as_json(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> dict[str, object]:
+    """One JSON object: command, notes, processes with environment, sources."""
+    job = parsed.job
+    return {
+        "command": list(job.command.argv()),
+        "job_id": job.job_id,
+        "mode": job.mode,
+        "nnodes": plan.nnodes,
+        "nnodes_min": job.nnodes_min,
+        "nnodes_max": job.nnodes_max,
+        "world_size": plan.world_size,
+        "notes": list(parsed.notes),
+        "processes": [
+            {**dict(fields_of(proc)), "environment": env}
+            for proc, env in zip(plan.procs, envs, strict=True)
+        ],
+        "values": {
+            field: {
+                "value": _shown_value(job, field),
+                "from": source.kind,
+                "name": source.name,
+                "text": source.text,
+            }
+            for field, source in job.sources.items()
+        },
+    }
+
+
+def as_text(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> list[str]:
+    """The same for people."""
+    job = parsed.job
+    nodes = f"{plan.nnodes} node{'s' if plan.nnodes > 1 else ''}"
+    if job.nnodes_max > job.nnodes_min:
+        nodes += f" (up to {job.nnodes_max})"
+    lines = [f"note: {note}" for note in parsed.notes]
+    lines.append(f"job {job.job_id}, mode {job.mode}, {nodes}, {len(plan.procs)} processes")
+    lines.append(f"each runs: {' '.join(job.command.argv())}")
+    lines.append("")
+    header = ("role", "rank", "local", "node", "host", "port", "devices")
+    rows = [_row(proc) for proc in plan.procs[:MAX_ROWS]]
+    lines.extend(_table([header, *rows]))
+    if len(plan.procs) > MAX_ROWS:
+        lines.append(f"... and {len(plan.procs) - MAX_ROWS} more; --json shows all")
+    lines.extend(_environment_lines(plan, envs))
+    lines += ["", "values that are not the default:"]
+    given = [(f, s) for f, s in job.sources.items() if s.kind != "default"]
+    table = [(f, _short(_shown_value(job, f)), f"{s.kind} {s.name}".strip()) for f, s in given]
+    lines.extend("  " + line for line in _table(table))
+    return lines
+
+
+def _row(proc: Proc) -> tuple[str, ...]:
+    devices = ",".join(proc.device_labels)
+    return (
+        f"{proc.role}{f' (stage {proc.stage})' if proc.role == 'heter' else ''}",
+        str(proc.rank),
+        str(proc.local_rank),
+        str(proc.node_rank),
+        proc.host if proc.host == proc.address else f"{proc.host} ({proc.address})",
+        str(proc.port) if proc.port else "free",
+        f"{proc.device_kind} {devices}" if devices else "cpu",
+    )
+
+
+def _environment_lines(plan: Plan, envs: list[dict[str, str]]) -> list[str]:
+    """What all have in common once, then the rest of each."""
+    if not envs:
+        return []
+    common = {n: t for n, t in envs[0].items() if all(e.get(n) == t for e in envs)}
+    lines = ["", "environment of every process (port 0: chosen at the start):"]
+    lines.extend(f"  {name}={_short(text)}" for name, text in common.items())
+    for proc, env in list(zip(plan.procs, envs, strict=True))[:MAX_ROWS]:
+        own = {n: t for n, t in env.items() if n not in common}
+        if own:
+            lines += ["", f"environment of {proc.name}:"]
+            lines.extend(f"  {name}={_short(text)}" for name, text in own.items())
+    return lines
+
+
+def _shown_value(job: Job, field: str) -> object:
+    """The value of a field path; values of --env are not shown."""
+    if field == "extra_env":
+        return [name for name, _ in job.extra_env]
+    if field == "command":
+        return list(job.command.argv())
+    first, _, rest = field.partition(".")
+    if first == "roles":
+        name, _, part = rest.partition(".")
+        found = [getattr(r, part) for r in job.roles if r.name == name]
+        return found[0] if len(found) == 1 else found
+    part = getattr(job, first)
+    return getattr(part, rest) if rest else part
+
+
+def _short(content: object) -> str:
+    if isinstance(content, (tuple, list)):
+        content = ",".join(str(c) for c in content)
+    text = str(content)
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}... ({len(text)} characters)"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    if not rows:
+        return []
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

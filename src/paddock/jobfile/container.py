@@ -1,0 +1,284 @@
+"""The pod template of one role: command, arguments, environment; the rest is listed. No I/O."""
+
+from __future__ import annotations
+
+from paddock.core.job import Source
+from paddock.errors import Problem
+from paddock.jobfile.parse import make_command
+from paddock.jobfile.words import TRUE_WORDS, Given, read_words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.core.job import Command
+
+# Field of a container -> why it has no effect on one machine.
+CONTAINER = {
+    "image": "this machine's own software is used",
+    "imagePullPolicy": "no image is pulled",
+    "volumeMounts": "paths are this machine's",
+    "volumeDevices": "paths are this machine's",
+    "resources": "nothing is reserved; see --devices",
+    "ports": "ports are chosen freely",
+    "envFrom": "ConfigMaps and Secrets are out of reach; see --env",
+    "workingDir": "the current directory is used",
+    "securityContext": "processes run as you",
+    "lifecycle": "not run",
+    "livenessProbe": "not run",
+    "readinessProbe": "not run",
+    "startupProbe": "not run",
+    "tty": "not allocated",
+    "stdin": "rank 0 keeps this terminal's input",
+}
+# Field of a pod -> why it has no effect on one machine.
+POD = {
+    "volumes": "paths are this machine's",
+    "initContainers": "not run",
+    "restartPolicy": "see --max_restart",
+    "tolerations": "nothing is scheduled",
+    "nodeSelector": "nothing is scheduled",
+    "affinity": "nothing is scheduled",
+    "schedulerName": "nothing is scheduled",
+    "priorityClassName": "nothing is scheduled",
+    "topologySpreadConstraints": "nothing is scheduled",
+    "hostNetwork": "the network is this machine's",
+    "dnsPolicy": "the network is this machine's",
+    "serviceAccountName": "there is no cluster",
+    "imagePullSecrets": "no image is pulled",
+    "securityContext": "processes run as you",
+}
+READ_HERE = ("containers", "terminationGracePeriodSeconds")
+# Words that mean the shell has work to do, so that its command is not ours to take apart.
+SHELL_CHARS = ";|&<>$`(){}*?[]~\n#"
+LAUNCHERS = ("paddle.distributed.launch", "paddle.distributed.fleet.launch",
+             "torch.distributed.run", "torch.distributed.launch")  # fmt: skip
+LAUNCHER_PROGRAMS = ("fleetrun", "torchrun")
+# Switches of python(1) that take no value and change nothing here.
+PYTHON_SWITCHES = ("-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S")
+
+
+class PodReading:
+    """What a pod template says. command: None if it names none."""
+
+    def __init__(self) -> None:
+        self.command: Command | None = None
+        self.values: dict[str, Given] = {}
+        self.env: dict[str, str] = {}
+        self.grace_seconds = 0
+        self.problems: list[Problem] = []
+        self.not_honoured: list[str] = []
+
+    @property
+    def plain_env(self) -> dict[str, str]:
+        """The variables that are the processes', not the launcher's configuration."""
+        from paddock.jobfile.environment import FALLBACKS, MAPPING
+
+        own = {variable for variable, _ in (*MAPPING, *FALLBACKS)}
+        return {name: text for name, text in self.env.items() if name not in own}
+
+
+def read_pod(path: str, template: object, python: str) -> PodReading:
+    """Read a PodTemplateSpec at that path of the document."""
+    pod = PodReading()
+    if template is None:
+        return pod
+    if not isinstance(template, dict):
+        pod.problems.append(Problem(f"{path}: not a mapping", "write spec.containers under it"))
+        return pod
+    for key in template:
+        if key != "spec":
+            pod.not_honoured.append(f"{path}.{key}: there are no pods")
+    spec = template.get("spec")
+    if spec is None:
+        return pod
+    if not isinstance(spec, dict):
+        pod.problems.append(Problem(f"{path}.spec: not a mapping", "write containers under it"))
+        return pod
+    for key in spec:
+        if key not in READ_HERE:
+            pod.not_honoured.append(f"{path}.spec.{key}: {POD.get(key, 'not used here')}")
+    grace = spec.get("terminationGracePeriodSeconds")
+    if isinstance(grace, int) and grace > 0:
+        pod.grace_seconds = grace
+    _read_containers(pod, f"{path}.spec.containers", spec.get("containers"), python)
+    return pod
+
+
+def _read_containers(pod: PodReading, path: str, containers: object, python: str) -> None:
+    if not isinstance(containers, list) or not containers or not isinstance(containers[0], dict):
+        pod.problems.append(Problem(f"{path}: no container", "write one with a command"))
+        return
+    for at in range(1, len(containers)):
+        pod.not_honoured.append(f"{path}[{at}]: only the first container runs here")
+    first = containers[0]
+    path += "[0]"
+    for key, content in first.items():
+        if key in ("name", "command", "args", "env"):
+            continue
+        shown = f" {content}" if isinstance(content, (str, int)) else ""
+        shown = shown or _limits(content) if key == "resources" else shown
+        pod.not_honoured.append(f"{path}.{key}:{shown} - {CONTAINER.get(key, 'not used here')}")
+    _read_env(pod, f"{path}.env", first.get("env"))
+    words = [
+        *_texts(pod, f"{path}.command", first.get("command")),
+        *_texts(pod, f"{path}.args", first.get("args")),
+    ]
+    if words:
+        _read_command(pod, path, [_expand(w, pod.env) for w in words], python)
+
+
+def _limits(resources: object) -> str:
+    """Accelerators asked for, since those are what a reader looks for."""
+    limits = resources.get("limits") if isinstance(resources, dict) else None
+    if not isinstance(limits, dict):
+        return ""
+    return "".join(f" {name}={count}" for name, count in limits.items() if "/" in str(name))
+
+
+def _texts(pod: PodReading, path: str, content: object) -> list[str]:
+    if content is None:
+        return []
+    if not isinstance(content, list):
+        pod.problems.append(Problem(f"{path}: not a list", 'write for example ["python"]'))
+        return []
+    for at, word in enumerate(content):
+        if not isinstance(word, str):
+            pod.problems.append(
+                Problem(f"{path}[{at}]: {word!r} is not a text", f'put it in quotes: "{word}"')
+            )
+    return [str(word) for word in content]
+
+
+def _read_env(pod: PodReading, path: str, content: object) -> None:
+    if content is None:
+        return
+    if not isinstance(content, list):
+        pod.problems.append(Problem(f"{path}: not a list", "write - name: and value:"))
+        return
+    for at, item in enumerate(content):
+        name = item.get("name") if isinstance(item, dict) else None
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+            pod.problems.append(Problem(f"{path}[{at}]: no usable name"))
+        elif "valueFrom" in item:
+            pod.not_honoured.append(f"{path}.{name}: valueFrom is out of reach; see --env")
+        else:
+            text = item.get("value")
+            pod.env[name] = "" if text is None else _expand(str(text), pod.env)
+
+
+def _expand(text: str, env: dict[str, str]) -> str:
+    """Kubernetes' own $(NAME), for variables defined before; $$(NAME) is left as $(NAME).
+
+    >>> _expand("--lr=$(LR) $(NO) $$(LR)", {"LR": "1"})
+    '--lr=1 $(NO) $(LR)'
+    """
+    parts: list[str] = []
+    while "$" in text:
+        before, _, text = text.partition("$")
+        parts.append(before)
+        if text.startswith("$"):
+            parts.append("$")
+            text = text[1:]
+            continue
+        name, close, rest = text[1:].partition(")")
+        if text.startswith("(") and close and name in env:
+            parts.append(env[name])
+            text = rest
+        else:
+            parts.append("$")
+    return "".join(parts) + text
+
+
+def _read_command(pod: PodReading, path: str, words: list[str], python: str) -> None:
+    """Take the command apart: a launcher inside is replaced by this one, with its flags."""
+    words = _without_shell(words)
+    inner = _launcher_words(words)
+    if inner is None:
+        pod.command = _plain_command(words, python)
+        return
+    read = read_words(inner, "file")
+    for problem in read.problems:
+        pod.problems.append(Problem(f"{path}.args: {problem.message}", problem.hint))
+    pod.not_honoured.extend(
+        f"{path}.args: {name} is accepted and ignored: {flag.help}" for name, flag in read.ignored
+    )
+    pod.values = {
+        name: Given(given.text, Source("file", f"{path}.args {given.source.name}", given.text))
+        for name, given in read.values.items()
+        if name not in ("module", "no_python", "file", "env", "ignore_env")
+    }
+    for word in read.env:
+        name, _, text = word.partition("=")
+        pod.env[name] = text
+    if not read.script:
+        pod.problems.append(Problem(f"{path}.args: no script after the launcher's flags"))
+        return
+    given = {n: read.values[n].text.lower() in TRUE_WORDS for n in read.values}
+    pod.command = make_command(
+        read.script, read.script_args, python,
+        given.get("module", False), given.get("no_python", False),
+    )  # fmt: skip
+
+
+def _without_shell(words: list[str]) -> list[str]:
+    """``sh -c "python train.py"`` as its words, if the shell has nothing else to do."""
+    if len(words) != 3 or _base(words[0]) not in ("sh", "bash") or words[1] not in ("-c", "-lc"):
+        return words
+    text = words[2]
+    if any(c in SHELL_CHARS for c in text):
+        return words
+    import shlex
+
+    try:
+        inner = shlex.split(text)
+    except ValueError:
+        return words
+    if inner[:1] == ["exec"]:
+        inner = inner[1:]
+    return inner if inner and "=" not in inner[0] else words
+
+
+def _base(word: str) -> str:
+    return word.rsplit("/", 1)[-1]
+
+
+def _is_python(word: str) -> bool:
+    """Whether a word names a Python interpreter: python, python3, /usr/bin/python3.11."""
+    name = _base(word)
+    return name.startswith("python") and not name[6:].strip("0123456789.")
+
+
+def _launcher_words(words: list[str]) -> list[str] | None:
+    """The words after a launcher, None if the command is not one."""
+    if _base(words[0]) in LAUNCHER_PROGRAMS:
+        return words[1:]
+    if _base(words[0]) == "paddock" and words[1:2] == ["launch"]:
+        return words[2:]
+    if not _is_python(words[0]):
+        return None
+    at = _after_switches(words)
+    if words[at : at + 1] != ["-m"]:
+        return None
+    module = words[at + 1 : at + 2]
+    if module and module[0] in LAUNCHERS:
+        return words[at + 2 :]
+    if module == ["paddock"] and words[at + 2 : at + 3] == ["launch"]:
+        return words[at + 3 :]
+    return None
+
+
+def _after_switches(words: list[str]) -> int:
+    at = 1
+    while at < len(words) and words[at] in PYTHON_SWITCHES:
+        at += 1
+    return at
+
+
+def _plain_command(words: list[str], python: str) -> Command:
+    """A command without a launcher; a Python script runs with this machine's Python."""
+    if _is_python(words[0]):
+        at = _after_switches(words)
+        if words[at : at + 1] == ["-m"] and at + 1 < len(words):
+            return make_command(words[at + 1], tuple(words[at + 2 :]), python, True, False)
+        if at < len(words) and not words[at].startswith("-"):
+            return make_command(words[at], tuple(words[at + 1 :]), python, False, False)
+    return make_command(words[0], tuple(words[1:]), python, False, True)

@@ -1,0 +1,82 @@
+"""Read a job file into plain dictionaries. The only place that knows YAML, and only when asked."""
+
+from __future__ import annotations
+
+import sys
+
+from paddock.errors import UsageError
+
+MAX_FILE_BYTES = 16 * 1024 * 1024
+KIND = "PaddleJob"
+
+
+def load_document(path: str) -> dict[str, object]:
+    """The PaddleJob of a YAML or JSON file; "-" is standard input.
+
+    Raises UsageError: no such file, not YAML, PyYAML missing, several PaddleJobs.
+    """
+    text = _read(path)
+    if text.lstrip()[:1] == "{":
+        documents = [_from_json(path, text)]
+    else:
+        documents = _from_yaml(path, text)
+    found = [d for d in documents if isinstance(d, dict)]
+    jobs = [d for d in found if d.get("kind") == KIND]
+    if len(jobs) > 1:
+        raise UsageError(
+            f"{path} holds {len(jobs)} PaddleJobs", hint="keep one job per file for paddock launch"
+        )
+    if jobs:
+        return jobs[0]
+    if len(found) == 1:
+        return found[0]  # job_from_document says what is missing
+    raise UsageError(
+        f"{path} holds no {KIND}", hint=f"write kind: {KIND}; see docs/guide/launch.md"
+    )
+
+
+def _read(path: str) -> str:
+    try:
+        if path == "-":
+            return sys.stdin.read(MAX_FILE_BYTES)
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", hint="name a PaddleJob file with -f"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path} is not text: byte {error.start} is not UTF-8", hint="save the file as UTF-8"
+        ) from error
+    if len(text) > MAX_FILE_BYTES:
+        raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
+    return text
+
+
+def _from_json(path: str, text: str) -> object:
+    import json
+
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}") from error
+
+
+def _from_yaml(path: str, text: str) -> list[object]:
+    try:
+        import yaml
+    except ImportError as error:
+        raise UsageError(
+            f"reading {path} needs PyYAML, which is not installed",
+            hint="pip install 'paddock[yaml]', or write the job as JSON",
+        ) from error
+    try:
+        return list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1} column {mark.column + 1}" if mark else ""
+        what = getattr(error, "problem", None) or "not YAML"
+        raise UsageError(f"{path}{where}: {what}") from error
+    except RecursionError as error:
+        raise UsageError(f"{path} is nested too deeply") from error

@@ -1,0 +1,287 @@
+"""PaddleJob (batch.paddlepaddle.org/v1) -> Job on one machine: every replica is a process.
+
+No I/O here. What a laptop cannot honour is listed, never dropped in silence. Format: operator.md 1.
+"""
+
+from __future__ import annotations
+
+import os
+
+from paddock.core.job import Source
+from paddock.core.value import replace
+from paddock.errors import Problem, UsageError
+from paddock.jobfile.build import build_job
+from paddock.jobfile.container import PodReading, read_pod
+from paddock.jobfile.document import load_document
+from paddock.jobfile.environment import FALLBACKS, MAPPING
+from paddock.jobfile.parse import Parsed, configuration
+from paddock.jobfile.reader import Reader
+from paddock.jobfile.words import Given
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from paddock.core.job import Command, Job
+
+GROUP = "batch.paddlepaddle.org"
+ROLES = ("worker", "ps", "heter")
+MAX_REPLICAS = 10_000
+# Field of spec -> why it has no effect here. Roles and withGloo are read below.
+ELSEWHERE = {
+    "cleanPodPolicy": "there are no pods to clean",
+    "schedulingPolicy": "nothing is scheduled",
+    "intranet": "all processes are on this machine",
+    "elastic": "the number of processes is fixed here",
+    "sampleSetRef": "no data cache is mounted",
+}
+KNOWN = (*ROLES, "withGloo", *ELSEWHERE)
+# What says where nodes are means nothing when all replicas are here.
+NODE_FLAGS = (
+    "nnodes", "master", "rank", "ips", "host", "elastic_server", "rdzv_endpoint", "rdzv_backend",
+    "master_addr", "master_port", "standalone", "elastic_level",
+)  # fmt: skip
+
+
+class _Reading:
+    """What has been found so far."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.not_honoured: list[str] = []
+        self.replicas: dict[str, int] = {}
+        self.pods: dict[str, PodReading] = {}
+
+    def fault(self, path: str, what: str, hint: str = "") -> None:
+        self.problems.append(Problem(f"{path}: {what}", hint))
+
+
+def resolve_file(parsed: Parsed) -> Parsed:
+    """Complete a command line that names a file with -f. Does I/O: reads that file."""
+    job, not_honoured = job_from_document(load_document(parsed.file), parsed)
+    notes = tuple(f"{parsed.file}: {line}" for line in not_honoured)
+    return replace(parsed, job=job, notes=(*parsed.notes, *notes), shown=configuration(job))
+
+
+def job_from_document(doc: Mapping[str, object], base: Parsed) -> tuple[Job, list[str]]:
+    """The Job of a PaddleJob, and one line per thing that cannot be honoured here.
+
+    base: what flags and environment said; they win over the file. Raises UsageError with every
+    problem, each with its path in the document.
+    """
+    reading = _Reading()
+    spec = _read_head(doc, reading)
+    for role in ROLES:
+        if spec.get(role) is not None:
+            _read_role(role, spec[role], reading, base.job.command.python)
+    _read_rest(spec, reading)
+    if spec and not reading.replicas and not reading.problems:
+        reading.fault("spec", "no role", "write spec.worker with replicas and a template")
+    if reading.problems:
+        raise UsageError.of(reading.problems)
+    command = _choose_command(reading, base.job)
+    values = {**_values(doc, spec, reading, base.job), **base.given}
+    for listed, counted in (("servers", "server_num"), ("trainers", "trainer_num")):
+        if listed in base.given and counted not in base.given:
+            values.pop(counted, None)
+    reader = Reader(values)
+    env = [f"{name}={text}" for name, text in _plain_env(reading).items()]
+    job = build_job(reader, command, (*env, *base.env_words), cpu_count=os.cpu_count() or 1)
+    reading.problems.extend(reader.problems)
+    if reading.problems:
+        raise UsageError.of(reading.problems)
+    at_command = base.job.sources.get("command")
+    if not base.job.command.program or at_command is None:
+        at_command = Source("file", "spec.worker.template.spec.containers[0].command")
+    sources = {**job.sources, "command": at_command}
+    return replace(job, sources=sources), [*reading.not_honoured, *reader.notes]
+
+
+def _read_head(doc: Mapping[str, object], reading: _Reading) -> dict[str, object]:
+    """Check apiVersion and kind; returns spec, {} if it is unusable."""
+    version, kind = doc.get("apiVersion"), doc.get("kind")
+    if kind != "PaddleJob":
+        reading.fault("kind", f"{kind!r} is not PaddleJob", "write kind: PaddleJob")
+    if version != f"{GROUP}/v1":
+        hint = f"write apiVersion: {GROUP}/v1"
+        if isinstance(version, str) and version.startswith("kubeflow.org"):
+            hint = f"this is Kubeflow's PaddleJob; {hint}, spec.worker and spec.ps"
+        reading.fault("apiVersion", f"{version!r} is not {GROUP}/v1", hint)
+    metadata = doc.get("metadata")
+    if isinstance(metadata, dict):
+        for key in metadata:
+            if key not in ("name", "generateName"):
+                reading.not_honoured.append(f"metadata.{key}: there is no cluster")
+    elif metadata is not None:
+        reading.fault("metadata", "not a mapping")
+    for key in doc:
+        if key not in ("apiVersion", "kind", "metadata", "spec", "status"):
+            reading.not_honoured.append(f"{key}: unknown field")
+    spec = doc.get("spec")
+    if not isinstance(spec, dict) or not spec:
+        if not reading.problems:
+            reading.fault("spec", "missing or not a mapping", "write spec.worker with replicas")
+        return {}
+    return spec
+
+
+def _read_role(name: str, content: object, reading: _Reading, python: str) -> None:
+    path = f"spec.{name}"
+    if not isinstance(content, dict):
+        reading.fault(path, "not a mapping", "write replicas and template under it")
+        return
+    replicas = content.get("replicas")
+    if replicas is None:
+        reading.fault(f"{path}.replicas", "missing", f"write {path}.replicas: 1")
+    elif not isinstance(replicas, int) or isinstance(replicas, bool):
+        reading.fault(f"{path}.replicas", f"{replicas!r} is not a whole number")
+    elif not 1 <= replicas <= MAX_REPLICAS:
+        reading.fault(
+            f"{path}.replicas", f"{replicas} is not in 1..{MAX_REPLICAS}",
+            f"write {path}.replicas: 1, or remove {path}",
+        )  # fmt: skip
+    else:
+        reading.replicas[name] = replicas
+    for key in content:
+        if key in ("requests", "limits"):
+            reading.not_honoured.append(f"{path}.{key}: the number of replicas is fixed here")
+        elif key not in ("replicas", "template"):
+            reading.not_honoured.append(_unknown(f"{path}.{key}", key, ("replicas", "template")))
+    pod = read_pod(f"{path}.template", content.get("template"), python)
+    reading.problems.extend(pod.problems)
+    reading.not_honoured.extend(pod.not_honoured)
+    reading.pods[name] = pod
+
+
+def _read_rest(spec: Mapping[str, object], reading: _Reading) -> None:
+    for key, content in spec.items():
+        if key in ROLES or key == "withGloo" or content is None:
+            continue
+        if key in ELSEWHERE:
+            shown = f" {content}" if isinstance(content, (str, int)) else ""
+            reading.not_honoured.append(f"spec.{key}:{shown} - {ELSEWHERE[key]}")
+        else:
+            reading.not_honoured.append(_unknown(f"spec.{key}", key, KNOWN))
+
+
+def _unknown(path: str, key: str, known: tuple[str, ...]) -> str:
+    from paddock.jobfile.suggest import nearest
+
+    hint = nearest(key, known, " ").strip()
+    return f"{path}: unknown field" + (f", {hint}" if hint else "")
+
+
+def _choose_command(reading: _Reading, base: Job) -> Command:
+    """The command line's, else the workers', else the servers'."""
+    if base.command.program:
+        return base.command
+    chosen: Command | None = None
+    by = ""
+    for role in ROLES:
+        pod = reading.pods.get(role)
+        if pod is None or pod.command is None:
+            continue
+        if chosen is None:
+            chosen, by = pod.command, role
+        elif pod.command != chosen:
+            reading.not_honoured.append(
+                f"spec.{role}.template.spec.containers[0].command: differs from spec.{by}, whose "
+                "command every process runs"
+            )
+    if chosen is None:
+        first = next(iter(reading.pods), "worker")
+        reading.fault(
+            f"spec.{first}.template.spec.containers[0].command",
+            "missing, and the image's own command is not known here",
+            "add it, or name the script after the file: paddock launch -f job.yaml train.py",
+        )
+        return base.command
+    return chosen
+
+
+def _values(
+    doc: Mapping[str, object], spec: Mapping[str, object], reading: _Reading, base: Job
+) -> dict[str, Given]:
+    """The document as named texts, like those of a command line."""
+    values: dict[str, Given] = {}
+    for role in ("ps", "heter", "worker"):  # the workers' pod has the last word
+        pod = reading.pods.get(role)
+        if pod is None:
+            continue
+        path = f"spec.{role}.template.spec.containers[0]"
+        values.update(pod.values)
+        for variable, name in (*MAPPING, *FALLBACKS):
+            if variable in pod.env:
+                text = pod.env[variable]
+                values[name] = Given(text, Source("file", f"{path}.env.{variable}", text))
+        if pod.grace_seconds:
+            grace = str(pod.grace_seconds)
+            where = f"spec.{role}.template.spec.terminationGracePeriodSeconds"
+            values["grace"] = Given(grace, Source("file", where, grace))
+    for name in NODE_FLAGS:
+        if name in values:
+            given = values.pop(name)
+            reading.not_honoured.append(
+                f"{given.source.name} {given.text}: all replicas are on this machine"
+            )
+    env = _plain_env(reading)
+    if env:
+        where = "spec.worker.template.spec.containers[0].env"
+        values["env"] = Given(",".join(env), Source("file", where, ",".join(env)))
+    _add_counts(values, reading, base)
+    if spec.get("withGloo") is not None:
+        text = str(spec["withGloo"])
+        values["with_gloo"] = Given(text, Source("file", "spec.withGloo", text))
+    metadata = doc.get("metadata")
+    job_id = metadata.get("name") if isinstance(metadata, dict) else None
+    if isinstance(job_id, str) and job_id:
+        values["job_id"] = Given(job_id, Source("file", "metadata.name", job_id))
+    return values
+
+
+def _add_counts(values: dict[str, Given], reading: _Reading, base: Job) -> None:
+    """Replicas as processes per node; with --nnodes they are shared out evenly."""
+    nnodes = base.nnodes_max
+
+    def count_of(role: str, each: int = 1) -> Given:
+        replicas = reading.replicas[role]
+        path = f"spec.{role}.replicas"
+        if replicas * each % nnodes or base.nnodes_min != nnodes:
+            shown = str(nnodes) if base.nnodes_min == nnodes else f"{base.nnodes_min}:{nnodes}"
+            reading.fault(path, f"{replicas} replicas do not fit --nnodes {shown}",
+                          "leave --nnodes out, or choose a number that divides them")  # fmt: skip
+        total = max(1, replicas * each // nnodes)
+        return Given(str(total), Source("file", path, str(replicas)))
+
+    for name in ("server_num", "trainer_num", "heter_worker_num", "servers", "trainers"):
+        values.pop(name, None)
+    is_ps = "ps" in reading.replicas or "heter" in reading.replicas
+    if "worker" in reading.replicas:
+        if is_ps:
+            values.pop("nproc_per_node", None)
+            values["trainer_num"] = count_of("worker")
+        else:
+            each = _processes_each(values)
+            values["nproc_per_node"] = count_of("worker", each)
+    if "ps" in reading.replicas:
+        values["server_num"] = count_of("ps")
+    if "heter" in reading.replicas:
+        values["heter_worker_num"] = count_of("heter")
+    if is_ps:
+        values.pop("run_mode", None)
+
+
+def _processes_each(values: Mapping[str, Given]) -> int:
+    """Processes of one replica: the inner --nproc_per_node, else 1."""
+    given = values.get("nproc_per_node")
+    text = given.text if given else ""
+    return int(text) if text.isascii() and text.isdigit() and 0 < int(text) <= MAX_REPLICAS else 1
+
+
+def _plain_env(reading: _Reading) -> dict[str, str]:
+    """The variables of all containers; the workers' win, since all share one environment."""
+    env: dict[str, str] = {}
+    for role in ("ps", "heter", "worker"):
+        pod = reading.pods.get(role)
+        env.update(pod.plain_env if pod else {})
+    return env

@@ -1,0 +1,162 @@
+"""What holds for all contracts together, and the facts each framework's reader relies on."""
+
+from __future__ import annotations
+
+import pytest
+
+from contracts.worlds import PLANS, job, one_by_two_cpu, two_by_two
+from paddock.contracts import (
+    CONTRACTS,
+    contract_env,
+    contract_names,
+    contracts_of,
+    split_address,
+    world_of,
+)
+from paddock.core.hosts import Host
+from paddock.core.job import Role
+from paddock.core.plan import make_plan
+from paddock.errors import UsageError
+
+# Issue 3, section 4.
+TORCH = """RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT
+TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID""".split()  # noqa: SIM905 - as the issue lists them
+
+
+@pytest.mark.parametrize("framework", sorted(CONTRACTS))
+@pytest.mark.parametrize("shown", sorted(PLANS))
+def test_no_two_contracts_disagree_about_a_variable(framework: str, shown: str) -> None:
+    """Setting them all at once is only sound if the order of merging cannot matter."""
+    plan = PLANS[shown]
+    world = world_of(plan)
+    for proc in plan.procs:
+        said: dict[str, tuple[str, str]] = {}
+        names = contract_names(framework, plan.mode)
+        for name, contract in zip(names, contracts_of(framework, plan.mode), strict=True):
+            for variable, text in contract(world, proc).items():
+                other = said.setdefault(variable, (name, text))
+                assert other[1] == text, f"{other[0]} and {name} disagree about {variable}"
+
+
+@pytest.mark.parametrize("shown", sorted(PLANS))
+def test_every_value_can_be_put_in_an_environment(shown: str) -> None:
+    """execve takes text without NUL; an int would only fail on a user's machine."""
+    for proc in PLANS[shown].procs:
+        for name, text in contract_env("auto", PLANS[shown], proc).items():
+            assert type(name) is type(text) is str
+            assert name and "=" not in name and "\0" not in name + text
+
+
+def test_torch_gets_its_ten_variables_and_no_agent_store() -> None:
+    """With TORCHELASTIC_USE_AGENT_STORE=True rank 0 would wait for a store nobody opens."""
+    env = contract_env("torch", PLANS["2x2-gpu"], PLANS["2x2-gpu"].procs[3])
+    assert set(TORCH) <= set(env)
+    assert env["TORCHELASTIC_RESTART_COUNT"] == "1"
+    assert "TORCHELASTIC_USE_AGENT_STORE" not in env
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend", "flag"),
+    [
+        ("gpu", None, "FLAGS_selected_gpus"),
+        ("dcu", None, "FLAGS_selected_gpus"),
+        ("xpu", None, "FLAGS_selected_xpus"),
+        ("npu", "xccl", "FLAGS_selected_npus"),
+    ],
+)
+def test_paddles_back_end_is_named_only_where_it_must_be(
+    kind: str, backend: str | None, flag: str
+) -> None:
+    """Paddle chooses nccl or bkcl by its build; saying gloo there would halve the speed."""
+    plan = two_by_two(kind)
+    env = contract_env("paddle", plan, plan.procs[1])
+    assert env.get("PADDLE_DISTRI_BACKEND") == backend
+    assert env.get("PADDLE_XCCL_BACKEND") == ("npu" if kind == "npu" else None)
+    assert env[flag] == "1"
+
+
+def test_paddle_on_the_cpu_is_told_to_use_gloo() -> None:
+    """Without it init_parallel_env fails on the CPU (launch.md 2.5)."""
+    plan = one_by_two_cpu()
+    assert contract_env("auto", plan, plan.procs[0])["PADDLE_DISTRI_BACKEND"] == "gloo"
+
+
+def test_a_process_that_owns_all_devices_says_so_to_jax_too() -> None:
+    """Else jax takes the one device whose number is the local rank."""
+    plan = PLANS["1x1-4gpu"]
+    env = contract_env("auto", plan, plan.procs[0])
+    assert env["JAX_LOCAL_DEVICE_IDS"] == env["FLAGS_selected_gpus"] == "0,1,2,3"
+
+
+def test_servers_get_paddles_variables_only() -> None:
+    """A server with RANK=0 would open the workers' MASTER_PORT if its script asked torch."""
+    plan = PLANS["ps-2+2"]
+    server = contract_env("auto", plan, plan.of_role("ps")[0])
+    assert server["TRAINING_ROLE"] == "PSERVER"
+    assert not {"RANK", "JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK", "PADDLE_TRAINER_ID"} & set(server)
+
+
+def test_workers_of_a_server_job_form_the_torch_world() -> None:
+    """RANK counts workers, whatever else runs."""
+    plan = PLANS["ps-2+2"]
+    env = contract_env("auto", plan, plan.of_role("worker")[1])
+    assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"]) == ("1", "2", "0")
+    assert env["PADDLE_TRAINER_ID"] == "1"
+
+
+def test_group_rank_counts_only_nodes_with_workers() -> None:
+    """torch takes GROUP_RANK 0..n-1 of the nodes that train; a server-only node is none."""
+    roles = (Role("ps", endpoints=("10.0.0.1:7000",)), Role("worker", endpoints=("10.0.0.2:7000",)))
+    hosts = (
+        Host("a", "10.0.0.1", slots=(("ps", 0, 1),), ports=(7000,)),
+        Host("b", "10.0.0.2", slots=(("worker", 0, 1),), ports=(7000,)),
+    )
+    plan = make_plan(job("ps", 2, roles), hosts, 0)
+    env = contract_env("auto", plan, plan.of_role("worker")[0])
+    assert (env["GROUP_RANK"], env["GROUP_WORLD_SIZE"], env["PADDOCK_NODE_RANK"]) == ("0", "1", "1")
+
+
+def test_gloo_store_is_where_the_first_server_is() -> None:
+    """Server 0 opens it (role_maker.py, _gloo_init); node 0 may hold no server."""
+    roles = (Role("ps", endpoints=("10.0.0.2:7000",)), Role("worker", endpoints=("10.0.0.1:7000",)))
+    hosts = (
+        Host("a", "10.0.0.1", slots=(("worker", 0, 1),), ports=(7000,), service_ports=(1, 2, 3, 4)),
+        Host("b", "10.0.0.2", slots=(("ps", 0, 1),), ports=(7000,)),
+    )
+    plan = make_plan(job("ps", 2, roles), hosts, 0)
+    env = contract_env("paddle", plan, plan.of_role("worker")[0])
+    assert env["PADDLE_GLOO_HTTP_ENDPOINT"] == "10.0.0.2:4"
+
+
+def test_heter_stages_are_chained() -> None:
+    """Each stage sends to the next one's list; the last has none (launch_utils.py)."""
+    plan = PLANS["heter"]
+    worker = contract_env("paddle", plan, plan.of_role("worker")[0])
+    second, third, _ = (contract_env("paddle", plan, p) for p in plan.of_role("heter"))
+    assert worker["PADDLE_STAGE_TRAINERS_NUM"] == "[2, 1, 2]"
+    nearby = "PADDLE_NEXT_HETER_TRAINER_IP_PORT_LIST", "PADDLE_PREVIOUS_HETER_TRAINER_IP_PORT_LIST"
+    assert worker[nearby[0]] == "10.0.0.1:7003" and worker[nearby[1]] == ""
+    assert second[nearby[0]] == "10.0.0.1:7004,10.0.0.1:7005"
+    assert second[nearby[1]] == "10.0.0.1:7001,10.0.0.1:7002"
+    assert third[nearby[0]] == "" and third[nearby[1]] == "10.0.0.1:7003"
+    assert (second["STAGE_ID"], second["HETER_DEVICE_TYPE"]) == ("2", "gpu")
+
+
+def test_old_servers_on_several_ports_are_left_unsaid() -> None:
+    """PADDLE_INIT_PORT is one port for all; a wrong address is worse than none."""
+    slots = (("ps", 0, 2), ("worker", 0, 1))
+    hosts = (Host("a", "10.0.0.1", slots=slots, ports=(7000, 7001, 7002)),)
+    plan = make_plan(job("ps", 1, (Role("ps", 2), Role("worker", 1))), hosts, 0)
+    env = contract_env("auto", plan, plan.of_role("worker")[0])
+    assert "PADDLE_INIT_PSERVERS" not in env and "PADDLE_CLUSTER_TRAIN" not in env
+
+
+def test_an_unknown_framework_is_a_usage_error() -> None:
+    """The command line checks first; a YAML or Python job may not have."""
+    with pytest.raises(UsageError, match="tensorflow"):
+        contract_env("tensorflow", PLANS["1x2-cpu"], PLANS["1x2-cpu"].procs[0])
+
+
+def test_an_address_is_split_without_its_brackets() -> None:
+    """torch wants MASTER_ADDR bare, also for IPv6."""
+    assert split_address("[fd00::1]:9002") == ("fd00::1", "9002")
