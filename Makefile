@@ -38,7 +38,7 @@ demo: $(VENV)/.demo ## train a digit classifier on 2 processes, show the plan an
 	@echo
 	@echo "== The logs of both ranks: log/workerlog.0 log/workerlog.1"
 	@echo "== Next, the same job from the file Kubernetes would run:"
-	@echo "     . $(BIN)/activate && paddock launch -f examples/paddlejob.yaml"
+	@echo "     $(BIN)/paddock launch -f examples/paddlejob.yaml"
 	@echo "   More scripts (PyTorch, JAX, MPI-style, shell): examples/README.md"
 
 # ------------------------------------------------------------------------------- tests and checks

@@ -80,3 +80,21 @@ class Problem:
 
     def __hash__(self) -> int:
         return hash((self.message, self.hint))
+
+
+def problem_text(error: PaddockError) -> str:
+    """The error as people see it: one line per problem, each with its hint below.
+
+    >>> print(problem_text(UsageError("no script", hint="give one")), end="")
+    paddock: error: no script
+      hint: give one
+    """
+    problems = (
+        error.problems if isinstance(error, UsageError) else (Problem(error.message, error.hint),)
+    )
+    lines = []
+    for problem in problems:
+        lines.append(f"paddock: error: {problem.message}\n")
+        if problem.hint:
+            lines.append(f"  hint: {problem.hint}\n")
+    return "".join(lines)

@@ -117,13 +117,7 @@ class Job:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "paddock", *command],
             cwd=ROOT,
-            env={
-                **os.environ,
-                # As in an activated environment: `python` in a job file is this interpreter.
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                "PYTHONPATH": str(ROOT / "src"),
-                MARK: self.mark,
-            },
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), MARK: self.mark},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

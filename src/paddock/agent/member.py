@@ -21,10 +21,10 @@ from paddock.agent.messages import (
     Turned,
 )
 from paddock.core.plan import make_plan
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, problem_text
 from paddock.local.logs import LogDir
 from paddock.local.node import Node
-from paddock.local.probe import gather_host
+from paddock.local.probe import find_devices, gather_host
 from paddock.local.text import job_line, launch_line, verdict_lines
 
 TYPE_CHECKING = False
@@ -64,7 +64,8 @@ class Member:
         self.exit_code: int | None = None
         self._loop = loop
         self._output = output
-        self._env = env
+        self._devices = find_devices(job, env)
+        self._env = {**env, **dict(self._devices.env)}
         self._pod_name = pod_name
         self._on_over = on_over
         self._level = level
@@ -110,7 +111,7 @@ class Member:
         self.release_ports()
         node_rank = self.job.rendezvous.node_rank or 0
         self._host, self._held = gather_host(  # type: ignore[assignment]  # HeldPorts, from None
-            self.job, self._env, self.address, node_rank=node_rank
+            self.job, self._devices, self.address, node_rank=node_rank
         )
         assert self._host is not None
         return self._host
@@ -281,19 +282,3 @@ class Member:
         if self._log_dir is not None:
             self._log_dir.close()
 
-
-def problem_text(error: PaddockError) -> str:
-    """The error as people see it: one line per problem, each with its hint below."""
-    from paddock.errors import Problem, UsageError
-
-    problems = (
-        error.problems
-        if isinstance(error, UsageError)
-        else (Problem(error.message, error.hint),)
-    )
-    lines = []
-    for problem in problems:
-        lines.append(f"paddock: error: {problem.message}\n")
-        if problem.hint:
-            lines.append(f"  hint: {problem.hint}\n")
-    return "".join(lines)

@@ -19,7 +19,7 @@ from paddock.agent.coordinator import Coordinator
 from paddock.agent.run import attach_self, new_uid
 from paddock.agent.server import BACKLOG, Server
 from paddock.core.plan import join_endpoint
-from paddock.errors import EXIT_OWN_FAULT, PaddockError, UsageError
+from paddock.errors import EXIT_OWN_FAULT, PaddockError, UsageError, problem_text
 from paddock.local.text import copy_block
 
 TYPE_CHECKING = False
@@ -175,8 +175,6 @@ class Network:
         self.client.reconnect(self._target, limit_seconds)
 
     def _on_failed(self, error: PaddockError) -> None:
-        from paddock.agent.member import problem_text
-
         self.run.member.release_ports()
         self.run.output.say(problem_text(error))
         self.run.member.end(error.exit_code)

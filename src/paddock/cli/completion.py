@@ -100,7 +100,7 @@ def _quoted(text: str) -> str:
 
 def zsh() -> str:
     """For zsh with compinit."""
-    specs = []
+    specs: list[str] = []
     for flag in offered():
         what = flag.help.replace("[", "(").replace("]", ")").replace(":", " ")
         action = ""

@@ -227,7 +227,7 @@ def _shown_value(job: Job, field: str) -> object:
     if field == "extra_env":
         return [name for name, _ in job.extra_env]
     if field == "command":
-        return list(job.command.argv())
+        return " ".join(job.command.argv())
     first, _, rest = field.partition(".")
     if first == "roles":
         name, _, part = rest.partition(".")

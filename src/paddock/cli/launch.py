@@ -15,6 +15,7 @@ from paddock.errors import (
     PaddockError,
     Problem,
     UsageError,
+    problem_text,
 )
 from paddock.jobfile.parse import parse
 
@@ -28,12 +29,16 @@ if TYPE_CHECKING:
 def run(argv: Sequence[str]) -> int:
     """Launch a job; returns the exit code."""
     parsed = parse(argv, os.environ, python=sys.executable)
-    job, notes = parsed.job, list(parsed.notes)
-    if parsed.file:
-        from paddock.jobfile.paddlejob import job_from_file
+    if parsed.is_help:
+        from paddock.cli.help import command_help
 
-        job, more = job_from_file(parsed)
-        notes += more
+        sys.stdout.write(command_help("launch"))
+        return 0
+    if parsed.file:
+        from paddock.jobfile.paddlejob import resolve_file
+
+        parsed = resolve_file(parsed)
+    job = parsed.job
     check_machine(job)
     if not hasattr(os, "posix_spawn") or not hasattr(os, "pidfd_open"):
         from paddock.local.portable import run_portable
@@ -49,11 +54,9 @@ def run(argv: Sequence[str]) -> int:
         from paddock.agent.run import run_job
 
         code = run_job(
-            job, os.environ, guardian_pid=guardian_pid, shown=parsed.shown, notes=notes
+            job, os.environ, guardian_pid=guardian_pid, shown=parsed.shown, notes=parsed.notes
         )
     except PaddockError as error:
-        from paddock.agent.member import problem_text
-
         sys.stderr.write(problem_text(error))
         code = error.exit_code
     except BaseException:

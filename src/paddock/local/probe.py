@@ -6,6 +6,7 @@ import os
 
 from paddock.core.hosts import SERVICES, Host
 from paddock.core.plan import fixed_ports_of, slots_of
+from paddock.local.devices import detect
 from paddock.local.ports import HeldPorts, hold_ports
 
 TYPE_CHECKING = False
@@ -19,11 +20,10 @@ LOOPBACK = "127.0.0.1"
 
 
 def gather_host(
-    job: Job, env: Mapping[str, str], address: str, *, node_rank: int = 0
+    job: Job, devices: Devices, address: str, *, node_rank: int = 0
 ) -> tuple[Host, HeldPorts]:
     """This node's facts, with its ports held. Raises UsageError with what is wrong."""
-    devices = find_devices(job, env)
-    slots = slots_of(job, len(devices.labels), address)
+    slots = slots_of(job, devices.count, address)
     nprocs = sum(count for _, _, count in slots)
     fixed = fixed_ports_of(job, address)
     if len(fixed) != nprocs or any(r.count is None and not r.endpoints for r in job.roles):
@@ -53,8 +53,6 @@ def _service_ports(job: Job, ports: list[int]) -> tuple[int, ...]:
 
 def find_devices(job: Job, env: Mapping[str, str]) -> Devices:
     """The devices this node's workers use; see paddock.accel for the rules."""
-    from paddock.local.devices import detect
-
     worker = job.role("worker")
     nproc = worker.count if worker else None
     return detect(env, job.devices, job.device_kind, nproc)
