@@ -43,6 +43,7 @@ from paddock.agent.election_values import (
     Woke,
 )
 from paddock.agent.etcd import EtcdUnreachable
+from paddock.core.value import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +119,9 @@ class Etcd:
         self.revision += 1
         before = self.attempt
         if before is not None and not record.ended and not before.ended:
-            assert record.attempt > before.attempt or record == before, (before, record)
+            # The same may be written again: a reply was lost, maybe the key with it.
+            again = replace(record, generation=before.generation) == before
+            assert record.attempt > before.attempt or again, (before, record)
         self.attempt, self.attempt_modified, self.attempt_lease = record, self.revision, lease
 
     def delete_leader(self) -> None:
@@ -157,13 +160,13 @@ class Node:
         me = LeaderRecord(name, "10.0.0.1", 1, "u", nonce=f"{name}-{world.rng.random()}")
         self.state = ElectionState(me, world.rng.random, TTL)
         self.alive, self.cut, self.paused_until = True, False, 0.0
-        self.was_paused = False
         self.inbox: list[Input] = []
         self.waits_for = 0  # Serial number of the request under way; 0: none.
         self.watch_from = 0
         self.generation = 0
         self.last = -1  # The last attempt that was allowed.
         self.asked = False
+        self.previous: AttemptRecord | None = None
         self.era = 0  # Of the last answer.
         self.outs: list[Event] = []
 
@@ -211,11 +214,16 @@ class Node:
         match event:
             case Elected(generation, previous):
                 self.generation = generation
+                self.previous = previous
                 if previous is not None and not previous.ended:
                     self.last = max(self.last, previous.attempt)
                 self.ask()
             case Reelected(generation):
                 self.generation = generation
+                found = self.world.etcd.attempt
+                if found != self.previous and self.world.holds_key(self):
+                    assert found is not None, f"{self.name} goes on, but its record has gone"
+                    assert found.members == (self.name,), f"{self.name} goes on, outdated"
             case Deposed():
                 self.generation = 0
             case Fenced(attempt, ok):
@@ -243,6 +251,7 @@ class World:
         self.trouble = True
         self.data_loss = data_loss
         self.tampered = False
+        self.births = 0
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = 0
         self.etcd = Etcd(self)
@@ -308,14 +317,17 @@ class World:
 
     def allowed(self, node: Node, attempt: int) -> None:
         """Fenced(ok) reached a launcher."""
-        if not node.was_paused and not self.tampered:
-            assert self.etcd.leader is not None, f"{node.name} was told ok without the key"
-            assert self.etcd.leader.nonce == node.state.me.nonce
+        if not self.tampered:
+            assert self.holds_key(node), f"{node.name} was told ok without the key"
             assert all(attempt > before for _, before, _ in self.oks)
         # In another era the numbers may start again.
         same = [who for era, before, who in self.oks if (era, before) == (node.era, attempt)]
         assert not same, f"attempt {attempt} allowed to {node.name} and to {same}"
         self.oks.append((node.era, attempt, node.name))
+
+    def holds_key(self, node: Node) -> bool:
+        leader = self.etcd.leader
+        return leader is not None and leader.nonce == node.state.me.nonce
 
     # Trouble.
 
@@ -336,14 +348,14 @@ class World:
             if self.rng.random() < 0.5:
                 self.break_watches([node])
         elif kind == "pause":
-            node.paused_until, node.was_paused = self.now + seconds, True
+            node.paused_until = self.now + seconds
         elif kind in ("crash", "stop"):
             if kind == "crash":
                 node.alive = False
             else:
                 node.give(StopAsked(ended=False))
-            self.add_node(node.name + "'")
-            node.was_paused = True
+            self.births += 1
+            self.add_node(f"{node.name[:2]}.{self.births}")
         elif kind == "delete" and self.rng.random() < 0.3:
             self.tampered = True  # By hand: etcdctl del.
             self.etcd.delete_leader()
@@ -351,7 +363,9 @@ class World:
 
     def restore(self, *, extend: bool) -> None:
         if extend:  # etcd gives every lease its full time after a change of its own leader.
-            self.etcd.leases = {i: (self.now + ttl, ttl) for i, (_, ttl) in self.etcd.leases.items()}
+            self.etcd.leases = {
+                i: (self.now + ttl, ttl) for i, (_, ttl) in self.etcd.leases.items()
+            }
         self.etcd.up = True
         if self.data_loss and self.rng.random() < 0.5:
             self.etcd.lose_data()

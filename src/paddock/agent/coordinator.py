@@ -68,6 +68,8 @@ class Coordinator:
 
     may_start(attempt, go): asks for consent to start an attempt (etcd fencing); calls go() later
     or at once. on_end(verdict): the job has ended and every member was told.
+    silent_grace_seconds: the grace of processes when a node fell silent and another coordinator
+    may be elected soon; None means the job's own.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Coordinator:
         may_start: Callable[[int, Callable[[], None]], None] | None = None,
         first_attempt: int = 0,
         awaited: int = 0,
+        silent_grace_seconds: float | None = None,
     ) -> None:
         self.uid = uid
         self.verdict: Verdict | None = None
@@ -91,6 +94,8 @@ class Coordinator:
         self._links: dict[int, Link] = {}
         self._digests: dict[int, int] = {}
         self._on_end = on_end
+        self._silent_grace_seconds = silent_grace_seconds
+        self._was_silent = False
         self._may_start = may_start
         self._last_note = ""
         self._events: list[Event] = []
@@ -125,6 +130,7 @@ class Coordinator:
     def lose(self, member: int, how: str) -> None:
         """A link is gone."""
         if self._links.pop(member, None) is not None:
+            self._was_silent = how.startswith("is silent")
             self._feed(Lost(member, monotonic_ns(), how))
 
     def say(self, text: str) -> None:
@@ -169,7 +175,9 @@ class Coordinator:
             self._start(action)
         elif isinstance(action, Stop):
             for member in action.members:
-                self._send(member, Halt(action.attempt, action.reason, action.hurry))
+                grace = self._silent_grace_seconds if self._was_silent else None
+                self._send(member, Halt(action.attempt, action.reason, action.hurry, grace))
+            self._was_silent = False
         elif isinstance(action, SetTimer):
             self._loop.at("membership", action.at, lambda: self._feed(TimerFired()))
         elif isinstance(action, Refuse):

@@ -62,6 +62,7 @@ class Member:
         self.address = ""
         self.plan: Plan | None = None
         self.exit_code: int | None = None
+        self.resign: Callable[[], bool] | None = None
         self._loop = loop
         self._output = output
         self._devices = find_devices(job, env)
@@ -129,7 +130,9 @@ class Member:
         if isinstance(message, Begin):
             self._begin(message)
         elif isinstance(message, Halt):
-            self.halt(message.reason, hurry=message.hurry)
+            self.halt(
+                message.reason, hurry=message.hurry, grace_seconds=message.grace_seconds
+            )
         elif isinstance(message, Over):
             self._over(message.verdict)
         elif isinstance(message, Turned):
@@ -147,7 +150,9 @@ class Member:
     ) -> None:
         """Stop this node's processes."""
         if self._node is not None and self._node.is_running:
-            self.say("INFO", f"stopping attempt {self.plan.attempt if self.plan else 0}: {reason}")
+            if not self._node.is_stopping:
+                attempt = self.plan.attempt if self.plan else 0
+                self.say("INFO", f"stopping attempt {attempt}: {reason}")
             self._node.stop(reason, hurry=hurry, grace_seconds=grace_seconds)
 
     def _begin(self, order: Begin) -> None:
@@ -253,6 +258,9 @@ class Member:
         self._signals += 1
         if self._signals == 1:
             self.say("INFO", f"Terminating with signal {number}")
+            if self.resign is not None and self.resign():
+                self.exit_code = 128 + number
+                return
             self.tell(Leave(number, False))
         else:
             self.say("INFO", "asked again: killing every process now")

@@ -94,11 +94,12 @@ class Begin:
 
 @value
 class Halt:
-    """Stop the attempt."""
+    """Stop the attempt. grace_seconds: instead of the job's own, None to keep that."""
 
     attempt: int
     reason: str
     hurry: bool
+    grace_seconds: float | None = None
 
 
 @value

@@ -25,7 +25,7 @@ from paddock.local.text import copy_block
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from paddock.agent.messages import ToMember
     from paddock.agent.run import Run
@@ -54,11 +54,24 @@ class Network:
         address: str,
         *,
         uid: str = "",
+        may_start: Callable[[int, Callable[[], None]], None] | None = None,
+        first_attempt: int = 0,
+        awaited: int = 0,
+        silent_grace_seconds: float | None = None,
     ) -> Coordinator:
         """Coordinate the job from here, reachable by ``address``."""
         run = self.run
         run.hold_end()
-        coordinator = Coordinator(self.job, run.loop, uid or new_uid(), on_end=self._on_end)
+        coordinator = Coordinator(
+            self.job,
+            run.loop,
+            uid or new_uid(),
+            on_end=self._on_end,
+            may_start=may_start,
+            first_attempt=first_attempt,
+            awaited=awaited,
+            silent_grace_seconds=silent_grace_seconds,
+        )
         self.server = Server(
             self.job,
             run.loop,
@@ -87,8 +100,8 @@ class Network:
         return coordinator
 
     def _on_end(self, _verdict: Verdict) -> None:
-        assert self.server is not None
-        self.server.end(self.run.end_when_over)
+        if self.server is not None:
+            self.server.end(self.run.end_when_over)
 
     def _command(self, address: str, port: int) -> str:
         """What starts another node: the same command, with --master and the key."""
@@ -185,12 +198,12 @@ class Network:
 def join_others(run: Run) -> None:
     """Start this node's part in a job of several nodes."""
     rendezvous = run.job.rendezvous
-    network = Network(run)
     if rendezvous.kind == "etcd":
         from paddock.agent.elected import join_by_etcd
 
-        join_by_etcd(network)
+        join_by_etcd(run)
         return
+    network = Network(run)
     if not rendezvous.host:
         address = rendezvous.own_host or guess_address()
         listener = listen(address, rendezvous.port) or listen("", rendezvous.port)

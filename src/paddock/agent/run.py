@@ -15,7 +15,7 @@ from paddock.local.text import LEVELS, configuration_lines, launch_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from paddock.agent.messages import ToMember
     from paddock.core.job import Job
@@ -46,6 +46,7 @@ class Run:
         )
         self._is_over = False
         self._may_end = True
+        self._closers: list[Callable[[], None]] = []
 
     def _on_over(self, exit_code: int) -> None:
         self.exit_code = exit_code
@@ -63,8 +64,14 @@ class Run:
         """Do not end with the member's part: others have still to be told."""
         self._may_end = False
 
+    def at_end(self, close: Callable[[], None]) -> None:
+        """Call this when the job is over, before the last lines are written."""
+        self._closers.append(close)
+
     def finish(self) -> int:
         """Close everything; returns the exit code."""
+        for close in self._closers:
+            close()
         self.member.close()
         self.output.stop(OUTPUT_SECONDS)
         return self.exit_code

@@ -127,6 +127,15 @@ class Server:
         self._on_empty = done
         self.loop.at("goodbye", monotonic() + GOODBYE_SECONDS, done)
 
+    def abandon(self) -> None:
+        """Stop coordinating at once: every connection is closed, without a verdict."""
+        self.loop.unwatch(self._listener.fileno())
+        self._listener.close()
+        self.loop.at("leases", None, self._watch_leases)
+        for guest in list(self._guests):
+            guest.drop()
+        self._guests.clear()
+
     def encode_begin(self, order: Begin) -> bytes:
         """Begin for one member; the host list is written once for all of them."""
         if self._hosts_cache[0] is not order.hosts:
@@ -174,6 +183,10 @@ class Guest:
         """Send what is queued and close."""
         self._connection.close()
         self.server.forget(self)
+
+    def drop(self) -> None:
+        """Close at once; the coordinator is not told."""
+        self._connection.abort()
 
     def expel(self, why: str) -> None:
         """Close at once and report the member as lost."""

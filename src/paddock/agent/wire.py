@@ -48,6 +48,7 @@ _PRIMITIVE: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "float": (int, float),
     "int | None": (int, type(None)),
+    "float | None": (int, float, type(None)),
     "VerdictKind": (str,),
     "Host": (Host,),
     "Exit": (Exit,),

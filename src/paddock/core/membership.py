@@ -209,7 +209,7 @@ class Membership:
         self._gather_since = now
         self._pending: Verdict | None = None
         self._joins = 0
-        self._is_first_gathering = first_attempt == 0
+        self._is_first_gathering = awaited == 0
 
     # ------------------------------------------------------------------ facts
 

@@ -1,6 +1,6 @@
-"""docs/reference from the tables of the code: ``python -m paddock.jobfile.reference [--write DIR]``.
+"""docs/reference from the tables of the code.
 
-A test compares the files with what this writes.
+``python -m paddock.jobfile.reference [--write DIR]``. A test compares the files with what this writes.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ def exit_codes_page() -> str:
          " nothing was started"),
         (f"{errors.EXIT_DEADLINE}", "a deadline passed: --timeout, or --join_timeout while nodes"
          " were missing"),
-        (f"{errors.EXIT_OWN_FAULT}", "Paddock's own fault, or the machine's: log directory, network,"
-         " etcd"),
+        (f"{errors.EXIT_OWN_FAULT}", "Paddock's own fault, or the machine's: log directory,"
+         " network, etcd"),
         (f"{errors.EXIT_NOT_EXECUTABLE}", "the program is not executable"),
         (f"{errors.EXIT_NOT_FOUND}", "the program was not found"),
     )  # fmt: skip

@@ -6,6 +6,7 @@ What to look for and what it means is in paddock/accel; no framework is imported
 from __future__ import annotations
 
 from paddock.accel import (
+    Device,
     Devices,
     Found,
     accelerator,
@@ -71,7 +72,8 @@ def _ask(found: Found, env: Mapping[str, str]) -> Found:
             if answer.kind != "cpu":
                 return answer
     if known.fallback and not found.devices:
-        return found_by_paths(found.kind, {known.fallback: len(_matching(known.fallback))}) or found
+        count = len(_matching(known.fallback))
+        return Found(found.kind, tuple(Device(str(number)) for number in range(count)))
     return found
 
 

@@ -96,6 +96,11 @@ class Node:
         """True while an attempt's processes may be alive."""
         return self._supervisor is not None
 
+    @property
+    def is_stopping(self) -> bool:
+        """True once the running attempt was told to stop."""
+        return self._supervisor is not None and self._supervisor.phase != "running"
+
     # ------------------------------------------------------------------ start
 
     def start(self, plan: Plan, node_rank: int) -> None:

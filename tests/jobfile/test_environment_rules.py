@@ -1,0 +1,273 @@
+"""The environment: Paddle's order of precedence, platforms, nested launchers."""
+
+from __future__ import annotations
+
+import pytest
+from jobfile.reading import job, parsed
+
+from paddock.core.job import Rendezvous, Role
+from paddock.jobfile.environment import MAPPING
+from paddock.jobfile.flags import BY_NAME, FLAGS
+
+
+def test_the_environment_wins_and_one_warning_names_both() -> None:
+    """launch.md 1.2: unusual, and what every platform relies on."""
+    found = parsed("--nnodes 2 --master a:1 x.py", {"PADDLE_NNODES": "4"})
+    assert found.job.nnodes_max == 4
+    assert found.notes == (
+        "args nnodes will be overridden by env: PADDLE_NNODES value: 4 "
+        "(--nnodes 2 is not used; see --ignore-env)",
+    )
+
+
+def test_equal_values_need_no_warning() -> None:
+    """A note about nothing hides the others."""
+    assert parsed("--nnodes 1 x.py", {"PADDLE_NNODES": "1"}).notes == ()
+
+
+def test_ignore_env_turns_everything_off() -> None:
+    """The way out of a poisoned shell."""
+    env = {
+        "PADDLE_NNODES": "4",
+        "PADDLE_TRAINER_ENDPOINTS": "a:1,b:1",
+        "PORT_RANGE": "1:2",
+        "PADDLE_RANK": "x",
+    }
+    found = parsed("--ignore-env x.py", env)
+    assert (found.job.nnodes_max, found.job.port_range, found.notes) == (1, None, ())
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "field", "value"),
+    [
+        ("PADDLE_DEVICES", "0,1", "devices", ("0", "1")),
+        ("PADDLE_RUN_MODE", "rpc", "mode", "rpc"),
+        ("PADDLE_JOB_ID", "j", "job_id", "j"),
+        ("PADDLE_START_PORT", "7000", "start_port", 7000),
+        ("PADDLE_GLOO_PORT", "7000", "gloo_port", 7000),
+        ("PADDLE_WITH_GLOO", "0", "with_gloo", "0"),
+        ("PORT_RANGE", "35100:64000", "port_range", (35100, 64000)),
+        ("FLAGS_START_PORT", "6200", "start_port", 6200),
+        ("FLAGS_FIXED_PORT", "8900", "fixed_port", 8900),
+        ("PADDLE_NPROC_PER_NODE", "3", "roles", (Role("worker", 3),)),
+        ("PADDLE_SERVER_NUM", "2", "roles", (Role("ps", 2), Role("worker", 1))),
+        ("PADDLE_TRAINER_NUM", "2", "roles", (Role("ps", 1), Role("worker", 2))),
+        ("PADDLE_NNODES", "", "nnodes_max", 1),
+    ],
+)
+def test_each_variable_fills_its_field(variable: str, text: str, field: str, value: object) -> None:
+    """launch.md 1.3, column "env that overrides it"."""
+    assert getattr(job("x.py", {variable: text}), field) == value
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "group", "field", "value"),
+    [
+        ("PADDLE_LOG_DIR", "d", "logs", "directory", "d"),
+        ("PADDLE_LOG_LEVEL", "ERROR", "logs", "level", "ERROR"),
+        ("PADDLE_LOG_OVERWRITE", "1", "logs", "overwrite", True),
+        ("PADDLE_SORT_IP", "yes", "rendezvous", "sort_ip", True),
+        ("POD_IP", "10.0.0.3", "rendezvous", "own_host", "10.0.0.3"),
+        ("POD_IP", "job-worker-0", "rendezvous", "own_host", "job-worker-0"),
+        ("PADDLE_MAX_RESTART", "7", "restart", "max_restarts", 7),
+        ("PADDLE_ELASTIC_LEVEL", "1", "elastic", "level", 1),
+        ("PADDLE_ELASTIC_TIMEOUT", "60", "elastic", "timeout_seconds", 60.0),
+        ("PADDLE_IPS", "a,b", "rendezvous", "ips", ("a", "b")),
+    ],
+)
+def test_each_variable_fills_its_part(
+    variable: str, text: str, group: str, field: str, value: object
+) -> None:
+    """The same for the parts of a job; POD_IP may be a name, unlike in the original."""
+    assert getattr(getattr(job("x.py", {variable: text}), group), field) == value
+
+
+def test_rank_comes_from_the_trainer_id_unless_paddle_rank_is_set() -> None:
+    """The mapping table is applied after PADDLE_TRAINER_ID."""
+    env = {"PADDLE_TRAINER_ID": "1", "PADDLE_NNODES": "3", "PADDLE_MASTER": "h:1"}
+    assert job("x.py", env).rendezvous.node_rank == 1
+    assert job("x.py", {**env, "PADDLE_RANK": "2"}).rendezvous.node_rank == 2
+    assert job("x.py", {**env, "PADDLE_TRAINER_ID": "-1"}).rendezvous.node_rank is None
+
+
+def test_a_stale_trainer_id_does_not_stop_a_job_of_one_node() -> None:
+    """A shell inside an old container has it; the original does not mind either."""
+    found = parsed("x.py", {"PADDLE_TRAINER_ID": "3"})
+    assert found.job.rendezvous.node_rank is None
+    assert any("PADDLE_TRAINER_ID=3 is not used" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "master", "nnodes"),
+    [
+        ("10.0.0.1:6170,10.0.0.2:6170", ("10.0.0.1", 6170), 2),
+        ("10.0.0.1:1,10.0.0.1:2,10.0.0.2:1,10.0.0.2:2", ("10.0.0.1", 1), 2),
+        ("10.0.0.1,10.0.0.2", ("10.0.0.1", 6768), 2),
+        ("job-worker-0:36000,job-worker-1:36000", ("job-worker-0", 36000), 2),
+        ("[::1]:5,[::2]:5", ("::1", 5), 2),
+        ("10.0.0.1:5,10.0.0.1:5", ("10.0.0.1", 5), 2),
+    ],
+)
+@pytest.mark.parametrize("variable", ["PADDLE_TRAINER_ENDPOINTS", "DISTRIBUTED_TRAINER_ENDPOINTS"])
+def test_endpoint_lists_name_master_and_nodes(
+    variable: str, endpoints: str, master: tuple[str, int], nnodes: int
+) -> None:
+    """One node per distinct host; two pods of one host have the same endpoint twice."""
+    found = job("--nnodes 9 --master x:1 a.py", {variable: endpoints})
+    assert (found.rendezvous.host, found.rendezvous.port) == master
+    assert (found.nnodes_min, found.nnodes_max) == (nnodes, nnodes)
+
+
+def test_the_distributed_list_is_applied_last() -> None:
+    """plugins/__init__.py, collective_compatible."""
+    env = {
+        "PADDLE_TRAINER_ENDPOINTS": "a:1,b:1",
+        "DISTRIBUTED_TRAINER_ENDPOINTS": "c:1,d:1,e:1",
+    }
+    found = job("x.py", env)
+    assert (found.rendezvous.host, found.nnodes_max) == ("c", 3)
+
+
+def test_launch_with_args_keeps_the_arguments() -> None:
+    """PADDLE_LAUNCH_WITH_ARGS=1, Paddle 3.x."""
+    env = {"PADDLE_TRAINER_ENDPOINTS": "a:1,b:1", "PADDLE_LAUNCH_WITH_ARGS": "1"}
+    assert job("--ips c,d x.py", env).rendezvous.ips == ("c", "d")
+
+
+def test_a_collective_pod_of_the_operator() -> None:
+    """operator.md 2.5; the four variables of PaddleCloud are there as well."""
+    env = {
+        "POD_IP": "10.0.0.2",
+        "PADDLE_TRAINER_ID": "1",
+        "TRAINING_ROLE": "TRAINER",
+        "PADDLE_TRAINING_ROLE": "TRAINER",
+        "PADDLE_TRAINER_ENDPOINTS": "10.0.0.1:41234,10.0.0.2:41234",
+        "PADDLE_TRAINERS": "10.0.0.1,10.0.0.2",
+        "PADDLE_TRAINERS_NUM": "2",
+        "PADDLE_PORT": "41234",
+        "TRAINER_PORTS_NUM": "20",
+    }
+    found = job("train_fleet.py", env)
+    assert found.mode == "collective"
+    assert found.rendezvous == Rendezvous(
+        "tcp", "10.0.0.1", 41234, node_rank=1, own_host="10.0.0.2"
+    )
+
+
+def test_a_server_pod_of_the_operator() -> None:
+    """One process per pod; servers are the first nodes, workers follow."""
+    env = {
+        "POD_IP": "10.0.0.1",
+        "PADDLE_TRAINER_ID": "0",
+        "TRAINING_ROLE": "PSERVER",
+        "PADDLE_PSERVERS_IP_PORT_LIST": "10.0.0.1:41234,10.0.0.2:41234",
+        "PADDLE_TRAINER_ENDPOINTS": "10.0.0.3:41234,10.0.0.4:41234",
+        "PADDLE_TRAINERS": "10.0.0.3,10.0.0.4",
+        "PADDLE_TRAINERS_NUM": "2",
+        "PADDLE_PORT": "41234",
+        "TRAINER_PORTS_NUM": "20",
+        "PADDLE_WITH_GLOO": "1",
+    }
+    server = job("train.py", env)
+    assert server.mode == "ps"
+    assert server.nnodes_max == 4
+    assert server.rendezvous.port == 41253
+    assert server.rendezvous.node_rank == 0
+    worker = job("train.py", {**env, "TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": "1",
+                              "POD_IP": "10.0.0.4"})  # fmt: skip
+    assert worker.rendezvous.node_rank == 3
+    assert worker.roles == server.roles
+    heter = job("train.py", {**env, "PADDLE_HETER_ENDPOINTS": "10.0.0.9:41234"})
+    assert (heter.mode, heter.nnodes_max) == ("ps-heter", 5)
+
+
+CLOUD = {
+    "PADDLE_TRAINERS": "10.0.0.1,10.0.0.2",
+    "POD_IP": "10.0.0.2",
+    "PADDLE_TRAINER_ID": "1",
+    "TRAINER_PORTS_NUM": "8",
+    "PADDLE_PORT": "7000",
+}
+
+
+def test_paddle_cloud_needs_no_ips() -> None:
+    """S1: on PaddleCloud --ips may be left out."""
+    found = job("--gpus=0,1 train.py", CLOUD)
+    assert found.rendezvous == Rendezvous("tcp", "10.0.0.1", 7000, node_rank=1, own_host="10.0.0.2")
+    assert found.nnodes_max == 2
+
+
+@pytest.mark.parametrize("missing", ["PADDLE_TRAINERS", "POD_IP", "TRAINER_PORTS_NUM"])
+def test_paddle_cloud_needs_all_four_variables(missing: str) -> None:
+    """fleet/cloud_utils.py, use_paddlecloud."""
+    env = {n: t for n, t in CLOUD.items() if n != missing}
+    assert job("train.py", env).nnodes_max == 1
+
+
+def test_other_ips_on_paddle_cloud_are_said() -> None:
+    """The platform's list wins, as in the original, and the difference is told."""
+    found = parsed("--ips a,b,c train.py", CLOUD)
+    assert found.job.nnodes_max == 2
+    assert any("--ips a,b,c is not used" in note for note in found.notes)
+
+
+def test_the_elastic_variables_mean_etcd() -> None:
+    """launch.md 2.1: broken in the modern original, documented, and set by platforms."""
+    env = {
+        "PADDLE_ELASTIC_SERVER": "10.0.0.9:2379",
+        "PADDLE_ELASTIC_JOB_ID": "ns-job",
+        "PADDLE_ELASTIC_NP": "2:4",
+        "PADDLE_ELASTIC_TIMEOUT": "60",
+        "PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL": "1",
+    }
+    found = job("x.py", env)
+    assert found.rendezvous.etcd == ("10.0.0.9:2379",)
+    assert (found.job_id, found.nnodes_min, found.nnodes_max) == ("ns-job", 2, 4)
+    assert (found.elastic.level, found.elastic.timeout_seconds) == (1, 60.0)
+    assert job("--elastic_server h:1 --np 3 x.py", env).rendezvous.etcd == ("h:1",)
+
+
+def test_the_etcd_service_of_the_namespace_is_found() -> None:
+    """operator.md 2.7: the service link is all that newer operators leave."""
+    env = {
+        "PADDLE_ELASTIC_ETCD_SERVICE_HOST": "10.1.1.1",
+        "PADDLE_ELASTIC_ETCD_SERVICE_PORT": "2379",
+        "PADDLE_ELASTIC_NP": "2",
+    }
+    found = job("x.py", env)
+    assert found.rendezvous.etcd == ("10.1.1.1:2379",)
+    assert found.nnodes_max == 2
+
+
+def test_a_node_count_without_meeting_point_is_said() -> None:
+    """An elastic pod without etcd would otherwise wait for peers that cannot find it."""
+    found = parsed("x.py", {"PADDLE_ELASTIC_NP": "2", "PADDLE_ELASTIC_JOB_ID": "j"})
+    assert found.job.nnodes_max == 1
+    assert any("PADDLE_ELASTIC_NP=2 is not used" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("sign", ["PADDOCK_JOB_ID", "PADDLE_LOCAL_RANK", "PADDLE_ROLE"])
+def test_a_launcher_inside_a_rank_is_not_poisoned(sign: str) -> None:
+    """launch.md 6: the inner command line lost its --log_dir, and hung with two nodes."""
+    rank = {
+        sign: "0",
+        "PADDLE_MASTER": "10.0.0.1:1",
+        "PADDLE_NNODES": "2",
+        "PADDLE_TRAINER_ID": "3",
+        "PADDLE_TRAINER_ENDPOINTS": "10.0.0.1:1,10.0.0.2:1",
+        "PADDLE_LOG_DIR": "/outer",
+        "POD_IP": "10.0.0.2",
+        "PADDLE_PSERVERS_IP_PORT_LIST": "10.0.0.1:1",
+        "TRAINING_ROLE": "TRAINER",
+        "TRAINER_PORTS_NUM": "20",
+    }
+    found = parsed("--log_dir inner --nproc_per_node 2 x.py", rank)
+    assert found.job.rendezvous == Rendezvous()
+    assert (found.job.nnodes_max, found.job.logs.directory, found.notes) == (1, "inner", ())
+
+
+def test_the_tables_of_flags_and_variables_agree() -> None:
+    """The help, the reference and the rules tell the same story."""
+    told = {(variable, flag.name) for flag in FLAGS for variable in flag.env}
+    assert told == set(MAPPING)
+    assert all(name in BY_NAME for _, name in MAPPING)

@@ -1,0 +1,232 @@
+"""The kill table (peers.md 3.6, 3.7): nothing of a job survives, whoever is killed and how."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from local.jobs import World
+
+# A rank with a child, a grandchild, one in its own session, and one whose parent has gone (a
+# daemon): everything a data loader or a compile server may leave.
+FAMILY = """
+def child(generations, new_session=False, orphan=False):
+    pid = os.fork()
+    if pid == 0:
+        if new_session:
+            os.setsid()
+        if orphan and os.fork():
+            os._exit(0)
+        if generations > 1:
+            child(generations - 1, new_session)
+        tell("child", RANK, os.getpid())
+        forever()
+child(2)
+child(1, new_session=True)
+child(2, new_session=True, orphan=True)
+tell("up", RANK, os.getpid())
+"""
+CHILDREN = 5
+WAIT = "\nforever()\n"
+
+
+def start_family(world: World, ranks: int = 2, end: str = WAIT) -> dict[int, int]:
+    """Start a job of ranks with families; returns rank -> pid once all are up."""
+    world.start("--nproc_per_node", ranks, "--grace", 2, world.script(FAMILY + end))
+    up = world.events.wait("up", count=ranks)
+    world.events.wait("child", count=CHILDREN * ranks)
+    return {int(rank): int(pid) for _, rank, pid in up}
+
+
+def test_children_of_a_crashed_rank_are_ended(world: World) -> None:
+    """Its children, also in their own session or orphaned, would keep devices and ports."""
+    pids = start_family(world)
+    os.kill(pids[1], signal.SIGKILL)
+    ended = world.running[0].end()
+    assert (ended.code, ended.left) == (137, [])
+
+
+def test_children_left_by_a_successful_job_are_ended(world: World) -> None:
+    """A job that ends well leaves nothing either."""
+    start_family(world, end="\nsys.exit(0)\n")
+    ended = world.running[0].end()
+    assert (ended.code, ended.left) == (0, [])
+
+
+def test_kill_9_of_the_launcher_ends_every_process(world: World) -> None:
+    """The guardian inherits what the launcher leaves, and says what happened."""
+    start_family(world, ranks=4)
+    os.kill(world.running[0].launcher_pid(), signal.SIGKILL)
+    ended = world.running[0].end()
+    assert (ended.code, ended.left) == (137, [])
+    assert "launcher process was killed by signal 9" in ended.err
+
+
+def test_kill_9_of_the_guardian_ends_every_process(world: World) -> None:
+    """The guardian is the process the user sees; the launcher notices its death."""
+    start_family(world, ranks=4)
+    world.running[0].signal(signal.SIGKILL)
+    ended = world.running[0].end()
+    assert (ended.code, ended.left) == (-9, [])
+
+
+def test_kill_9_of_the_whole_process_group_ends_every_process(world: World) -> None:
+    """`kill -9 -PGID` takes the guardian; the launcher is in another group on purpose."""
+    start_family(world)
+    world.running[0].signal_group(signal.SIGKILL)
+    assert world.running[0].end().left == []
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT], ids=lambda n: n.name
+)
+def test_each_ending_signal_ends_every_process(world: World, number: signal.Signals) -> None:
+    """A closed terminal (SIGHUP) or Ctrl-\\ must not leave what Ctrl-C would have ended."""
+    start_family(world)
+    world.running[0].signal_group(number)
+    ended = world.running[0].end()
+    assert (ended.code, ended.left) == (128 + number, [])
+
+
+SAVES = """
+def save(number, frame):
+    tell("signal", RANK, number)
+    with open(f"saved.{RANK}", "w") as f:
+        f.write("state")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+signal.signal(signal.SIGINT, save)
+tell("up", RANK, os.getpid())
+forever()
+"""
+
+
+def test_a_clean_stop_on_sigterm_is_said_as_such(world: World) -> None:
+    """A preempted job where every rank saved is not a failure, and not a success."""
+    running = world.start("--nproc_per_node", 4, world.script(SAVES))
+    world.events.wait("up", count=4)
+    running.signal(signal.SIGTERM)
+    ended = running.end()
+    assert (ended.code, ended.left) == (143, [])
+    assert "every process saved and exited 0" in ended.err
+    assert sorted(p.name for p in world.folder.glob("saved.*")) == [f"saved.{i}" for i in range(4)]
+
+
+def test_ranks_get_sigterm_whatever_ended_the_launcher(world: World) -> None:
+    """One signal for ranks to handle: a handler for SIGTERM saves on Ctrl-C too."""
+    running = world.start("--nproc_per_node", 2, world.script(SAVES))
+    world.events.wait("up", count=2)
+    running.signal_group(signal.SIGINT)
+    ended = running.end()
+    heard = {event[1:] for event in world.events.all("signal")}
+    assert (ended.code, ended.left) == (130, [])
+    assert heard == {("0", "15"), ("1", "15")}
+
+
+def test_a_stop_where_a_rank_fails_to_save_is_not_called_clean(world: World) -> None:
+    """Whoever reads `clean` would resume from a checkpoint that is not there."""
+    text = """
+def save(number, frame):
+    sys.exit(3 if RANK == 1 else 0)
+signal.signal(signal.SIGTERM, save)
+tell("up", RANK)
+forever()
+"""
+    running = world.start("--nproc_per_node", 2, world.script(text))
+    world.events.wait("up", count=2)
+    running.signal(signal.SIGTERM)
+    ended = running.end()
+    assert ended.code == 143
+    assert "not every process exited 0" in ended.err
+
+
+IGNORES = """
+signal.signal(signal.SIGTERM, lambda n, f: tell("ignored", RANK))
+tell("up", RANK, os.getpid())
+forever()
+"""
+
+
+def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(world: World) -> None:
+    """--grace is how long a checkpoint may take, and no longer."""
+    running = world.start("--nproc_per_node", 2, "--grace", "0.5", world.script(IGNORES))
+    world.events.wait("up", count=2)
+    running.signal(signal.SIGTERM)
+    ended = running.end()
+    assert len(world.events.all("ignored")) == 2
+    assert (ended.code, ended.left) == (143, [])
+
+
+def test_a_second_ctrl_c_kills_at_once(world: World) -> None:
+    """Nobody waits for an hour's grace in front of a terminal."""
+    running = world.start("--nproc_per_node", 2, "--grace", 3600, world.script(IGNORES))
+    world.events.wait("up", count=2)
+    running.signal_group(signal.SIGINT)
+    world.events.wait("ignored", count=2)
+    running.signal_group(signal.SIGINT)
+    ended = running.end()
+    assert (ended.code, ended.left) == (130, [])
+
+
+def test_a_tree_of_200_grandchildren_is_ended(world: World) -> None:
+    """Sweeping goes round by round; a wide and deep tree needs several."""
+    text = """
+for i in range(10):
+    if os.fork() == 0:
+        os.setsid()
+        for j in range(20):
+            if os.fork() == 0:
+                tell("leaf")
+                forever()
+        forever()
+forever()
+"""
+    running = world.start("--nproc_per_node", 1, "--grace", 1, world.script(text))
+    world.events.wait("leaf", count=200)
+    running.signal(signal.SIGTERM)
+    ended = running.end()
+    assert (ended.code, ended.left) == (143, [])
+
+
+def test_a_process_that_forks_without_end_is_ended(world: World) -> None:
+    """A child that forks its successor and exits moves faster than one look at /proc."""
+    text = """
+if os.fork() == 0:
+    os.setsid()
+    for generation in range(20_000):
+        if os.fork():
+            os._exit(0)
+        if generation == 20:
+            tell("moving")
+        time.sleep(0.001)
+    os._exit(0)
+forever()
+"""
+    running = world.start("--nproc_per_node", 1, "--grace", 1, world.script(text))
+    world.events.wait("moving")
+    running.signal(signal.SIGTERM)
+    assert running.end().left == []
+
+
+def test_a_stopped_rank_is_ended_too(world: World) -> None:
+    """SIGTERM waits in a stopped process (a debugger, Ctrl-Z); SIGKILL does not."""
+    pids = start_family(world)
+    os.kill(pids[0], signal.SIGSTOP)
+    world.running[0].signal(signal.SIGTERM)
+    assert world.running[0].end().left == []
+
+
+def test_signals_the_parent_ignores_stay_ignored(world: World) -> None:
+    """nohup paddock launch ... must outlive its terminal."""
+    running = world.start(
+        "--nproc_per_node", 1, world.script(SAVES), before=["nohup"]
+    )  # fmt: skip
+    world.events.wait("up")
+    running.signal_group(signal.SIGHUP)
+    assert world.events.poll(0.3) is False
+    running.signal_group(signal.SIGTERM)
+    assert running.end().code == 143
