@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from jobfile.reading import problems
 
 # (command line, part of the message, part of the hint)

@@ -6,8 +6,8 @@ Sources: "Starting a distributed job" (S1) and "Deployment" (S0) of Paddle's doc
 from __future__ import annotations
 
 import pytest
-from jobfile.reading import PYTHON, job, parsed
 
+from jobfile.reading import PYTHON, job, parsed
 from paddock.core.job import Command, Rendezvous, Role
 from paddock.core.value import replace
 

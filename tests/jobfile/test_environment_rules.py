@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from jobfile.reading import job, parsed
 
+from jobfile.reading import job, parsed
 from paddock.core.job import Rendezvous, Role
 from paddock.jobfile.environment import MAPPING
 from paddock.jobfile.flags import BY_NAME, FLAGS

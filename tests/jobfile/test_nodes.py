@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from jobfile.reading import job
 
+from jobfile.reading import job
 from paddock.core.job import Rendezvous
 
 

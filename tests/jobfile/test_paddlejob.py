@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jobfile.reading import parsed
 
+from jobfile.reading import parsed
 from paddock.core.job import Command, Role
 from paddock.errors import UsageError
 from paddock.jobfile.document import load_document

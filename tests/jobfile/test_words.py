@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from jobfile.reading import PYTHON, job, parsed
 
+from jobfile.reading import PYTHON, job, parsed
 from paddock.core.job import Command
 from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, find_flag
 

@@ -39,6 +39,8 @@ def tell(*words):
 def forever():
     while True:
         signal.pause()
+def gate():
+    os.read(os.open(os.environ["TEST_GATE"], os.O_RDONLY), 1)
 '''
 
 
@@ -214,6 +216,8 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.events = Events(folder / "events")
+        os.mkfifo(folder / "gate")
+        self._gate = os.open(folder / "gate", os.O_RDWR | os.O_CLOEXEC)
         self.log_dir = folder / "log"
         self.running: list[Running] = []
 
@@ -230,8 +234,13 @@ class World:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT / "src"),
             "TEST_EVENTS": str(self.events.path),
+            "TEST_GATE": str(self.folder / "gate"),
             **(extra or {}),
         }
+
+    def open_gate(self, ranks: int) -> None:
+        """Let so many ranks that wait in gate() go on."""
+        os.write(self._gate, b"!" * ranks)
 
     def start(
         self,
@@ -268,6 +277,7 @@ class World:
         for running in self.running:
             running.kill()
         self.events.close()
+        os.close(self._gate)
 
 
 # ------------------------------------------------------------------------------- processes

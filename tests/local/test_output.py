@@ -82,8 +82,10 @@ class Desk:
 
     def close(self) -> None:
         """Free every descriptor; ends the thread if the test has not."""
-        self.output.stop(0.2)
-        rest = (self.console, self.stdout, self.errors, self.stderr, *self.writers)
+        if self.console >= 0:
+            os.close(self.console)  # a thread that is stuck on it goes on
+        self.output.stop(WAIT_SECONDS_MAX)
+        rest = (self.stdout, self.errors, self.stderr, *self.writers)
         for fd in rest:
             if fd >= 0:
                 os.close(fd)

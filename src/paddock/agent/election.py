@@ -111,8 +111,8 @@ class Election:
     def fence(self, record: AttemptRecord) -> None:
         """Asks to start an attempt; Fenced comes, after etcd's outage if there is one.
 
-        record.generation is that of the last Elected or Reelected. A second call replaces one not yet settled,
-        which then gets Fenced(ok=False).
+        record.generation is that of the last Elected or Reelected. A second call replaces one
+        not yet settled, which then gets Fenced(ok=False).
         """
         self._give(FenceAsked(record))
 

@@ -134,7 +134,7 @@ class ElectionState:
         # What we hold and know.
         self._lease = 0
         self._reign: set[int] = set()  # Our generations since we were last Elected.
-        self._followed = 0  # Generation of the leader we follow.
+        self._followed = (0, "")  # Generation and nonce of the leader we follow.
         self._recorded: AttemptRecord | None = None  # The attempt record, while LEADING,
         self._known = 0  # and its mod_revision.
         self._fence: AttemptRecord | None = None  # Asked for, not settled.
@@ -192,7 +192,7 @@ class ElectionState:
             if now >= self._keep_at:
                 return KeepAlive(self._lease)
             if self._fence is not None:
-                return Fence(replace(self._fence, generation=self.generation), self._known)
+                return Fence(self._signed(self._fence), self._known)
         if self.role is Role.LOOKING or now >= self._look_at:
             return Look()
         return None
@@ -254,8 +254,7 @@ class ElectionState:
 
     def _see_none(self, now: float) -> None:
         if self.role is Role.FOLLOWING:  # FOLLOWING -> CANDIDATE
-            self._post(LeaderGone(self._followed))
-            self._followed = 0
+            self._leave_leader()
             self.role = Role.CANDIDATE
         elif self.role is Role.LOOKING:  # LOOKING -> CANDIDATE
             self.role = Role.CANDIDATE
@@ -271,8 +270,7 @@ class ElectionState:
         before, self.generation = self.generation, view.leader_created
         led = self.role in (Role.LEADING, Role.RECLAIMING)
         if self.role is Role.FOLLOWING:
-            self._post(LeaderGone(self._followed))
-            self._followed = 0
+            self._leave_leader()
         self.role = Role.LEADING  # LOOKING, CANDIDATE, FOLLOWING, RECLAIMING -> LEADING
         outdated = led and self._is_outdated(view)
         if outdated or not led:
@@ -287,25 +285,30 @@ class ElectionState:
 
     def _is_outdated(self, view: View) -> bool:
         """The attempt record is not the one we left: somebody else led since."""
-        if view.attempt_modified == self._known:
+        if view.attempt == self._recorded:
             return False
         if view.attempt is None:  # Deleted, or etcd lost its data; but tombstones do expire.
             return self._recorded is not None and not self._recorded.ended
-        return view.attempt.generation not in self._reign
+        return view.attempt.nonce != self.me.nonce
 
     def _see_other(self, view: View, leader: LeaderRecord) -> None:
         if self.role in (Role.LEADING, Role.RECLAIMING):
             self._depose(f"{leader.name!r} at {leader.host}:{leader.port} leads now")
             self.generation = 0
-        if self._followed != view.leader_created:
-            if self._followed:
-                self._post(LeaderGone(self._followed))
-            self._followed = view.leader_created
+        # The nonce too: an etcd that lost its data counts its revisions from 1 again.
+        if self._followed != (view.leader_created, leader.nonce):
+            if self.role is Role.FOLLOWING:
+                self._leave_leader()
+            self._followed = (view.leader_created, leader.nonce)
             self._post(Following(leader, view.leader_created))
         # Our lease is left to lapse: revoking it would double the requests when 1,000 agents
         # lose one election, and a campaign of ours that arrives late is found by its nonce.
         self._lease = 0
         self.role = Role.FOLLOWING  # LOOKING, CANDIDATE, LEADING, RECLAIMING -> FOLLOWING
+
+    def _leave_leader(self) -> None:
+        self._post(LeaderGone(self._followed[0]))
+        self._followed = (0, "")
 
     def _depose(self, reason: str) -> None:
         self._drop_fence("deposed: " + reason)
@@ -343,8 +346,9 @@ class ElectionState:
         if wanted is None:
             return
         if found is not None and not found.ended:
-            same = replace(wanted, generation=found.generation) == found
-            if same and found.generation in self._reign:
+            # The reply to an earlier request may have been lost, and our key with it.
+            same = replace(wanted, generation=found.generation, nonce=self.me.nonce) == found
+            if same:
                 # Unless we were paused for longer than a lease: keep it alive, then ask again.
                 if now < self._ours_until:
                     self._fence = None
@@ -353,6 +357,10 @@ class ElectionState:
             if found.attempt >= wanted.attempt:
                 self._drop_fence(f"attempt {found.attempt} is already on record")
                 return
+
+    def _signed(self, record: AttemptRecord) -> AttemptRecord:
+        return replace(record, generation=self.generation, nonce=self.me.nonce)
+
     def _drop_fence(self, reason: str) -> None:
         if self._fence is not None:
             self._post(Fenced(self._fence.attempt, ok=False, reason=reason))
@@ -399,8 +407,7 @@ class ElectionState:
         if self._bury and self._recorded is not None:
             if not self._tomb_lease:
                 return Grant(ENDED_SECONDS)
-            tombstone = replace(self._recorded, generation=self.generation, ended=True)
-            return Bury(tombstone, self._tomb_lease)
+            return Bury(replace(self._signed(self._recorded), ended=True), self._tomb_lease)
         if self._lease:
             return Revoke(self._lease)
         self._end()

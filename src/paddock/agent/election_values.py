@@ -43,6 +43,7 @@ class AttemptRecord:
     """The last attempt that was allowed to start; ended: its job is over (a tombstone).
 
     generation: that of the Elected or Reelected under which the attempt is asked for.
+    nonce: of the coordinator that wrote it; filled in by the election.
     """
 
     generation: int
@@ -50,6 +51,7 @@ class AttemptRecord:
     uid: str
     members: tuple[str, ...] = ()
     ended: bool = False
+    nonce: str = ""
 
     def encode(self) -> bytes:
         return _encode(self)
@@ -64,8 +66,9 @@ class AttemptRecord:
             raise RecordError(data)
         if not isinstance(members, list) or not all(isinstance(m, str) for m in members):
             raise RecordError(data)
+        uid, nonce = _text(found, "uid", data), _text(found, "nonce", data)
         ended = found.get("ended") is True
-        return cls(generation, attempt, _text(found, "uid", data), tuple(members), ended)
+        return cls(generation, attempt, uid, tuple(members), ended, nonce)
 
 
 class RecordError(PaddockError):

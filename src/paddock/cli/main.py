@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, Problem, UsageError
+from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def run(words: Sequence[str]) -> int:
     try:
         return _run(words)
     except PaddockError as error:
-        report(error)
+        sys.stderr.write(problem_text(error))
+        sys.stderr.flush()
         return error.exit_code
     except KeyboardInterrupt:
         return EXIT_SIGNAL_BASE + SIGINT
@@ -74,17 +75,3 @@ def _unknown(name: str) -> UsageError:
             f"'{name}' is not a command", hint=f"did you mean 'paddock launch {name} ...'?"
         )
     return UsageError(f"'{name}' is not a command", hint=nearest(name, COMMANDS))
-
-
-def report(error: PaddockError) -> None:
-    """Print an error as people read it: one line each, with the next thing to try."""
-    problems = (
-        error.problems if isinstance(error, UsageError) else (Problem(error.message, error.hint),)
-    )
-    lines = []
-    for problem in problems:
-        lines.append(f"paddock: error: {problem.message}\n")
-        if problem.hint:
-            lines.append(f"  hint: {problem.hint}\n")
-    sys.stderr.write("".join(lines))
-    sys.stderr.flush()

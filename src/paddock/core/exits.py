@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 # What can end a process or a node, as words for --restart-on and for reports.
 CAUSES = ("exit", "signal", "oom", "not-found", "not-executable", "node-lost")
 
-# Two stamps of one host closer than this cannot be told apart: one loop turn of the agent may
-# have been preempted in between (measured: 0.1 ms idle, under 2 ms with both cores busy).
+# Stamps of two hosts closer than this cannot be told apart: an agent may have been preempted
+# before it took its own (measured: 0.1 ms idle, under 2 ms with both cores busy).
 TIE_NS = 2_000_000
 
 SIGNAL_NAMES = {
@@ -102,27 +102,42 @@ def find_culprit(exits: Iterable[Exit]) -> Exit | None:
        handlers, so its exit can come first in time).
     2. Then by time. A traceback that was a rank's last word counts from when it was printed, even
        if we signalled that rank before it was gone.
-    3. Stamps that cannot be told apart: killed by a signal first, then not a lost node, then
-       lowest rank, so that every node names the same one.
+    3. On one host the order is known: one clock, one owner thread, and epoll(7) hands out endings
+       in the order in which they happened. Stamps of several hosts that cannot be told apart:
+       one not signalled by us first, then killed by a signal, then not a lost node, then lowest
+       rank, so that the choice does not depend on the order of the news.
     """
     all_exits = list(exits)
     failures = [e for e in all_exits if e.failed]
     if not failures:
         return None
-    first_ns = min(e.at_ns for e in failures)
+    first = min(failures, key=lambda e: e.at_ns)
     spoke_first = [
-        e for e in all_exits if e.by_us and not e.ok and 0 < e.error_at_ns <= first_ns
-        and not e.peer_loss
+        e for e in all_exits if e.by_us and not e.ok and not e.peer_loss
+        and 0 < e.error_at_ns <= first.at_ns + _doubt_ns(e, first)
     ]  # fmt: skip
     candidates = failures + spoke_first
     causes = [e for e in candidates if not e.peer_loss] or candidates
-    earliest = min(causes, key=_since_ns)
-    window = TIE_NS + earliest.uncertainty_ns
-    tied = [e for e in causes if _since_ns(e) - e.uncertainty_ns <= _since_ns(earliest) + window]
-    if all(e.node_rank == earliest.node_rank for e in tied) and len({_since_ns(e) for e in tied}) > 1:
-        # One clock, one owner thread: its order of observation is the order of events.
-        return earliest
-    return min(tied, key=lambda e: (e.signal == 0, e.cause == "node-lost", e.role, e.rank))
+    first_of_node: dict[int, Exit] = {}
+    for e in sorted(causes, key=_preference):
+        first_of_node.setdefault(e.node_rank, e)
+    earliest = min(first_of_node.values(), key=_preference)
+    return min(
+        (
+            e for e in first_of_node.values()
+            if _since_ns(e) <= _since_ns(earliest) + TIE_NS + _doubt_ns(e, earliest)
+        ),
+        key=lambda e: _preference(e)[1:],
+    )  # fmt: skip
+
+
+def _preference(e: Exit) -> tuple[int, bool, bool, bool, str, int]:
+    return (_since_ns(e), e.by_us, e.signal == 0, e.cause == "node-lost", e.role, e.rank)
+
+
+def _doubt_ns(a: Exit, b: Exit) -> int:
+    """How wrong the difference of two stamps may be; nothing on one host, which has one clock."""
+    return 0 if a.node_rank == b.node_rank else a.uncertainty_ns + b.uncertainty_ns
 
 
 def _since_ns(e: Exit) -> int:

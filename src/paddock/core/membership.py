@@ -6,30 +6,47 @@ Owned by the coordinator's one thread. Members are agents of nodes; each joins w
     ---------  ---------------------------------  ---------  --------------------------------------
     gathering  Joined, enough nodes               running    Start(attempt, hosts in rank order)
     gathering  Joined, not yet enough             gathering  SetTimer, Note who is awaited
-    gathering  Joined: too many, rank taken, ...  gathering  Refuse
+    gathering  Joined: rank taken, ...            gathering  Refuse
+    gathering  enough, but the hosts do not fit   ended      Finish(fail 2, every problem)
+    gathering  Lost                               gathering  Note who is awaited
+    gathering  LeaveAsked, others suffice         gathering  Release it
+    gathering  LeaveAsked, others do not          ended      Finish(cancel)
     gathering  timer: at least the minimum        running    Start
     gathering  timer: too few                     ended      Finish(fail 124, who is missing)
+    gathering  timer: --timeout is over           ended      Finish(fail 124)
     running    ExitReported: failed               stopping   Stop on every node
     running    ExitReported: last worker of a ps  stopping   Stop on every node (success)
-    running    Lost                               stopping   Stop on every node
+    running    Lost, its part had not ended       stopping   Stop on every node
     running    Joined, room for it (elastic)      stopping   Stop on every node (membership grows)
+    running    Joined, no room                    running    Note: it stands by
     running    LeaveAsked, others suffice         stopping   Stop on every node (membership shrinks)
     running    LeaveAsked, others do not          stopping   Stop on every node (cancel)
+    running    LeaveAsked by one that stands by   running    Release it
+    running    timer: --timeout is over           stopping   Stop on every node (deadline)
     running    all members stopped, all ok        ended      Finish(succeed)
     stopping   all members stopped                backoff    SetTimer (restart decided)
-    stopping   all members stopped                gathering  (membership changed)
+    stopping   all members stopped                gathering  Release who leaves (membership changed)
     stopping   all members stopped                ended      Finish(verdict)
-    stopping   timer: a member will not answer    stopping   Expel it
+    stopping   LeaveAsked, others do not suffice  stopping   none: no further attempt will follow
+    stopping   LeaveAsked hurry, the job ends     stopping   Stop hurry on every node
+    stopping   LeaveAsked hurry, it goes on       stopping   Stop hurry on that node
+    stopping   timer: a member will not answer    stopping   Release it (fail 125), go on without
+    backoff    LeaveAsked, others suffice         backoff    Release it
+    backoff    LeaveAsked, others do not          ended      Finish(cancel)
     backoff    timer                              gathering  and from there to running at once
+    backoff    timer: --timeout is over           ended      Finish(fail 124)
     any        news of another attempt            same       none
+    any        timer before its time              same       SetTimer again
     ended      anything                           ended      none (Joined: Refuse)
 
 The first verdict wins: what made the attempt stop is not changed by what comes after.
+A member reports every exit of an attempt before it says that the attempt is stopped.
 """
 
 from __future__ import annotations
 
 from paddock.core.exits import Exit, find_culprit
+from paddock.core.plan import find_misfit, find_problems
 from paddock.core.policy import Again, Verdict, decide_restart
 from paddock.core.value import replace, value
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, EXIT_USAGE
@@ -47,12 +64,21 @@ if TYPE_CHECKING:
 
 # A member gets this much longer than its own grace to say that its processes are gone.
 STOP_MARGIN_SECONDS = 10.0
+# Beyond this many members not every joining is worth a line at every node: 1,024 nodes would
+# cause a million lines. The latest state is said at most once a second, and always in the end.
+NOTES_MEMBERS = 8
+NOTE_SECONDS = 1.0
+# A silent node is noticed after its lease and at most a quarter of it (agent/server.py).
+LEASE_NOTICED = 1.25
+# Roles whose processes end by themselves when the job is done; servers are then told to.
+WORKER_ROLES = ("worker", "heter")
 
 
 @value
 class Joined:
-    """A node's agent is in. key: stable name of the node, orders nodes that gave no rank.
+    """A node's agent is in, and nothing of an earlier attempt is left on it.
 
+    key: name of the launcher, kept when it joins again; orders nodes that gave no rank.
     is_self: the coordinator's own node, which comes first unless ranks say otherwise.
     """
 
@@ -82,11 +108,16 @@ class Stopped:
 
 @value
 class Lost:
-    """A member's connection is gone or its lease ended."""
+    """A member's connection is gone or its lease ended.
+
+    gone_at: monotonic second until which its processes may live on, because its own lease lets
+    them; no attempt starts before. 0: they are gone (its lease is over).
+    """
 
     member: int
     at_ns: int
     how: str
+    gone_at: float = 0.0
 
 
 @value
@@ -137,7 +168,7 @@ class Refuse:
 
 @value
 class Release:
-    """A member that asked to leave may go; it exits with this verdict."""
+    """A member that asked to leave may go, or one that is expelled must; its own verdict."""
 
     member: int
     verdict: Verdict
@@ -170,7 +201,7 @@ if TYPE_CHECKING:
 
 
 class _Member:
-    __slots__ = ("host", "is_self", "key", "leaving", "node_rank", "order", "place", "stopped")
+    __slots__ = ("host", "is_self", "key", "leaving", "node_rank", "order", "place")
 
     def __init__(self, event: Joined, order: int) -> None:
         self.host = event.host
@@ -179,16 +210,18 @@ class _Member:
         self.is_self = event.is_self
         self.order = order
         self.place: int | None = None  # node rank in the latest plan
-        self.stopped = True
         self.leaving = 0  # the signal, when this node was told to end
+
+    @property
+    def is_placed(self) -> int:
+        """0 for a node of the latest plan, 1 for others: the order of two that want one seat."""
+        return 0 if self.place is not None else 1
 
 
 class Membership:
     """The state of one job; owned by one thread. ``handle`` takes an event, returns actions."""
 
-    def __init__(
-        self, job: Job, now: float, *, first_attempt: int = 0, awaited: int = 0
-    ) -> None:
+    def __init__(self, job: Job, now: float, *, first_attempt: int = 0, awaited: int = 0) -> None:
         """first_attempt, awaited: set by a coordinator that takes over a job (see agent/etcd):
         the attempt to start with and the number of earlier members worth waiting for.
         """
@@ -199,17 +232,25 @@ class Membership:
         self.total_restarts = 0
         self.awaited = awaited
         self._members: dict[int, _Member] = {}
-        self._active: tuple[int, ...] = ()
+        self._by_key: dict[str, int] = {}
+        self._active: dict[int, None] = {}  # in node-rank order
+        self._unstopped: set[int] = set()  # of the active ones
+        self._workers = 0  # processes whose success is the job's, of the current attempt
+        self._workers_done = 0
         self._exits: list[Exit] = []
         self._why: Why = ""
         self._reason = ""
         self._cancel_signal = 0
+        self._cancel_reason = ""
         self._started_at = now
+        self._deadline_at: float | None = None  # of the whole job, from its first start
         self._changed_at = now
         self._gather_since = now
-        self._pending: Verdict | None = None
+        self._not_before = 0.0  # processes of lost nodes may live until then
+        self._timer_at: float | None = None
+        self._said_at = -NOTE_SECONDS
         self._joins = 0
-        self._is_first_gathering = awaited == 0
+        self._is_first_gathering = first_attempt == 0
 
     # ------------------------------------------------------------------ facts
 
@@ -221,7 +262,7 @@ class Membership:
     @property
     def active_ids(self) -> tuple[int, ...]:
         """Members of the current attempt, in node-rank order."""
-        return self._active
+        return tuple(self._active)
 
     @property
     def exits(self) -> tuple[Exit, ...]:
@@ -247,22 +288,39 @@ class Membership:
         return self._on_timer(now)
 
     def _on_joined(self, event: Joined, now: float) -> list[Action]:
-        refusal = self._refusal(event)
+        if event.member in self._members:
+            return []  # it said so before
+        former = self._by_key.get(event.key)
+        refusal = self._refusal(event, former)
         if refusal is not None:
             return [refusal]
         self._members[event.member] = _Member(event, self._joins)
         self._joins += 1
         self._changed_at = now
+        before = self._replace(former, now) if former is not None else []
+        self._by_key[event.key] = event.member
+        if before:
+            return before
         if self.phase == "gathering":
             return self._try_start(now)
-        room = len(self._active) < self.job.nnodes_max
-        if self.phase == "running" and room and self._can_grow():
+        if self.phase == "running" and self._can_grow():
             return self._stop("grow", f"node {event.host.name} joined", now)  # running -> stopping
         return [Note(f"node {event.host.name} is standing by")]
 
-    def _refusal(self, event: Joined) -> Refuse | None:
+    def _replace(self, former: int, now: float) -> list[Action]:
+        """A launcher that joins again has ended its part of before, and its connection is gone."""
+        if self.phase in ("running", "stopping"):
+            return self._on_lost(Lost(former, int(now * 1e9), "lost its connection"), now)
+        del self._members[former]
+        return []
+
+    def _refusal(self, event: Joined, former: int | None) -> Refuse | None:
         job = self.job
-        others = self._members.values()
+        others = (
+            [m for i, m in self._members.items() if i != former]
+            if former
+            else (self._members.values())
+        )
         if self.phase == "ended":
             return Refuse(event.member, "the job has ended", exit_code=EXIT_OWN_FAULT)
         if event.node_rank is not None and event.node_rank >= job.nnodes_max:
@@ -271,21 +329,24 @@ class Membership:
                 f"--rank {event.node_rank} is too large for {job.nnodes_max} nodes",
                 "ranks count from 0",
             )
-        same = [m for m in others if m.node_rank == event.node_rank and m.node_rank is not None]
-        if same and not job.is_elastic:
-            return Refuse(
-                event.member,
-                f"--rank {event.node_rank} is taken by {same[0].host.name} "
-                f"({same[0].host.address})",
-                "give every node its own --rank, or none at all",
-            )
-        if any((m.node_rank is None) != (event.node_rank is None) for m in others):
+        for other in others:  # one is enough: the others were compared with it
+            if (other.node_rank is None) == (event.node_rank is None):
+                break
             mine, theirs = ("a", "no") if event.node_rank is not None else ("no", "a")
             return Refuse(
                 event.member,
                 f"this node gives {mine} --rank, the others give {theirs} --rank",
                 "give --rank on every node or on none",
             )
+        if event.node_rank is not None and (self._is_first_gathering or not job.is_elastic):
+            # Later, an elastic job takes a second node of a rank as the replacement of the first.
+            same = next((m for m in others if m.node_rank == event.node_rank), None)
+            if same is not None:
+                return Refuse(
+                    event.member,
+                    f"--rank {event.node_rank} is taken by {same.host.name} ({same.host.address})",
+                    "give every node its own --rank, or none at all",
+                )
         ips = job.rendezvous.ips
         if ips and event.host.address not in ips:
             return Refuse(
@@ -293,14 +354,22 @@ class Membership:
                 f"address {event.host.address} is not in --ips {','.join(ips)}",
                 "use the same --ips on every node, and --host to say which one this is",
             )
-        if len(self._members) >= job.nnodes_max and not job.is_elastic:
+        if len(others) >= job.nnodes_max and not job.is_elastic:
             return Refuse(
                 event.member,
                 f"the job already has its {job.nnodes_max} nodes: "
-                + ", ".join(m.host.name for m in others),
+                + describe(m.host.name for m in others),
                 "is another job using this --master address? give it its own --job_id and port",
             )
-        return None
+        return self._misfit(event)
+
+    def _misfit(self, event: Joined) -> Refuse | None:
+        """A latecomer that no plan can place is turned away; it must not end a job that runs."""
+        if self._is_first_gathering or not self._members:
+            return None
+        first = next(iter(self._members.values())).host
+        problem = find_misfit(self.job, first, event.host)
+        return Refuse(event.member, problem.message, problem.hint) if problem else None
 
     def _on_exit(self, event: ExitReported, now: float) -> list[Action]:
         if event.exit.attempt != self.attempt or event.member not in self._active:
@@ -308,36 +377,40 @@ class Membership:
         if self.phase not in ("running", "stopping"):
             return []
         self._exits.append(event.exit)
+        if event.exit.ok and event.exit.role in WORKER_ROLES:
+            self._workers_done += 1
         if self.phase == "stopping":
             return []
         if event.exit.failed:
             text = f"{event.exit.name} on {event.exit.host} {event.exit.how}"
             return self._stop("failure", text, now)  # running -> stopping
-        if self._has_servers() and self._workers_done():
+        if self._has_servers() and 0 < self._workers <= self._workers_done:
             return self._stop("success", "all workers finished", now)  # running -> stopping
         return []
 
     def _on_stopped(self, event: Stopped, now: float) -> list[Action]:
-        member = self._members.get(event.member)
-        if member is None or event.attempt != self.attempt or event.member not in self._active:
+        if event.attempt != self.attempt or event.member not in self._active:
             return []
-        member.stopped = True
-        member.host = event.host
+        self._members[event.member].host = event.host
+        self._unstopped.discard(event.member)
         return self._if_all_stopped(now)
 
-    def _on_lost(self, event: Lost, now: float) -> list[Action]:
+    def _on_lost(self, event: Lost, now: float, *, is_expelled: bool = False) -> list[Action]:
         member = self._members.pop(event.member, None)
         if member is None:
             return []
+        if self._by_key.get(member.key) == event.member:
+            del self._by_key[member.key]
         self._changed_at = now
-        if event.member not in self._active or self.phase in ("gathering", "backoff"):
-            if self.phase == "gathering":
-                return [Note(f"node {member.host.name} {event.how}"), *self._try_start(now)]
-            return [Note(f"node {member.host.name} {event.how}")]
-        self._active = tuple(m for m in self._active if m != event.member)
-        if member.leaving or (self.phase == "running" and member.stopped):
-            # It had ended its part already; only the goodbye is missing.
-            return self._if_all_stopped(now)
+        if event.member in self._unstopped:
+            self._not_before = max(self._not_before, event.gone_at)
+        if event.member not in self._active or self.phase not in ("running", "stopping"):
+            note = Note(f"node {member.host.name} {event.how}")
+            return [note, *self._try_start(now)] if self.phase == "gathering" else [note]
+        del self._active[event.member]
+        if event.member not in self._unstopped:
+            return []  # it had ended its part already; only the goodbye is missing
+        self._unstopped.discard(event.member)
         self._exits.append(
             Exit(
                 role="node",
@@ -348,7 +421,7 @@ class Membership:
                 at_ns=event.at_ns,
                 code=EXIT_OWN_FAULT,
                 cause="node-lost",
-                by_us=self.phase == "stopping",
+                by_us=is_expelled or member.leaving != 0 or self._is_late(event),
                 tail=event.how,
             )
         )
@@ -357,67 +430,104 @@ class Membership:
             return self._stop("failure", text, now)  # running -> stopping
         return self._if_all_stopped(now)
 
+    def _is_late(self, event: Lost) -> bool:
+        """Whether a node lost while stopping was lost too late to be what made us stop.
+
+        A silent node is noticed a lease late, and its peers' "connection reset" comes before.
+        """
+        lease_ns = int(self.job.rendezvous.lease_seconds * LEASE_NOTICED * 1e9)
+        first_ns = min((e.at_ns for e in self._exits if e.failed), default=None)
+        return first_ns is not None and event.at_ns - lease_ns > first_ns
+
     def _on_leave(self, event: LeaveAsked, now: float) -> list[Action]:
         member = self._members.get(event.member)
         if member is None:
             return []
-        if event.hurry:
-            return [Stop(self.attempt, self._active, "asked twice", hurry=True)]
-        member.leaving = event.signal
-        stay = [m for m in self._members.values() if not m.leaving]
-        shrinks = self.job.is_elastic and not member.is_self and len(stay) >= self.job.nnodes_min
+        actions: list[Action] = []
+        if not member.leaving:
+            actions = self._leave(event, member, now)
+        if not event.hurry or self.phase != "stopping":
+            return actions
+        is_ending = self._cancel_signal or self._why in ("cancel", "deadline", "success")
+        hurried = self.active_ids if is_ending else (event.member,)
+        return [*actions, Stop(self.attempt, hurried, "asked twice", hurry=True)]
+
+    def _leave(self, event: LeaveAsked, member: _Member, now: float) -> list[Action]:
         name = member.host.name
-        if self.phase == "running":
-            if shrinks:
-                return self._stop("shrink", f"node {name} leaves", now)
-            self._cancel_signal = event.signal
-            return self._stop("cancel", f"node {name} was told to stop", now)
-        if self.phase == "stopping":
-            if not shrinks and self._why in ("grow", "shrink", "failure"):
-                self._cancel_signal = self._cancel_signal or event.signal
+        is_standing_by = self.phase in ("running", "stopping") and event.member not in self._active
+        if is_standing_by and not member.is_self:
+            return self._release(event.member, self._cancelled(event.signal, f"node {name} left"))
+        member.leaving = event.signal
+        stay = sum(1 for m in self._members.values() if not m.leaving)
+        shrinks = self.job.is_elastic and not member.is_self and stay >= self.job.nnodes_min
+        if shrinks and self.phase == "running":
+            return self._stop("shrink", f"node {name} leaves", now)
+        if shrinks and self.phase == "stopping":
             return []
-        if shrinks:
-            verdict = self._cancelled(event.signal, clean=True)
-            del self._members[event.member]
-            return [Release(event.member, verdict)]
-        return self._finish(self._cancelled(event.signal, clean=True))  # gathering -> ended
+        if shrinks:  # gathering | backoff
+            return self._release(event.member, self._cancelled(event.signal, f"node {name} left"))
+        if not self._cancel_signal:
+            self._cancel_signal = event.signal
+            self._cancel_reason = f"node {name} was told to stop"
+        if self.phase == "running":
+            return self._stop("cancel", self._cancel_reason, now)
+        if self.phase == "stopping":
+            return []
+        verdict = self._cancelled(self._cancel_signal, self._cancel_reason)
+        return self._finish(verdict)  # gathering | backoff -> ended
 
     def _on_timer(self, now: float) -> list[Action]:
+        if self._timer_at is None or now < self._timer_at:
+            return [SetTimer(self._timer_at)]
+        self._timer_at = None
         if self.phase == "gathering":
-            return self._try_start(now, at_deadline=True)
+            return self._try_start(now)
         if self.phase == "backoff":
-            return self._gather(now, first=False)  # backoff -> gathering
-        if self.phase == "running" and self._deadline() is not None:
-            text = f"the job's time limit of {self.job.timeout_seconds:g} s is over (--timeout)"
-            return self._stop("deadline", text, now)
-        if self.phase == "stopping":
-            late = [m for m in self._active if not self._members[m].stopped]
-            actions: list[Action] = []
-            for member in late:
-                at_ns = max((e.at_ns for e in self._exits), default=0)
-                how = "did not stop its processes in time"
-                actions += self._on_lost(Lost(member, at_ns, how), now)
-            return actions
-        return []
+            return self._gather(now)  # backoff -> gathering
+        if self.phase == "running":
+            return self._stop("deadline", self._deadline_text(), now)
+        return self._expel([m for m in self._active if m in self._unstopped], now)
+
+    def _expel(self, late: list[int], now: float) -> list[Action]:
+        """Their processes did not end in time (stuck in the kernel, say). Go on without them."""
+        how = "did not stop its processes in time"
+        verdict = self._with_facts(Verdict("fail", EXIT_OWN_FAULT, f"this node {how}"))
+        at_ns = max((e.at_ns for e in self._exits), default=0)
+        actions: list[Action] = []
+        for member in late:
+            actions += self._on_lost(Lost(member, at_ns, how), now, is_expelled=True)
+        if self.phase == "ended":
+            return actions  # they get the job's verdict, like all others
+        return [*(Release(member, verdict) for member in late), *actions]
 
     # ------------------------------------------------------------- gathering
 
-    def _try_start(self, now: float, *, at_deadline: bool = False) -> list[Action]:
+    def _try_start(self, now: float) -> list[Action]:
+        if self._deadline_at is not None and now >= self._deadline_at:
+            verdict = Verdict("fail", EXIT_DEADLINE, self._deadline_text())
+            return self._finish(self._with_facts(verdict))  # gathering -> ended
+        limit_at = self._gather_since + self._gather_limit()
+        start_at = self._start_at(limit_at)
+        if start_at is not None and now >= start_at:
+            return self._start(now)
+        if start_at is None and now >= limit_at:
+            return self._finish(self._missing_verdict())  # gathering -> ended
+        wake_at = limit_at if start_at is None else start_at
+        if self._deadline_at is not None:
+            wake_at = min(wake_at, self._deadline_at)
+        if len(self._members) > NOTES_MEMBERS and now < self._said_at + NOTE_SECONDS:
+            return [self._set_timer(min(wake_at, self._said_at + NOTE_SECONDS))]
+        self._said_at = now
+        return [self._set_timer(wake_at), Note(self._waiting_text())]
+
+    def _start_at(self, limit_at: float) -> float | None:
+        """When the members that are in may start; None: they are too few."""
         job = self.job
-        count = len(self._members)
-        waited = now - self._gather_since
-        if count >= job.nnodes_max:
-            return self._start(now)
-        settle_at = self._settle_at()
-        if count >= job.nnodes_min and job.nnodes_min != job.nnodes_max and now >= settle_at:
-            return self._start(now)
-        limit = self._gather_limit()
-        if waited >= limit or (at_deadline and now >= self._gather_since + limit):
-            return self._finish(self._missing_verdict(limit))  # gathering -> ended
-        deadline = self._gather_since + limit
-        if count >= job.nnodes_min and job.nnodes_min != job.nnodes_max:
-            deadline = min(deadline, settle_at)
-        return [SetTimer(deadline), Note(self._waiting_text())]
+        if len(self._members) >= job.nnodes_max:
+            return self._not_before
+        if len(self._members) < job.nnodes_min or job.nnodes_min == job.nnodes_max:
+            return None
+        return max(self._not_before, min(self._settle_at(), limit_at))
 
     def _settle_at(self) -> float:
         """When an elastic job with its minimum may start without its maximum."""
@@ -439,7 +549,7 @@ class Membership:
             if job.nnodes_min == job.nnodes_max
             else f"{job.nnodes_min}:{job.nnodes_max}"
         )
-        names = ", ".join(m.host.name for m in self._members.values())
+        names = describe(m.host.name for m in self._members.values())
         text = f"waiting for nodes: {len(self._members)} of {wanted} joined ({names})"
         missing = self._missing()
         return f"{text}; missing {missing}" if missing else text
@@ -448,44 +558,59 @@ class Membership:
         ips = self.job.rendezvous.ips
         members = self._members.values()
         if ips:
-            have = [m.host.address for m in members]
-            absent = [ip for ip in dict.fromkeys(ips) if have.count(ip) < ips.count(ip)]
-            return ", ".join(absent)
+            absent = list(ips)
+            for member in members:
+                if member.host.address in absent:
+                    absent.remove(member.host.address)
+            return describe(dict.fromkeys(absent))
         if any(m.node_rank is not None for m in members):
             taken = {m.node_rank for m in members}
             ranks = [str(r) for r in range(self.job.nnodes_max) if r not in taken]
-            return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(ranks)
+            if ranks:
+                return ("rank " if len(ranks) == 1 else "ranks ") + describe(ranks)
         return ""
 
-    def _missing_verdict(self, limit: float) -> Verdict:
+    def _missing_verdict(self) -> Verdict:
         flag = "--join-timeout" if self._is_first_gathering else "--elastic_timeout"
-        text = f"{self._waiting_text()}; gave up after {limit:g} s ({flag})"
-        return Verdict(
-            "fail", EXIT_DEADLINE, text, attempt=self.attempt, restarts=self.total_restarts
-        )
+        text = f"{self._waiting_text()}; gave up after {self._gather_limit():g} s ({flag})"
+        if self._reason:
+            text = f"{self._reason}; {text}"
+        return self._with_facts(Verdict("fail", EXIT_DEADLINE, text))
 
     def _start(self, now: float) -> list[Action]:
-        chosen = self._ordered()[: self.job.nnodes_max]
-        self._active = tuple(chosen)
+        ordered = self._ordered()
+        chosen = ordered[: self.job.nnodes_max]
+        hosts = tuple(self._members[m].host for m in chosen)
+        problems = find_problems(self.job, hosts)
+        if problems:
+            text = "; ".join(f"{p.message} ({p.hint})" if p.hint else p.message for p in problems)
+            return self._finish(self._with_facts(Verdict("fail", EXIT_USAGE, text)))
+        for member_id in ordered:
+            self._members[member_id].place = None
         for place, member_id in enumerate(chosen):
-            member = self._members[member_id]
-            member.place = place
-            member.stopped = False
+            self._members[member_id].place = place
+        self._active = dict.fromkeys(chosen)
+        self._unstopped = set(chosen)
+        self._workers = sum(c for h in hosts for role, _, c in h.slots if role in WORKER_ROLES)
         self.phase = "running"  # gathering -> running
         self._is_first_gathering = False
         self._started_at = now
+        if self._deadline_at is None and self.job.timeout_seconds > 0:
+            self._deadline_at = now + self.job.timeout_seconds
+        self._workers_done = 0
         self._exits = []
         self._why = ""
-        hosts = tuple(self._members[m].host for m in chosen)
-        deadline = self._deadline()
-        return [Start(self.attempt, self._active, hosts), SetTimer(deadline)]
+        self._reason = ""
+        return [
+            Start(self.attempt, self.active_ids, hosts),
+            self._set_timer(self._deadline_at),
+        ]
 
-    def _deadline(self) -> float | None:
-        limit = self.job.timeout_seconds
-        return self._started_at + limit if limit > 0 else None
+    def _deadline_text(self) -> str:
+        return f"the job's time limit of {self.job.timeout_seconds:g} s is over (--timeout)"
 
     def _ordered(self) -> list[int]:
-        """Member ids in node-rank order.
+        """Member ids in node-rank order, those that would be one too many last.
 
         --ips order; else --rank order; else those of the last plan as they were, then the
         coordinator's own node, then by address and key, so that equal hosts give equal ranks.
@@ -495,16 +620,28 @@ class Membership:
         def sort_key(item: tuple[int, _Member]) -> tuple[object, ...]:
             _, m = item
             if ips:
-                return (ips.index(m.host.address), m.order)
+                return (ips.index(m.host.address), m.is_placed, m.order)
             if m.node_rank is not None:
-                return (m.node_rank, m.order)
+                return (m.node_rank, m.is_placed, m.order)
             if self.job.rendezvous.sort_ip:
                 return (address_key(m.host.address), m.key)
             if m.place is not None:
                 return (0, m.place, (), "")
             return (1, 0 if m.is_self else 1, address_key(m.host.address), m.key)
 
-        return [member for member, _ in sorted(self._members.items(), key=sort_key)]
+        ordered = sorted(self._members.items(), key=sort_key)
+        room: dict[object, int] = {}
+        for ip in ips:
+            room[ip] = room.get(ip, 0) + 1
+        seats: list[int] = []
+        spare: list[int] = []
+        taken: dict[object, int] = {}
+        for member_id, m in ordered:
+            seat: object = m.host.address if ips else m.node_rank
+            taken[seat] = taken.get(seat, 0) + 1
+            is_spare = seat is not None and taken[seat] > room.get(seat, 1)
+            (spare if is_spare else seats).append(member_id)
+        return seats + spare
 
     # -------------------------------------------------------------- stopping
 
@@ -514,96 +651,130 @@ class Membership:
         self._reason = reason
         limit = self.job.grace_seconds + STOP_MARGIN_SECONDS
         actions: list[Action] = [
-            Stop(self.attempt, self._active, reason),
-            SetTimer(now + limit),
+            Stop(self.attempt, self.active_ids, reason),
+            self._set_timer(now + limit),
         ]
         return actions + self._if_all_stopped(now)
 
     def _if_all_stopped(self, now: float) -> list[Action]:
-        if not all(self._members[m].stopped for m in self._active):
+        if self._unstopped:
             return []
-        if self.phase == "running":
-            if not self._active:
-                return self._finish(self._failed(now, "no node is left"))
-            return self._finish(self._succeeded())  # running -> ended
         if self.phase == "stopping":
             return self._judge(now)
-        return []
+        if self.phase != "running":
+            return []
+        if self._workers_done >= self._workers:
+            return self._finish(self._succeeded())  # running -> ended
+        text = "every node says that its processes ended, but not how all of them did"
+        return self._finish(self._failed(text, find_culprit(self._exits)))
 
     def _judge(self, now: float) -> list[Action]:
         """All processes of the attempt are gone: what now? The first reason wins."""
-        if self._cancel_signal:
-            clean = all(e.ok for e in self._exits if e.role != "ps") and self._why == "cancel"
-            return self._finish(self._cancelled(self._cancel_signal, clean=clean))
         if self._why == "success":
             return self._finish(self._succeeded())
         if self._why == "deadline":
             verdict = Verdict("fail", EXIT_DEADLINE, self._reason)
             return self._finish(self._with_facts(verdict))
-        released = self._release_leavers()
-        if self._why in ("grow", "shrink"):
-            return released + self._next_attempt(now)
+        if self._why == "failure":
+            return self._judge_failure(now)
+        if self._cancel_signal:
+            return self._finish(self._cancelled(self._cancel_signal, self._cancel_reason))
+        done = sum(1 for e in self._exits if e.ok and not e.by_us and e.role in WORKER_ROLES)
+        if 0 < self._workers <= done:
+            return self._finish(self._succeeded())  # the change came when all was done
+        return self._next_attempt(now)
+
+    def _judge_failure(self, now: float) -> list[Action]:
         culprit = find_culprit(self._exits)
         if culprit is None:
-            return self._finish(self._failed(now, self._reason))
-        if self.job.elastic.level == 0 and culprit.cause != "node-lost":
-            gone = self._expel_failed(culprit)
-            if len(self._members) >= self.job.nnodes_min:
-                return released + gone + self._next_attempt(now)
-        if culprit.cause == "node-lost" and not self._can_replace():
-            return released + self._finish(self._failed(now, "", culprit))
-        ran = now - self._started_at
-        again = decide_restart(
-            self.job.restart, culprit, used=self.used_restarts, ran_seconds=ran
-        )
-        if not isinstance(again, Again):
-            return released + self._finish(self._failed(now, again.reason, culprit))
+            return self._finish(self._failed(self._reason))
+        failed_id = self._expellable(culprit)
+        if failed_id is None:
+            ran = now - self._started_at
+            again = decide_restart(
+                self.job.restart, culprit, used=self.used_restarts, ran_seconds=ran
+            )
+            if culprit.cause == "node-lost" and not self._can_replace():
+                return self._finish(self._failed("", culprit))
+            is_asked = self._cancel_signal != 0 and culprit.signal == self._cancel_signal
+            if not isinstance(again, Again) and not is_asked:
+                return self._finish(self._failed(again.reason, culprit))
+        else:
+            again = Again(0.0, self.used_restarts, "its node leaves, --elastic_level 0")
+        if self._cancel_signal or not isinstance(again, Again):
+            # It would have gone on; or the same signal was sent to our processes, too.
+            return self._finish(self._cancelled(self._cancel_signal, self._cancel_reason))
+        actions: list[Action] = []
+        if failed_id is not None:
+            actions += self._release(failed_id, self._failed("", culprit))
+        else:
+            self.total_restarts += 1
         self.used_restarts = again.used
-        self.total_restarts += 1
-        note = Note(
-            f"attempt {self.attempt + 1}: restarting ({culprit.name} on {culprit.host} "
-            f"{culprit.how}; {again.reason}"
-            + (f" in {again.delay_seconds:.1f} s)" if again.delay_seconds else ")")
+        actions += self._release_leavers()
+        actions.append(
+            Note(
+                f"attempt {self.attempt + 1}: restarting ({culprit.name} on {culprit.host} "
+                f"{culprit.how}; {again.reason}"
+                + (f" in {again.delay_seconds:.1f} s)" if again.delay_seconds else ")")
+            )
         )
-        if again.delay_seconds:
-            self.phase = "backoff"  # stopping -> backoff
-            return [*released, note, SetTimer(now + again.delay_seconds)]
-        return [*released, note, *self._gather(now, first=True)]
+        if not again.delay_seconds:
+            return actions + self._gather(now)
+        self.phase = "backoff"  # stopping -> backoff
+        wake_at = now + again.delay_seconds
+        if self._deadline_at is not None:
+            wake_at = min(wake_at, self._deadline_at)
+        return [*actions, self._set_timer(wake_at)]
+
+    def _expellable(self, culprit: Exit) -> int | None:
+        """Level 0: the node whose process failed, if the others can go on without it.
+
+        Not the coordinator's own, which cannot leave: its failures are restarts like any other.
+        """
+        if self.job.elastic.level != 0 or culprit.cause == "node-lost":
+            return None
+        for member_id, member in self._members.items():
+            if member.place == culprit.node_rank and not member.is_self:
+                stay = sum(1 for i, m in self._members.items() if not m.leaving and i != member_id)
+                return member_id if stay >= self.job.nnodes_min else None
+        return None
+
+    def _release(self, member_id: int, verdict: Verdict) -> list[Action]:
+        member = self._members.pop(member_id)
+        if self._by_key.get(member.key) == member_id:
+            del self._by_key[member.key]
+        self._active.pop(member_id, None)
+        return [Release(member_id, verdict)]
 
     def _release_leavers(self) -> list[Action]:
         actions: list[Action] = []
-        for member_id in [m for m, x in self._members.items() if x.leaving]:
-            signal = self._members.pop(member_id).leaving
-            clean = all(e.ok for e in self._exits)
-            actions.append(Release(member_id, self._cancelled(signal, clean=clean)))
-        return actions
-
-    def _expel_failed(self, culprit: Exit) -> list[Action]:
-        """Level 0: the node whose process failed leaves with the failure as its verdict."""
-        actions: list[Action] = []
         for member_id, member in list(self._members.items()):
-            if member.place == culprit.node_rank and not member.is_self:
-                del self._members[member_id]
-                verdict = Verdict("fail", culprit.exit_code, "", culprit=culprit)
-                actions.append(Release(member_id, self._with_facts(verdict)))
+            if member.leaving:
+                verdict = self._cancelled(member.leaving, f"node {member.host.name} left")
+                actions += self._release(member_id, verdict)
         return actions
 
     def _next_attempt(self, now: float) -> list[Action]:
+        released = self._release_leavers()
         note = Note(f"attempt {self.attempt + 1}: {self._reason}")
-        return [note, *self._gather(now, first=True)]
+        return [*released, note, *self._gather(now)]
 
-    def _gather(self, now: float, *, first: bool) -> list[Action]:
+    def _gather(self, now: float) -> list[Action]:
         """stopping | backoff -> gathering, for the next attempt."""
         self.phase = "gathering"
         self.attempt += 1
-        self._active = ()
+        self._active = {}
+        self._unstopped = set()
         self._gather_since = now
         self._changed_at = now
         self.awaited = 0
         return self._try_start(now)
 
     def _can_grow(self) -> bool:
-        return self.job.nnodes_min != self.job.nnodes_max
+        """Whether a newcomer is worth a restart: there is room, and nobody has finished."""
+        has_room = len(self._active) < self.job.nnodes_max
+        is_range = self.job.nnodes_min != self.job.nnodes_max
+        return is_range and has_room and self._workers_done == 0
 
     def _can_replace(self) -> bool:
         """A lost node ends a job unless it may shrink, or may wait for a replacement."""
@@ -612,11 +783,9 @@ class Membership:
     def _has_servers(self) -> bool:
         return any(role.name == "ps" for role in self.job.roles)
 
-    def _workers_done(self) -> bool:
-        hosts = [self._members[m].host for m in self._active]
-        workers = sum(c for h in hosts for role, _, c in h.slots if role in ("worker", "heter"))
-        done = sum(1 for e in self._exits if e.role in ("worker", "heter") and e.ok)
-        return done >= workers > 0
+    def _set_timer(self, at: float | None) -> SetTimer:
+        self._timer_at = at
+        return SetTimer(at)
 
     # -------------------------------------------------------------- verdicts
 
@@ -631,19 +800,18 @@ class Membership:
     def _succeeded(self) -> Verdict:
         return self._with_facts(Verdict("succeed", 0, self._reason))
 
-    def _failed(self, now: float, reason: str, culprit: Exit | None = None) -> Verdict:
+    def _failed(self, reason: str, culprit: Exit | None = None) -> Verdict:
         code = culprit.exit_code if culprit else EXIT_OWN_FAULT
         return self._with_facts(Verdict("fail", code or EXIT_OWN_FAULT, reason, culprit=culprit))
 
-    def _cancelled(self, signal: int, *, clean: bool) -> Verdict:
-        verdict = Verdict(
-            "cancel", EXIT_SIGNAL_BASE + signal, self._reason or "stopped", clean=clean
-        )
-        return self._with_facts(verdict)
+    def _cancelled(self, signal: int, reason: str) -> Verdict:
+        """clean: no process of the latest attempt ended otherwise than well (servers apart)."""
+        clean = all(e.ok for e in self._exits if e.role != "ps")
+        return self._with_facts(Verdict("cancel", EXIT_SIGNAL_BASE + signal, reason, clean=clean))
 
     def _finish(self, verdict: Verdict) -> list[Action]:
         self.phase = "ended"
-        return [SetTimer(None), Finish(verdict)]
+        return [self._set_timer(None), Finish(verdict)]
 
 
 def address_key(address: str) -> tuple[int, ...]:

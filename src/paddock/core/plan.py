@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Job, Mode, Role, RoleName
 
 MAX_PROCS = 1_000_000
+EVEN_HINT = "give every node as many --devices, or allow it with --allow-uneven"
 
 
 @value
@@ -183,14 +184,15 @@ def find_problems(job: Job, hosts: tuple[Host, ...]) -> list[Problem]:
             )
         )
     for node_rank, host in enumerate(hosts):
-        problems.extend(_host_problems(host, node_rank))
-    worker = job.role("worker")
-    if hosts and worker and not worker.endpoints and not job.allow_uneven:
+        where = f"node {node_rank} ({host.name}, {host.address})"
+        problems.extend(_host_problems(job, host, where))
+    if hosts and _wants_even(job):
         problems.extend(_uneven_problems(hosts))
+    addresses = {h.address for h in hosts}
     for role in job.roles:
         for endpoint in role.endpoints:
             address = split_endpoint(endpoint)[0]
-            if address not in {h.address for h in hosts}:
+            if address not in addresses:
                 problems.append(
                     Problem(
                         f"{role.name} endpoint {endpoint}: no node has the address {address}",
@@ -200,30 +202,65 @@ def find_problems(job: Job, hosts: tuple[Host, ...]) -> list[Problem]:
     return problems
 
 
-def _host_problems(host: Host, node_rank: int) -> Iterable[Problem]:
-    where = f"node {node_rank} ({host.name}, {host.address})"
+def find_misfit(job: Job, member: Host, newcomer: Host) -> Problem | None:
+    """Why a job that has begun with ``member`` cannot take ``newcomer`` in; None when it can."""
+    for problem in _host_problems(job, newcomer, f"{newcomer.name} ({newcomer.address})"):
+        return problem
+    mine, theirs = _worker_count(newcomer), _worker_count(member)
+    if not _wants_even(job) or mine == theirs:
+        return None
+    return Problem(
+        f"{newcomer.name} has {mine} worker processes, the nodes of this job have {theirs}: "
+        "all nodes need the same number of devices",
+        EVEN_HINT,
+    )
+
+
+def _wants_even(job: Job) -> bool:
+    worker = job.role("worker")
+    return worker is not None and not worker.endpoints and not job.allow_uneven
+
+
+def _worker_count(host: Host) -> int:
+    return sum(count for role, _, count in host.slots if role == "worker")
+
+
+def _host_problems(job: Job, host: Host, where: str) -> Iterable[Problem]:
+    if host.nprocs == 0:
+        yield Problem(
+            f"{where} has no process to run",
+            "name its address in an endpoint list, or start one node less (--nnodes)",
+        )
     if len(host.ports) != host.nprocs:
         yield Problem(f"{where} offers {len(host.ports)} ports for {host.nprocs} processes")
-    workers = sum(count for role, _, count in host.slots if role == "worker")
+    workers = _worker_count(host)
     if host.device_kind != "cpu" and host.device_labels and workers > len(host.device_labels):
         yield Problem(
             f"{where} runs {workers} workers but has {len(host.device_labels)} "
             f"{host.device_kind} devices ({','.join(host.device_labels)})",
             "lower --nproc_per_node or name more --devices",
         )
+    known: dict[tuple[str, int], Role] = {(role.name, role.stage): role for role in job.roles}
+    at = 0
+    for name, stage, count in host.slots:
+        role = known.get((name, stage))
+        own = {join_endpoint(host.address, port) for port in host.ports[at : at + count]}
+        at += count
+        if role is None:
+            yield Problem(f"{where} runs {name} processes, which this job has not")
+        elif role.endpoints and not own <= set(role.endpoints):
+            strange = ", ".join(sorted(own - set(role.endpoints)))
+            yield Problem(f"{where}: {strange} is not in --{_list_flag(role)}")
 
 
 def _uneven_problems(hosts: tuple[Host, ...]) -> Iterable[Problem]:
-    def workers(host: Host) -> int:
-        return sum(count for role, _, count in host.slots if role == "worker")
-
-    first = workers(hosts[0])
+    first = _worker_count(hosts[0])
     for node_rank, host in enumerate(hosts):
-        if workers(host) != first:
+        if _worker_count(host) != first:
             yield Problem(
-                f"node {node_rank} ({host.name}) has {workers(host)} worker processes, "
+                f"node {node_rank} ({host.name}) has {_worker_count(host)} worker processes, "
                 f"node 0 ({hosts[0].name}) has {first}: all nodes need the same number of devices",
-                "give every node as many --devices, or allow it with --allow-uneven",
+                EVEN_HINT,
             )
 
 

@@ -84,7 +84,7 @@ def _is_restartable(restart_on: tuple[str, ...], culprit: Exit) -> bool:
         or culprit.cause in restart_on
         or (culprit.cause == "oom" and "signal" in restart_on and "oom" not in restart_on)
         or str(culprit.exit_code) in restart_on
-        or (culprit.code in ASKS_RESTART and "exit" in restart_on)
+        or culprit.code in ASKS_RESTART
     )
 
 

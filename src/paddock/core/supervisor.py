@@ -4,14 +4,19 @@
     --------   ------------------------   --------   -----------------------------------------
     running    process ended well         running    Report
     running    process failed             stopping   Report, TERM to every group, SetTimer
-    running    last process ended well    ended      Sweep, Ended
+    running    last process ended         ended      Report, Sweep, Ended
     running    StopOrdered                stopping   TERM to every group, SetTimer
+    running    StopOrdered hurry          killing    KILL to every group, SetTimer
+    running    timer                      running    none
     stopping   process ended              stopping   Report
-    stopping   last process ended         ended      Sweep, Ended
+    stopping   last process ended         ended      Report, Sweep, Ended
+    stopping   StopOrdered                stopping   none
     stopping   timer | StopOrdered hurry  killing    KILL to every group, SetTimer
-    killing    last process ended         ended      Sweep, Ended
-    killing    timer                      killing    KILL again, SetTimer (a process in D state)
+    killing    process ended              killing    Report
+    killing    last process ended         ended      Report, Sweep, Ended
+    killing    timer | StopOrdered hurry  killing    KILL again, SetTimer (a process in D state)
     any        news of another attempt    same       none
+    ended      anything                   ended      none
 
 "Sweep" ends whatever a process left behind outside its own group.
 """

@@ -171,6 +171,9 @@ def _apply_endpoints(reading: EnvironmentReading) -> bool:
         if reading.get("PADDLE_LAUNCH_WITH_ARGS") not in ("", "0"):
             continue
         endpoints = [e.strip() for e in text.split(",") if e.strip()]
+        if not endpoints:
+            reading.problems.append(Problem(f"{variable}={text}: names no endpoint"))
+            continue
         hosts = [host_of(e) for e in endpoints]
         # Pods that share a host have the same endpoint (Host mode of paddle-operator).
         is_shared = len(set(endpoints)) < len(endpoints)

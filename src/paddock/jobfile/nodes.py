@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paddock.core.job import Rendezvous
 from paddock.core.plan import split_endpoint
-from paddock.jobfile.reader import to_integer
+from paddock.jobfile.reader import is_host, to_integer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _read_etcd(reader: Reader, meeting: Meeting, text: str) -> None:
 
 
 def _check_host(reader: Reader, name: str, host: str) -> None:
-    if not host or any(c.isspace() or c in "/@?#,;" for c in host):
+    if not is_host(host):
         reader.fault(name, f"'{host}' is not a host name or address")
 
 

@@ -255,13 +255,13 @@ def _add_counts(values: dict[str, Given], reading: _Reading, base: Job) -> None:
 
     for name in ("server_num", "trainer_num", "heter_worker_num", "servers", "trainers"):
         values.pop(name, None)
+    each = _processes_each(values, reading)
     is_ps = "ps" in reading.replicas or "heter" in reading.replicas
     if "worker" in reading.replicas:
         if is_ps:
             values.pop("nproc_per_node", None)
             values["trainer_num"] = count_of("worker")
         else:
-            each = _processes_each(values)
             values["nproc_per_node"] = count_of("worker", each)
     if "ps" in reading.replicas:
         values["server_num"] = count_of("ps")
@@ -271,11 +271,24 @@ def _add_counts(values: dict[str, Given], reading: _Reading, base: Job) -> None:
         values.pop("run_mode", None)
 
 
-def _processes_each(values: Mapping[str, Given]) -> int:
-    """Processes of one replica: the inner --nproc_per_node, else 1."""
+def _processes_each(values: dict[str, Given], reading: _Reading) -> int:
+    """Processes of one replica: the inner --nproc_per_node, else one per inner device, else 1.
+
+    The device labels themselves are those of a pod that is not here.
+    """
+    devices = values.pop("devices", None)
+    each = 1
+    if devices is not None:
+        each = devices.text.count(",") + 1
+        reading.not_honoured.append(
+            f"{devices.source.name} {devices.text}: devices of a pod; name this machine's with "
+            "--devices"
+        )
     given = values.get("nproc_per_node")
     text = given.text if given else ""
-    return int(text) if text.isascii() and text.isdigit() and 0 < int(text) <= MAX_REPLICAS else 1
+    if text.isascii() and text.isdigit() and 0 < int(text) <= MAX_REPLICAS:
+        return int(text)
+    return each
 
 
 def _plain_env(reading: _Reading) -> dict[str, str]:

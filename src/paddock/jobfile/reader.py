@@ -136,6 +136,15 @@ def _field(name: str) -> str:
     return flag.field if flag else name
 
 
+def is_host(text: str) -> bool:
+    """Whether a text can be a host name or an address, brackets already taken off.
+
+    >>> is_host("node-1.example"), is_host("::1"), is_host(""), is_host("a/b")
+    (True, True, False, False)
+    """
+    return bool(text) and text.isprintable() and not any(c in " /@?#,;[]" for c in text)
+
+
 def to_integer(text: str) -> int | None:
     """A whole number in ASCII digits, with an optional sign.
 

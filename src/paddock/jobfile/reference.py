@@ -1,6 +1,7 @@
 """docs/reference from the tables of the code.
 
-``python -m paddock.jobfile.reference [--write DIR]``. A test compares the files with what this writes.
+``python -m paddock.jobfile.reference [--write DIR]``. A test compares the files with what this
+writes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paddock.core.job import MODES, Role
 from paddock.core.plan import join_endpoint, split_endpoint
 from paddock.jobfile.environment import host_of
-from paddock.jobfile.reader import to_integer
+from paddock.jobfile.reader import is_host, to_integer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def read_roles(
     """All roles of the job, and the kind of device --nproc_per_node asks for ("" if none)."""
     if mode in ("collective", "rpc"):
         count, device_kind = _read_nproc(reader, cpu_count)
-        if count is not None and devices and count > len(devices):
+        if count is not None and devices and count > len(devices) and device_kind != "cpu":
             reader.fault(
                 "nproc_per_node",
                 f"{count} processes but {len(devices)} device{'s' if len(devices) > 1 else ''} "
@@ -133,10 +133,14 @@ def _check_endpoints(
         if not is_port_needed and item in (host_of(item), f"[{host_of(item)}]"):
             endpoint = _default_endpoint(host_of(item), listed)
         try:
-            endpoint = join_endpoint(*split_endpoint(endpoint))
+            host, port = split_endpoint(endpoint)
         except ValueError as error:
             reader.fault(name, str(error), "write ip:port,ip:port")
             continue
+        if not is_host(host):
+            reader.fault(name, f"'{host}' is not a host name or address", "write ip:port,ip:port")
+            continue
+        endpoint = join_endpoint(host, port)
         if endpoint in listed:
             reader.fault(name, f"{endpoint} is listed twice", "give every process its own port")
             continue

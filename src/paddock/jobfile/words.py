@@ -109,6 +109,7 @@ def _take_flag(words: Words, argv: Sequence[str], at: int, kind: SourceKind) -> 
             words.problems.append(
                 Problem(f"{name} needs a value", f"write {name} {flag.metavar or 'VALUE'}")
             )
+            words.is_whole = at < len(argv)
             return at
         text, used = taken
         at += used
@@ -148,7 +149,7 @@ def _keep(words: Words, flag: Flag, name: str, text: str, kind: SourceKind) -> N
     before = words.values.get(flag.name)
     if before is not None and before.text != text and flag.name != "env":
         words.notes.append(
-            f"{flag.name} is given twice: {before.source.name} {before.text}, "
+            f"{name} is given twice: {before.source.name} {before.text}, "
             f"then {name} {text}; the last one is used"
         )
     words.values[flag.name] = Given(text, Source(kind, full_name(flag, name), text))

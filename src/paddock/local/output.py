@@ -269,10 +269,16 @@ class Output:
             self._flush_at = monotonic() + PARTIAL_FLUSH_SECONDS
 
     def _flush_partials(self) -> None:
-        """A prompt or a progress bar has no newline: show it when its writer falls silent."""
+        """A prompt or a progress bar has no newline: show it when its writer falls silent.
+
+        With several processes on the console another's line would end it, so there it waits.
+        """
         self._flush_at = None
-        for stream in self._streams.values():
-            if stream.shown and stream.partial and not stream.prefix:
+        shown = [s for s in self._streams.values() if s.shown]
+        if len(shown) > 1:
+            return
+        for stream in shown:
+            if stream.partial and not stream.prefix:
                 cut = _whole_characters(stream.partial)
                 if cut:
                     self._put(self._stdout, _decoded(stream.partial[:cut]))

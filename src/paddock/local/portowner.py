@@ -49,7 +49,8 @@ def _holds(pid: str, inodes: set[str]) -> bool:
 def _command(pid: str) -> str:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as f:
-            words = f.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+            # Split and joined: a program given by -c has several lines, a message has one.
+            words = " ".join(f.read().replace(b"\0", b" ").decode("utf-8", "replace").split())
     except OSError:
         return "?"
     return words if len(words) <= 60 else words[:57] + "..."

@@ -1,0 +1,101 @@
+"""What paddock explain shows before anything is started."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from paddock.cli.main import run
+
+
+def explained(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """The JSON of paddock explain for these words, on a CPU."""
+    assert run(["explain", "--json", "--devices", "cpu", *words]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_plan_is_shown_with_ranks_and_environment(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two workers on this machine; ports are chosen at the start."""
+    found = explained(capsys, "--nproc_per_node", "2", "train.py", "--json")
+    assert [p["rank"] for p in found["processes"]] == [0, 1]
+    assert [p["environment"]["PADDLE_TRAINER_ID"] for p in found["processes"]] == ["0", "1"]
+    assert found["command"][-2:] == ["train.py", "--json"]
+    assert found["values"]["roles.worker.count"] == {
+        "value": 2,
+        "from": "flag",
+        "name": "--nproc_per_node",
+        "text": "2",
+    }
+
+
+def test_nodes_that_have_not_joined_are_imagined(capsys: pytest.CaptureFixture[str]) -> None:
+    """Known addresses are used, the others get a placeholder."""
+    found = explained(capsys, "--nnodes", "3", "--nproc_per_node", "1", "train.py")
+    assert [p["address"] for p in found["processes"]] == ["node0", "node1", "node2"]
+    found = explained(capsys, "--ips", "10.0.0.1,10.0.0.2", "--start_port", "7000", "a.py")
+    assert [(p["address"], p["port"]) for p in found["processes"]] == [
+        ("10.0.0.1", 7000),
+        ("10.0.0.2", 7000),
+    ]
+
+
+def test_endpoint_lists_place_every_role(capsys: pytest.CaptureFixture[str]) -> None:
+    """Servers and workers where the lists say."""
+    found = explained(
+        capsys, "--servers", "10.0.0.1:6170,10.0.0.2:6170", "--workers", "10.0.0.1,10.0.0.2", "a.py"
+    )
+    assert [(p["role"], p["rank"], p["address"], p["port"]) for p in found["processes"]] == [
+        ("ps", 0, "10.0.0.1", 6170),
+        ("worker", 0, "10.0.0.1", 6171),
+        ("ps", 1, "10.0.0.2", 6170),
+        ("worker", 1, "10.0.0.2", 6171),
+    ]
+
+
+def test_heter_stages_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ranks run on over the stages; the workers are stage 1."""
+    found = explained(
+        capsys, "--server_num", "1", "--worker_num", "1", "--heter_worker_num", "1;2", "a.py"
+    )
+    assert [(p["role"], p["rank"], p["stage"]) for p in found["processes"]] == [
+        ("ps", 0, 0),
+        ("worker", 0, 1),
+        ("heter", 0, 2),
+        ("heter", 1, 3),
+        ("heter", 2, 3),
+    ]
+
+
+def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    """Plan, environment, and where values came from."""
+    assert run(["explain", "--devices", "cpu", "--nproc_per_node", "2", "train.py"]) == 0
+    out = capsys.readouterr().out
+    assert "role    rank  local  node  host" in out
+    assert "worker  1     1      0" in out
+    assert "environment of worker 1:\n" in out
+    assert "PADDLE_TRAINERS_NUM=2" in out
+    assert "--nproc_per_node" in out
+
+
+def test_secrets_are_never_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither inherited ones nor those given with --env."""
+    monkeypatch.setitem(os.environ, "MY_TOKEN", "inherited-secret")
+    assert run(["explain", "--devices", "cpu", "--env", "WANDB_API_KEY=given", "a.py"]) == 0
+    out = capsys.readouterr().out
+    assert "WANDB_API_KEY=******" in out
+    assert "inherited-secret" not in out
+    assert "given" not in out.replace("are given", "")
+
+
+def test_help_of_explain_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """--help before the script."""
+    assert run(["explain", "--help"]) == 0
+    assert "usage: paddock explain" in capsys.readouterr().out

@@ -1,0 +1,134 @@
+"""The first word, errors as people read them, and the small commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddock import __version__
+from paddock.cli.completion import SHELLS
+from paddock.cli.main import COMMANDS, main, run
+from paddock.jobfile.flags import FLAGS
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+
+@pytest.mark.parametrize("words", [[], ["help"], ["--help"], ["-h"]])
+def test_help_lists_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard output, exit code 0."""
+    assert run(words) == 0
+    out, err = capsys.readouterr()
+    assert all(f"  {name} " in out for name in COMMANDS)
+    assert err == ""
+
+
+def test_help_of_launch_lists_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    """Written from the table, within 100 columns."""
+    assert run(["help", "launch"]) == 0
+    out = capsys.readouterr().out
+    assert [f.name for f in FLAGS if f"--{f.name}" not in out] == []
+    assert max(len(line) for line in out.splitlines()) <= 100
+
+
+@pytest.mark.parametrize("name", [*COMMANDS])
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """paddock help COMMAND."""
+    assert run(["help", name]) == 0
+    assert f"usage: paddock {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (["lunch"], "'lunch' is not a command", "did you mean 'launch'?"),
+        (["help", "explian"], "'explian' is not a command", "'explain'"),
+        (["train.py"], "'train.py' is not a command", "paddock launch train.py"),
+        (["--nnodes"], "'--nnodes' is not a command", "paddock launch --nnodes"),
+        (["completion", "tcsh"], "no completion for 'tcsh'", "bash, zsh, fish"),
+        (["completion"], "no completion for 'nothing'", "bash"),
+        (["version", "-x"], "unexpected '-x'", "--json"),
+        (["explain", "--nnodes", "0", "a.py"], "--nnodes 0", "--nnodes 1"),
+    ],
+)
+def test_a_mistake_is_a_line_and_a_hint(
+    words: list[str], message: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On standard error, no traceback, exit code 2."""
+    assert run(words) == 2
+    out, err = capsys.readouterr()
+    first, second = err.splitlines()
+    assert first.startswith("paddock: error: ")
+    assert message in first
+    assert second.startswith("  hint: ")
+    assert hint in second
+    assert out == ""
+
+
+def test_main_exits_with_the_code_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """The console script."""
+    with pytest.raises(SystemExit) as caught:
+        main(["nonsense"])
+    assert caught.value.code == 2
+    assert "nonsense" in capsys.readouterr().err
+
+
+def test_the_module_runs_like_the_script() -> None:
+    """python -m paddock; a closed pipe is not a traceback."""
+    run = subprocess.run(
+        [sys.executable, "-I", "-c",
+         f"import sys; sys.path.insert(0, {str(SRC)!r}); sys.argv = ['paddock', 'version'];"
+         "import runpy; runpy.run_module('paddock', run_name='__main__')"],
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith(f"paddock {__version__}\n")
+
+
+def test_version_imports_no_framework(capsys: pytest.CaptureFixture[str]) -> None:
+    """Importing Paddle costs a second and 300 MiB."""
+    before = set(sys.modules)
+    assert run(["version", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["paddock"] == __version__
+    assert set(found["frameworks"]) == {"paddle", "torch", "jax", "mpi4py"}
+    assert not {"paddle", "torch", "jax"} & (set(sys.modules) - before)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_offers_commands_flags_and_values(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Written from the same tables as the help."""
+    assert run(["completion", shell]) == 0
+    out = capsys.readouterr().out
+    for word in (*COMMANDS, "nproc_per_node", "gpus", "ps-heter", "torch", "log_dir"):
+        assert word in out
+    assert "auto_tuner_json" not in out
+
+
+def test_bash_completes_what_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run by a real bash: commands, flags, values, files."""
+    assert run(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    (tmp_path / "train.py").touch()
+
+    def complete(*words: str) -> list[str]:
+        line = " ".join(f"'{w}'" for w in words)
+        code = f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _paddock\n"
+        code += 'printf "%s\\n" "${COMPREPLY[@]}"'
+        done = subprocess.run(
+            ["bash", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,
+            timeout=20,
+        )  # fmt: skip
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    assert complete("paddock", "la") == ["launch"]
+    assert complete("paddock", "launch", "--nproc") == ["--nproc_per_node"]
+    assert complete("paddock", "launch", "--run_mode", "ps") == ["ps", "ps-heter"]
+    assert complete("paddock", "explain", "tr") == ["train.py"]
+    assert complete("paddock", "completion", "z") == ["zsh"]

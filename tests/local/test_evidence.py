@@ -1,0 +1,112 @@
+"""What the last lines of a process say. Pure."""
+
+from __future__ import annotations
+
+import pytest
+from paddock.local.evidence import (
+    TAIL_LINES,
+    ends_with_traceback,
+    explain_end,
+    find_traceback,
+    has_peer_loss,
+    last_lines,
+)
+
+PYTHON = b"""step 1
+Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    main()
+ValueError: loss is nan
+"""
+CHAINED = b"""Traceback (most recent call last):
+  File "a.py", line 1
+KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "a.py", line 3
+RuntimeError: no x
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"ConnectionResetError: [Errno 104] Connection reset by peer",
+        b"RuntimeError: [gloo/transport/tcp/pair.cc:525] Connection closed by peer [10.0.0.1]:42",
+        b"torch.distributed.DistBackendError: Connection was likely closed. Did the remote server "
+        b"shutdown or crash?",
+        b"BrokenPipeError: [Errno 32] Broken pipe",
+        b"RuntimeError: [../third_party/gloo] Socket closed",
+        b"ncclRemoteError: remote process exited or there was a network error",
+        b"E0101 UNAVAILABLE: failed to connect to all addresses",
+        b"FatalError: `Termination signal` is detected. SIGTERM (@0x1f4) received by PID 1",
+    ],
+)
+def test_words_of_a_lost_peer_are_known(words: bytes) -> None:
+    """Such a process is a witness: its peer ended before it."""
+    assert has_peer_loss(PYTHON.replace(b"ValueError: loss is nan", words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"ValueError: loss is nan",
+        b"FileNotFoundError: no such file: data/train.bin",
+        b"RuntimeError: CUDA error: out of memory",
+        b"Segmentation fault (core dumped)",
+    ],
+)
+def test_words_of_an_own_fault_are_not_peer_loss(words: bytes) -> None:
+    """A cause taken for a witness would name the wrong rank."""
+    assert not has_peer_loss(PYTHON.replace(b"ValueError: loss is nan", words))
+
+
+def test_a_mended_connection_long_ago_is_no_evidence() -> None:
+    """A data loader that retried after a reset did not die of it."""
+    early = b"warning: connection reset by peer, trying again\n"
+    assert not has_peer_loss(early + b"step\n" * 10 + b"ValueError: 7\n")
+
+
+def test_the_traceback_is_found_whole() -> None:
+    """From its first line to the exception's, without what a thread wrote after it."""
+    found = find_traceback(PYTHON + b"atexit: bye\n")
+    assert found.startswith("Traceback") and found.endswith("ValueError: loss is nan")
+
+
+def test_the_last_of_chained_tracebacks_counts() -> None:
+    """The last one is what ended the process."""
+    assert find_traceback(CHAINED).endswith("RuntimeError: no x")
+
+
+def test_a_traceback_counts_only_as_the_last_word() -> None:
+    """A program that logs a caught exception and goes on has not failed by it."""
+    assert ends_with_traceback(PYTHON)
+    assert not ends_with_traceback(PYTHON + b"step 2\n")
+
+
+def test_nothing_is_found_in_nothing() -> None:
+    """A process killed before its first line is no special case."""
+    assert (find_traceback(b""), last_lines(b""), has_peer_loss(b"")) == ("", "", False)
+
+
+def test_last_lines_are_limited() -> None:
+    """A report shows enough and no more."""
+    tail = b"".join(b"line %d\n" % n for n in range(100))
+    assert last_lines(tail).splitlines() == [f"line {n}" for n in range(100 - TAIL_LINES, 100)]
+
+
+def test_a_progress_bar_counts_as_its_last_state() -> None:
+    """A thousand redraws on one line would fill the report."""
+    assert last_lines(b"\r1%\r2%\r99%\nKilled\n") == "99%\nKilled"
+
+
+def test_invalid_utf8_is_read_with_replacement() -> None:
+    """The tail is cut anywhere, also inside a character."""
+    assert last_lines("训练".encode()[1:]).endswith("练")
+
+
+def test_without_a_traceback_the_last_lines_explain() -> None:
+    """A C++ program has no traceback."""
+    assert explain_end(b"loading\nterminate called\n") == "loading\nterminate called"
