@@ -246,7 +246,7 @@ def test_a_node_count_without_meeting_point_is_said() -> None:
     assert any("PADDLE_ELASTIC_NP=2 is not used" in note for note in found.notes)
 
 
-@pytest.mark.parametrize("sign", ["PADDOCK_JOB_ID", "PADDLE_LOCAL_RANK", "PADDLE_ROLE"])
+@pytest.mark.parametrize("sign", ["PADDOCK_ATTEMPT", "PADDLE_LOCAL_RANK", "PADDLE_ROLE"])
 def test_a_launcher_inside_a_rank_is_not_poisoned(sign: str) -> None:
     """launch.md 6: the inner command line lost its --log_dir, and hung with two nodes."""
     rank = {

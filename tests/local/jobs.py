@@ -219,6 +219,7 @@ class World:
         os.mkfifo(folder / "gate")
         self._gate = os.open(folder / "gate", os.O_RDWR | os.O_CLOEXEC)
         self.log_dir = folder / "log"
+        self.source = ROOT / "src"
         self.running: list[Running] = []
 
     def script(self, text: str, name: str = "train.py") -> str:
@@ -232,7 +233,7 @@ class World:
         return {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONPATH": str(self.source),
             "TEST_EVENTS": str(self.events.path),
             "TEST_GATE": str(self.folder / "gate"),
             **(extra or {}),

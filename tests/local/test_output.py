@@ -31,6 +31,7 @@ class Desk:
         self.writers: list[int] = []
         self._shown = b""
         self.output.start()
+        (self._thread,) = [t for t in threading.enumerate() if t.name == "paddock-output"]
 
     def process(self, *, shown: bool = True, prefix: bytes = b"", file: str = "") -> int:
         """A new process's output; returns the descriptor it writes to."""
@@ -85,6 +86,7 @@ class Desk:
         if self.console >= 0:
             os.close(self.console)  # a thread that is stuck on it goes on
         self.output.stop(WAIT_SECONDS_MAX)
+        self._thread.join(WAIT_SECONDS_MAX)
         rest = (self.stdout, self.errors, self.stderr, *self.writers)
         for fd in rest:
             if fd >= 0:

@@ -1,14 +1,14 @@
 """A member's way to its coordinator: connect, prove the key, keep the lease, know the clock.
 
-    state        event                       next
-    ----------   -------------------------   --------------------------------------------------
-    connecting   connected                   greeting
-    connecting   refused, unreachable        connecting (again after a pause) until the deadline
-    greeting     the coordinator's nonce     proving
-    proving      welcome                     joined
-    proving      refused                     ended (exit code and hint of the coordinator)
-    joined       connection closed           lost
-    joined       lease over without a pong   lost (this node's processes are killed first)
+state        event                       next
+----------   -------------------------   --------------------------------------------------
+connecting   connected                   greeting
+connecting   refused, unreachable        connecting (again after a pause) until the deadline
+greeting     the coordinator's nonce     proving
+proving      welcome                     joined
+proving      refused                     ended (exit code and hint of the coordinator)
+joined       connection closed           lost
+joined       lease over without a pong   lost (this node's processes are killed first)
 """
 
 from __future__ import annotations
@@ -180,7 +180,9 @@ class Client:
         if not self._said_waiting:
             self._said_waiting = True
             self._on_waiting(why)
-        self._loop.at(self._timer + "connect", min(now + self._pause, self._deadline), self._connect)
+        self._loop.at(
+            self._timer + "connect", min(now + self._pause, self._deadline), self._connect
+        )
         self._pause = min(self._pause * 2, RETRY_MAX_SECONDS)
 
     def _end(self, error: PaddockError) -> None:

@@ -154,9 +154,7 @@ class Connection:
                 self._out[0] = self._out[0][sent:]
         if not self._is_open:
             return
-        self._loop.watch(
-            self._sock.fileno(), READ | (WRITE if self._out else 0), self._on_ready
-        )
+        self._loop.watch(self._sock.fileno(), READ | (WRITE if self._out else 0), self._on_ready)
         if not self._out and self._closes_when_sent:
             self._shut()
 

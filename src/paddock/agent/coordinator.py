@@ -37,6 +37,10 @@ from paddock.core.membership import (
     TimerFired,
 )
 
+from paddock.core.plan import find_problems
+from paddock.core.policy import Verdict
+from paddock.errors import EXIT_USAGE
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +48,6 @@ if TYPE_CHECKING:
     from paddock.agent.messages import Link, ToCoordinator, ToMember
     from paddock.core.job import Job
     from paddock.core.membership import Action, Event
-    from paddock.core.policy import Verdict
     from paddock.local.loop import Loop
 
 
@@ -86,9 +89,7 @@ class Coordinator:
     ) -> None:
         self.uid = uid
         self.verdict: Verdict | None = None
-        self.machine = Membership(
-            job, monotonic(), first_attempt=first_attempt, awaited=awaited
-        )
+        self.machine = Membership(job, monotonic(), first_attempt=first_attempt, awaited=awaited)
         self._shape = job_shape(job)
         self._loop = loop
         self._links: dict[int, Link] = {}
@@ -194,6 +195,15 @@ class Coordinator:
             self._finish(action.verdict)
 
     def _start(self, action: Start) -> None:
+        problems = find_problems(self.machine.job, action.hosts)
+        if problems:
+            hint = problems[0].hint
+            text = "; ".join(p.message for p in problems[:8])
+            for member in list(self._links):
+                self._send(member, Turned(text, hint, EXIT_USAGE))
+            self._on_end(Verdict("fail", EXIT_USAGE, text))
+            return
+
         def go() -> None:
             if self.machine.attempt != action.attempt or self.machine.phase != "running":
                 return

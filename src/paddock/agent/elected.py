@@ -189,9 +189,7 @@ class Candidate(Network):
         if event.ok:
             go()
         else:
-            self.run.member.say(
-                "WARNING", f"attempt {event.attempt} may not start: {event.reason}"
-            )
+            self.run.member.say("WARNING", f"attempt {event.attempt} may not start: {event.reason}")
 
     # -------------------------------------------------------------------- loss
 
@@ -322,4 +320,3 @@ def _address_towards(endpoint: str) -> str:
             return str(sock.getsockname()[0])
     except (OSError, ValueError, UnicodeError):
         return guess_address()
-

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
 
+    from _typeshed import WriteableBuffer
     from typing_extensions import Buffer
 
     from paddock.agent.etcd_reply import Json
@@ -353,35 +354,40 @@ class _Timed:
         self._sock = sock
         self.deadline = deadline
 
-    def _arm(self) -> socket.socket:
+    def arm(self) -> None:
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
         self._sock.settimeout(left)
-        return self._sock
 
     def sendall(self, data: Buffer) -> None:
-        self._arm().sendall(data)
-
-    def recv_into(self, buffer: Buffer) -> int:
-        return self._arm().recv_into(buffer)
+        self.arm()
+        self._sock.sendall(data)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_TimedReader(self))
+        # A file of the socket's own keeps it open when http.client closes the socket, which it
+        # does before it reads a reply that ends with the connection.
+        return io.BufferedReader(_TimedReader(self, self._sock.makefile("rb", buffering=0)))
 
     def close(self) -> None:
         self._sock.close()
 
 
 class _TimedReader(io.RawIOBase):
-    def __init__(self, timed: _Timed) -> None:
+    def __init__(self, timed: _Timed, raw: socket.SocketIO) -> None:
         self._timed = timed
+        self._raw = raw
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Buffer) -> int:
-        return self._timed.recv_into(buffer)
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        self._timed.arm()
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 __all__ = [

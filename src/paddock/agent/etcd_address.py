@@ -87,10 +87,14 @@ def _endpoint(text: str) -> tuple[str, int]:
         host, colon, port = text.partition(":")
         if ":" in port or (colon and not port):
             raise UsageError(f"etcd endpoint {text!r} is not host:port", hint=hint)
-    number = int(port) if port.isascii() and port.isdigit() else DEFAULT_PORT
-    if not host or (port and not port.isdigit()) or not 0 < number < 65536 or "/" in host:
+    number = int(port or DEFAULT_PORT) if not port or _is_number(port) else 0
+    if not host or "/" in host or not 0 < number < 65536:
         raise UsageError(f"etcd endpoint {text!r} is not host:port", hint=hint)
     return host, number
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5
 
 
 def host_port(host: str, port: int) -> str:

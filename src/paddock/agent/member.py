@@ -130,9 +130,7 @@ class Member:
         if isinstance(message, Begin):
             self._begin(message)
         elif isinstance(message, Halt):
-            self.halt(
-                message.reason, hurry=message.hurry, grace_seconds=message.grace_seconds
-            )
+            self.halt(message.reason, hurry=message.hurry, grace_seconds=message.grace_seconds)
         elif isinstance(message, Over):
             self._over(message.verdict)
         elif isinstance(message, Turned):
@@ -145,9 +143,7 @@ class Member:
         """True while processes of this node may be alive."""
         return self._node is not None and self._node.is_running
 
-    def halt(
-        self, reason: str, *, hurry: bool = False, grace_seconds: float | None = None
-    ) -> None:
+    def halt(self, reason: str, *, hurry: bool = False, grace_seconds: float | None = None) -> None:
         """Stop this node's processes."""
         if self._node is not None and self._node.is_running:
             if not self._node.is_stopping:
@@ -195,7 +191,7 @@ class Member:
 
     def _ready_node(self, uid: str) -> Node:
         if self._node is None:
-            self._log_dir = LogDir(self.job, uid)
+            self._log_dir = LogDir(self.job, uid, self._pod_name)
             self._node = Node(
                 self.job,
                 self._loop,
@@ -253,6 +249,11 @@ class Member:
             self.exit_code = exit_code
         self._on_over(self.exit_code)
 
+    def forward(self, number: int) -> None:
+        """Pass a signal that means nothing to a launcher on to the processes."""
+        if self._node is not None:
+            self._node.forward(number)
+
     def on_signal(self, number: int) -> None:
         """The launcher was told to end. The first time asks everyone, the second kills here."""
         self._signals += 1
@@ -267,9 +268,7 @@ class Member:
             self.halt("asked twice", hurry=True)
             self.tell(Leave(number, True))
         if self._send is None:
-            self.give_up(
-                PaddockError("stopped before the job began", exit_code=128 + number)
-            )
+            self.give_up(PaddockError("stopped before the job began", exit_code=128 + number))
 
     # ------------------------------------------------------------------- words
 
@@ -289,4 +288,3 @@ class Member:
         self.release_ports()
         if self._log_dir is not None:
             self._log_dir.close()
-

@@ -159,7 +159,8 @@ def _on_signal(run: Run, number: int) -> None:
     import signal
 
     if number in (signal.SIGUSR1, signal.SIGUSR2):
-        return  # reserved; ranks get none of ours by accident
+        run.member.forward(number)
+        return
     run.member.on_signal(number)
 
 

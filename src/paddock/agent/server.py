@@ -167,9 +167,7 @@ class Guest:
             tls=server.tls,
             server_side=True,
         )
-        self._connection.send(
-            greeting(server.job.job_id, self._nonce, has_key=bool(server.key))
-        )
+        self._connection.send(greeting(server.job.job_id, self._nonce, has_key=bool(server.key)))
 
     def send(self, message: ToMember) -> None:
         """Send without blocking."""

@@ -40,6 +40,7 @@ def run(argv: Sequence[str]) -> int:
         parsed = resolve_file(parsed)
     job = parsed.job
     check_machine(job)
+    _open_standard_files()
     if not hasattr(os, "posix_spawn") or not hasattr(os, "pidfd_open"):
         from paddock.local.portable import run_portable
 
@@ -68,6 +69,16 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _open_standard_files() -> None:
+    """Descriptors 0 to 2 must be taken, or a pipe of ours would become a rank's stdin."""
+    while True:
+        fd = os.open(os.devnull, os.O_RDWR)
+        if fd > 2:
+            os.close(fd)
+            return
+        os.set_inheritable(fd, True)
 
 
 def check_machine(job: Job) -> None:

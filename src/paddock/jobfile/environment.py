@@ -72,8 +72,11 @@ SPECIAL = (
 )  # fmt: skip
 
 # A rank started by a launcher sees the outer job's contract. A launcher inside it must not take
-# that for its own configuration (launch.md 6: nested launch).
-NESTED_SIGNS = ("PADDOCK_JOB_ID", "PADDLE_LOCAL_RANK", "PADDLE_ROLE")
+# that for its own configuration (launch.md 6: nested launch). Inside a rank of ours nothing is
+# read; Paddle's launcher leaves its own configuration to its ranks as well, and only what it set
+# for the rank can be told apart.
+OWN_SIGN = "PADDOCK_ATTEMPT"
+NESTED_SIGNS = ("PADDLE_LOCAL_RANK", "PADDLE_ROLE")
 SET_FOR_RANKS = frozenset(
     (
         "PADDLE_TRAINER_ID", "POD_IP", "PADDLE_MASTER", "PADDLE_NNODES", "PADDLE_LOG_DIR",
@@ -95,9 +98,11 @@ class EnvironmentReading:
         self.values = values
         self.notes: list[str] = []
         self.problems: list[Problem] = []
-        outer = next((env[n] for n in NESTED_SIGNS if env.get(n)), None)
-        skipped = SET_FOR_RANKS if outer is not None else frozenset()
-        self._env = {n: t for n, t in env.items() if t and n not in skipped}
+        is_nested = any(env.get(n) for n in NESTED_SIGNS)
+        skipped = SET_FOR_RANKS if is_nested else frozenset()
+        self._env: dict[str, str] = {}
+        if not env.get(OWN_SIGN):
+            self._env = {n: t for n, t in env.items() if t and n not in skipped}
 
     def get(self, name: str) -> str:
         """The variable's text, "" if it is absent or describes an outer job."""

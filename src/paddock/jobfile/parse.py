@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 
-from paddock.contracts.environment import inherited
 from paddock.core.job import Command, Job, Source
 from paddock.core.plan import join_endpoint
 from paddock.core.value import value
@@ -62,8 +61,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed
     values = words.values
     ignore_env = values.get("ignore_env")
     if ignore_env is None or ignore_env.text.lower() not in TRUE_WORDS:
-        # Inside a rank of ours the variables describe that rank's job, not the one to launch.
-        reading = apply_environment(values, inherited(env) if "PADDOCK_ATTEMPT" in env else env)
+        reading = apply_environment(values, env)
         notes.extend(reading.notes)
         problems.extend(reading.problems)
     reader = Reader(values)

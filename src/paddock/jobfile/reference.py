@@ -159,9 +159,10 @@ def environment_page() -> str:
     lines += [
         "",
         "## A launcher inside a rank\n",
-        "A process started by a launcher sees the variables of its own rank. A `paddock launch`"
-        " inside it does not take them for its configuration: with `PADDOCK_JOB_ID`,"
-        " `PADDLE_LOCAL_RANK` or `PADDLE_ROLE` present, these are not read:\n",
+        "A process started by a launcher sees the variables of its own rank, which are not the"
+        " configuration of a `paddock launch` inside it. In a rank of Paddock (`PADDOCK_ATTEMPT` is"
+        " set) nothing of this page is read. In a rank of Paddle's launcher (`PADDLE_LOCAL_RANK` or"
+        " `PADDLE_ROLE` is set) these are not read:\n",
         ", ".join(f"`{name}`" for name in sorted(SET_FOR_RANKS)) + ".\n",
     ]
     return "\n".join(lines)

@@ -5,7 +5,8 @@
     log_dir/.paddock/<uid>/                        PADDOCK_RUN_DIR, scratch of this run
     log_dir/.paddock/lock                          held while a job writes here
 
-A second job that finds the lock held writes into log_dir/<job_id>-<uid>/ instead, and says so.
+A second job that finds the lock held writes into log_dir/<job_id>-<uid>-<pod>/
+instead, and says so.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ LOG_NAMES = {"worker": "workerlog", "ps": "serverlog", "heter": "heterlog"}
 class LogDir:
     """Where this node's share of a job writes. Close it when the job has ended."""
 
-    def __init__(self, job: Job, uid: str) -> None:
+    def __init__(self, job: Job, uid: str, pod_name: str) -> None:
         """Raises UsageError when the directory cannot be made or written."""
         self.note = ""
         self._overwrite = job.logs.overwrite
@@ -36,7 +37,8 @@ class LogDir:
         try:
             self._lock = _lock(wanted)
             if self._lock is None:
-                self.path = os.path.join(wanted, f"{safe_name(job.job_id)}-{uid}")
+                name = f"{safe_name(job.job_id)}-{uid[:8]}-{pod_name}"
+                self.path = os.path.join(wanted, name)
                 self.note = f"another job writes to {wanted}; the logs of this one are in {self.path}"
                 self._lock = _lock(self.path)
             self.run_dir = os.path.join(self.path, ".paddock", uid)

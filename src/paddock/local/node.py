@@ -49,10 +49,11 @@ TAIL_LIMIT = 4096
 class Child:
     """A started process."""
 
-    __slots__ = ("pid", "pidfd", "proc", "stream")
+    __slots__ = ("key", "pid", "pidfd", "proc", "stream")
 
     def __init__(self, proc: Proc, pid: int, pidfd: int, stream: Stream) -> None:
         self.proc = proc
+        self.key = (proc.role, proc.rank)
         self.pid = pid
         self.pidfd = pidfd
         self.stream = stream
@@ -198,6 +199,12 @@ class Node:
         if self._supervisor is not None:
             order = StopOrdered(self._supervisor.attempt, reason, hurry, grace_seconds)
             self._feed(order)
+
+    def forward(self, number: int) -> None:
+        """Send a signal to every process itself (not its group), as mpirun does with SIGUSR1."""
+        for child in self._children.values():
+            if self._supervisor is not None and child.key in self._supervisor.alive:
+                os.kill(child.pid, number)
 
     def _on_ended(self, child: Child) -> None:
         at_ns = monotonic_ns()

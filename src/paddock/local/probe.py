@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from paddock.accel import Devices
     from paddock.core.job import Job
 
-LOOPBACK = "127.0.0.1"
+# The usual limit of 1024 open files is enough up to here.
+MANY_PROCS = 128
 
 
 def gather_host(
@@ -25,6 +26,10 @@ def gather_host(
     """This node's facts, with its ports held. Raises UsageError with what is wrong."""
     slots = slots_of(job, devices.count, address)
     nprocs = sum(count for _, _, count in slots)
+    if nprocs > MANY_PROCS:
+        from paddock.local.limits import allow_files
+
+        allow_files(nprocs, 0)
     fixed = fixed_ports_of(job, address)
     if len(fixed) != nprocs or any(r.count is None and not r.endpoints for r in job.roles):
         fixed = (0,) * nprocs
