@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MARK = "TEST_JOB_MARK"
@@ -116,24 +116,25 @@ class Running:
         env: Mapping[str, str],
         mark: str,
         stdin: int | None = None,
+        stdout: int | None = None,
     ) -> None:
         self.mark = mark
         self._texts = {"out": bytearray(), "err": bytearray()}
         self._changed = threading.Condition()
-        self._open = 2
         self.process = subprocess.Popen(
             command,
             cwd=cwd,
             env={**env, MARK: mark},
             stdin=subprocess.DEVNULL if stdin is None else stdin,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.PIPE if stdout is None else stdout,
             stderr=subprocess.PIPE,
             start_new_session=True,  # as a shell does: a Ctrl-C goes to this group
         )
-        assert self.process.stdout is not None and self.process.stderr is not None
+        pipes = {"out": self.process.stdout, "err": self.process.stderr}
+        self._pipes = {name: pipe for name, pipe in pipes.items() if pipe is not None}
+        self._open = len(self._pipes)
         self._readers = [
-            threading.Thread(target=self._read, args=("out", self.process.stdout)),
-            threading.Thread(target=self._read, args=("err", self.process.stderr)),
+            threading.Thread(target=self._read, args=item) for item in self._pipes.items()
         ]
         for reader in self._readers:
             reader.start()
@@ -205,9 +206,8 @@ class Running:
     def _close(self) -> None:
         for reader in self._readers:
             reader.join()
-        for pipe in (self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()
+        for pipe in self._pipes.values():
+            pipe.close()
 
 
 class World:
@@ -249,6 +249,7 @@ class World:
         env: Mapping[str, str] | None = None,
         before: Sequence[str] = (),
         stdin: int | None = None,
+        stdout: int | None = None,
         log_dir: Path | None = None,
         mark: str = "",
     ) -> Running:
@@ -261,6 +262,7 @@ class World:
             env=self.env(env),
             mark=mark or uuid.uuid4().hex,
             stdin=stdin,
+            stdout=stdout,
         )
         self.running.append(running)
         return running
@@ -307,6 +309,14 @@ def marked(mark: str, name: str = MARK) -> list[int]:
             except OSError:
                 continue  # it ended while we looked
     return found
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait for a state of the world that tells nobody when it comes."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.01)  # sleep: see above
 
 
 def wait_gone(mark: str, seconds: float = GONE_SECONDS_MAX, name: str = MARK) -> list[int]:

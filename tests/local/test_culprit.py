@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from local.jobs import environment_of, wait_until
 
 if TYPE_CHECKING:
     from local.jobs import World
@@ -97,9 +98,10 @@ raise ConnectionResetError(104, "Connection reset by peer")
 
 def test_a_peer_that_ends_well_is_no_culprit(world: World) -> None:
     """Ranks that finished before the failure did nothing wrong."""
-    text = "if RANK == 1:\n    tell('up')\n    gate()\n    sys.exit(9)\n"
+    text = "tell('up', RANK, os.getpid())\nif RANK == 1:\n    gate()\n    sys.exit(9)\n"
     running = world.start("--nproc_per_node", 4, world.script(text))
-    world.events.wait("up")
+    pids = {int(rank): int(pid) for _, rank, pid in world.events.wait("up", count=4)}
+    wait_until(lambda: not any(environment_of(pids[rank]) for rank in (0, 2, 3)))
     world.open_gate(1)
     ended = running.end()
     assert ended.code == 9

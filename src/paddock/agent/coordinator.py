@@ -36,7 +36,6 @@ from paddock.core.membership import (
     Stopped,
     TimerFired,
 )
-
 from paddock.core.plan import find_problems
 from paddock.core.policy import Verdict
 from paddock.errors import EXIT_USAGE

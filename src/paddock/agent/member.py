@@ -219,6 +219,8 @@ class Member:
 
     def _over(self, verdict: Verdict) -> None:
         self._verdict = verdict
+        if self.exit_code is not None:
+            return  # this node has told its own story already
         if self.is_running:
             self.halt(verdict.reason)
             return

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from paddock.core.policy import Verdict
 
 REJOIN_GRACE_SECONDS = 2.0
+SIOCGIFADDR = 0x8915  # linux/sockios.h
+BRIDGES = ("docker", "br-", "virbr", "veth", "cni", "flannel")
 
 
 class Network:
@@ -97,6 +99,13 @@ class Network:
                 "WARNING",
                 f"this node is known to the others as {address}, which only this host can reach; "
                 "give its address with --host",
+            )
+        bridge = bridge_of(address)
+        if bridge:
+            run.member.say(
+                "WARNING",
+                f"{address} belongs to {bridge}, a bridge of containers on this host: other "
+                "hosts cannot reach it; give this host's own address with --host",
             )
         attach_self(run, coordinator, address)
         return coordinator
@@ -310,22 +319,33 @@ def guess_address() -> str:
 def _interface_address() -> str:
     """The first IPv4 address that is neither loopback nor a container bridge's; "" if none.
 
-    Source: proc(5), /proc/net/route and SIOCGIFADDR, netdevice(7).
+    Source: SIOCGIFADDR, netdevice(7).
     """
+    for _, name in socket.if_nameindex():
+        if name != "lo" and not name.startswith(BRIDGES):
+            address = _ipv4_of(name)
+            if address:
+                return address
+    return ""
+
+
+def bridge_of(address: str) -> str:
+    """The container bridge that has this IPv4 address; "" if none."""
+    names = [name for _, name in socket.if_nameindex() if name.startswith(BRIDGES)]
+    return next((name for name in names if _ipv4_of(name) == address), "")
+
+
+def _ipv4_of(interface: str) -> str:
     import fcntl
     import struct
 
-    for _, name in socket.if_nameindex():
-        if name == "lo" or name.startswith(("docker", "br-", "virbr", "veth", "cni")):
-            continue
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                answer = fcntl.ioctl(sock.fileno(), 0x8915, request)  # SIOCGIFADDR
-            except OSError:
-                continue  # no IPv4 address
-            return socket.inet_ntoa(answer[20:24])
-    return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        request = struct.pack("256s", interface.encode()[:15])
+        try:
+            answer = fcntl.ioctl(sock.fileno(), SIOCGIFADDR, request)
+        except OSError:
+            return ""  # it has no IPv4 address
+        return socket.inet_ntoa(answer[20:24])
 
 
 def read_key(job: Job, env: Mapping[str, str]) -> bytes:

@@ -54,6 +54,11 @@ class Run:
         if self._may_end:
             self.loop.stop()
 
+    @property
+    def is_ended(self) -> bool:
+        """True when there is nothing to wait for."""
+        return self._is_over and self._may_end
+
     def end_when_over(self) -> None:
         """Nothing else has to be done before this process ends (see server.py)."""
         self._may_end = True
@@ -134,7 +139,9 @@ def attach_self(run: Run, coordinator: Coordinator, address: str) -> int:
     return member_id
 
 
-def _supervise(run: Run, guardian_pid: int, before: object = None) -> None:
+def _supervise(
+    run: Run, guardian_pid: int, before: Callable[[], None] | None = None
+) -> None:
     """Take signals, watch the guardian, and run the loop until the job is over."""
     import signal
     import sys
@@ -146,12 +153,11 @@ def _supervise(run: Run, guardian_pid: int, before: object = None) -> None:
     become_subreaper()
     for number in forwarded_signals():
         signal.signal(number, lambda n, _frame: run.loop.post(lambda: _on_signal(run, n)))
-    if guardian_pid:
-        _watch_guardian(run, guardian_pid)
+    _watch_guardian(run, guardian_pid)
     run.output.start()
-    if callable(before):
+    if before is not None:
         before()
-    if not (run._is_over and run._may_end):
+    if not run.is_ended:
         run.loop.run()
 
 

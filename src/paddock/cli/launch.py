@@ -12,6 +12,7 @@ import sys
 from paddock.errors import (
     EXIT_NOT_EXECUTABLE,
     EXIT_NOT_FOUND,
+    EXIT_OWN_FAULT,
     PaddockError,
     Problem,
     UsageError,
@@ -45,12 +46,12 @@ def run(argv: Sequence[str]) -> int:
         from paddock.local.portable import run_portable
 
         return run_portable(job, os.environ)
-    guardian_pid = 0
-    if os.environ.get("PADDOCK_NO_GUARDIAN") != "1":
-        from paddock.local.guardian import split
+    from paddock.local.guardian import split
 
-        guardian_pid = split()
-    code = 125
+    guardian_pid = split()
+    # From here on this is the launcher, the guardian's child: it must not return to the caller,
+    # and whatever it fails to end, the guardian ends.
+    code, words = EXIT_OWN_FAULT, ""
     try:
         from paddock.agent.run import run_job
 
@@ -58,16 +59,14 @@ def run(argv: Sequence[str]) -> int:
             job, os.environ, guardian_pid=guardian_pid, shown=parsed.shown, notes=parsed.notes
         )
     except PaddockError as error:
-        sys.stderr.write(problem_text(error))
-        code = error.exit_code
-    except BaseException:
+        code, words = error.exit_code, problem_text(error)
+    except BaseException:  # noqa: BLE001  # a bug of ours: it is shown, and the exit code is 125
         import traceback
 
-        traceback.print_exc()
-        sys.stderr.write("paddock: error: this is a fault of Paddock; please report it\n")
+        words = f"{traceback.format_exc()}paddock: error: a fault of Paddock; please report it\n"
+    try:
+        os.write(2, words.encode("utf-8", "replace"))
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
 
 
@@ -111,11 +110,12 @@ def _check_program(program: str) -> None:
         places = [os.path.join(d or ".", program) for d in path.split(os.pathsep)]
     files = [p for p in places if os.path.isfile(p)]
     if not files:
-        here = " (a file of that name is here: write ./ before it)" if os.path.exists(program) else ""
+        is_here = os.path.exists(program)
+        here = " (a file of that name is here: write ./ before it)" if is_here else ""
         raise PaddockError(
             f"program '{program}' not found{here}",
             hint="Python scripts end in .py; other programs need a path or a place on PATH",
-            exit_code=EXIT_NOT_FOUND if not here else EXIT_NOT_EXECUTABLE,
+            exit_code=EXIT_NOT_EXECUTABLE if is_here else EXIT_NOT_FOUND,
         )
     if not any(os.access(p, os.X_OK) for p in files):
         raise PaddockError(

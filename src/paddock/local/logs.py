@@ -39,7 +39,7 @@ class LogDir:
             if self._lock is None:
                 name = f"{safe_name(job.job_id)}-{uid[:8]}-{pod_name}"
                 self.path = os.path.join(wanted, name)
-                self.note = f"another job writes to {wanted}; the logs of this one are in {self.path}"
+                self.note = f"another job writes to {wanted}; this one's logs are in {self.path}"
                 self._lock = _lock(self.path)
             self.run_dir = os.path.join(self.path, ".paddock", uid)
             os.makedirs(self.run_dir, mode=0o700, exist_ok=True)

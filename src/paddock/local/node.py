@@ -127,15 +127,17 @@ class Node:
         argv = list(self.job.command.argv())
         shown = shown_keys(self.job.logs.tail, procs)
         prefix = _wants_prefix(self.job.logs.prefix, len(shown))
-        streams = []
+        # Every log is open before the first process starts: a job starts whole or not at all.
+        opened = [
+            self._open_stream(plan, proc, (proc.role, proc.rank) in shown, prefix)
+            for proc in procs
+        ]
         failed = []
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        for proc in procs:
+        for proc, (stream, write_fd) in zip(procs, opened, strict=True):
             env = proc_env(shared, proc)
             if env.backup is not None:
                 self._write_backup(*env.backup)
-            is_shown = (proc.role, proc.rank) in shown
-            stream, write_fd = self._open_stream(plan, proc, is_shown, prefix)
             is_first = proc.role == "worker" and proc.rank == 0
             try:
                 pid = _spawn(argv, env.env, 0 if is_first else null, write_fd)
@@ -145,9 +147,8 @@ class Node:
                 child = Child(proc, pid, _open_pidfd(pid), stream)
                 self._children[(proc.role, proc.rank)] = child
             os.close(write_fd)
-            streams.append(stream)
         os.close(null)
-        self._output.add(streams)
+        self._output.add([stream for stream, _ in opened])
         for child in self._children.values():
             self._watch(child)
         from paddock.local.oom import oom_kills
@@ -376,19 +377,15 @@ def shown_keys(tail: tuple[str, ...], procs: tuple[Proc, ...]) -> frozenset[tupl
     "0": the first worker of this node (as Paddle does on every node); a number: that global rank
     of the workers; a role name: all of that role; "all": everything; "none": nothing.
     """
-    shown: set[tuple[str, int]] = set()
-    for word in tail:
-        if word == "none":
-            continue
-        if word.isdigit() and not (word == "0" and tail == ("0",)):
-            shown.update((p.role, p.rank) for p in procs if p.role == "worker" and p.rank == int(word))
-        elif word == "0":
-            shown.update((p.role, p.rank) for p in procs if p.role == "worker" and p.local_rank == 0)
-        else:
-            shown.update((p.role, p.rank) for p in procs if word in ("all", p.role))
-    if tail == ("0",) and not shown:
-        shown.update((p.role, p.rank) for p in procs[:1])  # a node of servers only
-    return frozenset(shown)
+    if tail == ("0",):
+        first = [p for p in procs if p.role == "worker"] or list(procs)  # or a node of servers
+        return frozenset((p.role, p.rank) for p in first[:1])
+    ranks = {int(word) for word in tail if word.isdigit()}
+    return frozenset(
+        (p.role, p.rank)
+        for p in procs
+        if "all" in tail or p.role in tail or (p.role == "worker" and p.rank in ranks)
+    )
 
 
 def _wants_prefix(choice: str, shown: int) -> bool:

@@ -1,0 +1,160 @@
+"""What people see of a running job, and what they type into it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from local.jobs import World
+
+LINES = 1_000_000
+
+
+def test_stdin_goes_to_rank_0_only(world: World) -> None:
+    """`paddock launch train.py < data`: one reader, the others see an empty file."""
+    read_fd, write_fd = os.pipe()
+    text = "tell('got', RANK, (sys.stdin.read() or 'nothing').strip())\n"
+    running = world.start("--nproc_per_node", 3, world.script(text), stdin=read_fd)
+    os.close(read_fd)
+    os.write(write_fd, b"hello\n")
+    os.close(write_fd)
+    assert running.end().code == 0
+    assert sorted(world.events.all("got")) == [
+        ("got", "0", "hello"), ("got", "1", "nothing"), ("got", "2", "nothing"),
+    ]  # fmt: skip
+
+
+def test_a_prompt_of_rank_0_can_be_answered(world: World) -> None:
+    """As under python itself: the question first, then the answer."""
+    read_fd, write_fd = os.pipe()
+    script = world.script("print('hello', input('who are you? '))")
+    running = world.start("--nproc_per_node", 1, script, stdin=read_fd)
+    os.close(read_fd)
+    running.wait_for("who are you? ")
+    os.write(write_fd, b"a user\n")
+    os.close(write_fd)
+    assert running.end().out == "who are you? hello a user\n"
+
+
+@pytest.mark.limit(90)
+def test_a_million_lines_come_complete_and_in_order(world: World) -> None:
+    """In the file and on the console, prefixed or not."""
+    text = f"""
+out = open(1, "w", buffering=1 << 16)
+for number in range({LINES}):
+    out.write("line %d\\n" % number)
+out.flush()
+"""
+    ended = world.run("--nproc_per_node", 1, world.script(text))
+    wanted = "".join(f"line {n}\n" for n in range(LINES))
+    assert ended.code == 0
+    assert ended.out == wanted
+    assert world.log(0).decode() == wanted
+
+
+def test_what_a_rank_wrote_before_its_death_is_shown(world: World) -> None:
+    """200 kB in the pipe when it is killed are not lost."""
+    text = "os.write(1, b'x' * 199 + b'\\n')\n" * 10
+    text += "import fcntl\nfcntl.fcntl(1, 1031, 1 << 20)\n"
+    text += "os.write(1, (b'x' * 199 + b'\\n') * 1000)\nos.kill(os.getpid(), 9)\n"
+    ended = world.run("--nproc_per_node", 1, world.script(text))
+    assert ended.code == 137
+    assert ended.out.count("x" * 199 + "\n") == 1010
+
+
+def test_lines_of_64_ranks_are_whole_and_all_there(world: World) -> None:
+    """Every line once, with its rank before it, none torn."""
+    text = "for n in range(20):\n    print(f'{RANK}-{n}'.ljust(150, '.'))\n"
+    ended = world.run("--nproc_per_node", 64, "--tail", "all", world.script(text))
+    wanted = {
+        f"[worker {rank}] " + f"{rank}-{n}".ljust(150, ".")
+        for rank in range(64)
+        for n in range(20)
+    }  # fmt: skip
+    shown = ended.out.splitlines()
+    assert (ended.code, ended.left) == (0, [])
+    assert (set(shown), len(shown)) == (wanted, 64 * 20)
+
+
+@pytest.mark.parametrize(
+    ("tail", "shown"),
+    [
+        ("0", "0\n"),
+        ("none", ""),
+        ("2", "2\n"),
+        ("1,3", "[worker 1] 1\n[worker 3] 3\n"),
+        ("worker", "[worker 0] 0\n[worker 1] 1\n[worker 2] 2\n[worker 3] 3\n"),
+    ],
+)
+def test_tail_chooses_whose_output_is_shown(world: World, tail: str, shown: str) -> None:
+    """One process as it is, several with role and rank."""
+    ended = world.run("--nproc_per_node", 4, "--tail", tail, world.script("print(RANK)"))
+    assert "".join(sorted(ended.out.splitlines(keepends=True))) == shown
+
+
+def test_stderr_of_a_rank_is_in_its_log_and_on_the_console(world: World) -> None:
+    """Warnings and tracebacks go where the other lines go, in their order."""
+    script = world.script("print('one')\nprint('two', file=sys.stderr)\nprint('three')\n")
+    ended = world.run("--nproc_per_node", 1, script)
+    assert (ended.out, world.log(0)) == ("one\ntwo\nthree\n", b"one\ntwo\nthree\n")
+
+
+def test_the_documented_lines_come_before_training_ends(world: World) -> None:
+    """Notebooks and schedulers wait for "status running"; it must not sit in a buffer."""
+    running = world.start("--nproc_per_node", 2, world.script("gate()"))
+    running.wait_for("replicas 2, status running")
+    world.open_gate(2)
+    ended = running.end()
+    for text in (
+        "-----------  Configuration  ----------------------",
+        "Job: default, mode collective, replicas 1[1:1], elastic False",
+        "Pod completed",
+        "Exit code 0",
+    ):
+        assert text in ended.err
+
+
+def test_a_quiet_launcher_says_only_what_went_wrong(world: World) -> None:
+    """--log_level ERROR."""
+    script = world.script("print('out')\nsys.exit(RANK)")
+    ended = world.run("--nproc_per_node", 2, "--log_level", "ERROR", script)
+    assert (ended.code, ended.out) == (1, "out\n")
+    assert " INFO " not in ended.err and "first failure: worker 1" in ended.err
+
+
+def test_a_closed_console_does_not_end_the_job(world: World) -> None:
+    """`paddock launch ... | head -1`."""
+    read_fd, write_fd = os.pipe()
+    text = "for n in range(10_000): print('line', n)\ntell('done')\n"
+    running = world.start("--nproc_per_node", 1, world.script(text), stdout=write_fd)
+    os.close(write_fd)
+    os.close(read_fd)
+    ended = running.end()
+    assert ended.code == 0
+    assert world.log(0).count(b"\n") == 10_000
+
+
+def test_a_console_that_does_not_drain_does_not_stop_others(world: World) -> None:
+    """Ctrl-S, or a pager nobody scrolls: other ranks train on, their logs grow."""
+    read_fd, write_fd = os.pipe()
+    text = """
+if RANK == 0:
+    while True:
+        os.write(1, b"x" * 4096)
+for n in range(50_000):
+    print("line", n)
+tell("trained")
+gate()
+"""
+    running = world.start("--nproc_per_node", 2, world.script(text), stdout=write_fd)
+    os.close(write_fd)
+    world.events.wait("trained")
+    running.signal(signal.SIGTERM)
+    ended = running.end()
+    os.close(read_fd)
+    assert (ended.code, ended.left) == (143, [])
+    assert world.log(1).count(b"line") == 50_000
