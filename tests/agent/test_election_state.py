@@ -78,8 +78,14 @@ class Candidate:
         return self
 
 
-def ours(revision: int = 10, created: int = 10, lease: int = 7, **attempt: object) -> View:
-    return replace(View(revision, US, created, lease), **attempt)
+def ours(
+    revision: int = 10,
+    created: int = 10,
+    lease: int = 7,
+    attempt: AttemptRecord | None = None,
+    attempt_modified: int = 0,
+) -> View:
+    return View(revision, US, created, lease, attempt, attempt_modified)
 
 
 def theirs(revision: int = 10, created: int = 10) -> View:

@@ -111,12 +111,15 @@ tell("alive", *[pid for pid in old if os.path.exists(f"/proc/{pid}")])
 
 def test_the_logs_of_earlier_attempts_are_kept(world: World) -> None:
     """The reason for a restart is in the log of the attempt before it."""
-    text = "print('attempt', ATTEMPT)\nsys.exit(ATTEMPT < 2)\n"
-    ended = world.run(
+    text = "print('attempt', ATTEMPT)\ntell('wrote', ATTEMPT)\ngate()\nsys.exit(ATTEMPT < 2)\n"
+    running = world.start(
         "--nproc_per_node", 2, "--max_restart", 5, "--restart_backoff", "0.01",
         "--log_overwrite", "1", world.script(text),
     )  # fmt: skip
-    assert ended.code == 0
+    for attempt in range(3):
+        world.events.wait("wrote", attempt, count=2)
+        world.open_gate(2)
+    assert running.end().code == 0
     for rank in range(2):
         log = world.log(rank).decode()
         assert [line for line in log.splitlines() if line.startswith("attempt")] == [

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.agent.etcd import EtcdAddress, EtcdClient, EtcdError
+from paddock.agent.etcd import EtcdAddress, EtcdClient, EtcdError, parse_etcd_url
 
 ETCD = shutil.which("etcd") or "/usr/bin/etcd"
 START_SECONDS_MAX = 20.0
@@ -41,9 +41,9 @@ def free_ports(count: int) -> list[int]:
 class EtcdServer:
     """An etcd cluster of ``size`` members with its data under ``folder``."""
 
-    def __init__(self, folder: Path, size: int = 1, extra: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path, size: int = 1, tls: tuple[Path, Path] | None = None) -> None:
         self.folder = folder
-        self.extra = extra
+        self._tls = tls  # Certificate and key, for the client's side only.
         ports = free_ports(2 * size)
         self.client_ports, self._peer_ports = ports[:size], ports[size:]
         self._procs: list[subprocess.Popen[bytes] | None] = [None] * size
@@ -59,11 +59,12 @@ class EtcdServer:
 
     @property
     def url(self) -> str:
-        return "etcd://" + ",".join(f"127.0.0.1:{port}" for port in self.client_ports)
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self.client_ports)
+        return f"etcds://{hosts}?ca={self._tls[0]}" if self._tls else f"etcd://{hosts}"
 
     @property
     def address(self) -> EtcdAddress:
-        return EtcdAddress(tuple(("127.0.0.1", port) for port in self.client_ports))
+        return parse_etcd_url(self.url)
 
     def start(self, *members: int) -> None:
         """Starts these members, or all; comes back when the cluster answers."""
@@ -113,7 +114,8 @@ class EtcdServer:
     def _spawn(self, member: int) -> None:
         assert self._procs[member] is None
         peers = [f"http://127.0.0.1:{port}" for port in self._peer_ports]
-        client = f"http://127.0.0.1:{self.client_ports[member]}"
+        client = f"http{'s' if self._tls else ''}://127.0.0.1:{self.client_ports[member]}"
+        tls = [f"--cert-file={self._tls[0]}", f"--key-file={self._tls[1]}"] if self._tls else []
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / f"m{member}.log", "ab") as log:
             self._procs[member] = subprocess.Popen(
@@ -127,7 +129,7 @@ class EtcdServer:
                     f"--initial-advertise-peer-urls={peers[member]}",
                     "--initial-cluster=" + ",".join(f"m{i}={p}" for i, p in enumerate(peers)),
                     f"--initial-cluster-token={self.folder}",
-                    *self.extra,
+                    *tls,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

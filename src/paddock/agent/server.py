@@ -87,6 +87,11 @@ class Server:
     def _accept_again(self) -> None:
         self.loop.watch(self._listener.fileno(), READ, self._on_connect)
 
+    @property
+    def members(self) -> int:
+        """Nodes that are in, this one included."""
+        return 1 + sum(1 for guest in self._guests if guest.is_member)
+
     def may_enter(self, address: str) -> bool:
         """Without a key, --ips is the list of who may come in."""
         ips = self.job.rendezvous.ips
@@ -209,6 +214,13 @@ class Guest:
             if not server.may_enter(self.address):
                 raise WireError(
                     f"{self.address} is not in --ips and there is no job key", exit_code=2
+                )
+            if not server.key and server.members >= server.job.nnodes_max:
+                raise WireError(
+                    f"the job has its {server.job.nnodes_max} nodes, and without a job key no "
+                    "others are let in",
+                    hint="is another job using this --master address? set PADDOCK_TOKEN on every "
+                    "node to let more nodes stand by",
                 )
             nonce = read_answer(line, server.key, job_id, self._nonce)
         except WireError as error:

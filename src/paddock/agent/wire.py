@@ -33,6 +33,7 @@ VERSION = 1
 GREETING_LIMIT_BYTES = 4096
 LINE_LIMIT_BYTES = 16 << 20
 MAC_HEX = 32
+LEASE_SECONDS_MAX = 1e6
 
 _CLASSES: dict[str, type] = {
     c.__name__: c
@@ -252,7 +253,8 @@ def read_welcome(
         )
     wanted = prove(key, "coordinator", job_id, server_nonce, nonce)
     lease = found.get("lease")
-    if found.get("welcome") is not True or not isinstance(lease, (int, float)) or lease <= 0:
+    is_time = isinstance(lease, (int, float)) and 0 < lease < LEASE_SECONDS_MAX  # not NaN either
+    if found.get("welcome") is not True or not is_time:
         raise WireError("the coordinator's answer cannot be read")
     if not hmac.compare_digest(str(found.get("mac", "")).encode(), wanted.encode()):
         raise WireError("the coordinator does not have this job's key")

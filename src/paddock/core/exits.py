@@ -31,9 +31,9 @@ class Exit:
     """The end of one process (or, with cause "node-lost", of a whole node: rank is -1).
 
     at_ns: monotonic nanoseconds on the coordinator's clock; uncertainty_ns: how wrong it may be.
-    code: exit code, 0 with a signal. by_us: we had signalled it before. peer_loss: its last lines
-    say that it lost a peer. error_at_ns: when a traceback that is its last word arrived, 0 if none.
-    tail: its last lines; log: path of its log on its host.
+    code: exit code, 0 with a signal. by_us: we had signalled it before, after_signal_ns earlier.
+    peer_loss: its last lines say that it lost a peer. error_at_ns: when a traceback that is its
+    last word arrived, 0 if none. tail: its last lines; log: path of its log on its host.
     """
 
     role: str
@@ -46,6 +46,7 @@ class Exit:
     signal: int = 0
     cause: str = "exit"
     by_us: bool = False
+    after_signal_ns: int = 0
     peer_loss: bool = False
     uncertainty_ns: int = 0
     error_at_ns: int = 0
@@ -62,6 +63,14 @@ class Exit:
     def failed(self) -> bool:
         """True when it ended badly and not by our hand."""
         return not self.ok and not self.by_us
+
+    @property
+    def spoke_before_signal(self) -> bool:
+        """True when we signalled it only after it had printed the traceback it ended with.
+
+        Compares two durations of its own host's clock.
+        """
+        return self.by_us and 0 < self.error_at_ns < self.at_ns - self.after_signal_ns
 
     @property
     def exit_code(self) -> int:
@@ -101,7 +110,7 @@ def find_culprit(exits: Iterable[Exit]) -> Exit | None:
        words are "connection reset by peer" is a witness (its peer may still be in its own exit
        handlers, so its exit can come first in time).
     2. Then by time. A traceback that was a rank's last word counts from when it was printed, even
-       if we signalled that rank before it was gone.
+       if we signalled that rank after that, before it was gone.
     3. On one host the order is known: one clock, one owner thread, and epoll(7) hands out endings
        in the order in which they happened. Stamps of several hosts that cannot be told apart:
        one not signalled by us first, then killed by a signal, then not a lost node, then lowest
@@ -111,11 +120,7 @@ def find_culprit(exits: Iterable[Exit]) -> Exit | None:
     failures = [e for e in all_exits if e.failed]
     if not failures:
         return None
-    first = min(failures, key=lambda e: e.at_ns)
-    spoke_first = [
-        e for e in all_exits if e.by_us and not e.ok and not e.peer_loss
-        and 0 < e.error_at_ns <= first.at_ns + _doubt_ns(e, first)
-    ]  # fmt: skip
+    spoke_first = [e for e in all_exits if e.spoke_before_signal and not e.ok and not e.peer_loss]
     candidates = failures + spoke_first
     causes = [e for e in candidates if not e.peer_loss] or candidates
     first_of_node: dict[int, Exit] = {}

@@ -10,11 +10,13 @@
     running    timer                      running    none
     stopping   process ended              stopping   Report
     stopping   last process ended         ended      Report, Sweep, Ended
+    stopping   StopOrdered, sooner end    stopping   SetTimer
     stopping   StopOrdered                stopping   none
     stopping   timer | StopOrdered hurry  killing    KILL to every group, SetTimer
     killing    process ended              killing    Report
     killing    last process ended         ended      Report, Sweep, Ended
     killing    timer | StopOrdered hurry  killing    KILL again, SetTimer (a process in D state)
+    any        timer before its time      same       SetTimer again
     any        news of another attempt    same       none
     ended      anything                   ended      none
 
@@ -105,8 +107,9 @@ class Supervisor:
         self.phase: Phase = "running"
         self.reason = ""
         self.exits: list[Exit] = []
+        self._kill_at = 0.0
         self._alive = set(self.keys)
-        self._signalled: set[Key] = set()
+        self._signalled: dict[Key, float] = {}  # when first, monotonic seconds
 
     @property
     def alive(self) -> frozenset[Key]:
@@ -131,7 +134,10 @@ class Supervisor:
         if key not in self._alive:
             return []
         self._alive.discard(key)
-        event = replace(event, by_us=key in self._signalled)
+        signalled_at = self._signalled.get(key)
+        if signalled_at is not None:
+            after_ns = max(0, event.at_ns - int(signalled_at * 1e9))
+            event = replace(event, by_us=True, after_signal_ns=after_ns)
         self.exits.append(event)
         actions: list[Action] = [Report(event)]
         if not self._alive:
@@ -144,29 +150,37 @@ class Supervisor:
         if event.hurry:
             self.reason = self.reason or event.reason
             return self._kill(now)  # running | stopping -> killing
+        grace = self.grace_seconds if event.grace_seconds is None else event.grace_seconds
         if self.phase == "running":
-            grace = self.grace_seconds if event.grace_seconds is None else event.grace_seconds
             return self._stop(event.reason, grace, now)
+        if self.phase == "stopping" and now + grace < self._kill_at:
+            # A lease that runs out leaves less time than the user's grace does.
+            self._kill_at = now + grace
+            return [SetTimer(self._kill_at)]
         return []
 
     def _on_timer(self, now: float) -> list[Action]:
         if self.phase in ("stopping", "killing"):
+            if now < self._kill_at:
+                return [SetTimer(self._kill_at)]  # it was set for an earlier moment
             return self._kill(now)  # stopping -> killing
         return []
 
     def _stop(self, reason: str, grace_seconds: float, now: float) -> list[Action]:
         self.phase = "stopping"  # running -> stopping
         self.reason = reason
-        self._signalled |= self._alive
+        self._signalled = dict.fromkeys(self._alive, now) | self._signalled
         actions: list[Action] = [SignalGroup(key, SIGTERM) for key in self.keys]
-        actions.append(SetTimer(now + grace_seconds))
+        self._kill_at = now + grace_seconds
+        actions.append(SetTimer(self._kill_at))
         return actions
 
     def _kill(self, now: float) -> list[Action]:
         self.phase = "killing"
-        self._signalled |= self._alive
+        self._signalled = dict.fromkeys(self._alive, now) | self._signalled
         actions: list[Action] = [SignalGroup(key, SIGKILL) for key in self.keys]
-        actions.append(SetTimer(now + KILL_AGAIN_SECONDS))
+        self._kill_at = now + KILL_AGAIN_SECONDS
+        actions.append(SetTimer(self._kill_at))
         return actions
 
     def _end(self) -> list[Action]:

@@ -89,6 +89,15 @@ def hold_ports(
         port = wanted
         if not port and next_fixed is not None:
             port, next_fixed = next_fixed, next_fixed + 1
+        if port > HIGHEST_PORT:
+            problems.append(
+                Problem(
+                    f"port {port} is above the last one, {HIGHEST_PORT}",
+                    "start lower with --start_port",
+                )
+            )
+            held.ports.append(port)
+            break
         if port:
             if not held.take(port):
                 problems.append(_in_use(port))

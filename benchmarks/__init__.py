@@ -1,0 +1,1 @@
+"""Figures of Paddock beside other launchers, measured in the same run: ``python -m benchmarks``."""

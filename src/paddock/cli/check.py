@@ -1,0 +1,211 @@
+"""``paddock check``: a real all-reduce on two processes here, through ``paddock launch``.
+
+Each framework gets a job of its own, started as a user would start it; what its ranks run is in
+``checks/``. This process imports no framework and never waits without a limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from time import monotonic
+
+from paddock.cli.version import FRAMEWORKS, installed
+from paddock.core.value import fields_of, value
+from paddock.errors import EXIT_DEADLINE, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CHECKED = ("paddle", "torch", "jax")
+PROCESSES = 2
+# Importing a framework takes seconds, a minute on a cold network file system.
+JOB_SECONDS = 180
+END_SECONDS = 30
+MARK = "paddock-check "  # what rank 0 writes before its findings; see checks/
+CAUSE_CHARACTERS = 300
+
+
+@value
+class Finding:
+    """What became of one framework. status: "ok", "failed" or "not installed"."""
+
+    framework: str
+    status: str
+    version: str = ""
+    seconds: float = 0.0
+    device: str = ""
+    backend: str = ""
+    cause: str = ""
+    log_dir: str = ""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Check the frameworks asked for, or all that are installed; 0 when all are ok."""
+    if argv and argv[0] in ("-h", "--help"):
+        from paddock.cli.help import command_help
+
+        print(command_help("check"), end="")
+        print(
+            "Runs an all-reduce over two processes with the framework, or with each installed one:"
+        )
+        print("on two devices where there are as many, else on the CPU. Exit code 0 if all are ok.")
+        return 0
+    asked, is_json = read_words(argv)
+    findings = []
+    for framework in [asked] if asked else CHECKED:
+        finding = check(framework)
+        findings.append(finding)
+        if not is_json:
+            for line in as_lines(finding):
+                print(line, flush=True)
+    if is_json:
+        print(json.dumps({"checks": [dict(fields_of(f)) for f in findings]}, indent=2))
+    wanted = findings if asked else [f for f in findings if f.status != "not installed"]
+    if not wanted and not is_json:
+        print("nothing to check: install paddlepaddle, torch or jax beside paddock")
+    return 0 if wanted and all(f.status == "ok" for f in wanted) else 1
+
+
+def read_words(argv: Sequence[str]) -> tuple[str, bool]:
+    """The framework ("" for all) and whether JSON is wanted. Raises UsageError.
+
+    >>> read_words(["--framework", "torch", "--json"]), read_words([])
+    (('torch', True), ('', False))
+    """
+    words = list(argv)
+    framework, is_json = "", False
+    while words:
+        given = words.pop(0)
+        word, equals, text = given.partition("=")
+        if word == "--json" and not equals:
+            is_json = True
+        elif word == "--framework":
+            if not equals and not words:
+                raise UsageError("--framework needs a value", hint=f"one of {', '.join(CHECKED)}")
+            framework = text if equals else words.pop(0)
+            if framework not in CHECKED:
+                raise _unknown(f"--framework {framework}: there is no check for it", framework)
+        else:
+            raise UsageError(
+                f"unexpected '{given}'", hint="write paddock check [--framework NAME] [--json]"
+            )
+    return framework, is_json
+
+
+def _unknown(message: str, word: str) -> UsageError:
+    from paddock.jobfile.suggest import nearest
+
+    return UsageError(message, hint=nearest(word, CHECKED) or f"one of {', '.join(CHECKED)}")
+
+
+def as_lines(finding: Finding) -> list[str]:
+    """One line for people; a second one says where the logs of a failure are."""
+    name = f"{finding.framework} {finding.version}".strip()
+    if finding.status == "not installed":
+        return [f"{name}: not installed"]
+    if finding.status == "ok":
+        return [
+            f"{name}: ok in {finding.seconds:.1f} s "
+            f"({PROCESSES} processes on {finding.device}, {finding.backend})"
+        ]
+    lines = [f"{name}: failed after {finding.seconds:.1f} s: {finding.cause}"]
+    return [*lines, f"  logs: {finding.log_dir}"] if finding.log_dir else lines
+
+
+def check(framework: str) -> Finding:
+    """Run the job of one framework and tell how it ended. Logs of a failure are kept."""
+    if find_spec(framework) is None:
+        return Finding(framework, "not installed")
+    version = installed(FRAMEWORKS[framework]) or ""
+    folder = tempfile.mkdtemp(prefix=f"paddock-check-{framework}-")
+    log_dir = os.path.join(folder, "log")
+    started = monotonic()
+    code, out, err = _launch(framework, folder, log_dir)
+    seconds = round(monotonic() - started, 3)
+    found = told(out)
+    if code == 0 and found is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        device, backend = found
+        return Finding(framework, "ok", version, seconds, device, backend)
+    cause = cause_of(code, err)
+    return Finding(framework, "failed", version, seconds, cause=cause, log_dir=log_dir)
+
+
+def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the job."""
+    kind = device_kind()
+    script = os.path.join(os.path.dirname(__file__), "checks", f"all_reduce_{framework}.py")
+    command = [
+        *(sys.executable, "-m", "paddock", "launch", "--ignore_env"),  # not another job's settings
+        *("--nproc_per_node", str(PROCESSES), "--framework", framework),
+        *("--job_id", f"check-{framework}", "--log_dir", log_dir, "--log_level", "ERROR"),
+        *("--timeout", str(JOB_SECONDS), "--grace", "2s"),
+        *(["--devices", "cpu"] if kind == "cpu" else []),
+        *(script, kind),
+    ]
+    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    path = [source, *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,  # nothing of where the user stands is imported by accident
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=JOB_SECONDS + END_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return EXIT_DEADLINE, "", ""
+    texts = [part.decode("utf-8", "replace") for part in (done.stdout, done.stderr)]
+    return done.returncode, texts[0], texts[1]
+
+
+def device_kind() -> str:
+    """What each of the two processes gets one of; "cpu" where there are not two."""
+    from paddock.local.devices import detect
+
+    try:
+        found = detect(os.environ, None, "", None)
+    except UsageError:
+        return "cpu"
+    return found.kind if len(found.labels) >= PROCESSES else "cpu"
+
+
+def told(out: str) -> tuple[str, str] | None:
+    """Device and backend as rank 0 wrote them; None when it did not get that far.
+
+    >>> told("some warning\\npaddock-check cpu gloo\\n")
+    ('cpu', 'gloo')
+    """
+    for line in out.splitlines():
+        if line.startswith(MARK):
+            device, _, backend = line[len(MARK) :].partition(" ")
+            return device, backend
+    return None
+
+
+def cause_of(code: int, err: str) -> str:
+    """One line: who failed how, and the last line of what the report shows of its log."""
+    if code == EXIT_DEADLINE:
+        return f"not finished after {JOB_SECONDS} s"
+    lines = [line.rstrip() for line in err.splitlines()]
+    first = next((i for i, line in enumerate(lines) if "first failure: " in line), None)
+    if first is None:
+        said = [line for line in lines if line.startswith("paddock: error: ")]
+        return said[0].removeprefix("paddock: error: ") if said else f"exit code {code}"
+    how = lines[first].partition("first failure: ")[2].rpartition(", attempt ")[0]
+    report = []
+    for line in lines[first + 1 :]:
+        if line.startswith("LAUNCH ") and "ERROR LOG DETAIL" not in line:
+            break
+        report.append(line)
+    words = [line for line in report if line and "ERROR LOG DETAIL" not in line]
+    return (f"{how}: {words[-1].strip()}" if words else how)[:CAUSE_CHARACTERS]

@@ -1,0 +1,363 @@
+"""Where the system has no posix_spawn or pidfd (Windows, macOS, old Linux): one machine, simply.
+
+The same plan, environment, log files, report and exit codes, with subprocess and two threads per
+process; whatever else is asked for is refused. What rests on the missing kernel features is
+missing too: children that a process started outside its group are not ended, nothing is ended
+when Paddock is killed, and a log directory is not locked.
+
+Rule: only what every system has, so no guardian, loop, output or ports from this package.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from time import monotonic, monotonic_ns
+
+from paddock import errors
+from paddock.accel import accelerator, choose_devices, found_by_command, kind_of_env
+from paddock.contracts.environment import proc_env, shared_env
+from paddock.core.exits import Exit, find_culprit
+from paddock.core.hosts import SERVICES, Host
+from paddock.core.plan import make_plan
+from paddock.core.policy import Verdict
+from paddock.core.supervisor import SetTimer, SignalGroup, StopOrdered, Supervisor, TimerFired
+from paddock.core.value import replace
+from paddock.errors import Problem, UsageError
+from paddock.local.devices import detect
+from paddock.local.evidence import has_peer_loss
+from paddock.local.logs import FILE_MODE
+from paddock.local.text import LEVELS, job_line, launch_line, verdict_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from paddock.accel import Devices
+    from paddock.core.job import Job
+    from paddock.core.plan import Plan, Proc
+    from paddock.core.supervisor import Event
+
+    Popen = subprocess.Popen[bytes]
+
+LOOPBACK = "127.0.0.1"
+TAIL_BYTES = 4096
+COMMAND_SECONDS = 10.0
+DRAIN_SECONDS = 1.0  # for output that a survivor may hold open
+# Windows runs a Python signal handler only between two waits, so no wait is longer.
+ROUND_SECONDS = 0.2
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")  # the last is Windows' Ctrl-Break
+
+
+def run_portable(job: Job, env: Mapping[str, str]) -> int:
+    """Run a job of one machine; returns the exit code. Raises UsageError for any other job."""
+    problems = list(find_limits(job))
+    if problems:
+        raise UsageError.of(problems)
+    return PortableRun(job, env).run()
+
+
+def find_limits(job: Job) -> Iterator[Problem]:
+    """What this job asks for that only Linux can do."""
+    where = f"on {'Windows' if os.name == 'nt' else 'a system without pidfd (Linux 5.3)'}"
+    hint = "or launch it on Linux 5.3 or newer"
+    if job.nnodes_max > 1 or job.rendezvous.kind != "alone":
+        what = f"one machine only, this job has {job.nnodes_max} nodes or a meeting point"
+        yield Problem(f"{where} {what}", f"leave out --nnodes, --master and --ips, {hint}")
+    if job.is_elastic:
+        yield Problem(f"{where} no elastic jobs", f"leave out --elastic_level, {hint}")
+    if job.restart.max_restarts > 0:
+        yield Problem(f"{where} no restarts", f"leave out --max_restart, {hint}")
+    if any(role.name != "worker" for role in job.roles):
+        yield Problem(f"{where} no parameter servers", f"use --run_mode collective, {hint}")
+
+
+class PortableRun:
+    """One job. Owned by the main thread; the threads of its processes only put events."""
+
+    def __init__(self, job: Job, env: Mapping[str, str]) -> None:
+        self.job = job
+        devices = find_devices(job, env, asks_smi=os.name == "nt")
+        host, self._held = gather(job, devices)
+        self.env = {**env, **dict(devices.env)}
+        self.plan: Plan = make_plan(job, (host,), 0, os.urandom(8).hex())
+        keys = [(p.role, p.rank) for p in self.plan.procs]
+        self.supervisor = Supervisor(0, keys, grace_seconds=job.grace_seconds)
+        self.why = ""  # what ended the job; the first reason wins
+        self._signal = 0
+        self._timer_at: float | None = None
+        self._events: queue.SimpleQueue[Event | int] = queue.SimpleQueue()
+        self._children: dict[int, Popen] = {}
+        self._readers: list[threading.Thread] = []
+        self._tails: dict[int, bytes] = {}
+        self._console = threading.Lock()
+
+    def run(self) -> int:
+        """Start, watch, report."""
+        numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+        taken = [n for n in numbers if signal.getsignal(n) is not signal.SIG_IGN]
+        before = [(n, signal.signal(n, lambda got, _: self._events.put(got))) for n in taken]
+        try:
+            self._start()
+            self._watch()
+        finally:
+            for child in self._children.values():
+                child.kill()
+            for number, handler in before:
+                signal.signal(number, handler)
+        deadline = monotonic() + DRAIN_SECONDS
+        for reader in self._readers:
+            reader.join(max(0.0, deadline - monotonic()))
+        verdict = self._judge()
+        for level, text in verdict_lines(verdict, self.plan, 0):
+            self._say(level, text)
+        return verdict.exit_code
+
+    def _start(self) -> None:
+        job = self.job
+        folder = os.path.abspath(job.logs.directory or ".")
+        run_dir = os.path.join(folder, ".paddock", self.plan.uid)
+        try:
+            os.makedirs(run_dir, mode=0o700, exist_ok=True)
+            logs = [_open_log(_log_path(folder, p), job.logs.overwrite) for p in self.plan.procs]
+        except OSError as error:
+            raise UsageError(
+                f"log_dir '{job.logs.directory}' is not writable: {error.strerror}",
+                hint="choose another with --log_dir",
+            ) from error
+        names = {"log_dir": folder, "run_dir": run_dir, "pod_name": self.plan.uid[:6]}
+        cores = os.cpu_count() or 1
+        shared = shared_env(self.env, job, self.plan, node_rank=0, cores=cores, **names)
+        for line in (job_line(self.plan, False), *shared.notes):
+            self._say("INFO", line)
+        for hold in self._held:
+            hold.close()
+        shown = [p for p in self.plan.procs if is_shown(p, job.logs.tail)]
+        wants = {"always": True, "never": False}.get(job.logs.prefix, len(shown) > 1)
+        for proc, log_fd in zip(self.plan.procs, logs, strict=True):
+            ready = proc_env(shared, proc)
+            if ready.backup is not None:
+                with open(_open_log(ready.backup[0], True), "w", encoding="utf-8") as f:
+                    json.dump(ready.backup[1], f)
+            prefix = f"[{proc.name}] ".encode() if wants else b""
+            self._spawn(proc, ready.env, log_fd, prefix if proc in shown else None)
+
+    def _spawn(self, proc: Proc, env: dict[str, str], log_fd: int, prefix: bytes | None) -> None:
+        argv = list(self.job.command.argv())
+        try:
+            child = subprocess.Popen(
+                argv,
+                bufsize=0,
+                env=env,
+                stdin=None if proc.rank == 0 else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a terminal's Ctrl-C is for Paddock only
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+            )
+        except OSError as error:
+            os.close(log_fd)
+            if isinstance(error, FileNotFoundError):
+                failed = replace(_exit(proc, errors.EXIT_NOT_FOUND), cause="not-found")
+            else:
+                failed = replace(_exit(proc, errors.EXIT_NOT_EXECUTABLE), cause="not-executable")
+            self._events.put(replace(failed, tail=f"{argv[0]}: {error.strerror}"))
+            return
+        self._children[proc.rank] = child
+        reader = threading.Thread(
+            target=self._read, args=(proc, child, log_fd, prefix), daemon=True
+        )
+        reader.start()
+        self._readers.append(reader)
+        threading.Thread(target=self._await_end, args=(proc, child), daemon=True).start()
+
+    # ---------------------------------------------------- the processes' threads
+
+    def _await_end(self, proc: Proc, child: Popen) -> None:
+        code = child.wait()
+        self._events.put(replace(_exit(proc, code), pid=child.pid))
+
+    def _read(self, proc: Proc, child: Popen, log_fd: int, prefix: bytes | None) -> None:
+        """All output to the log file, whole lines to the console unless prefix is None."""
+        assert child.stdout is not None
+        partial, is_lost = b"", False
+        while data := child.stdout.read(1 << 16):
+            self._tails[proc.rank] = (self._tails.get(proc.rank, b"") + data)[-TAIL_BYTES:]
+            try:
+                _write_all(log_fd, data)
+            except OSError as error:
+                if not is_lost:
+                    self._say("WARNING", f"cannot log {proc.name}: {error.strerror}; it goes on")
+                is_lost = True
+            if prefix is not None:
+                *lines, partial = (partial + data).split(b"\n")
+                self._show(prefix, lines)
+        self._show(prefix or b"", [partial] if partial else [])
+        child.stdout.close()
+        os.close(log_fd)
+
+    def _show(self, prefix: bytes, lines: list[bytes]) -> None:
+        text = b"".join(prefix + line.decode("utf-8", "replace").encode() + b"\n" for line in lines)
+        with self._console:
+            try:
+                _write_all(1, text)
+            except OSError:
+                return  # nobody reads it any more; the files have it
+
+    def _say(self, level: str, text: str) -> None:
+        if LEVELS[level] >= LEVELS.get(self.job.logs.level.upper(), 20):
+            with self._console:
+                sys.stderr.write(launch_line(level, text))
+                sys.stderr.flush()
+
+    # ------------------------------------------------------------------ watch
+
+    def _watch(self) -> None:
+        limit = self.job.timeout_seconds
+        deadline = monotonic() + limit if limit > 0 else None
+        while self.supervisor.phase != "ended":
+            now = monotonic()
+            if deadline is not None and now >= deadline:
+                deadline = None
+                self._stop("deadline")
+            if self._timer_at is not None and now >= self._timer_at:
+                self._timer_at = None
+                self._feed(TimerFired())
+            try:
+                event = self._events.get(timeout=ROUND_SECONDS)
+            except queue.Empty:
+                continue
+            if isinstance(event, int):
+                self._say("INFO", f"Terminating with signal {int(event)}")
+                self._stop("signal", hurry=self._signal != 0)
+                self._signal = self._signal or int(event)
+            else:
+                self._feed(event)
+
+    def _stop(self, why: str, *, hurry: bool = False) -> None:
+        self.why = self.why or why
+        self._feed(StopOrdered(0, why, hurry))
+
+    def _feed(self, event: Event) -> None:
+        for action in self.supervisor.handle(event, monotonic()):
+            if isinstance(action, SignalGroup):
+                _signal_group(self._children.get(action.key[1]), action.signal)
+            elif isinstance(action, SetTimer):
+                self._timer_at = action.at
+        if not self.why and any(e.failed for e in self.supervisor.exits):
+            self.why = "failure"
+
+    def _judge(self) -> Verdict:
+        exits = tuple(self._with_tail(e) for e in self.supervisor.exits)
+        if self.why == "deadline":
+            text = f"the job's time limit of {self.job.timeout_seconds:g} s is over (--timeout)"
+            return Verdict("fail", errors.EXIT_DEADLINE, text, exits=exits)
+        if self.why == "signal":
+            code = errors.EXIT_SIGNAL_BASE + self._signal
+            clean = all(e.ok for e in exits)
+            return Verdict("cancel", code, "this machine was told to", exits=exits, clean=clean)
+        culprit = find_culprit(exits)
+        if culprit is None:
+            return Verdict("succeed", 0, "", exits=exits)
+        return Verdict("fail", culprit.exit_code, "", culprit=culprit, exits=exits)
+
+    def _with_tail(self, exit_: Exit) -> Exit:
+        path = _log_path(os.path.abspath(self.job.logs.directory or "."), exit_)
+        tail = self._tails.get(exit_.rank, b"")
+        if exit_.ok or not tail:
+            return exit_
+        text = tail.decode("utf-8", "replace")
+        return replace(exit_, log=path, tail=text, peer_loss=has_peer_loss(tail))
+
+
+def is_shown(proc: Proc, tail: tuple[str, ...]) -> bool:
+    """Whether the console shows a worker: shown_keys of local/node.py, for one node."""
+    return any(word in ("all", proc.role, str(proc.rank)) for word in tail)
+
+
+def find_devices(job: Job, env: Mapping[str, str], *, asks_smi: bool) -> Devices:
+    """The devices of this machine. asks_smi: there is no /dev to look into (Windows)."""
+    worker = job.role("worker")
+    nproc = worker.count if worker else None
+    if asks_smi and job.device_kind in ("", "gpu") and not kind_of_env(env):
+        argv = accelerator("gpu").commands[0]
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=True, env=env
+            )
+        except (OSError, subprocess.SubprocessError):
+            return detect(env, job.devices, job.device_kind, nproc)
+        found = found_by_command("gpu", done.stdout)
+        return choose_devices(found, env, job.devices, job.device_kind, nproc)
+    return detect(env, job.devices, job.device_kind, nproc)
+
+
+def gather(job: Job, devices: Devices) -> tuple[Host, list[socket.socket]]:
+    """This machine's facts, and the sockets that hold its ports until the processes start."""
+    first = job.start_port if job.start_port is not None else job.fixed_port
+    wanted = [0 if first is None else first + at for at in range(devices.count)]
+    held = [_bind(port, job.port_range) for port in [*wanted, *(0 for _ in SERVICES)]]
+    bound = [int(hold.getsockname()[1]) for hold in held]
+    host = Host(
+        name=socket.gethostname(),
+        address=LOOPBACK,
+        device_kind=devices.kind,
+        device_labels=devices.labels,
+        device_indices=devices.indices,
+        slots=(("worker", 0, devices.count),),
+        ports=tuple(bound[: devices.count]),
+        service_ports=tuple(bound[devices.count :]),
+    )
+    return host, held
+
+
+def _bind(port: int, within: tuple[int, int] | None) -> socket.socket:
+    for choice in range(within[0], within[1] + 1) if within and not port else (port,):
+        sock = socket.socket()
+        try:
+            sock.bind((LOOPBACK, choice))
+        except OSError:
+            sock.close()
+        else:
+            return sock
+    what = f"port {port} is in use" if port else "not enough free ports"
+    raise UsageError(what, hint="choose others with --start_port")
+
+
+def _log_path(folder: str, proc: Proc | Exit) -> str:
+    return os.path.join(folder, f"workerlog.{proc.rank}")
+
+
+def _open_log(path: str, is_new: bool) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if is_new else os.O_APPEND)
+    return os.open(path, flags | getattr(os, "O_BINARY", 0), FILE_MODE)
+
+
+def _exit(proc: Proc, code: int) -> Exit:
+    """The end of a process, now. code: negative for a signal, as subprocess tells it."""
+    end = Exit(proc.role, proc.rank, 0, proc.host, 0, monotonic_ns(), code)
+    return replace(end, code=0, signal=-code, cause="signal") if code < 0 else end
+
+
+def _signal_group(child: Popen | None, number: int) -> None:
+    if child is None or child.poll() is not None:
+        return
+    try:
+        if hasattr(os, "killpg"):
+            os.killpg(child.pid, number)
+        else:
+            child.terminate()  # Windows knows no gentler way
+    except ProcessLookupError:
+        return
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

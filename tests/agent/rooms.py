@@ -1,0 +1,158 @@
+"""A coordinator's door and members on loopback, all on one loop: for tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from paddock.agent.client import Client
+from paddock.agent.coordinator import Coordinator
+from paddock.agent.server import Server
+from paddock.agent.wire import answer, session_key
+from paddock.core.job import Command, Job, Rendezvous
+from paddock.core.value import replace
+from paddock.local.loop import Loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paddock.agent.messages import ToMember
+    from paddock.errors import PaddockError
+
+KEY = b"the-job-key"
+WAIT_SECONDS_MAX = 20.0
+
+
+def job_of(nnodes: int, *, lease_seconds: float = 30.0, ips: tuple[str, ...] = ()) -> Job:
+    """A job of several nodes."""
+    rendezvous = Rendezvous(
+        kind="tcp", host="127.0.0.1", port=1, lease_seconds=lease_seconds, ips=ips
+    )
+    job = Job(Command("script", "train.py"), job_id="mnist")
+    return replace(job, nnodes_min=nnodes, nnodes_max=nnodes, rendezvous=rendezvous)
+
+
+class Ear:
+    """A client and everything it told us."""
+
+    def __init__(self, room: Room, target: tuple[str, int], key: bytes, job_id: str) -> None:
+        self.joined: list[tuple[str, str]] = []
+        self.messages: list[ToMember] = []
+        self.lost: list[tuple[str, bool]] = []
+        self.failed: list[PaddockError] = []
+        self.waiting: list[str] = []
+        self.client = Client(
+            room.loop,
+            job_id,
+            target,
+            key=key,
+            join_timeout_seconds=room.join_seconds,
+            on_joined=lambda address, uid: self.joined.append((address, uid)),
+            on_message=self.messages.append,
+            on_lost=lambda why, is_silent: self.lost.append((why, is_silent)),
+            on_failed=self.failed.append,
+            on_waiting=self.waiting.append,
+        )
+
+
+class Room:
+    """A loop with what is on it."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.join_seconds = WAIT_SECONDS_MAX
+        self.ears: list[Ear] = []
+        self.socks: list[socket.socket] = []
+        self.server: Server | None = None
+        self.coordinator: Coordinator | None = None
+
+    def serve(self, job: Job, key: bytes = KEY) -> tuple[str, int]:
+        """Open a coordinator's door; returns its address."""
+        listener = self.keep(socket.create_server(("127.0.0.1", 0)))
+        self.coordinator = Coordinator(job, self.loop, "u1d", on_end=lambda _verdict: None)
+        self.server = Server(job, self.loop, self.coordinator, listener, key=key)
+        return "127.0.0.1", int(listener.getsockname()[1])
+
+    def listen(self) -> tuple[socket.socket, tuple[str, int]]:
+        """A port of a program that is no coordinator."""
+        listener = self.keep(socket.create_server(("127.0.0.1", 0)))
+        listener.settimeout(WAIT_SECONDS_MAX)
+        return listener, ("127.0.0.1", int(listener.getsockname()[1]))
+
+    def join(self, target: tuple[str, int], *, key: bytes = KEY, job_id: str = "mnist") -> Ear:
+        """A member that tries to get in."""
+        ear = Ear(self, target, key, job_id)
+        self.ears.append(ear)
+        return ear
+
+    def connect(self, target: tuple[str, int]) -> socket.socket:
+        """A connection of a program that is no member."""
+        sock = self.keep(socket.create_connection(target))
+        sock.setblocking(False)
+        return sock
+
+    def keep(self, sock: socket.socket) -> socket.socket:
+        """Close it after the test."""
+        self.socks.append(sock)
+        return sock
+
+    def run_until(self, is_so: Callable[[], object]) -> None:
+        """Turn the loop until then, with a limit."""
+        limit = time.monotonic() + WAIT_SECONDS_MAX
+
+        def look() -> None:
+            if is_so():
+                self.loop.stop()
+                return
+            assert time.monotonic() < limit, "it never came to be"
+            self.loop.at("look", time.monotonic() + 0.005, look)
+
+        self.loop.at("look", time.monotonic(), look)
+        self.loop.run()
+
+    def read_line(self, sock: socket.socket) -> bytes:
+        """A line that comes on a connection; b"" when it is closed."""
+        data = bytearray()
+
+        def came() -> bool:
+            try:
+                more = sock.recv(1)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+            data.extend(more)
+            return not more or data.endswith(b"\n")
+
+        self.run_until_each(came)
+        return bytes(data)
+
+    def run_until_each(self, is_so: Callable[[], bool]) -> None:
+        """As run_until, but asks again at once while there is progress."""
+        limit = time.monotonic() + WAIT_SECONDS_MAX
+        while not is_so():
+            assert time.monotonic() < limit, "it never came to be"
+            self.loop.at("turn", time.monotonic() + 0.001, self.loop.stop)
+            self.loop.run()
+
+    def shake_hands(self, sock: socket.socket, key: bytes = KEY) -> tuple[bytes, bytes]:
+        """Become a member by hand; returns our answer and the session's key."""
+        nonce = str(json.loads(self.read_line(sock))["nonce"])
+        mine = os.urandom(16).hex()
+        line = answer(key, "mnist", nonce, mine)
+        sock.send(line)
+        assert json.loads(self.read_line(sock))["welcome"] is True
+        return line, session_key(key, nonce, mine)
+
+    def close(self) -> None:
+        """Free everything."""
+        for ear in self.ears:
+            ear.client.close()
+        if self.server is not None and self.server.loop is self.loop:
+            self.server.end(lambda: None)
+        for sock in self.socks:
+            sock.close()
+        self.loop.close()

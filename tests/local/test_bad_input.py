@@ -1,0 +1,105 @@
+"""What this machine can tell before anything runs: one line, one hint, exit 2, nothing left."""
+
+from __future__ import annotations
+
+import re
+import socket
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from local.jobs import Ended, World
+
+
+def check_refused(ended: Ended, message: str, code: int = 2) -> None:
+    """One error with its hint, no traceback, nothing else, nothing left."""
+    errors = [line for line in ended.err.splitlines() if line.startswith("paddock: error: ")]
+    assert len(errors) == 1 and re.search(message, errors[0]), ended.err
+    assert ended.err.splitlines()[-1].startswith("  hint: "), ended.err
+    assert "Traceback" not in ended.err
+    assert (ended.code, ended.out, ended.left) == (code, "", [])
+
+
+def run(world: World, *words: object) -> Ended:
+    """Run quietly, so that the error stands alone."""
+    return world.run("--log_level", "ERROR", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("nofile.py", "script 'nofile.py' does not exist"),
+        ("--nnodes 0 train.py", "--nnodes 0"),
+        ("--nnodes 4:2 train.py", "minimum is above the maximum"),
+        ("--nnodes two train.py", "not a number of nodes"),
+        ("--devices 0 train.py", "no accelerator"),
+        ("--run_mode colective train.py", "colective"),
+        ("--servers 127.0.0.1 --trainers 127.0.0.1:701 train.py", "no port"),
+        (
+            "--servers 127.0.0.1:20001,127.0.0.1:20001 --trainers 127.0.0.1:20002 train.py",
+            "listed twice",
+        ),
+        ("-f pod.yaml", "PaddleJob"),
+        ("--log_dir train.py/log train.py", "log_dir 'train.py/log' is not writable"),
+        ("--start_port 65530 --nproc_per_node 20 train.py", "port 65536 is above"),
+        ("--nnodes 2 --master no-such-name.invalid:7000 train.py", "no-such-name.invalid"),
+        ("--nnodes 2 --master 127.0.0.1 train.py", "no port"),
+        ("--nnodes 2 --ips 192.0.2.77,192.0.2.78 train.py", "none of --ips"),
+        ("--nnodes 2 --master 127.0.0.1:7000 --token_file no-such train.py", "cannot be read"),
+        ("--nnodes 2 --rank 2 --master 127.0.0.1:7000 train.py", "ranks are 0..1"),
+    ],
+)
+def test_bad_input_is_one_error_with_a_hint(world: World, words: str, message: str) -> None:
+    """Issue 3, section 10."""
+    world.script("tell('started')")
+    (world.folder / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\n")
+    check_refused(run(world, *words.split()), message)
+    assert world.events.all("started") == []
+
+
+def test_a_port_in_use_is_bad_input_that_names_its_owner(world: World) -> None:
+    """The ranks never start on a port that is taken."""
+    with closing(socket.create_server(("", 0))) as server:
+        port = server.getsockname()[1]
+        ended = run(world, "--start_port", port, "--nproc_per_node", 1, world.script("pass"))
+    check_refused(ended, rf"port {port} is in use by pid \d+ \(")
+
+
+def test_too_few_ports_in_the_range_are_bad_input(world: World) -> None:
+    """PORT_RANGE of PaddleCloud."""
+    env = {"PORT_RANGE": "31000:31001"}
+    ended = world.run(
+        "--log_level", "ERROR", "--nproc_per_node", 8, world.script("pass"), env=env
+    )
+    check_refused(ended, "not enough free ports: 2 found")
+
+
+def test_a_directory_as_program_may_not_run(world: World) -> None:
+    """Exit 126, as a shell says "Is a directory"."""
+    ended = run(world, "--nproc_per_node", 2, "--no_python", world.folder)
+    assert ended.code in (126, 127)
+    assert (ended.left, "Traceback" in ended.err) == ([], False)
+
+
+MANY = 130
+
+
+def test_many_ranks_raise_the_limit_of_open_files(world: World) -> None:
+    """A soft limit of 1024 is the default everywhere; 250 ranks of servers on one host are few."""
+    running = world.start(
+        "--nproc_per_node", MANY, "--no_python", "true",
+        before=["sh", "-c", 'ulimit -Sn 400; exec "$@"', "sh"],
+    )  # fmt: skip
+    ended = running.end()
+    assert (ended.code, ended.left) == (0, [])
+
+
+def test_more_ranks_than_open_files_are_bad_input(world: World) -> None:
+    """The hard limit cannot be raised by us; half a job must not start."""
+    running = world.start(
+        "--nproc_per_node", MANY, "--log_level", "ERROR", "--no_python", "true",
+        before=["sh", "-c", 'ulimit -n 400; exec "$@"', "sh"],
+    )  # fmt: skip
+    check_refused(running.end(), "need about 584 open files, this user may have 400")

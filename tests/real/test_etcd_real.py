@@ -1,0 +1,430 @@
+"""Elections over a real etcd: restarts, lost quorum, processes killed; with the times they take."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+import paddock
+from paddock.agent.election import (
+    AttemptRecord,
+    Deposed,
+    Elected,
+    Election,
+    ElectionFailed,
+    EtcdBack,
+    EtcdDown,
+    Fenced,
+    Following,
+    LeaderGone,
+    LeaderRecord,
+    Reelected,
+    job_keys,
+)
+from paddock.agent.etcd import EtcdAddress, EtcdClient, EtcdError, parse_etcd_url
+from real.etcd_server import EtcdServer, free_ports, needs_etcd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.real, needs_etcd]
+
+TTL = 3
+TTL_DEFAULT = 5
+E = TypeVar("E")
+F = TypeVar("F")
+
+
+class Candidate:
+    """One election and what it has posted."""
+
+    def __init__(self, address: EtcdAddress, name: str, job_id: str = "job") -> None:
+        self.events: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self.skipped: list[object] = []
+        me = LeaderRecord(name, "127.0.0.1", 6070, "uid-1")
+        self.election = Election(address, job_id, me, self.events.put, ttl_seconds=TTL)
+        self.election.start()
+
+    def waits_for(self, kind: type[E], seconds: float = 10.0) -> E:
+        """The next event of this kind; those before it are kept in skipped."""
+        event = self.waits_for_either(kind, kind, seconds)
+        assert isinstance(event, kind)
+        return event
+
+    def waits_for_either(self, one: type[E], two: type[F], seconds: float = 10.0) -> E | F:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                event = self.events.get(timeout=max(0.001, deadline - time.monotonic()))
+            except queue.Empty:
+                pytest.fail(f"no {one.__name__} within {seconds} s; before: {self.skipped}")
+            if isinstance(event, (one, two)):
+                return event
+            self.skipped.append(event)
+
+    def fences(self, generation: int, attempt: int, seconds: float = 10.0) -> Fenced:
+        self.election.fence(AttemptRecord(generation, attempt, "uid-1", ("a", "b")))
+        return self.waits_for(Fenced, seconds)
+
+    def says_nothing(self, *kinds: type[object]) -> None:
+        while not self.events.empty():
+            self.skipped.append(self.events.get())
+        assert not [event for event in self.skipped if isinstance(event, kinds)]
+
+
+def candidate_process(etcd: EtcdServer) -> subprocess.Popen[str]:
+    """A candidate to kill; prints its events, fences attempt 9 in each generation it reads."""
+    source = (
+        "import sys\n"
+        "from paddock.agent.election import AttemptRecord, Election, LeaderRecord\n"
+        "from paddock.agent.etcd import parse_etcd_url\n"
+        "me = LeaderRecord('a', '127.0.0.1', 6070, 'u')\n"
+        f"e = Election(parse_etcd_url({etcd.url!r}), 'job', me, print)\n"
+        "e.start()\n"
+        "for line in sys.stdin: e.fence(AttemptRecord(int(line), 9, 'u'))\n"
+    )
+    src = os.path.dirname(os.path.dirname(paddock.__file__))
+    return subprocess.Popen(
+        [sys.executable, "-u", "-c", source],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": src},
+    )
+
+
+def etcdctl(etcd: EtcdServer, *words: str) -> None:
+    """What a person would do by hand."""
+    subprocess.run(
+        ["etcdctl", f"--endpoints=127.0.0.1:{etcd.client_ports[0]}", *words],
+        check=True,
+        env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin"},
+        stdout=subprocess.DEVNULL,
+    )
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[EtcdServer]:
+    with EtcdServer(tmp_path / "etcd") as server:
+        yield server
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Candidate]]:
+    """Makes candidates and stops those left at the end."""
+    made: list[Candidate] = []
+
+    def make(address: EtcdAddress, name: str, job_id: str = "job") -> Candidate:
+        made.append(Candidate(address, name, job_id))
+        return made[-1]
+
+    yield make
+    for candidate in made:
+        candidate.election.stop()
+
+
+def test_one_leads_and_the_other_takes_over_at_once_when_it_stops(
+    etcd: EtcdServer, start: Callable[..., Candidate]
+) -> None:
+    """A clean end costs the others no lease time."""
+    a = start(etcd.address, "a")
+    generation = a.waits_for(Elected).generation
+    b = start(etcd.address, "b")
+    assert b.waits_for(Following).record.name == "a"
+    assert a.fences(generation, 0).ok
+    begin = time.monotonic()
+    a.election.stop()
+    gone = b.waits_for(LeaderGone)
+    elected = b.waits_for(Elected)
+    took = time.monotonic() - begin
+    print(f"stop to successor: {took:.3f} s")
+    assert took < 1.0
+    assert gone.generation == generation < elected.generation
+    assert elected.previous is not None
+    assert (elected.previous.attempt, elected.previous.uid) == (0, "uid-1")
+    assert not b.fences(elected.generation, 0).ok
+    assert b.fences(elected.generation, 1).ok
+
+
+def test_many_candidates_agree_on_one_leader(
+    etcd: EtcdServer, start: Callable[..., Candidate]
+) -> None:
+    """All at once, and all again when the leader stops."""
+    everyone = [start(etcd.address, f"n{i}") for i in range(12)]
+    for _ in range(2):
+        leaders, names = [], set()
+        for candidate in everyone:
+            event = candidate.waits_for_either(Elected, Following)
+            if isinstance(event, Elected):
+                leaders.append(candidate)
+            else:
+                names.add(event.record.name)
+        assert len(leaders) == len(names) == 1
+        everyone.remove(leaders[0])
+        leaders[0].election.stop()
+
+
+def test_jobs_do_not_meet(etcd: EtcdServer, start: Callable[..., Candidate]) -> None:
+    """The id of one is a prefix of the other's, or looks like a path."""
+    for job_id in ("a", "a/leader", "a ", "任务", "../a"):
+        start(etcd.address, "n", job_id).waits_for(Elected)
+
+
+def test_leader_continues_when_etcd_is_killed_and_restarted(
+    etcd: EtcdServer, start: Callable[..., Candidate]
+) -> None:
+    """Same data directory: nobody is deposed, and the fence asked for meanwhile is allowed."""
+    a = start(etcd.address, "a")
+    generation = a.waits_for(Elected).generation
+    b = start(etcd.address, "b")
+    b.waits_for(Following)
+    assert a.fences(generation, 0).ok
+    etcd.kill()
+    assert a.waits_for(EtcdDown).seconds >= 1.0
+    b.waits_for(EtcdDown)
+    a.election.fence(AttemptRecord(generation, 1, "uid-1"))
+    time.sleep(TTL)  # Longer down than a lease lasts.
+    a.says_nothing(Fenced)
+    begin = time.monotonic()
+    etcd.start()
+    ready = time.monotonic()
+    a.waits_for(EtcdBack)
+    fenced = a.waits_for(Fenced)
+    print(f"etcd up in {ready - begin:.3f} s; fence {time.monotonic() - ready:.3f} s after that")
+    assert fenced.ok
+    b.waits_for(EtcdBack)
+    time.sleep(TTL + 1)
+    a.says_nothing(Deposed, Reelected)
+    b.says_nothing(LeaderGone, Elected)
+
+
+def test_leader_killed_is_succeeded_within_its_lease(
+    etcd: EtcdServer, start: Callable[..., Candidate]
+) -> None:
+    """kill -9: the lease must run out first, and no longer than that."""
+    proc = candidate_process(etcd)
+    try:
+        assert proc.stdout is not None
+        assert proc.stdout.readline().startswith("Elected")
+        b = start(etcd.address, "b")
+        b.waits_for(Following)
+        time.sleep(2)  # Somewhere between two keep-alives.
+        proc.kill()
+        begin = time.monotonic()
+        b.waits_for(Elected)
+        took = time.monotonic() - begin
+        print(f"kill -9 to successor: {took:.3f} s")
+        assert 1.0 < took < TTL_DEFAULT + 1.0
+    finally:
+        proc.kill()
+        proc.communicate()
+
+
+def test_key_deleted_by_hand_is_taken_again(
+    etcd: EtcdServer, start: Callable[..., Candidate]
+) -> None:
+    """A slip with etcdctl must not stop a training."""
+    a = start(etcd.address, "a")
+    a.waits_for(Elected)
+    etcdctl(etcd, "del", job_keys("job")[0])
+    generation = a.waits_for(Reelected, 2.0).generation
+    assert a.fences(generation, 0).ok
+
+
+def test_key_of_another_program_is_refused(
+    etcd: EtcdServer, start: Callable[..., Candidate]
+) -> None:
+    """Somebody else uses /paddock/job/leader: say so, touch nothing."""
+    etcdctl(etcd, "put", job_keys("job")[0], "x")
+    error = start(etcd.address, "a").waits_for(ElectionFailed).error
+    assert "did not write: b'x'" in error.message
+    assert error.exit_code == 2
+
+
+def test_finish_leaves_word_and_the_next_run_starts_afresh(
+    etcd: EtcdServer, start: Callable[..., Candidate]
+) -> None:
+    """A member that was cut off learns the end from previous.ended."""
+    a = start(etcd.address, "a")
+    generation = a.waits_for(Elected).generation
+    assert a.fences(generation, 3).ok
+    late = start(etcd.address, "late")
+    late.waits_for(Following)
+    begin = time.monotonic()
+    a.election.finish()
+    print(f"finish: {time.monotonic() - begin:.3f} s")
+    elected = late.waits_for(Elected)
+    assert elected.previous is not None
+    assert elected.previous.ended
+    assert late.fences(elected.generation, 0).ok
+    client = EtcdClient(etcd.address)
+    assert [kv is not None for kv in (client.get(key, 2.0) for key in job_keys("job"))] == [
+        True
+    ] * 2
+    late.election.finish()
+    assert client.get(job_keys("job")[0], 2.0) is None
+    client.close()
+
+
+def test_lost_quorum_pauses_attempts_and_deposes_nobody(
+    tmp_path: Path, start: Callable[..., Candidate]
+) -> None:
+    """Three members, two killed for longer than a lease, then one comes back."""
+    with EtcdServer(tmp_path / "etcd", 3) as etcd:
+        a = start(etcd.address, "a")
+        generation = a.waits_for(Elected).generation
+        b = start(etcd.address, "b")
+        b.waits_for(Following)
+        etcd.kill(0, 1)
+        down = a.waits_for(EtcdDown)
+        print(f"lost quorum told after {down.seconds:.3f} s: {down.reason}")
+        a.election.fence(AttemptRecord(generation, 0, "uid-1"))
+        time.sleep(TTL + 2)
+        a.says_nothing(Fenced, Deposed)
+        etcd.start(0)
+        begin = time.monotonic()
+        assert a.waits_for(Fenced, 20.0).ok
+        print(f"quorum back to fence: {time.monotonic() - begin:.3f} s")
+        a.says_nothing(Deposed)
+        b.says_nothing(Elected)
+        etcd.start(1)
+
+
+def test_one_member_down_or_paused_is_not_noticed(
+    tmp_path: Path, start: Callable[..., Candidate]
+) -> None:
+    """The others serve; a silent member costs a share of one request."""
+    with EtcdServer(tmp_path / "etcd", 3) as etcd:
+        a = start(etcd.address, "a")
+        generation = a.waits_for(Elected).generation
+        b = start(etcd.address, "b")
+        b.waits_for(Following)
+        etcd.pause(0)
+        time.sleep(TTL + 1)
+        assert a.fences(generation, 0).ok
+        etcd.resume(0)
+        etcd.kill(1)
+        assert a.fences(generation, 1).ok
+        time.sleep(TTL + 1)
+        assert a.fences(generation, 2).ok
+        a.says_nothing(Deposed, Reelected)
+        b.says_nothing(LeaderGone, Elected)
+
+
+def test_paused_leader_is_deposed_when_it_goes_on(
+    etcd: EtcdServer, start: Callable[..., Candidate]
+) -> None:
+    """Its process was stopped for longer than a lease; its late fence must not be allowed."""
+    proc = candidate_process(etcd)
+    try:
+        assert proc.stdout is not None
+        assert proc.stdin is not None
+        first = proc.stdout.readline()
+        assert first.startswith("Elected")
+        generation = first.split("=")[1].split(",")[0]
+        b = start(etcd.address, "b")
+        b.waits_for(Following)
+        proc.send_signal(signal.SIGSTOP)
+        elected = b.waits_for(Elected)
+        assert b.fences(elected.generation, 0).ok
+        b.skipped.clear()
+        proc.stdin.write(generation + "\n")
+        proc.stdin.flush()
+        proc.send_signal(signal.SIGCONT)
+        said = ""
+        while "Following" not in said or "Fenced" not in said:
+            said += proc.stdout.readline()
+        assert "Fenced(attempt=9, ok=False" in said
+        assert "Deposed(" in said
+        b.says_nothing(LeaderGone)
+    finally:
+        proc.kill()
+        proc.communicate()
+
+
+def test_wrong_endpoints_are_named(etcd: EtcdServer, start: Callable[..., Candidate]) -> None:
+    """The peer port of a real etcd, a dead port, and a good one after a dead one."""
+    peer = EtcdAddress((("127.0.0.1", etcd._peer_ports[0]),))
+    error = start(peer, "a").waits_for(ElectionFailed).error
+    assert "is not an etcd v3 JSON gateway" in error.message
+    dead = free_ports(1)[0]
+    down = start(EtcdAddress((("127.0.0.1", dead),)), "a").waits_for(EtcdDown)
+    assert f"127.0.0.1:{dead}: nothing listens there" in down.reason
+    both = EtcdAddress((("127.0.0.1", dead), ("127.0.0.1", etcd.client_ports[0])))
+    start(both, "a").waits_for(Elected)
+
+
+def test_user_and_password(etcd: EtcdServer, start: Callable[..., Candidate]) -> None:
+    """Without, wrong and right; the password is not in any text. And auth off is named."""
+    where = etcd.url.removeprefix("etcd://")
+    error = start(parse_etcd_url(f"etcd://root:x@{where}"), "a").waits_for(ElectionFailed).error
+    assert "authentication is not enabled" in error.message
+    for words in (
+        "user add root:s3cret",
+        "role add root",
+        "user grant-role root root",
+        "auth enable",
+    ):
+        etcdctl(etcd, *words.split())
+    error = start(parse_etcd_url(f"etcd://{where}"), "a").waits_for(ElectionFailed).error
+    assert "a user is required" in error.message
+    error = start(parse_etcd_url(f"etcd://root:wr0ng@{where}"), "a").waits_for(ElectionFailed).error
+    assert "'root' is refused" in error.message
+    assert "wr0ng" not in str(error)
+    good = start(parse_etcd_url(f"etcd://root:s3cret@{where}"), "a")
+    generation = good.waits_for(Elected).generation
+    follower = start(parse_etcd_url(f"etcd://root:s3cret@{where}"), "b")
+    follower.waits_for(Following)
+    assert good.fences(generation, 0).ok
+    good.election.stop()
+    follower.waits_for(Elected, 1.0)
+
+
+def test_tls(tmp_path: Path, start: Callable[..., Candidate]) -> None:
+    """etcds:// with a private authority; and each wrong scheme says which is right."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+         "-keyout", key, "-out", cert, "-days", "1", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    with EtcdServer(tmp_path / "etcd", tls=(cert, key)) as etcd:
+        where = etcd.url.removeprefix("etcds://").partition("?")[0]
+        a = start(etcd.address, "a")
+        generation = a.waits_for(Elected).generation
+        b = start(etcd.address, "b")
+        b.waits_for(Following)
+        assert a.fences(generation, 0).ok
+        a.election.stop()
+        b.waits_for(Elected, 1.0)
+        down = start(parse_etcd_url(f"etcd://{where}"), "c").waits_for(EtcdDown)
+        assert "write etcds://" in down.reason
+        error = start(parse_etcd_url(f"etcds://{where}"), "c").waits_for(ElectionFailed).error
+        assert "TLS failed" in error.message
+
+
+def test_stop_with_etcd_gone_is_quick(etcd: EtcdServer, start: Callable[..., Candidate]) -> None:
+    """The launcher ends even so."""
+    a = start(etcd.address, "a")
+    a.waits_for(Elected)
+    etcd.kill()
+    begin = time.monotonic()
+    a.election.finish()
+    took = time.monotonic() - begin
+    print(f"finish without etcd: {took:.3f} s")
+    assert took < 2.0
+    with pytest.raises(EtcdError):
+        EtcdClient(etcd.address).get("x", 1.0)

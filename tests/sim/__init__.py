@@ -1,0 +1,1 @@
+"""A seeded simulator of whole jobs: real Membership and Supervisors, simulated everything else."""

@@ -1,0 +1,154 @@
+"""What a simulated world is made of, drawn from its seed. Pure: a number in, values out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart, Role
+
+KINDS = ("fixed", "range", "level0", "level1", "ps", "etcd")
+CHAOS = ("power", "kill", "cut", "cut-in", "cut-out", "signal", "twice", "preempt")
+LEASE_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Chaos:
+    """Something that happens to a node at a time. what: see World.chaos_*."""
+
+    at: float
+    what: str
+    node: int
+    seconds: float = 0.0
+    signal: int = 15
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One world. joins: when each node's launcher is started; node 0 coordinates first."""
+
+    seed: int
+    kind: str
+    job: Job
+    joins: tuple[float, ...]
+    train_seconds: float
+    crash_share: float  # of attempts in which some rank fails by itself
+    notice_share: float  # of ranks that end when a peer does
+    crash_attempts: int  # attempts that may fail
+    fence_seconds: float  # how long etcd takes to allow an attempt, 0: not asked
+    delay_seconds: float  # longest one-way delay of a message
+    chaos: tuple[Chaos, ...] = ()
+    term_ways: tuple[str, ...] = ("die", "save", "fail", "ignore")
+    crash_ways: tuple[str, ...] = ("signal", "exit", "traceback", "traceback", "not-found")
+    witnesses_max: int = 64
+    is_big: bool = False
+
+
+def draw_spec(seed: int) -> Spec:
+    """The world of that seed."""
+    rng = Random(seed)
+    kind = rng.choice(KINDS)
+    job, nodes = _draw_job(rng, kind)
+    is_calm = rng.random() < 0.1
+    chaos = () if is_calm else _draw_chaos(rng, kind, nodes)
+    ways = ("die", "save", "fail", "ignore", "stuck")
+    return Spec(
+        seed=seed,
+        kind=kind,
+        job=job,
+        joins=_draw_joins(rng, job, nodes),
+        train_seconds=rng.choice((0.05, 1.0, 10.0, 30.0)),
+        crash_share=0.0 if is_calm else rng.choice((0.0, 0.5, 1.0)),
+        notice_share=rng.choice((0.0, 0.5, 1.0)),
+        crash_attempts=rng.choice((1, 2, 99)),
+        fence_seconds=rng.choice((0.0, 0.5)) if kind == "etcd" else 0.0,
+        delay_seconds=rng.choice((0.0002, 0.005, 0.2)),
+        chaos=chaos,
+        term_ways=tuple(rng.choices(ways, weights=(8, 6, 3, 3, 0.3), k=3)),
+    )
+
+
+def _draw_job(rng: Random, kind: str) -> tuple[Job, int]:
+    low = rng.randint(1, 4)
+    high = low + rng.randint(1, 2) if kind in ("range", "etcd") else low
+    level = {"level0": 0, "level1": 1, "range": rng.choice((-1, 0, 1)), "etcd": 1}.get(kind, -1)
+    worker = Role("worker", rng.randint(1, 3))
+    roles = (Role("ps", 1), worker) if kind == "ps" else (worker,)
+    job = Job(
+        Command("script", "train.py"),
+        mode="ps" if kind == "ps" else "collective",
+        nnodes_min=low,
+        nnodes_max=high,
+        roles=roles,
+        rendezvous=Rendezvous(
+            "etcd" if kind == "etcd" else "tcp",
+            join_timeout_seconds=rng.choice((20.0, 60.0)),
+            lease_seconds=LEASE_SECONDS,
+        ),
+        elastic=Elastic(level, rng.choice((4.0, 10.0))),
+        restart=Restart(
+            max_restarts=rng.choice((0, 0, 1, 3)),
+            backoff_initial_seconds=rng.choice((0.0, 1.0, 3.0)),
+            restart_on=rng.choice(((), (), ("node-lost",), ("signal", "7"))),
+        ),
+        grace_seconds=rng.choice((0.3, 2.0, 10.0)),
+        timeout_seconds=rng.choice((0.0, 0.0, 0.0, 5.0, 20.0)),
+    )
+    extra = rng.choice((0, 0, 1)) if job.is_elastic else rng.choice((0, 0, 0, -1, 1))
+    return job, max(1, high + extra)
+
+
+def _draw_joins(rng: Random, job: Job, nodes: int) -> tuple[float, ...]:
+    late = job.rendezvous.join_timeout_seconds * 1.1
+    others = (
+        rng.uniform(0.0, 0.5) if rng.random() < 0.85 else rng.uniform(0.0, late)
+        for _ in range(nodes - 1)
+    )
+    return (0.0, *others)
+
+
+def _draw_chaos(rng: Random, kind: str, nodes: int) -> tuple[Chaos, ...]:
+    found = []
+    end = rng.choice((3.0, 20.0, 45.0))
+    moments = [rng.uniform(0.0, end) for _ in range(2)]
+    for _ in range(rng.choice((0, 1, 1, 2, 3, 5))):
+        what = rng.choice(CHAOS)
+        # Node 0 coordinates: spare it mostly, or every world would end the same way.
+        node = rng.randrange(nodes) if rng.random() < 0.35 else rng.randrange(1, nodes + 1) % nodes
+        at = rng.uniform(0.0, end) if rng.random() < 0.6 else rng.choice(moments)
+        seconds = rng.choice((0.2, 1.5, 2.9, 4.0, 12.0, 1000.0))
+        found.append(Chaos(at, what, node, seconds, rng.choice((2, 15))))
+        if what in ("power", "kill", "preempt") and rng.random() < 0.6:
+            found.append(Chaos(at + rng.uniform(0.1, 20.0), "launch", node))
+    if rng.random() < 0.15:
+        found.append(Chaos(rng.uniform(0.0, end), rng.choice(("signal", "twice")), 0))
+    return tuple(sorted(found, key=lambda c: (c.at, c.node)))
+
+
+def big_spec(agents: int, seed: int) -> Spec:
+    """One job of that many nodes: a rank fails, everything restarts and then succeeds."""
+    rng = Random(seed)
+    job = Job(
+        Command("script", "train.py"),
+        nnodes_min=agents,
+        nnodes_max=agents,
+        roles=(Role("worker", 1),),
+        rendezvous=Rendezvous("tcp", join_timeout_seconds=60.0, lease_seconds=LEASE_SECONDS),
+        restart=Restart(max_restarts=1),
+        grace_seconds=2.0,
+    )
+    return Spec(
+        seed=seed,
+        kind="fixed",
+        job=job,
+        joins=(0.0, *(rng.uniform(0.0, 2.0) for _ in range(agents - 1))),
+        train_seconds=10.0,
+        crash_share=1.0,
+        notice_share=0.01,
+        crash_attempts=1,
+        fence_seconds=0.0,
+        delay_seconds=0.001,
+        term_ways=("die", "save"),
+        crash_ways=("traceback",),
+        is_big=True,
+    )
