@@ -71,14 +71,14 @@ class Room:
 
     def serve(self, job: Job, key: bytes = KEY) -> tuple[str, int]:
         """Open a coordinator's door; returns its address."""
-        listener = self.keep(socket.create_server(("127.0.0.1", 0)))
+        listener = self.keep(socket.create_server(("127.0.0.1", 0), backlog=1024))
         self.coordinator = Coordinator(job, self.loop, "u1d", on_end=lambda _verdict: None)
         self.server = Server(job, self.loop, self.coordinator, listener, key=key)
         return "127.0.0.1", int(listener.getsockname()[1])
 
     def listen(self) -> tuple[socket.socket, tuple[str, int]]:
         """A port of a program that is no coordinator."""
-        listener = self.keep(socket.create_server(("127.0.0.1", 0)))
+        listener = self.keep(socket.create_server(("127.0.0.1", 0), backlog=1024))
         listener.settimeout(WAIT_SECONDS_MAX)
         return listener, ("127.0.0.1", int(listener.getsockname()[1]))
 
@@ -151,8 +151,21 @@ class Room:
         """Free everything."""
         for ear in self.ears:
             ear.client.close()
-        if self.server is not None and self.server.loop is self.loop:
-            self.server.end(lambda: None)
+        server, self.server = self.server, None
+        if server is not None:
+            self.loop.at("look", None, self.loop.stop)
+            gone: list[bool] = []
+            listener = self.socks.pop(0)  # the server closes it
+            for sock in self.socks:
+                sock.close()
+            self.run_until_each(lambda: self._ended(server, gone))
+            listener.close()
         for sock in self.socks:
             sock.close()
         self.loop.close()
+
+    def _ended(self, server: Server, gone: list[bool]) -> bool:
+        if not gone:
+            gone.append(False)
+            server.end(lambda: gone.append(True))
+        return gone[-1]

@@ -44,7 +44,7 @@ def tcp_pair(room: Room) -> tuple[socket.socket, socket.socket]:
 def test_lines_come_whole_and_in_order(room: Room) -> None:
     """Also lines larger than any buffer of the kernel."""
     a, b = (End(room, sock) for sock in tcp_pair(room))
-    lines = [b"%d:" % n + b"x" * (n * n * 400) for n in range(100)]
+    lines = [b"%d:" % n + b"x" * (n * n * 100) for n in range(100)]
     for line in lines:
         a.connection.send(line + b"\n")
     room.run_until(lambda: len(b.lines) == len(lines))

@@ -115,7 +115,7 @@ def test_a_repeated_line_ends_the_connection(room: Room) -> None:
 
 def test_only_the_addresses_of_ips_get_in_without_a_key(room: Room) -> None:
     """Without a key, --ips is the only list there is."""
-    job = job_of(2, ips=("192.0.2.1", "192.0.2.2"))
+    job = job_of(2, ips=("198.51.100.1", "198.51.100.2"))
     member = room.join(room.serve(job, b""), key=b"")
     room.run_until(lambda: member.failed)
     assert "127.0.0.1 is not in --ips" in member.failed[0].message

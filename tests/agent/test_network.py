@@ -27,7 +27,7 @@ JOB = Job(Command("script", "train.py"))
 
 def test_numeric_addresses_are_taken_as_they_are() -> None:
     """Nothing is looked up."""
-    assert resolve(Rendezvous(host="192.0.2.1", port=1)) == ["192.0.2.1"]
+    assert resolve(Rendezvous(host="198.51.100.1", port=1)) == ["198.51.100.1"]
     assert resolve(Rendezvous(host="fd00::1", port=1)) == ["fd00::1"]
 
 
@@ -53,8 +53,8 @@ def test_a_port_that_is_taken_is_not_ours_to_coordinate() -> None:
 
 def test_an_address_of_another_host_cannot_be_listened_on() -> None:
     """This is how a node finds out that it is not the master."""
-    assert listen("192.0.2.1", 7000) is None
-    assert not is_local("192.0.2.1")
+    assert listen("198.51.100.1", 7000) is None
+    assert not is_local("198.51.100.1")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.7", "::1"])
@@ -70,20 +70,20 @@ def test_an_address_is_guessed_that_is_ours() -> None:
 
 def test_ips_say_which_node_this_is() -> None:
     """127.0.0.1 stands for this host."""
-    rendezvous = Rendezvous(host="192.0.2.1", ips=("192.0.2.1", "127.0.0.1"))
+    rendezvous = Rendezvous(host="198.51.100.1", ips=("198.51.100.1", "127.0.0.1"))
     assert own_source(rendezvous) == "127.0.0.1"
 
 
 def test_ips_without_this_host_are_bad_input() -> None:
     """It would join and be refused later."""
     with pytest.raises(UsageError, match="none of --ips"):
-        own_source(Rendezvous(host="192.0.2.1", ips=("192.0.2.1", "192.0.2.2")))
+        own_source(Rendezvous(host="198.51.100.1", ips=("198.51.100.1", "198.51.100.2")))
 
 
 def test_several_ips_of_this_host_need_a_choice() -> None:
     """A guess would give two nodes one place."""
     with pytest.raises(UsageError, match="several of --ips") as caught:
-        own_source(Rendezvous(host="192.0.2.1", ips=("192.0.2.1", "127.0.0.1", "127.0.0.2")))
+        own_source(Rendezvous(host="198.51.100.1", ips=("198.51.100.1", "127.0.0.1", "127.0.0.2")))
     assert "--host" in caught.value.hint
 
 

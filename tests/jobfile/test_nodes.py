@@ -95,3 +95,13 @@ def test_the_meeting_port_avoids_listed_ports() -> None:
     assert found.rendezvous.port == 6168
     low = job("--servers a:1000,b:1000 --workers a:1001,b:1001 x.py")
     assert low.rendezvous.port == 1002
+
+
+def test_the_login_of_etcd_is_kept_but_never_shown() -> None:
+    """A password in --master must reach etcd and no log, note or explanation."""
+    url = "etcd://root:secret@h:2379"
+    parsed = parse(["--nnodes", "2", "--master", url, "a.py"], {"PADDLE_MASTER": url}, python="py")
+    assert parsed.job.rendezvous.etcd_url == url
+    assert parsed.job.rendezvous.etcd == ("h:2379",)
+    shown = f"{parsed.shown} {parsed.notes} {[s.text for s in parsed.job.sources.values()]}"
+    assert "secret" not in shown

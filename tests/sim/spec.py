@@ -37,6 +37,7 @@ class Spec:
     crash_attempts: int  # attempts that may fail
     fence_seconds: float  # how long etcd takes to allow an attempt, 0: not asked
     delay_seconds: float  # longest one-way delay of a message
+    has_ranks: bool = False  # every node gives its --rank
     chaos: tuple[Chaos, ...] = ()
     term_ways: tuple[str, ...] = ("die", "save", "fail", "ignore")
     crash_ways: tuple[str, ...] = ("signal", "exit", "traceback", "traceback", "not-found")
@@ -63,6 +64,7 @@ def draw_spec(seed: int) -> Spec:
         crash_attempts=rng.choice((1, 2, 99)),
         fence_seconds=rng.choice((0.0, 0.5)) if kind == "etcd" else 0.0,
         delay_seconds=rng.choice((0.0002, 0.005, 0.2)),
+        has_ranks=rng.random() < 0.2,
         chaos=chaos,
         term_ways=tuple(rng.choices(ways, weights=(8, 6, 3, 3, 0.3), k=3)),
     )

@@ -300,7 +300,7 @@ class Node:
                 self.connection.number,
                 self.host(),
                 f"{self.name}/{self.launch_count}",
-                None,
+                self.number if world.spec.has_ranks else None,
                 self is coordinator.node,
             )
             self.connection.to_coordinator(event)

@@ -94,6 +94,7 @@ class Client:
         self._pause = RETRY_FIRST_SECONDS
         self._said_waiting = False
         self._connection: Connection | None = None
+        self._attempt: socket.socket | None = None  # a connection that is being made
         self._nonce = ""
         self._server_nonce = ""
         self._state = "connecting"
@@ -124,16 +125,19 @@ class Client:
             sock.close()
             self._retry(os.strerror(result))
             return
+        self._attempt = sock
         self._loop.watch(sock.fileno(), WRITE, lambda _events: self._connected(sock))
         limit = min(self._deadline, monotonic() + 5.0)
         self._loop.at(self._timer + "connect", limit, lambda: self._timed_out(sock))
 
     def _timed_out(self, sock: socket.socket) -> None:
+        self._attempt = None
         self._loop.unwatch(sock.fileno())
         sock.close()
         self._retry("no answer")
 
     def _connected(self, sock: socket.socket) -> None:
+        self._attempt = None
         self._loop.unwatch(sock.fileno())
         result = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         is_self = result == 0 and sock.getsockname() == sock.getpeername()
@@ -242,6 +246,10 @@ class Client:
         self._state = "ended"
         for name in ("connect", "ping", "fence"):
             self._loop.at(self._timer + name, None, self._connect)
+        if self._attempt is not None:
+            self._loop.unwatch(self._attempt.fileno())
+            self._attempt.close()
+            self._attempt = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -59,8 +59,7 @@ class Candidate(Network):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        url = "etcd://" + ",".join(self.job.rendezvous.etcd)
-        address = parse_etcd_url(url)
+        address = parse_etcd_url(self.job.rendezvous.etcd_url)
         own = self.job.rendezvous.own_host or _address_towards(self.job.rendezvous.etcd[0])
         self._own = own
         self._bound: socket.socket | None = _bind(own, 0)
@@ -119,7 +118,12 @@ class Candidate(Network):
             return
         self._generation = event.generation
         self._drop_client()
-        first_attempt = previous.attempt + 1 if previous is not None else 0
+        plan = self.run.member.plan
+        # etcd may have lost its record, but not we: attempt numbers only grow.
+        first_attempt = max(
+            previous.attempt + 1 if previous is not None and not previous.ended else 0,
+            plan.attempt + 1 if plan is not None else 0,
+        )
         awaited = 0
         if previous is not None and was_ours:
             awaited = max(1, len(previous.members) - 1)

@@ -79,13 +79,15 @@ class Rendezvous:
     """How nodes find each other.
 
     alone: one node, no network. tcp: host:port of the coordinator; host "" means "be it, choose a
-    port, print the command for the others". etcd: endpoints of the etcd cluster.
+    port, print the command for the others". etcd: endpoints of the etcd cluster, for people;
+    etcd_url is the whole address and may hold a password.
     """
 
     kind: RendezvousKind = "alone"
     host: str = ""
     port: int = 0
     etcd: tuple[str, ...] = ()
+    etcd_url: str = ""
     ips: tuple[str, ...] = ()
     node_rank: int | None = None
     own_host: str = ""

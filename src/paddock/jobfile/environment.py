@@ -9,7 +9,7 @@ from __future__ import annotations
 from paddock.core.job import Source
 from paddock.core.plan import join_endpoint, split_endpoint
 from paddock.errors import Problem
-from paddock.jobfile.words import Given
+from paddock.jobfile.words import Given, without_login
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,12 +111,14 @@ class EnvironmentReading:
     def take(self, name: str, variable: str, text: str) -> None:
         """Let a variable decide a value, and say so."""
         before = self.values.get(name)
-        self.values[name] = Given(text, Source("environment", variable, self.get(variable)))
+        shown = without_login(text)
+        source = Source("environment", variable, without_login(self.get(variable)))
+        self.values[name] = Given(text, source)
         if before is not None and before.text == text:
             return
-        note = f"args {name} will be overridden by env: {variable} value: {text}"
+        note = f"args {name} will be overridden by env: {variable} value: {shown}"
         if before is not None and before.source.kind == "flag":
-            note += f" ({before.source.name} {before.text} is not used; see --ignore-env)"
+            note += f" ({before.source.name} {before.source.text} is not used; see --ignore-env)"
         self.notes.append(note)
 
 

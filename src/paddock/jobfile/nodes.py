@@ -27,6 +27,7 @@ class Meeting:
         self.host = ""
         self.port = 0
         self.etcd: tuple[str, ...] = ()
+        self.etcd_url = ""
         self.by = ""  # name of the value that decided it
         self.is_tls = False
 
@@ -85,8 +86,8 @@ def _read_master(reader: Reader, meeting: Meeting) -> None:
     scheme, slashes, rest = text.partition("://")
     if not slashes:
         scheme, rest = "", text
-    if scheme == "etcd":
-        _read_etcd(reader, meeting, rest)
+    if scheme in ("etcd", "etcds"):
+        _read_etcd(reader, meeting, rest, scheme)
         return
     if scheme not in ("", "http", "https", "tcp"):
         reader.fault("master", f"unknown scheme '{scheme}'", "write host:port or etcd://host:port")
@@ -121,10 +122,12 @@ def _read_torchrun(reader: Reader, meeting: Meeting) -> None:
     _check_host(reader, "rdzv_endpoint", meeting.host)
 
 
-def _read_etcd(reader: Reader, meeting: Meeting, text: str) -> None:
+def _read_etcd(reader: Reader, meeting: Meeting, text: str, scheme: str = "etcd") -> None:
+    """``[user:password@]host[:port][,...][?ca=file]``; agent/etcd_address.py reads the whole."""
     meeting.kind = "etcd"
+    meeting.etcd_url = f"{scheme}://{text}"
     endpoints = []
-    for item in text.rstrip("/").split(","):
+    for item in text.partition("?")[0].rpartition("@")[2].rstrip("/").split(","):
         item = item.strip().removeprefix("etcd://")
         if item and (":" not in item or item.endswith("]")):
             item = f"{item}:{DEFAULT_ETCD_PORT}"
@@ -241,6 +244,7 @@ def decide_rendezvous(
         host=host,
         port=port,
         etcd=meeting.etcd if kind == "etcd" else (),
+        etcd_url=meeting.etcd_url if kind == "etcd" else "",
         ips=ips if nnodes[1] > 1 else (),
         node_rank=rank,
         own_host=own_host,

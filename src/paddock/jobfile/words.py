@@ -152,7 +152,7 @@ def _keep(words: Words, flag: Flag, name: str, text: str, kind: SourceKind) -> N
             f"{name} is given twice: {before.source.name} {before.text}, "
             f"then {name} {text}; the last one is used"
         )
-    words.values[flag.name] = Given(text, Source(kind, full_name(flag, name), text))
+    words.values[flag.name] = Given(text, Source(kind, full_name(flag, name), without_login(text)))
 
 
 def full_name(flag: Flag, word: str) -> str:
@@ -183,3 +183,14 @@ def _report_unclear(words: Words, name: str, found: tuple[Flag, ...]) -> None:
     from paddock.jobfile.suggest import nearest_flags  # costs difflib: only in an error
 
     words.problems.append(Problem(f"unknown flag {name}", nearest_flags(name)))
+
+
+def without_login(text: str) -> str:
+    """A URL as it may be shown.
+
+    >>> without_login("etcd://root:secret@h:2379")
+    'etcd://***@h:2379'
+    """
+    scheme, slashes, rest = text.partition("://")
+    login, at, host = rest.rpartition("@")
+    return f"{scheme}://***@{host}" if slashes and at and login else text
