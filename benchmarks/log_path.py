@@ -33,7 +33,8 @@ def measure(world: World) -> list[Figure]:
         def once(launcher: str, writer: str = writer, figure: Figure = figure) -> None:
             figure.add(launcher, _flood(world, launcher, writer, count))
 
-        plan = rounds(world, bare=5, paddock=5, mpirun=3, torchrun=2)
+        peers = 3 if writer == "chunks" else 1  # print takes seconds, and the peers longest
+        plan = rounds(world, bare=3, paddock=3, mpirun=peers, torchrun=peers)
         interleave((figure,), plan, once, load_average)
         figures.append(figure)
     torn = Figure(f"torn lines of {TORN_RANKS * TORN_LINES:,} written in halves", "of 100", wanted=0)

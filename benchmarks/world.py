@@ -251,6 +251,7 @@ def node_options(launcher: str, node: int, nnodes: int, port: int, address: str)
         return [
             *("--nnodes", str(nnodes), "--node-rank", str(node), "--rdzv-id", "bench"),
             *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{address}:{port}"),
+            *("--rdzv-conf", f"is_host={node == 0}"),
         ]
     raise ValueError(f"several agents of '{launcher}' are not measured")
 

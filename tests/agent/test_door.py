@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from paddock.agent.messages import Leave, Ping, Pong
 from paddock.agent.wire import (
     GREETING_LIMIT_BYTES,
     Signer,
-    answer,
     decode,
     encode,
     greeting,
@@ -22,8 +22,6 @@ from paddock.agent.wire import (
 from paddock.core.exits import Exit
 
 if TYPE_CHECKING:
-    import socket
-
     from agent.rooms import Room
 
 
@@ -110,7 +108,7 @@ def test_a_repeated_line_ends_the_connection(room: Room) -> None:
     assert room.coordinator is not None
     coordinator = room.coordinator
     room.run_until(lambda: coordinator.member_count == 0)
-    assert room.read_line(sock) in (b"",) or True
+    assert coordinator.machine.phase == "gathering"
 
 
 def test_only_the_addresses_of_ips_get_in_without_a_key(room: Room) -> None:
@@ -140,8 +138,8 @@ def test_a_member_that_speaks_keeps_its_lease(room: Room) -> None:
     assert (member.lost, member.failed) == ([], [])
 
 
-def test_two_thousand_members_join_one_door(room: Room) -> None:
-    """Here only 100: the benchmark counts the rest. None is lost in the rush."""
+def test_a_hundred_members_join_at_once(room: Room) -> None:
+    """The benchmark counts more; here none is lost in the rush."""
     target = room.serve(job_of(200))
     members = [room.join(target) for _ in range(100)]
     room.run_until(lambda: all(m.joined for m in members))
@@ -241,10 +239,9 @@ def test_a_coordinator_that_comes_late_is_found(room: Room) -> None:
     listener.close()
     member = room.join(target)
     room.run_until(lambda: member.waiting)
-    again = room.keep(__import__("socket").create_server(target))
+    again = room.keep(socket.create_server(target))
     again.settimeout(10)
     room.run_until_each(lambda: bool(member.client._connection))
     sock = accept(room, member, again)
     sock.send(greeting("mnist", "the-nonce", has_key=True))
     assert json.loads(room.read_line(sock))["job"] == "mnist"
-    assert answer(KEY, "mnist", "the-nonce", "x" * 8)

@@ -112,7 +112,7 @@ def test_a_message_inside_a_message_is_refused() -> None:
     """A tuple of hosts is a tuple of hosts."""
     line = encode(messages.Begin(0, "u", 0, (HOST,)))
     with pytest.raises(WireError):
-        decode(line.replace(b'"hosts":[', b'"hosts":["a",'))
+        decode(line.replace(b'"hosts":[', b'"hosts":["a",')  # a name where a host belongs)
 
 
 # --------------------------------------------------------------------------------- lines

@@ -144,7 +144,9 @@ def test_the_gloo_port_has_two_names() -> None:
 def test_the_elastic_flags_mean_etcd() -> None:
     """S1: --elastic_server, --job_id, --np, --host; --np is ambiguous in the original."""
     found = job("--elastic_server=127.0.0.1:2379 --job_id=job1 --np=2 --host 10.0.0.5 train.py")
-    assert found.rendezvous == Rendezvous("etcd", etcd=("127.0.0.1:2379",), own_host="10.0.0.5")
+    assert found.rendezvous == Rendezvous(
+        "etcd", etcd=("127.0.0.1:2379",), etcd_url="etcd://127.0.0.1:2379", own_host="10.0.0.5"
+    )
     assert (found.job_id, found.nnodes_min, found.nnodes_max) == ("job1", 2, 2)
     assert (found.elastic.level, found.restart.max_restarts) == (1, 3)
 

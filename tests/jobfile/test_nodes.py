@@ -6,6 +6,12 @@ import pytest
 
 from jobfile.reading import job
 from paddock.core.job import Rendezvous
+from paddock.jobfile.parse import parse
+
+
+def etcd(endpoints: tuple[str, ...], url: str) -> Rendezvous:
+    """A meeting through etcd."""
+    return Rendezvous("etcd", etcd=endpoints, etcd_url=url)
 
 
 @pytest.mark.parametrize(
@@ -17,9 +23,9 @@ from paddock.core.job import Rendezvous
         ("http://10.0.0.1:6768", Rendezvous("tcp", "10.0.0.1", 6768)),
         ("http://10.0.0.1:6768/", Rendezvous("tcp", "10.0.0.1", 6768)),
         ("https://h:6768", Rendezvous("tcp", "h", 6768)),
-        ("etcd://10.0.0.1:2379", Rendezvous("etcd", etcd=("10.0.0.1:2379",))),
-        ("etcd://etcd.example", Rendezvous("etcd", etcd=("etcd.example:2379",))),
-        ("etcd://a:1,b:2,[::1]:3", Rendezvous("etcd", etcd=("a:1", "b:2", "[::1]:3"))),
+        ("etcd://10.0.0.1:2379", etcd(("10.0.0.1:2379",), "etcd://10.0.0.1:2379")),
+        ("etcd://etcd.example", etcd(("etcd.example:2379",), "etcd://etcd.example")),
+        ("etcd://a:1,b:2,[::1]:3", etcd(("a:1", "b:2", "[::1]:3"), "etcd://a:1,b:2,[::1]:3")),
     ],
 )
 def test_every_form_of_master_is_understood(master: str, expected: Rendezvous) -> None:
@@ -33,7 +39,7 @@ def test_every_form_of_master_is_understood(master: str, expected: Rendezvous) -
         ("--rdzv-backend c10d --rdzv-endpoint h:1", Rendezvous("tcp", "h", 1)),
         ("--rdzv-endpoint h", Rendezvous("tcp", "h", 29400)),
         ("--rdzv-backend static --rdzv-endpoint h", Rendezvous("tcp", "h", 29500)),
-        ("--rdzv-backend etcd-v2 --rdzv-endpoint h:2379", Rendezvous("etcd", etcd=("h:2379",))),
+        ("--rdzv-backend etcd-v2 --rdzv-endpoint h:2379", etcd(("h:2379",), "etcd://h:2379")),
         ("--master-addr h --master-port 5", Rendezvous("tcp", "h", 5)),
         ("--master-addr [::1]", Rendezvous("tcp", "::1", 29500)),
     ],

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 BACKLOG = 4096
 STRANGERS_MAX = 4096
 HANDSHAKE_SECONDS = 10.0
+LEASE_STEP_SECONDS = 0.005  # leases are not looked at more often
 GOODBYE_SECONDS = 3.0
 ACCEPTS_PER_TURN = 64
 
@@ -109,15 +110,19 @@ class Server:
         step = self.lease_seconds / 4
         was_paused = now - self._checked_at > 2 * step
         self._checked_at = now
+        again_at = now + step
         for guest in list(self._guests):
             if guest.is_member:
                 if was_paused:
                     guest.seen_at = max(guest.seen_at, now - step)
-                elif now - guest.seen_at > self.lease_seconds:
+                elif now - guest.seen_at >= self.lease_seconds:
                     guest.expel(f"is silent for {now - guest.seen_at:.1f} s (its lease is over)")
+                    continue
+                # A lease that ends before the next round is looked at when it ends.
+                again_at = min(again_at, guest.seen_at + self.lease_seconds)
             elif now - guest.seen_at > HANDSHAKE_SECONDS:
                 guest.expel("said nothing")
-        self.loop.at("leases", now + step, self._watch_leases)
+        self.loop.at("leases", max(again_at, now + LEASE_STEP_SECONDS), self._watch_leases)
 
     def end(self, done: Callable[[], None]) -> None:
         """Everybody was told that the job is over: call ``done`` when they have left."""

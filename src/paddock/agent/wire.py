@@ -146,11 +146,24 @@ def _value(item: Any) -> Any:
     for name, wanted in cls.__annotations__.items():
         if name not in made:
             continue
-        kinds = _PRIMITIVE.get(wanted, (tuple,))
-        is_bool = isinstance(made[name], bool)
-        if not isinstance(made[name], kinds) or (is_bool and bool not in kinds):
+        if not _fits(made[name], wanted):
             raise ValueError(f"{cls.__name__}.{name} is not of type {wanted}")
     return cls(**made)
+
+
+def _fits(item: object, wanted: str) -> bool:
+    """Whether a value is of the type its field's annotation names."""
+    if wanted.startswith("tuple["):
+        if not isinstance(item, tuple):
+            return False
+        inner = wanted[6:-1]
+        if inner.endswith(", ..."):
+            one = inner[:-5]
+            return all(_fits(part, one) for part in item)
+        parts = inner.split(", ")  # no tuple of tuples is written without "..."
+        return len(item) == len(parts) and all(map(_fits, item, parts))
+    kinds = _PRIMITIVE[wanted]
+    return isinstance(item, kinds) and (type(item) is not bool or bool in kinds)
 
 
 # ------------------------------------------------------------------ handshake
