@@ -28,7 +28,9 @@ def measure(world: World) -> list[Figure]:
         paddle = {"paddle": 1} if nprocs == 2 else {}
         plan = rounds(world, paddock=9, mpirun=3, torchrun=3, **paddle)
 
-        def once(launcher: str, nprocs: int = nprocs, of: tuple[Figure, ...] = (first, last, gone)) -> None:
+        def once(
+            launcher: str, nprocs: int = nprocs, of: tuple[Figure, ...] = (first, last, gone)
+        ) -> None:
             for figure, sample in zip(of, _death(world, launcher, nprocs), strict=True):
                 figure.add(launcher, sample)
 
@@ -115,8 +117,8 @@ def two_agents(
 
 def _cascades(world: World) -> Figure:
     """8 ranks, one fails, the others lose their peer 10 to 40 ms later and fail too."""
-    figure = Figure("culprit named wrongly in a cascade of 8 ranks", "of 100", wanted=0)
-    seeds = {name: 0 for name in world.launchers}
+    figure = Figure("culprit named wrongly in a cascade of 8 ranks", "%", wanted=0)
+    seeds = dict.fromkeys(world.launchers, 0)
 
     def once(launcher: str) -> None:
         seeds[launcher] += 1

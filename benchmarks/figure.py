@@ -10,14 +10,16 @@ if TYPE_CHECKING:
 
     from benchmarks.world import World
 
+COUNTED = ("ranks", "%", "jiffies")
 COLUMNS = ("paddock", "mpirun", "torchrun", "paddle", "bare")
 
 
 class Figure:
-    """Samples of one quantity by launcher; the median counts. wanted: the most that is accepted.
+    """Samples of one quantity by launcher; the median counts, or the worst where that is said.
 
-    wanted_ratio: (launcher, factor): at most factor times that launcher's median.
-    over: subtract that launcher's median before comparing with ``wanted`` ("bare").
+    wanted: the most that is accepted.
+    wanted_ratio: (launcher, factor): at most factor times that launcher's.
+    over: subtract that launcher's result before comparing with ``wanted`` ("bare").
     notes: what a launcher's cell says instead of, or after, its number.
     """
 
@@ -29,12 +31,14 @@ class Figure:
         wanted: float | None = None,
         wanted_ratio: tuple[str, float] | None = None,
         over: str = "",
+        is_worst: bool = False,
     ) -> None:
         self.name = name
         self.unit = unit
         self.wanted = wanted
         self.wanted_ratio = wanted_ratio
         self.over = over
+        self.is_worst = is_worst
         self.samples: dict[str, list[float]] = {}
         self.notes: dict[str, str] = {}
         self.loads: list[float] = []
@@ -44,27 +48,29 @@ class Figure:
         if sample is not None:
             self.samples.setdefault(launcher, []).append(sample)
 
-    def median(self, launcher: str) -> float | None:
-        """The median of a launcher's samples."""
+    def result(self, launcher: str) -> float | None:
+        """The sample of a launcher that counts: the median, or the largest."""
         found = self.samples.get(launcher)
-        return statistics.median(found) if found else None
+        if not found:
+            return None
+        return max(found) if self.is_worst else statistics.median(found)
 
     def ratio(self, launcher: str) -> float | None:
-        """How many times our median the launcher's is: above 1, ours is less."""
-        ours, theirs = self.median("paddock"), self.median(launcher)
+        """How many times our result the launcher's is: above 1, ours is less."""
+        ours, theirs = self.result("paddock"), self.result(launcher)
         return theirs / ours if ours and theirs is not None else None
 
     @property
     def is_met(self) -> bool | None:
         """Whether what is wanted was reached; None when nothing is wanted or measured."""
-        ours = self.median("paddock")
+        ours = self.result("paddock")
         if ours is None:
             return None
         if self.wanted is not None:
-            base = self.median(self.over) if self.over else 0.0
+            base = self.result(self.over) if self.over else 0.0
             return None if base is None else ours - base <= self.wanted
         if self.wanted_ratio is not None:
-            other = self.median(self.wanted_ratio[0])
+            other = self.result(self.wanted_ratio[0])
             return None if other is None else ours <= other * self.wanted_ratio[1]
         return None
 
@@ -76,8 +82,9 @@ class Figure:
             "wanted": self.wanted,
             "wanted_ratio": self.wanted_ratio,
             "over": self.over,
+            "worst": self.is_worst,
             "met": self.is_met,
-            "median": {name: self.median(name) for name in self.samples},
+            "result": {name: self.result(name) for name in self.samples},
             "samples": self.samples,
             "notes": self.notes,
             "load_average": self.loads,
@@ -90,7 +97,7 @@ def interleave(
     measure: Callable[[str], None],
     load: Callable[[], float],
 ) -> None:
-    """Run ``measure(launcher)`` plan[launcher] times each, in turns, so that all share the noise."""
+    """Call ``measure(launcher)`` plan[launcher] times each, in turns: all share the noise."""
     for turn in range(max(plan.values(), default=0)):
         for launcher, rounds in plan.items():
             if turn < rounds:
@@ -111,8 +118,8 @@ def number(x: float | None, unit: str) -> str:
         return "-"
     if x == 0:
         return f"0 {unit}"
-    if unit in ("ranks", "of 100", "jiffies"):
-        return f"{x:g} {unit}" if unit != "of 100" else f"{x:g} %"
+    if unit in COUNTED:
+        return f"{x:.3g} {unit}"
     digits = 3 if abs(x) < 1 else 2 if abs(x) < 10 else 1 if abs(x) < 100 else 0
     return f"{x:.{digits}f} {unit}"
 
@@ -130,19 +137,21 @@ def table(figures: list[Figure], launchers: Iterable[str]) -> str:
     lines = []
     for row in rows:
         fill = "-" if row[0] == "---" else " "
-        lines.append("| " + " | ".join(c.ljust(w, fill) for c, w in zip(row, widths)) + " |")
+        lines.append(
+            "| " + " | ".join(c.ljust(w, fill) for c, w in zip(row, widths, strict=True)) + " |"
+        )
     return "\n".join(lines)
 
 
 def _cell(figure: Figure, launcher: str) -> str:
-    middle = figure.median(launcher)
+    result = figure.result(launcher)
     note = figure.notes.get(launcher, "")
-    if middle is None:
+    if result is None:
         return note or "-"
-    text = number(middle, figure.unit)
+    text = number(result, figure.unit)
     ratio = figure.ratio(launcher) if launcher != "paddock" else None
     if ratio is not None:
-        text += f" ({ratio:.2g}x)" if ratio < 100 else f" ({ratio:.0f}x)"
+        text += f" ({ratio:.2f}x)" if ratio < 10 else f" ({ratio:.0f}x)"
     return f"{text} {note}".strip()
 
 

@@ -37,7 +37,7 @@ def measure(world: World) -> list[Figure]:
         plan = rounds(world, bare=3, paddock=3, mpirun=peers, torchrun=peers)
         interleave((figure,), plan, once, load_average)
         figures.append(figure)
-    torn = Figure(f"torn lines of {TORN_RANKS * TORN_LINES:,} written in halves", "of 100", wanted=0)
+    torn = Figure(f"torn lines of {TORN_RANKS * TORN_LINES:,} written in halves", "%", wanted=0)
     for launcher in world.launchers:
         if launcher != "paddle":  # its console shows rank 0 only
             torn.add(launcher, _torn(world, launcher))

@@ -219,7 +219,7 @@ def _fork(work: Callable[[], None]) -> int:
     try:
         work()
         code = 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001  # a forked child must never return
         import traceback
 
         traceback.print_exc()

@@ -57,9 +57,7 @@ def _across(world: World) -> Figure:
     return figure
 
 
-def _until_again(
-    seen: Running, gated: Running, nprocs: int
-) -> tuple[float | None, float | None]:
+def _until_again(seen: Running, gated: Running, nprocs: int) -> tuple[float | None, float | None]:
     """Seconds from the death to the first and last rank of the next attempt; None: never."""
     gated.release()
     again = seen.await_stamps("again", nprocs, LIMIT_SECONDS)

@@ -14,29 +14,30 @@ LINE = b"bench-line"
 
 def measure(world: World) -> list[Figure]:
     """At 2 and at 32 ranks; the ranks' clock, the console, and the end of the launcher."""
-    figures: list[Figure] = []
-    for nprocs, wanted in ((2, rounds(world, bare=15, mpirun=15, paddock=15, torchrun=5, paddle=3)),
-                           (32, rounds(world, bare=9, mpirun=9, paddock=9, torchrun=3, paddle=3))):  # fmt: skip
-        runs = Figure(f"start, {nprocs} ranks: last rank runs", "s", wanted_ratio=("mpirun", 1.25))
-        shown = Figure(
-            f"start, {nprocs} ranks: its line on the console", "s", wanted_ratio=("mpirun", 1.25)
-        )
-        against = Figure(
-            f"start, {nprocs} ranks: against torchrun", "s", wanted_ratio=("torchrun", 0.05)
-        )
-        whole = Figure(f"start, {nprocs} ranks: whole job", "s")
-        mine = [runs, shown, whole]
+    few = rounds(world, bare=15, mpirun=15, paddock=15, torchrun=5, paddle=3)
+    many = rounds(world, bare=9, mpirun=9, paddock=9, torchrun=3, paddle=3)
+    figures = _start(world, 2, few)
+    runs = figures[0]
+    against = Figure("start, 2 ranks: against torchrun", "s", wanted_ratio=("torchrun", 0.05))
+    against.samples = {k: v for k, v in runs.samples.items() if k in ("paddock", "torchrun")}
+    against.loads = runs.loads
+    return [runs, against, *figures[1:], *_start(world, 32, many)]
 
-        def once(launcher: str, nprocs: int = nprocs, figures: list[Figure] = mine) -> None:
-            for figure, sample in zip(figures, _run(world, launcher, nprocs), strict=True):
-                figure.add(launcher, sample)
 
-        interleave(mine, wanted, once, load_average)
-        if nprocs == 2:
-            against.samples = {k: v for k, v in runs.samples.items() if k in ("paddock", "torchrun")}
-            against.loads = runs.loads
-            mine.insert(1, against)
-        figures += mine
+def _start(world: World, nprocs: int, plan: dict[str, int]) -> list[Figure]:
+    name = f"start, {nprocs} ranks"
+    mpirun = ("mpirun", 1.25)
+    figures = [
+        Figure(f"{name}: last rank runs", "s", wanted_ratio=mpirun),
+        Figure(f"{name}: its line on the console", "s", wanted_ratio=mpirun),
+        Figure(f"{name}: whole job", "s"),
+    ]
+
+    def once(launcher: str) -> None:
+        for figure, sample in zip(figures, _run(world, launcher, nprocs), strict=True):
+            figure.add(launcher, sample)
+
+    interleave(figures, plan, once, load_average)
     return figures
 
 
@@ -101,5 +102,3 @@ def _last_stamp(stamps: os.PathLike[str], nprocs: int) -> float:
     if len(times) != nprocs:
         raise RuntimeError(f"{len(times)} of {nprocs} ranks ran")
     return max(times) / 1e9
-
-

@@ -8,7 +8,7 @@ from stamp import RANK, pass_gate, stamp
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 with open(os.environ["BENCH_STAMPS"], encoding="ascii") as f:
     has_died = "dead " in f.read()
-if RANK == int(os.environ.get("BENCH_CULPRIT", "-1")) and not has_died:
+if int(os.environ.get("BENCH_CULPRIT", "-1")) == RANK and not has_died:
     pass_gate("up")
     stamp("dead")
     os._exit(7)

@@ -9,6 +9,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+
 from paddock.agent.connection import OUT_LIMIT_BYTES, Connection
 
 if TYPE_CHECKING:

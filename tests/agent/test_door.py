@@ -8,6 +8,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 import pytest
+
 from agent.rooms import KEY, job_of
 from paddock.agent.messages import Leave, Ping, Pong
 from paddock.agent.wire import (

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+
 from paddock.agent.network import (
     guess_address,
     is_local,

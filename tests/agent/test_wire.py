@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from paddock.agent import messages
 from paddock.agent.wire import (
     LineReader,
@@ -112,7 +113,7 @@ def test_a_message_inside_a_message_is_refused() -> None:
     """A tuple of hosts is a tuple of hosts."""
     line = encode(messages.Begin(0, "u", 0, (HOST,)))
     with pytest.raises(WireError):
-        decode(line.replace(b'"hosts":[', b'"hosts":["a",')  # a name where a host belongs)
+        decode(line.replace(b'"hosts":[', b'"hosts":["a",'))  # a name where a host belongs
 
 
 # --------------------------------------------------------------------------------- lines
@@ -123,7 +124,9 @@ def test_lines_are_found_wherever_the_stream_is_cut() -> None:
     data = b"one\ntwo\n\nthree\n"
     for size in range(1, len(data)):
         reader = LineReader(100)
-        found = [line for i in range(0, len(data), size) for line in reader.feed(data[i : i + size])]
+        found = [
+            line for i in range(0, len(data), size) for line in reader.feed(data[i : i + size])
+        ]
         assert found == [b"one", b"two", b"", b"three"]
 
 

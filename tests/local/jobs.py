@@ -27,7 +27,7 @@ WAIT_SECONDS_MAX = 25.0  # for anything that must happen; generous, the machine 
 GONE_SECONDS_MAX = 5.0
 
 # Put before every script: what a rank knows of itself, and how it speaks to the test.
-PRELUDE = '''\
+PRELUDE = """\
 import os, signal, sys, time
 RANK = int(os.environ.get("PADDLE_TRAINER_ID", "-1"))
 WORLD = int(os.environ.get("PADDLE_TRAINERS_NUM", "0"))
@@ -41,7 +41,7 @@ def forever():
         signal.pause()
 def gate():
     os.read(os.open(os.environ["TEST_GATE"], os.O_RDONLY), 1)
-'''
+"""
 
 
 class Events:

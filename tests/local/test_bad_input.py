@@ -70,9 +70,7 @@ def test_a_port_in_use_is_bad_input_that_names_its_owner(world: World) -> None:
 def test_too_few_ports_in_the_range_are_bad_input(world: World) -> None:
     """PORT_RANGE of PaddleCloud."""
     env = {"PORT_RANGE": "31000:31001"}
-    ended = world.run(
-        "--log_level", "ERROR", "--nproc_per_node", 8, world.script("pass"), env=env
-    )
+    ended = world.run("--log_level", "ERROR", "--nproc_per_node", 8, world.script("pass"), env=env)
     check_refused(ended, "not enough free ports: 2 found")
 
 

@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+
 from local.jobs import environment_of, wait_until
 
 if TYPE_CHECKING:

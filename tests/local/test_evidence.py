@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from paddock.local.evidence import (
     TAIL_LINES,
     ends_with_traceback,

@@ -18,7 +18,7 @@ def test_the_exit_code_is_the_culprits(world: World, code: int) -> None:
     """A scheduler above reads it: 1 for everything (torchrun) tells it nothing."""
     ended = world.run("--nproc_per_node", 2, world.script(f"sys.exit({code} if RANK else 0)"))
     assert (ended.code, ended.left) == (code, [])
-    assert f"first failure: worker 1 (pid " in ended.err
+    assert "first failure: worker 1 (pid " in ended.err
     assert f"exited with code {code}, attempt 0" in ended.err
     assert f"Exit code {code}" in ended.err
 
@@ -81,9 +81,7 @@ def test_a_program_that_may_not_run_gives_126(world: World) -> None:
 @pytest.mark.parametrize(
     ("first_line", "code"), [("#!/no/such/interpreter", 127), ("\x7fELF nonsense", 126)]
 )
-def test_a_program_the_kernel_refuses_is_reported(
-    world: World, first_line: str, code: int
-) -> None:
+def test_a_program_the_kernel_refuses_is_reported(world: World, first_line: str, code: int) -> None:
     """Only the kernel can tell; the report says which process and how."""
     program = world.folder / "train.bin"
     program.write_text(first_line + "\n")

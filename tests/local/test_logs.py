@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from paddock.core.hosts import Host
 from paddock.core.job import Command, Job, Logs
 from paddock.core.plan import Plan, Proc, make_plan

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
+
 from paddock.local.loop import READ, Loop
 
 if TYPE_CHECKING:

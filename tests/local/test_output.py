@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+
 from paddock.local.output import LINE_LIMIT_BYTES, Output, Stream
 
 if TYPE_CHECKING:

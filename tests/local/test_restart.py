@@ -63,9 +63,7 @@ def test_restart_on_covers_its_causes_only(
 ) -> None:
     """A bug fails at once, a preempted or relaunching rank goes on (101, 102: Paddle's codes)."""
     script = world.script(f"tell('up', ATTEMPT)\nif ATTEMPT == 0: {how}\n")
-    ended = world.run(
-        "--nproc_per_node", 1, "--max_restart", 1, "--restart-on", restart_on, script
-    )
+    ended = world.run("--nproc_per_node", 1, "--max_restart", 1, "--restart-on", restart_on, script)
     assert (ended.code == 0, len(world.events.all("up"))) == (again, 2 if again else 1)
     assert again or "--restart-on" in ended.line("first failure")
 

@@ -124,6 +124,7 @@ class Coordinator:
         self.machine = m.Membership(
             world.spec.job, world.now, first_attempt=first_attempt, awaited=awaited
         )
+        self.first_attempt = first_attempt
         self.links: dict[int, Connection] = {}
         self.is_up = True
         self.is_lost = False
@@ -138,6 +139,7 @@ class Coordinator:
         while self._events:
             event = self._events[0]
             world, machine = self.world, self.machine
+            world.changes += isinstance(event, (m.Joined, m.LeaveAsked, m.Lost))
             if world.log is not None and not isinstance(event, m.TimerFired):
                 world.note(f"-> {shown(event)}")
             exits = machine._exits
@@ -192,6 +194,8 @@ class Coordinator:
         world = self.world
         world.expect(action.attempt > world.started, f"attempt {action.attempt} starts again")
         world.started = action.attempt
+        most = self.first_attempt + world.changes + self.machine.total_restarts
+        world.expect(action.attempt <= most, f"attempt {action.attempt} came without a reason")
 
         world.places = {number: place for place, number in enumerate(action.members)}
         for node_rank, number in enumerate(action.members):
@@ -214,6 +218,7 @@ class Coordinator:
 
     def _release(self, action: m.Release) -> None:
         connection = self.links.get(action.member)
+        self.world.changes += 1
         if connection is not None and action.verdict.kind == "fail":
             connection.node.is_expelled = True
         self._send(action.member, "over", action.verdict)
@@ -495,6 +500,7 @@ class World:
         self.now = 0.0
         self.lease = spec.job.rendezvous.lease_seconds
         self.started = -1
+        self.changes = 0  # joins, leaves, losses and expulsions: each may cost an attempt
         self.places: dict[int, int] = {}  # node rank of each member, in the latest attempt
         self.alive: dict[int, set[Proc]] = {}
         self.roots: dict[int, list[Root]] = {}
@@ -859,6 +865,8 @@ class World:
             self.expect(verdict.exit_code == 0 and culprit is None, "success with a culprit")
         else:
             self.expect(verdict.exit_code != 0, f"{verdict.kind} with exit code 0")
+        if verdict.kind == "fail" and culprit is None:
+            self.expect(verdict.exit_code == 124, f"nobody is blamed: {verdict.reason}")
         if culprit is not None:
             self.expect(verdict.exit_code == culprit.exit_code, "exit code is not the culprit's")
             self.expect(culprit.attempt == verdict.attempt, "culprit of another attempt")
@@ -880,6 +888,21 @@ class World:
         if not coordinator.is_lost:
             self.expect(coordinator.machine.phase == "ended", "no verdict")
         self.expect(len(self.verdicts) <= 1, f"{len(self.verdicts)} verdicts")
+        self._check_calm()
+
+    def _check_calm(self) -> None:
+        """Where nothing happens, the job succeeds, or says who is missing."""
+        spec = self.spec
+        if spec.chaos or spec.crash_share or spec.job.timeout_seconds or "stuck" in spec.term_ways:
+            return
+        (verdict,) = self.verdicts
+        limit = spec.job.rendezvous.join_timeout_seconds - 5.0
+        able = spec.joins[: spec.job.nnodes_max] if spec.has_ranks else spec.joins
+        came = sum(1 for at in able if at < limit)
+        if came >= spec.job.nnodes_min:
+            self.expect(verdict.kind == "succeed", f"{came} nodes came, and it was: {verdict}")
+        else:
+            self.expect(verdict.exit_code in (0, 124), f"{came} nodes came: {verdict}")
 
 
 def shown(thing: object) -> str:

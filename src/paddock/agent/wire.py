@@ -43,18 +43,18 @@ _CLASSES: dict[str, type] = {
         messages.Turned, messages.Said, messages.Pong, Exit, Host, Verdict,
     )
 }  # fmt: skip
-_PRIMITIVE: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "str": (str,),
-    "bool": (bool,),
-    "float": (int, float),
-    "int | None": (int, type(None)),
-    "float | None": (int, float, type(None)),
-    "VerdictKind": (str,),
-    "Host": (Host,),
-    "Exit": (Exit,),
-    "Exit | None": (Exit, type(None)),
-    "Verdict": (Verdict,),
+_PRIMITIVE: dict[str, frozenset[type]] = {
+    "int": frozenset({int}),
+    "str": frozenset({str}),
+    "bool": frozenset({bool}),
+    "float": frozenset({int, float}),
+    "int | None": frozenset({int, type(None)}),
+    "float | None": frozenset({int, float, type(None)}),
+    "VerdictKind": frozenset({str}),
+    "Host": frozenset({Host}),
+    "Exit": frozenset({Exit}),
+    "Exit | None": frozenset({Exit, type(None)}),
+    "Verdict": frozenset({Verdict}),
 }
 
 
@@ -153,17 +153,21 @@ def _value(item: Any) -> Any:
 
 def _fits(item: object, wanted: str) -> bool:
     """Whether a value is of the type its field's annotation names."""
-    if wanted.startswith("tuple["):
-        if not isinstance(item, tuple):
-            return False
-        inner = wanted[6:-1]
-        if inner.endswith(", ..."):
-            one = inner[:-5]
-            return all(_fits(part, one) for part in item)
-        parts = inner.split(", ")  # no tuple of tuples is written without "..."
+    kinds = _PRIMITIVE.get(wanted)
+    if kinds is not None:
+        return type(item) in kinds
+    assert wanted.startswith("tuple["), f"no message may have a field of type {wanted}"
+    if type(item) is not tuple:
+        return False
+    inner = wanted[6:-1]
+    if not inner.endswith(", ..."):  # written without "..." are only flat tuples
+        parts = inner.split(", ")
         return len(item) == len(parts) and all(map(_fits, item, parts))
-    kinds = _PRIMITIVE[wanted]
-    return isinstance(item, kinds) and (type(item) is not bool or bool in kinds)
+    one = inner[:-5]
+    kinds = _PRIMITIVE.get(one)
+    if kinds is not None:
+        return set(map(type, item)) <= kinds
+    return all([_fits(part, one) for part in item])
 
 
 # ------------------------------------------------------------------ handshake
@@ -266,8 +270,11 @@ def read_welcome(
         )
     wanted = prove(key, "coordinator", job_id, server_nonce, nonce)
     lease = found.get("lease")
-    is_time = isinstance(lease, (int, float)) and 0 < lease < LEASE_SECONDS_MAX  # not NaN either
-    if found.get("welcome") is not True or not is_time:
+    if (
+        found.get("welcome") is not True
+        or not isinstance(lease, (int, float))
+        or not 0 < lease < LEASE_SECONDS_MAX  # this way round, NaN is refused too
+    ):
         raise WireError("the coordinator's answer cannot be read")
     if not hmac.compare_digest(str(found.get("mac", "")).encode(), wanted.encode()):
         raise WireError("the coordinator does not have this job's key")

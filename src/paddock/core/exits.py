@@ -6,7 +6,7 @@ gone, are consequences. No I/O here.
 
 from __future__ import annotations
 
-from paddock.core.value import value
+from paddock.core.value import replace, value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ CAUSES = ("exit", "signal", "oom", "not-found", "not-executable", "node-lost")
 # Stamps of two hosts closer than this cannot be told apart: an agent may have been preempted
 # before it took its own (measured: 0.1 ms idle, under 2 ms with both cores busy).
 TIE_NS = 2_000_000
+# What an interpreter exits with after an exception that nobody caught (python(1)).
+EXIT_EXCEPTION = 1
 
 SIGNAL_NAMES = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS",
@@ -106,6 +108,9 @@ class Exit:
 def find_culprit(exits: Iterable[Exit]) -> Exit | None:
     """The exit that caused the others, or None when nothing failed by itself.
 
+    One that had printed its traceback before we ended it is returned as what it was: a failure
+    with the code of an uncaught exception, not a victim of our signal.
+
     1. Failures that do not complain of a lost peer come before those that do: a rank whose last
        words are "connection reset by peer" is a witness (its peer may still be in its own exit
        handlers, so its exit can come first in time).
@@ -127,13 +132,16 @@ def find_culprit(exits: Iterable[Exit]) -> Exit | None:
     for e in sorted(causes, key=_preference):
         first_of_node.setdefault(e.node_rank, e)
     earliest = min(first_of_node.values(), key=_preference)
-    return min(
+    culprit = min(
         (
             e for e in first_of_node.values()
             if _since_ns(e) <= _since_ns(earliest) + TIE_NS + _doubt_ns(e, earliest)
         ),
         key=lambda e: _preference(e)[1:],
     )  # fmt: skip
+    if culprit.spoke_before_signal and culprit.signal:
+        return replace(culprit, code=EXIT_EXCEPTION, signal=0, cause="exit")
+    return culprit
 
 
 def _preference(e: Exit) -> tuple[int, bool, bool, bool, str, int]:

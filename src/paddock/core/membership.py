@@ -477,7 +477,9 @@ class Membership:
         return self._finish(verdict)  # gathering | backoff -> ended
 
     def _on_timer(self, now: float) -> list[Action]:
-        if self._timer_at is None or now < self._timer_at:
+        if self._timer_at is None:
+            return []
+        if now < self._timer_at:
             return [SetTimer(self._timer_at)]
         self._timer_at = None
         if self.phase == "gathering":
@@ -518,7 +520,10 @@ class Membership:
         if len(self._members) > NOTES_MEMBERS and now < self._said_at + NOTE_SECONDS:
             return [self._set_timer(min(wake_at, self._said_at + NOTE_SECONDS))]
         self._said_at = now
-        return [self._set_timer(wake_at), Note(self._waiting_text())]
+        text = self._waiting_text()
+        if start_at is not None and start_at == self._not_before:
+            text = f"waiting {start_at - now:.1f} s until the lease of the lost node is over"
+        return [self._set_timer(wake_at), Note(text)]
 
     def _start_at(self, limit_at: float) -> float | None:
         """When the members that are in may start; None: they are too few."""
@@ -798,7 +803,8 @@ class Membership:
         )
 
     def _succeeded(self) -> Verdict:
-        return self._with_facts(Verdict("succeed", 0, self._reason))
+        reason = self._reason if self._why == "success" else ""
+        return self._with_facts(Verdict("succeed", 0, reason))
 
     def _failed(self, reason: str, culprit: Exit | None = None) -> Verdict:
         code = culprit.exit_code if culprit else EXIT_OWN_FAULT

@@ -1,0 +1,218 @@
+"""Hosts for tests: network namespaces joined by a bridge, each with its own name and clocks.
+
+A host is a process that holds a network, UTS and mount namespace; commands run inside by nsenter.
+The bridge is in a namespace of its own, so nothing of this machine's network is touched, and all
+of it is gone when the holding processes are. Cables are cut at the bridge: both ends see silence,
+no RST and no FIN.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from local.jobs import MARK, Ended, Events, Running, World, kill_marked, kill_pids, marked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+HOST_MARK = "TEST_HOST_MARK"
+TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
+PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+MASTER_PORT = 29_999
+HOLD = 'echo ready; exec sleep infinity'
+
+
+def need_hosts() -> None:
+    """Skip without root or the tools; in CI, fail."""
+    lacking = [f"{t} ({p})" for t, p in TOOLS.items() if shutil.which(t, path=PATH) is None]
+    if not lacking and os.geteuid() == 0:
+        done = subprocess.run(
+            ["unshare", "--net", "--uts", "--mount", "true"], capture_output=True, text=True
+        )
+        if done.returncode == 0:
+            return
+        lacking = [f"namespaces: {done.stderr.strip()}"]
+    message = "hosts as network namespaces need root" + "".join(f", {x}" for x in lacking)
+    if os.environ.get("CI") == "true":
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+class Host:
+    """One host. number counts from 1; its addresses are 10.123.0.number and fd00::number."""
+
+    def __init__(self, hosts: Hosts, number: int) -> None:
+        self.hosts = hosts
+        self.number = number
+        self.name = f"node{number}"
+        self.address = f"10.123.0.{number}"
+        self.address6 = f"fd00::{number}"
+        self.mark = uuid.uuid4().hex
+        self.clock = ""  # as faketime takes it
+        self.boot_seconds = 0  # how far its monotonic clock is ahead
+        self.holder = hosts.hold("--net", "--uts", "--mount")
+        pid = self.holder.pid
+        port = f"port{number}"
+        hosts.on_bridge("link", "add", "name", port, "type", "veth", "peer", "name", "eth0",
+                        "netns", str(pid))  # fmt: skip
+        hosts.on_bridge("link", "set", port, "master", "bridge", "up")
+        self.inside("hostname", self.name)
+        self.inside("ip", "link", "set", "lo", "up")
+        self.inside("ip", "address", "add", f"{self.address}/24", "dev", "eth0")
+        self.inside("ip", "address", "add", f"{self.address6}/64", "dev", "eth0", "nodad")
+        self.inside("ip", "link", "set", "eth0", "up")
+        self.inside("mount", "--bind", str(hosts.names), "/etc/hosts")
+
+    @property
+    def _enter(self) -> list[str]:
+        return ["nsenter", "-t", str(self.holder.pid), "--net", "--uts", "--mount"]
+
+    def inside(self, *command: str) -> str:
+        """Run a command on this host; returns its output."""
+        return run([*self._enter, *command])
+
+    def start(
+        self,
+        *words: object,
+        env: Mapping[str, str] | None = None,
+        log_dir: Path | None = None,
+        mark: str = "",
+    ) -> Running:
+        """`paddock launch` on this host, with logs of its own."""
+        before = list(self._enter)
+        if self.boot_seconds:
+            before += ["unshare", "--time", "--monotonic", str(self.boot_seconds)]
+            before += ["--boottime", str(self.boot_seconds), "--fork", "--kill-child"]
+        if self.clock:
+            before += ["faketime", "-f", self.clock]
+        world = self.hosts.world
+        return world.start(
+            *words,
+            before=before,
+            env={HOST_MARK: self.mark, "PATH": world.env()["PATH"] + ":/usr/sbin:/sbin",
+                 **(env or {})},
+            log_dir=log_dir or world.folder / f"log-{self.name}",
+            mark=mark,
+        )  # fmt: skip
+
+    def log(self, local_rank: int) -> str:
+        """A worker's log on this host."""
+        path = self.hosts.world.folder / f"log-{self.name}" / f"workerlog.{local_rank}"
+        return path.read_text("utf-8", "replace")
+
+    def pids(self) -> list[int]:
+        """Every process of jobs on this host."""
+        return marked(self.mark, HOST_MARK)
+
+    def kill(self) -> None:
+        """kill -9 of everything that runs here; the kernel closes its connections."""
+        kill_marked(self.mark, HOST_MARK)
+
+    def cut_cable(self) -> None:
+        """From now on no packet comes or goes."""
+        self.hosts.on_bridge("link", "set", f"port{self.number}", "down")
+
+    def mend_cable(self) -> None:
+        """Packets flow again."""
+        self.hosts.on_bridge("link", "set", f"port{self.number}", "up")
+
+    def lose_power(self) -> None:
+        """Nothing says goodbye: first the cable, then every process."""
+        self.cut_cable()
+        self.kill()
+
+    def freeze(self, *, thaw: bool = False) -> None:
+        """SIGSTOP (SIGCONT) to every process of jobs on this host."""
+        kill_pids(self.pids(), signal.SIGCONT if thaw else signal.SIGSTOP)
+
+
+class Hosts:
+    """A few hosts on one bridge, and one test's jobs on them."""
+
+    def __init__(self, world: World, count: int) -> None:
+        self.world = world
+        self.events: Events = world.events
+        self._holders: list[subprocess.Popen[str]] = []
+        self._hosts: list[Host] = []
+        self.names = world.folder / "hosts"
+        rows = ["127.0.0.1 localhost", "::1 localhost"]
+        for number in range(1, count + 1):
+            rows += [f"10.123.0.{number} node{number}", f"fd00::{number} node{number}-6"]
+        self.names.write_text("\n".join(rows) + "\n")
+        try:
+            self._bridge = self.hold("--net")
+            self.on_bridge("link", "add", "name", "bridge", "type", "bridge", "forward_delay", "0")
+            self.on_bridge("link", "set", "bridge", "up")
+            for number in range(1, count + 1):
+                self._hosts.append(Host(self, number))
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> object:
+        return iter(self._hosts)
+
+    def __getitem__(self, index: int) -> Host:
+        return self._hosts[index]
+
+    def hold(self, *namespaces: str) -> subprocess.Popen[str]:
+        """A process that keeps new namespaces alive."""
+        holder = subprocess.Popen(
+            ["unshare", *namespaces, "sh", "-c", HOLD],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+            env={"PATH": PATH},
+        )  # fmt: skip
+        self._holders.append(holder)
+        assert holder.stdout is not None and holder.stdout.readline() == "ready\n"
+        return holder
+
+    def on_bridge(self, *words: str) -> None:
+        """Run ip(8) where the bridge is."""
+        run(["nsenter", "-t", str(self._bridge.pid), "--net", "ip", *words])
+
+    def start_all(self, *words: object, env: Mapping[str, str] | None = None) -> list[Running]:
+        """The same command on each host."""
+        return [host.start(*words, env=env) for host in self._hosts]
+
+    def close(self) -> None:
+        """End all jobs, then the hosts."""
+        for host in self._hosts:
+            host.freeze(thaw=True)
+            host.kill()
+        for holder in self._holders:
+            holder.kill()
+            holder.wait()
+            if holder.stdout is not None:
+                holder.stdout.close()
+
+
+def run(command: Sequence[str]) -> str:
+    """Run to the end; the test fails with what it said."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={"PATH": PATH}, check=False
+    )
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
+
+
+def can_shift_monotonic() -> bool:
+    """Whether this kernel gives a process its own monotonic clock."""
+    done = subprocess.run(
+        ["unshare", "--time", "--monotonic", "5", "--fork", "true"], capture_output=True
+    )
+    return done.returncode == 0
+
+
+def end_all(running: Sequence[Running]) -> list[Ended]:
+    """Wait for the end of each."""
+    return [r.end() for r in running]
+
+
+__all__ = ["HOST_MARK", "MARK", "MASTER_PORT", "Host", "Hosts", "end_all", "need_hosts"]

@@ -1,0 +1,1 @@
+"""Readable transcripts of the state machines, replayed by test_scenarios.py."""

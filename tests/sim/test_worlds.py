@@ -1,0 +1,87 @@
+"""Thousands of random worlds: whatever happens in them, what must hold holds.
+
+A seed that fails is to be mended in core/ and turned into a transcript under tests/scenarios/.
+Look at one with ``python -m tests.sim --seed N``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from paddock.core.exits import Exit
+from paddock.core.policy import Verdict
+from sim.spec import big_spec, draw_spec
+from sim.truth import Root, blame_problem
+from sim.world import BrokenWorldError, World
+
+WORLDS = 2000
+CHUNK = 100
+
+
+def run_world(seed: int) -> World:
+    """Run the world of a seed; a broken one fails the test with its transcript."""
+    world = World(draw_spec(seed))
+    try:
+        world.run()
+    except Exception as error:  # noqa: BLE001  # whatever it is, its transcript is wanted
+        log: list[str] = []
+        again = World(draw_spec(seed), log=log)
+        try:
+            again.run()
+        except Exception:  # noqa: BLE001  # the same one as above
+            log.append(repr(error))
+        pytest.fail(f"seed {seed}: {error!r}\n{again.spec}\n" + "\n".join(log[-200:]))
+    return world
+
+
+@pytest.mark.parametrize("first", range(0, WORLDS, CHUNK))
+def test_every_random_world_keeps_its_promises(first: int) -> None:
+    """One plan per attempt, nothing survives, the culprit is right, everything ends (world.py)."""
+    worlds = [run_world(seed) for seed in range(first, first + CHUNK)]
+    assert all(len(w.verdicts) == 1 or w.coordinator.is_lost for w in worlds)
+
+
+def test_worlds_end_in_every_way() -> None:
+    """A simulator in which nothing ever succeeds, or fails, would show nothing."""
+    verdicts = [v for seed in range(300) for v in run_world(seed).verdicts]
+    kinds = {v.kind for v in verdicts}
+    causes = {v.culprit.cause for v in verdicts if v.culprit is not None}
+    assert kinds == {"succeed", "fail", "cancel"}
+    assert causes >= {"exit", "signal", "not-found", "node-lost"}
+    assert any(v.restarts for v in verdicts if v.kind == "succeed")
+    assert any(v.clean for v in verdicts if v.kind == "cancel")
+
+
+def test_same_seed_gives_same_world() -> None:
+    """Otherwise a seed that failed could not be looked at."""
+    logs: list[list[str]] = [[], []]
+    for log in logs:
+        World(draw_spec(7), log=log).run()
+    assert logs[0] == logs[1] != []
+
+
+def test_a_thousand_agents_restart_and_succeed() -> None:
+    """What the machine does for each event must not grow with the job."""
+    world = World(big_spec(1000, seed=1))
+    world.run()
+    (verdict,) = world.verdicts
+    assert (verdict.kind, verdict.restarts) == ("succeed", 1)
+    assert world.events < 25_000
+
+
+def test_a_broken_machine_is_found_out() -> None:
+    """The checks of the simulator can fail: here the wrong rank is blamed."""
+    world = World(draw_spec(1))
+    world.add_root(Root(1.0, 0, "rank", ("worker", 0)), 0)
+    wrong = Exit("worker", 1, 1, "n1", 0, 2_000_000_000, code=1)
+    verdict = Verdict("fail", 1, "", culprit=wrong)
+    with pytest.raises(BrokenWorldError, match=r"worker 1 .* is blamed"):
+        world.check_verdict(verdict, world.coordinator.machine)
+
+
+def test_blame_allows_for_the_stated_uncertainty() -> None:
+    """Two hosts whose clocks may be 5 ms off cannot be told apart within that."""
+    roots = [Root(1.0, 0, "rank", ("worker", 0)), Root(1.008, 1, "rank", ("worker", 1), 0.005)]
+    second = Exit("worker", 1, 1, "n1", 0, 0, code=1)
+    assert blame_problem(second, roots, 3.0) == ""
+    assert blame_problem(second, [roots[0], Root(1.1, 1, "rank", ("worker", 1))], 3.0) != ""

@@ -1,0 +1,205 @@
+"""What the README and the guides tell people to type is typed here.
+
+A command of a ```bash block is run as it stands, in a folder with stand-in scripts, and must end
+with 0 (or with N where its comment says "exit code N"). A comment line changes that for the lines
+below it: "two hosts", "three hosts" - only read, since there are no such hosts here; "needs torch" -
+run by the real suite, where the frameworks are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from paddock.jobfile.flags import FLAGS
+from paddock.jobfile.parse import parse
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "README.zh.md",
+    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+    ROOT / "docs" / "failure.md",
+]
+LINKED = [*PAGES, *sorted((ROOT / "docs" / "decisions").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)]*)?\)")
+FLAG = re.compile(r"`(--?[a-zA-Z][\w-]*)")
+# Flags of other programs that the pages name.
+OTHERS = {
+    "--json", "--network", "--shm-size", "--ipc", "--device", "--name", "-v", "-e",
+    "--run-path", "--virtual-local-rank", "--numa-binding", "--signals-to-handle", "--logs-specs",
+    "--event-log-handler", "--duplicate-stdout-filters", "--duplicate-stderr-filters",
+}  # fmt: skip
+SCRIPT = "import os\nprint('rank', os.environ.get('RANK'), 'of', os.environ.get('WORLD_SIZE'))\n"
+JOB = """\
+{"apiVersion": "batch.paddlepaddle.org/v1", "kind": "PaddleJob", "metadata": {"name": "j"},
+ "spec": {"worker": {"replicas": 2, "template": {"spec": {"containers": [
+   {"name": "c", "image": "i", "command": ["python"], "args": ["train.py"]}]}}}}}
+"""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command line of a page. needs: modules of which one must be there; [] for none."""
+
+    page: Path
+    text: str
+    env: dict[str, str]
+    words: list[str]
+    is_run: bool
+    needs: list[str]
+    code: int
+
+    def __str__(self) -> str:
+        return f"{self.page.name}: {self.text}"
+
+
+def commands() -> list[Command]:
+    """Every command of every page, in order."""
+    return [command for page in PAGES for command in commands_of(page)]
+
+
+def commands_of(page: Path) -> list[Command]:
+    """The commands of one page's ```bash blocks."""
+    found = []
+    for language, body in FENCE.findall(page.read_text("utf-8")):
+        if language != "bash":
+            continue
+        is_run, needs = True, []
+        for line in body.replace("\\\n", " ").splitlines():
+            if line.startswith("#"):
+                is_run = not re.search(r"\b(two|three) hosts\b", line)
+                names = re.search(r"\bneeds ([a-z0-9_, ]+)", line)
+                needs = re.findall(r"\b(?!or\b)\w+", names[1]) if names else []
+            elif line.strip():
+                found.append(command_of(page, line, is_run, needs))
+    return found
+
+
+def command_of(page: Path, line: str, is_run: bool, needs: list[str]) -> Command:
+    """Take a line apart: variables, words, and the exit code its comment promises."""
+    words = shlex.split(line, comments=True)
+    env = {}
+    while "=" in words[0]:
+        name, _, text = words.pop(0).partition("=")
+        env[name] = text
+    code = re.search(r"# exit code (\d+)", line)
+    text = line.partition(" # ")[0].strip()
+    return Command(page, text, env, words, is_run, needs, int(code[1]) if code else 0)
+
+
+def stand_ins(folder: Path) -> None:
+    """The files that the pages' commands name."""
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "crash.py").write_text("raise SystemExit(7)\n")
+    (folder / "pkg").mkdir()
+    (folder / "pkg" / "__init__.py").touch()
+    (folder / "pkg" / "train.py").write_text(SCRIPT)
+    (folder / "train.sh").write_text('#!/bin/sh\necho "rank $RANK of $WORLD_SIZE"\n')
+    (folder / "train.sh").chmod(0o755)
+    (folder / "job.yaml").write_text(JOB)  # JSON is YAML
+    shutil.copytree(ROOT / "examples", folder / "examples")
+
+
+def run(command: Command, folder: Path) -> None:
+    """Run a command as a user would; its exit code must be the promised one."""
+    stand_ins(folder)
+    done = subprocess.run(
+        [sys.executable, "-m", *command.words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **command.env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == command.code, f"{command}\n{done.stdout}"
+
+
+ALL = commands()
+RUN = [c for c in ALL if c.is_run and not c.needs and c.words[0] == "paddock"]
+READ = [c for c in ALL if not c.is_run]
+REAL = [c for c in ALL if c.needs]
+
+
+def test_the_pages_have_commands_of_every_kind() -> None:
+    """Guards the reader of the pages: an expression that matches nothing would pass everything."""
+    assert len(RUN) > 30
+    assert len(READ) > 10
+    assert REAL
+
+
+def test_every_command_is_ours_or_a_target_of_make() -> None:
+    """What is not run here must not look as if it were; other programs go into ```text."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for command in ALL:
+        assert command.words[0] in ("paddock", "make"), str(command)
+        if command.words[0] == "make":
+            assert set(command.words[1:]) <= targets, str(command)
+
+
+@pytest.mark.parametrize("command", RUN, ids=str)
+def test_a_command_of_the_guides_runs(command: Command, tmp_path: Path) -> None:
+    """Copied from the page, it ends as the page says."""
+    run(command, tmp_path)
+
+
+@pytest.mark.parametrize("command", READ, ids=str)
+def test_a_command_for_several_hosts_is_understood(command: Command) -> None:
+    """Flags, values and their combination are right; whether hosts answer is not asked."""
+    program, verb, *words = command.words
+    assert (program, verb) == ("paddock", "launch")
+    parsed = parse(words, command.env, python="python")
+    assert parsed.job.nnodes_max > 1
+
+
+@pytest.mark.real
+@pytest.mark.limit(120)
+@pytest.mark.parametrize("command", REAL, ids=str)
+def test_a_command_that_needs_a_framework_runs(command: Command, tmp_path: Path) -> None:
+    """With any one of the frameworks it names."""
+    from importlib.util import find_spec
+
+    if not any(find_spec(name) for name in command.needs):
+        pytest.skip(f"none of {', '.join(command.needs)} is installed: make .venv/.real")
+    run(command, tmp_path)
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """Links within the repository; those to other places are not followed."""
+    for target, _ in LINK.findall(page.read_text("utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_flag_in_the_text_exists(page: Path) -> None:
+    """A flag that was renamed must not live on in prose."""
+    known = {f"--{name}" for f in FLAGS for name in (f.name, *f.aliases)}
+    known |= {f"-{f.short}" for f in FLAGS if f.short}
+    for flag in FLAG.findall(FENCE.sub("", page.read_text("utf-8"))):
+        name = flag if flag.count("-") == 1 else "--" + flag[2:].replace("-", "_")
+        assert name in known or flag in OTHERS, f"{page.name} names {flag}"
+
+
+def test_both_readmes_tell_the_same() -> None:
+    """The Chinese page has the same commands, links and length."""
+    english, chinese = (commands_of(ROOT / name) for name in ("README.md", "README.zh.md"))
+    assert [c.words for c in english] == [c.words for c in chinese]
+    links = [
+        {t for t, _ in LINK.findall((ROOT / n).read_text("utf-8"))} - {"README.md", "README.zh.md"}
+        for n in ("README.md", "README.zh.md")
+    ]
+    assert links[0] == links[1]
