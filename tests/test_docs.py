@@ -2,7 +2,7 @@
 
 A command of a ```bash block is run as it stands, in a folder with stand-in scripts, and must end
 with 0 (or with N where its comment says "exit code N"). A comment line changes that for the lines
-below it: "two hosts", "three hosts" - only read, since there are no such hosts here; "needs torch" -
+below it: "two hosts", "three hosts" - only read, there are no such hosts here; "needs torch" -
 run by the real suite, where the frameworks are.
 """
 

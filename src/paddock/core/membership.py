@@ -9,8 +9,8 @@ Owned by the coordinator's one thread. Members are agents of nodes; each joins w
     gathering  Joined: rank taken, ...            gathering  Refuse
     gathering  enough, but the hosts do not fit   ended      Finish(fail 2, every problem)
     gathering  Lost                               gathering  Note who is awaited
-    gathering  LeaveAsked, others suffice         gathering  Release it
-    gathering  LeaveAsked, others do not          ended      Finish(cancel)
+    gathering  LeaveAsked, elastic                gathering  Release it
+    gathering  LeaveAsked, own node or not so     ended      Finish(cancel)
     gathering  timer: at least the minimum        running    Start
     gathering  timer: too few                     ended      Finish(fail 124, who is missing)
     gathering  timer: --timeout is over           ended      Finish(fail 124)
@@ -31,8 +31,8 @@ Owned by the coordinator's one thread. Members are agents of nodes; each joins w
     stopping   LeaveAsked hurry, the job ends     stopping   Stop hurry on every node
     stopping   LeaveAsked hurry, it goes on       stopping   Stop hurry on that node
     stopping   timer: a member will not answer    stopping   Release it (fail 125), go on without
-    backoff    LeaveAsked, others suffice         backoff    Release it
-    backoff    LeaveAsked, others do not          ended      Finish(cancel)
+    backoff    LeaveAsked, elastic                backoff    Release it
+    backoff    LeaveAsked, own node or not so     ended      Finish(cancel)
     backoff    timer                              gathering  and from there to running at once
     backoff    timer: --timeout is over           ended      Finish(fail 124)
     any        news of another attempt            same       none
@@ -457,15 +457,17 @@ class Membership:
         is_standing_by = self.phase in ("running", "stopping") and event.member not in self._active
         if is_standing_by and not member.is_self:
             return self._release(event.member, self._cancelled(event.signal, f"node {name} left"))
+        may_leave = self.job.is_elastic and not member.is_self
+        if may_leave and self.phase in ("gathering", "backoff"):
+            # Nothing runs, and the wait for others has its own end: as when a node is lost.
+            return self._release(event.member, self._cancelled(event.signal, f"node {name} left"))
         member.leaving = event.signal
         stay = sum(1 for m in self._members.values() if not m.leaving)
-        shrinks = self.job.is_elastic and not member.is_self and stay >= self.job.nnodes_min
+        shrinks = may_leave and stay >= self.job.nnodes_min
         if shrinks and self.phase == "running":
             return self._stop("shrink", f"node {name} leaves", now)
         if shrinks and self.phase == "stopping":
             return []
-        if shrinks:  # gathering | backoff
-            return self._release(event.member, self._cancelled(event.signal, f"node {name} left"))
         if not self._cancel_signal:
             self._cancel_signal = event.signal
             self._cancel_reason = f"node {name} was told to stop"

@@ -1,0 +1,165 @@
+"""find_culprit: the first that failed by itself, among those that fell with it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from paddock.core.exits import Exit, find_culprit
+from paddock.core.value import replace
+
+MS = 1_000_000
+
+
+def died(rank: int, at_ms: float, node: int = 0, **changes: object) -> Exit:
+    """Worker ``rank`` exited with code 1."""
+    made = Exit("worker", rank, node, f"n{node}", 0, int(at_ms * MS), code=1)
+    return replace(made, **changes)
+
+
+def lost(node: int, at_ms: float) -> Exit:
+    """A node was lost."""
+    return Exit("node", -1, node, f"n{node}", 0, int(at_ms * MS), code=125, cause="node-lost")
+
+
+def stopped(rank: int, at_ms: float, node: int = 0, *, after_ms: float = 1.0) -> Exit:
+    """Ended by our SIGTERM, sent after_ms before."""
+    return died(
+        rank, at_ms, node, code=0, signal=15, cause="signal", by_us=True,
+        after_signal_ns=int(after_ms * MS),
+    )  # fmt: skip
+
+
+def blamed(*exits: Exit) -> str:
+    """The culprit's name; the order of the news must not matter."""
+    rng = random.Random(1)
+    names = set()
+    for _ in range(10):
+        culprit = find_culprit(rng.sample(exits, len(exits)))
+        names.add("" if culprit is None else culprit.name)
+    (name,) = names
+    return name
+
+
+def test_nobody_is_blamed_when_nobody_failed() -> None:
+    """All ended well, or all were stopped by us."""
+    assert blamed() == ""
+    assert blamed(died(0, 1, code=0), stopped(1, 2)) == ""
+
+
+def test_the_first_of_a_cascade_is_blamed() -> None:
+    """Peers die 10 to 40 ms after the culprit (peers.md 3.3): 20 of 20."""
+    for seed in range(20):
+        rng = random.Random(seed)
+        culprit = rng.randrange(8)
+        exits = [
+            died(rank, 1000 if rank == culprit else 1000 + rng.uniform(10, 40)) for rank in range(8)
+        ]
+        assert blamed(*exits) == f"worker {culprit}"
+
+
+def test_a_witness_that_exits_first_is_not_blamed() -> None:
+    """Rank 2 printed its traceback and is still in its exit handlers when rank 0 is gone."""
+    witness = died(0, 1020, peer_loss=True, error_at_ns=1019 * MS)
+    culprit = died(2, 1080, error_at_ns=1000 * MS)
+    assert blamed(witness, culprit) == "worker 2"
+
+
+def test_a_culprit_stopped_in_its_exit_handlers_is_blamed() -> None:
+    """We signalled it because a witness was gone first, but its traceback is older than that."""
+    witness = died(0, 1020, peer_loss=True)
+    culprit = replace(stopped(2, 1025, after_ms=4), error_at_ns=1000 * MS)
+    found = find_culprit([witness, culprit])
+    assert found is not None
+    assert (found.name, found.exit_code, found.how) == ("worker 2", 1, "exited with code 1")
+
+
+def test_a_traceback_caused_by_our_signal_is_no_cause() -> None:
+    """A failing SIGTERM handler; a clock that is 20 ms off must not make it look older."""
+    first = died(0, 1000, peer_loss=True)
+    handler = replace(
+        died(2, 995, 1, by_us=True), error_at_ns=994 * MS, uncertainty_ns=20 * MS,
+        after_signal_ns=3 * MS,
+    )  # fmt: skip
+    assert blamed(first, handler) == "worker 0"
+
+
+def test_witnesses_alone_give_the_earliest() -> None:
+    """When everybody complains of a lost peer, time is all there is."""
+    exits = [died(r, 1000 + 5 * r, peer_loss=True) for r in range(4)]
+    assert blamed(*exits) == "worker 0"
+
+
+def test_one_host_knows_its_order_exactly() -> None:
+    """Even within a tenth of a millisecond, and against rank order and signals."""
+    assert blamed(died(3, 1000.0), died(1, 1000.1, signal=11, code=0)) == "worker 3"
+
+
+def test_equal_stamps_of_one_host_prefer_a_signal_then_rank() -> None:
+    """One batch with one stamp: the choice is the same on every run."""
+    assert blamed(died(3, 1000), died(1, 1000)) == "worker 1"
+    assert blamed(died(3, 1000, signal=11, code=0), died(1, 1000)) == "worker 3"
+
+
+@pytest.mark.parametrize(
+    ("gap_ms", "doubt_ms", "name"),
+    [
+        (1.0, 0.0, "worker 0"),  # a tie: the lower rank
+        (3.0, 0.0, "worker 5"),
+        (10.0, 0.5, "worker 5"),
+        (10.0, 9.0, "worker 0"),
+    ],
+)
+def test_two_hosts_tie_within_their_uncertainty(gap_ms: float, doubt_ms: float, name: str) -> None:
+    """Rank 5 on host 1 first, rank 0 on host 0 later."""
+    early = died(5, 1000, 1, uncertainty_ns=int(doubt_ms * MS))
+    assert blamed(early, died(0, 1000 + gap_ms)) == name
+
+
+def test_a_signal_wins_a_tie_of_two_hosts() -> None:
+    """A crash explains an exit code better than the other way round."""
+    assert blamed(died(0, 1000), died(5, 1001, 1, signal=11, code=0)) == "worker 5"
+
+
+def test_in_a_tie_each_host_stands_for_its_first() -> None:
+    """Host 0 knows that its rank 2 was before its rank 0: rank 0 is out, tie or not."""
+    exits = [died(2, 1000), died(0, 1001), died(7, 1000.5, 1)]
+    assert blamed(*exits) == "worker 2"
+
+
+def test_a_rank_wins_a_tie_against_a_lost_node() -> None:
+    """A rank can be looked at, and its end explains more."""
+    assert blamed(lost(1, 1000), died(0, 1001)) == "worker 0"
+    assert blamed(lost(1, 1000), died(0, 1030)) == "node 1"
+
+
+def test_a_lost_node_explains_its_witnesses() -> None:
+    """Its lease ended three seconds after its peers had said "connection reset"."""
+    assert blamed(died(0, 1000, peer_loss=True), lost(1, 4000)) == "node 1"
+    assert blamed(died(0, 1000), lost(1, 4000)) == "worker 0"
+
+
+def test_a_stopped_rank_never_beats_a_failed_one_in_a_tie() -> None:
+    """What failed by itself is certain."""
+    spoke = replace(stopped(0, 1010, 1, after_ms=2), error_at_ns=1000 * MS)
+    assert blamed(died(5, 1000), spoke) == "worker 5"
+
+
+@pytest.mark.parametrize(
+    ("exit_", "code", "how"),
+    [
+        (died(0, 1), 1, "exited with code 1"),
+        (died(0, 1, code=0, signal=9, cause="signal"), 137, "was killed by SIGKILL"),
+        (died(0, 1, code=0, signal=63, cause="signal"), 191, "was killed by signal 63"),
+        (died(0, 1, code=0, signal=9, cause="oom"), 137, "was killed for lack of memory"),
+        (died(0, 1, code=127, cause="not-found", tail="x: gone"), 127, "could not be started: x"),
+        (lost(1, 1), 125, "was lost"),
+    ],
+)
+def test_an_end_has_a_code_and_words(exit_: Exit, code: int, how: str) -> None:
+    """Shell codes: 128 + signal; words for the report."""
+    assert exit_.exit_code == code
+    assert exit_.how.startswith(how)
+    assert exit_.failed
+    assert not exit_.ok
