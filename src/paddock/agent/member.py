@@ -261,6 +261,9 @@ class Member:
         self._signals += 1
         if self._signals == 1:
             self.say("INFO", f"Terminating with signal {number}")
+            if self.is_running:
+                grace = f"{self.job.grace_seconds:g} s"
+                self.say("INFO", f"processes have {grace} to save (--grace); ask again to kill now")
             if self.resign is not None and self.resign():
                 self.exit_code = 128 + number
                 return

@@ -138,7 +138,7 @@ def _candidates(within: tuple[int, int] | None) -> Iterator[int]:
 def _quiet_range() -> tuple[int, int]:
     """The larger range of ports that the kernel does not give out by itself."""
     try:
-        with open(EPHEMERAL_RANGE, encoding="ascii") as f:
+        with open(EPHEMERAL_RANGE, "rb") as f:
             low, high = (int(word) for word in f.read().split())
     except (OSError, ValueError):
         low, high = EPHEMERAL_DEFAULT
