@@ -35,7 +35,7 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     words.add_argument("names", nargs="*", metavar="name", help="which to run; all by default")
-    words.add_argument("--quick", action="store_true", help="fewer rounds, under a minute")
+    words.add_argument("--quick", action="store_true", help="fewer rounds and peers: a minute")
     words.add_argument("--json", metavar="FILE", help="write every sample to FILE")
     words.add_argument(
         "--source", type=Path, default=ROOT / "src" / "paddock", help="another checkout's package"
@@ -62,11 +62,12 @@ def main() -> int:
     finally:
         world.close()
     took = time.monotonic() - began
+    kernel = ".".join(platform.release().split(".")[:2])
     about = (
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, Linux {platform.release()}; "
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, Linux {kernel}; "
         f"load average {load:.1f} before, {load_average():.1f} after; {took:.0f} s"
     )
-    print(table(figures, world.launchers))
+    print(table(figures, world.found))
     print(f"\n{about}")
     if args.json:
         report = {"about": about, "figures": [f.as_json() for f in figures]}

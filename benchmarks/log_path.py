@@ -33,7 +33,7 @@ def measure(world: World) -> list[Figure]:
         def once(launcher: str, writer: str = writer, figure: Figure = figure) -> None:
             figure.add(launcher, _flood(world, launcher, writer, count))
 
-        peers = 3 if writer == "chunks" else 1  # print takes seconds, and the peers longest
+        peers = 2 if writer == "chunks" else 1  # print takes seconds, and the peers longest
         plan = rounds(world, bare=3, paddock=3, mpirun=peers, torchrun=peers)
         interleave((figure,), plan, once, load_average)
         figures.append(figure)

@@ -14,8 +14,10 @@ LINE = b"bench-line"
 
 def measure(world: World) -> list[Figure]:
     """At 2 and at 32 ranks; the ranks' clock, the console, and the end of the launcher."""
-    few = rounds(world, bare=15, mpirun=15, paddock=15, torchrun=5, paddle=3)
-    many = rounds(world, bare=9, mpirun=9, paddock=9, torchrun=3, paddle=3)
+    few = rounds(world, bare=15, mpirun=15, paddock=15, torchrun=3, paddle=3)
+    many = rounds(world, bare=9, mpirun=9, paddock=9, torchrun=3, paddle=2)
+    if "torchrun" in world.found:
+        few.setdefault("torchrun", 1)
     figures = _start(world, 2, few)
     runs = figures[0]
     against = Figure("start, 2 ranks: against torchrun", "s", wanted_ratio=("torchrun", 0.05))

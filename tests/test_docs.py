@@ -8,6 +8,7 @@ run by the real suite, where the frameworks are.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -110,8 +111,8 @@ def stand_ins(folder: Path) -> None:
     shutil.copytree(ROOT / "examples", folder / "examples")
 
 
-def run(command: Command, folder: Path) -> None:
-    """Run a command as a user would; its exit code must be the promised one."""
+def run(command: Command, folder: Path) -> tuple[int, str]:
+    """Run a command as a user would; exit code, and what is worth reading when it is wrong."""
     stand_ins(folder)
     done = subprocess.run(
         [sys.executable, "-m", *command.words],
@@ -125,7 +126,7 @@ def run(command: Command, folder: Path) -> None:
         timeout=100,
         check=False,
     )
-    assert done.returncode == command.code, f"{command}\n{done.stdout}"
+    return done.returncode, f"{command}\n{done.stdout}"
 
 
 ALL = commands()
@@ -153,7 +154,8 @@ def test_every_command_is_ours_or_a_target_of_make() -> None:
 @pytest.mark.parametrize("command", RUN, ids=str)
 def test_a_command_of_the_guides_runs(command: Command, tmp_path: Path) -> None:
     """Copied from the page, it ends as the page says."""
-    run(command, tmp_path)
+    code, shown = run(command, tmp_path)
+    assert code == command.code, shown
 
 
 @pytest.mark.parametrize("command", READ, ids=str)
@@ -174,7 +176,8 @@ def test_a_command_that_needs_a_framework_runs(command: Command, tmp_path: Path)
 
     if not any(find_spec(name) for name in command.needs):
         pytest.skip(f"none of {', '.join(command.needs)} is installed: make .venv/.real")
-    run(command, tmp_path)
+    code, shown = run(command, tmp_path)
+    assert code == command.code, shown
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
@@ -192,6 +195,46 @@ def test_every_flag_in_the_text_exists(page: Path) -> None:
     for flag in FLAG.findall(FENCE.sub("", page.read_text("utf-8"))):
         name = flag if flag.count("-") == 1 else "--" + flag[2:].replace("-", "_")
         assert name in known or flag in OTHERS, f"{page.name} names {flag}"
+
+
+# What stands for something else in the messages of docs/failure.md, or is the system's own word.
+PLACEHOLDER = re.compile(
+    r"\.\.\.|'[^']*'|\([^)]*\)|\b[A-Z]\b|SIG[A-Z]+|(node|worker) \d|node-[ab]|\d[\w.:]*"
+    r"|PaddleJob|Name or service not known|connection closed"
+)
+
+
+def literals() -> str:
+    """All texts in the source, one after the other."""
+    found = []
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
+                text = node.value
+                found.append(text if isinstance(text, str) else text.decode("utf-8", "replace"))
+    return "\0".join(found)
+
+
+def is_ours(message: str, source: str) -> bool:
+    """Whether three words in a row of a message's fixed part are in the source."""
+    for part in PLACEHOLDER.sub("\0", message).split("\0"):
+        words = part.strip(" :;,=").split()
+        for at in range(max(1, len(words) - 2)):
+            if words and " ".join(words[at : at + 3]) in source:
+                return True
+    return False
+
+
+def test_every_message_in_the_list_of_failures_is_one_of_ours() -> None:
+    """The page quotes what people see; a message that was reworded must be reworded there, too."""
+    page = (ROOT / "docs" / "failure.md").read_text("utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| ")]
+    cells = [row[1] if len(row) == 4 else f"{row[1]} {row[2]}" for row in rows]
+    spans = [span for cell in cells for span in re.findall(r"`([^`]*)`", cell)]
+    messages = [span for span in spans if span.count(" ") > 1]
+    source = literals()
+    assert len(messages) > 60
+    assert [message for message in messages if not is_ours(message, source)] == []
 
 
 def test_both_readmes_tell_the_same() -> None:

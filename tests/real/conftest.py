@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from local.jobs import World
+from real.hosts import Etcd, Hosts, need_hosts
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -175,3 +178,30 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     yield start
     for job in jobs:
         job.kill_all()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A folder with its jobs; all of them are killed after the test."""
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hosts(world: World) -> Iterator[Hosts]:
+    """Four hosts on a network of their own; all of it is gone after the test."""
+    need_hosts()
+    made = Hosts(world, 4)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def etcd(hosts: Hosts) -> Iterator[Etcd]:
+    """A real etcd on the last host."""
+    need_program("etcd")
+    need_program("etcdctl")
+    made = Etcd(hosts[3])
+    yield made
+    made.close()

@@ -12,11 +12,12 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from local.jobs import MARK, Ended, Events, Running, World, kill_marked, kill_pids, marked
+from local.jobs import MARK, Ended, Events, Running, World, environment_of, kill_marked, kill_pids, marked, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ HOST_MARK = "TEST_HOST_MARK"
 TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 MASTER_PORT = 29_999
-HOLD = 'echo ready; exec sleep infinity'
+HOLD = "echo ready; exec cat"  # ends with its standard input, so with the tests at the latest
 
 
 def need_hosts() -> None:
@@ -71,12 +72,13 @@ class Host:
         self.inside("mount", "--bind", str(hosts.names), "/etc/hosts")
 
     @property
-    def _enter(self) -> list[str]:
+    def enter(self) -> list[str]:
+        """What a command on this host begins with."""
         return ["nsenter", "-t", str(self.holder.pid), "--net", "--uts", "--mount"]
 
     def inside(self, *command: str) -> str:
         """Run a command on this host; returns its output."""
-        return run([*self._enter, *command])
+        return run([*self.enter, *command])
 
     def start(
         self,
@@ -86,7 +88,7 @@ class Host:
         mark: str = "",
     ) -> Running:
         """`paddock launch` on this host, with logs of its own."""
-        before = list(self._enter)
+        before = list(self.enter)
         if self.boot_seconds:
             before += ["unshare", "--time", "--monotonic", str(self.boot_seconds)]
             before += ["--boottime", str(self.boot_seconds), "--fork", "--kill-child"]
@@ -101,6 +103,28 @@ class Host:
             log_dir=log_dir or world.folder / f"log-{self.name}",
             mark=mark,
         )  # fmt: skip
+
+    def start_line(self, line: str) -> Running:
+        """A line as people copy it, in a shell of this host, `paddock` on its PATH."""
+        world = self.hosts.world
+        program = world.folder / "bin" / "paddock"
+        if not program.exists():
+            program.parent.mkdir()
+            program.write_text(f'#!/bin/sh\nexec {sys.executable} -m paddock "$@"\n')
+            program.chmod(0o755)
+        running = Running(
+            [*self.enter, "sh", "-c", f"exec env {line}"],
+            cwd=world.folder,
+            env=world.env({HOST_MARK: self.mark, "PATH": f"{program.parent}:{PATH}"}),
+            mark=uuid.uuid4().hex,
+        )
+        world.running.append(running)
+        return running
+
+    def ranks(self, attempt: int) -> list[int]:
+        """Processes of an attempt's ranks on this host."""
+        wanted = str(attempt)
+        return [p for p in self.pids() if environment_of(p).get("PADDOCK_ATTEMPT") == wanted]
 
     def log(self, local_rank: int) -> str:
         """A worker's log on this host."""
@@ -166,7 +190,7 @@ class Hosts:
         """A process that keeps new namespaces alive."""
         holder = subprocess.Popen(
             ["unshare", *namespaces, "sh", "-c", HOLD],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={"PATH": PATH},
         )  # fmt: skip
         self._holders.append(holder)
@@ -177,9 +201,12 @@ class Hosts:
         """Run ip(8) where the bridge is."""
         run(["nsenter", "-t", str(self._bridge.pid), "--net", "ip", *words])
 
-    def start_all(self, *words: object, env: Mapping[str, str] | None = None) -> list[Running]:
-        """The same command on each host."""
-        return [host.start(*words, env=env) for host in self._hosts]
+    def start_all(
+        self, *words: object, count: int = 2, env: Mapping[str, str] | None = None
+    ) -> list[Running]:
+        """The same command on the first few hosts; the last one starts first."""
+        found = [host.start(*words, env=env) for host in reversed(self._hosts[:count])]
+        return found[::-1]
 
     def close(self) -> None:
         """End all jobs, then the hosts."""
@@ -188,9 +215,72 @@ class Hosts:
             host.kill()
         for holder in self._holders:
             holder.kill()
-            holder.wait()
-            if holder.stdout is not None:
-                holder.stdout.close()
+            holder.communicate()
+
+
+class Etcd:
+    """A real etcd on one of the hosts: one member, or several on ports of their own."""
+
+    def __init__(self, host: Host, size: int = 1) -> None:
+        self.host = host
+        self._members: dict[int, subprocess.Popen[bytes]] = {}
+        self._size = size
+        self._folder = host.hosts.world.folder
+        self.start(*range(size))
+
+    @property
+    def url(self) -> str:
+        """As --master takes it."""
+        ends = (f"{self.host.address}:{self._port(m)}" for m in range(self._size))
+        return "etcd://" + ",".join(ends)
+
+    def _port(self, member: int) -> int:
+        return 2379 + 10 * member
+
+    def _peer(self, member: int) -> str:
+        return f"http://{self.host.address}:{self._port(member) + 1}"
+
+    def start(self, *members: int) -> None:
+        """Start members; comes back when the cluster answers."""
+        for member in members:
+            client = f"http://{self.host.address}:{self._port(member)}"
+            cluster = ",".join(f"m{m}={self._peer(m)}" for m in range(self._size))
+            command = [
+                "etcd", f"--name=m{member}", f"--data-dir={self._folder}/etcd{member}",
+                f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+                f"--listen-peer-urls={self._peer(member)}",
+                f"--initial-advertise-peer-urls={self._peer(member)}",
+                f"--initial-cluster={cluster}", "--logger=zap", "--log-level=error",
+            ]  # fmt: skip
+            with open(self._folder / f"etcd{member}.txt", "ab") as log:
+                self._members[member] = subprocess.Popen(
+                    [*self.host.enter, *command],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    env={"PATH": PATH, HOST_MARK: self.host.mark},
+                )  # fmt: skip
+        if members:
+            wait_until(self._answers)
+
+    def _answers(self) -> bool:
+        for member, process in self._members.items():
+            assert process.poll() is None, (self._folder / f"etcd{member}.txt").read_text()
+        client = f"http://{self.host.address}:{self._port(min(self._members))}"
+        done = subprocess.run(
+            [*self.host.enter, "etcdctl", "--endpoints", client, "--command-timeout=2s",
+             "get", "ready"], capture_output=True, env={"PATH": PATH, "ETCDCTL_API": "3"},
+        )  # fmt: skip
+        return done.returncode == 0
+
+    def kill(self, *members: int) -> None:
+        """kill -9; their data stays."""
+        for member in members:
+            process = self._members.pop(member)
+            process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        """End all members."""
+        self.kill(*self._members)
 
 
 def run(command: Sequence[str]) -> str:
@@ -200,6 +290,11 @@ def run(command: Sequence[str]) -> str:
     )
     assert done.returncode == 0, f"{command}: {done.stderr}"
     return done.stdout
+
+
+def failure(ended: Ended) -> str:
+    """What the report says of the culprit, without the time of day."""
+    return ended.line("first failure: ").partition("first failure: ")[2]
 
 
 def can_shift_monotonic() -> bool:
@@ -215,4 +310,4 @@ def end_all(running: Sequence[Running]) -> list[Ended]:
     return [r.end() for r in running]
 
 
-__all__ = ["HOST_MARK", "MARK", "MASTER_PORT", "Host", "Hosts", "end_all", "need_hosts"]
+__all__ = ["Etcd", "HOST_MARK", "MARK", "MASTER_PORT", "Host", "Hosts", "can_shift_monotonic", "end_all", "failure", "need_hosts"]

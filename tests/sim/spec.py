@@ -7,7 +7,7 @@ from random import Random
 
 from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart, Role
 
-KINDS = ("fixed", "range", "level0", "level1", "ps", "etcd")
+KINDS = ("fixed", "range", "range", "range", "level0", "level1", "ps", "etcd")
 CHAOS = ("power", "kill", "cut", "cut-in", "cut-out", "signal", "twice", "preempt")
 LEASE_SECONDS = 3.0
 
@@ -58,15 +58,15 @@ def draw_spec(seed: int) -> Spec:
         kind=kind,
         job=job,
         joins=_draw_joins(rng, job, nodes),
-        train_seconds=rng.choice((0.05, 1.0, 10.0, 30.0)),
-        crash_share=0.0 if is_calm else rng.choice((0.0, 0.5, 1.0)),
+        train_seconds=rng.choice((0.05, 3.0, 10.0, 30.0)),
+        crash_share=0.0 if is_calm else rng.choice((0.0, 0.3, 0.6, 1.0)),
         notice_share=rng.choice((0.0, 0.5, 1.0)),
         crash_attempts=rng.choice((1, 2, 99)),
         fence_seconds=rng.choice((0.0, 0.5)) if kind == "etcd" else 0.0,
         delay_seconds=rng.choice((0.0002, 0.005, 0.2)),
         has_ranks=rng.random() < 0.2,
         chaos=chaos,
-        term_ways=tuple(rng.choices(ways, weights=(8, 6, 3, 3, 0.3), k=3)),
+        term_ways=tuple(rng.choices(ways, weights=(12, 6, 3, 3, 0.6), k=3)),
     )
 
 
@@ -89,21 +89,21 @@ def _draw_job(rng: Random, kind: str) -> tuple[Job, int]:
         ),
         elastic=Elastic(level, rng.choice((4.0, 10.0))),
         restart=Restart(
-            max_restarts=rng.choice((0, 0, 1, 3)),
-            backoff_initial_seconds=rng.choice((0.0, 1.0, 3.0)),
-            restart_on=rng.choice(((), (), ("node-lost",), ("signal", "7"))),
+            max_restarts=rng.choice((0, 1, 3, 6)),
+            backoff_initial_seconds=rng.choice((0.0, 1.0, 6.0)),
+            restart_on=rng.choice(((), (), (), (), ("node-lost",), ("signal", "7"))),
         ),
         grace_seconds=rng.choice((0.3, 2.0, 10.0)),
-        timeout_seconds=rng.choice((0.0, 0.0, 0.0, 5.0, 20.0)),
+        timeout_seconds=rng.choice((0.0, 0.0, 0.0, 0.0, 0.0, 5.0, 30.0)),
     )
-    extra = rng.choice((0, 0, 1)) if job.is_elastic else rng.choice((0, 0, 0, -1, 1))
+    extra = rng.choice((-1, 0, 1)) if job.is_elastic else rng.choice((0, 0, 0, 0, 0, -1, 1))
     return job, max(1, high + extra)
 
 
 def _draw_joins(rng: Random, job: Job, nodes: int) -> tuple[float, ...]:
     late = job.rendezvous.join_timeout_seconds * 1.1
     others = (
-        rng.uniform(0.0, 0.5) if rng.random() < 0.85 else rng.uniform(0.0, late)
+        rng.uniform(0.0, 0.5) if rng.random() < 0.9 else rng.uniform(0.0, late)
         for _ in range(nodes - 1)
     )
     return (0.0, *others)
@@ -111,17 +111,22 @@ def _draw_joins(rng: Random, job: Job, nodes: int) -> tuple[float, ...]:
 
 def _draw_chaos(rng: Random, kind: str, nodes: int) -> tuple[Chaos, ...]:
     found = []
-    end = rng.choice((3.0, 20.0, 45.0))
+    end = rng.choice((6.0, 20.0, 45.0))
     moments = [rng.uniform(0.0, end) for _ in range(2)]
-    for _ in range(rng.choice((0, 1, 1, 2, 3, 5))):
+    for _ in range(rng.choice((1, 2, 3, 4, 6))):
         what = rng.choice(CHAOS)
         # Node 0 coordinates: spare it mostly, or every world would end the same way.
-        node = rng.randrange(nodes) if rng.random() < 0.35 else rng.randrange(1, nodes + 1) % nodes
-        at = rng.uniform(0.0, end) if rng.random() < 0.6 else rng.choice(moments)
+        is_any = rng.random() < (0.3 if kind == "etcd" else 0.1) or nodes == 1
+        node = rng.randrange(nodes) if is_any else rng.randrange(1, nodes)
+        if what in ("signal", "twice") and kind not in ("range", "etcd"):
+            what = rng.choice(CHAOS)  # it would end most jobs
+        at = rng.uniform(0.0, end) if rng.random() < 0.5 else rng.choice(moments)
         seconds = rng.choice((0.2, 1.5, 2.9, 4.0, 12.0, 1000.0))
         found.append(Chaos(at, what, node, seconds, rng.choice((2, 15))))
-        if what in ("power", "kill", "preempt") and rng.random() < 0.6:
-            found.append(Chaos(at + rng.uniform(0.1, 20.0), "launch", node))
+        if rng.random() < 0.7:
+            found.append(Chaos(at + rng.choice((0.05, 1.0, 3.5, 12.0)), "launch", node))
+    if kind == "etcd" and nodes > 2 and rng.random() < 0.5:
+        found.append(Chaos(rng.choice(moments), rng.choice(("power", "kill")), 0))
     if rng.random() < 0.15:
         found.append(Chaos(rng.uniform(0.0, end), rng.choice(("signal", "twice")), 0))
     return tuple(sorted(found, key=lambda c: (c.at, c.node)))

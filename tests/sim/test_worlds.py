@@ -14,8 +14,8 @@ from sim.spec import big_spec, draw_spec
 from sim.truth import Root, blame_problem
 from sim.world import BrokenWorldError, World
 
-WORLDS = 2000
-CHUNK = 100
+WORLDS = 4000
+CHUNK = 200
 
 
 def run_world(seed: int) -> World:

@@ -89,6 +89,7 @@ class PortableRun:
         self.plan: Plan = make_plan(job, (host,), 0, os.urandom(8).hex())
         keys = [(p.role, p.rank) for p in self.plan.procs]
         self.supervisor = Supervisor(0, keys, grace_seconds=job.grace_seconds)
+        self._run_dir = ""
         self.why = ""  # what ended the job; the first reason wins
         self._signal = 0
         self._timer_at: float | None = None
@@ -114,6 +115,7 @@ class PortableRun:
         deadline = monotonic() + DRAIN_SECONDS
         for reader in self._readers:
             reader.join(max(0.0, deadline - monotonic()))
+        _remove_empty(self._run_dir)
         verdict = self._judge()
         for level, text in verdict_lines(verdict, self.plan, 0):
             self._say(level, text)
@@ -122,7 +124,7 @@ class PortableRun:
     def _start(self) -> None:
         job = self.job
         folder = os.path.abspath(job.logs.directory or ".")
-        run_dir = os.path.join(folder, ".paddock", self.plan.uid)
+        run_dir = self._run_dir = os.path.join(folder, ".paddock", self.plan.uid)
         try:
             os.makedirs(run_dir, mode=0o700, exist_ok=True)
             logs = [_open_log(_log_path(folder, p), job.logs.overwrite) for p in self.plan.procs]
@@ -343,6 +345,13 @@ def _exit(proc: Proc, code: int) -> Exit:
     """The end of a process, now. code: negative for a signal, as subprocess tells it."""
     end = Exit(proc.role, proc.rank, 0, proc.host, 0, monotonic_ns(), code)
     return replace(end, code=0, signal=-code, cause="signal") if code < 0 else end
+
+
+def _remove_empty(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:
+        return  # something was left there on purpose
 
 
 def _signal_group(child: Popen | None, number: int) -> None:

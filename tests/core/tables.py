@@ -1,0 +1,107 @@
+"""Reads the state tables of docstrings, and writes docs/concepts/state-machines.md from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paddock.core import membership, supervisor
+
+NOT_PHASES = ("any",)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a state table."""
+
+    phase: str
+    event: str
+    next: str
+    actions: str
+
+    @property
+    def is_move(self) -> bool:
+        """Whether the phase changes."""
+        return self.next not in ("same", self.phase, *NOT_PHASES)
+
+
+def read_table(docstring: str | None) -> list[Row]:
+    """The rows of the table in a module's docstring, in order."""
+    lines = (docstring or "").split("\n")
+    at = next(i for i, line in enumerate(lines) if set(line.strip()) == {"-", " "})
+    starts = [i for i, c in enumerate(lines[at]) if c == "-" and lines[at][i - 1] == " "]
+    rows = []
+    for line in lines[at + 1 :]:
+        if not line.strip():
+            break
+        ends = [*starts[1:], len(line)]
+        rows.append(Row(*(line[a:b].strip() for a, b in zip(starts, ends, strict=True))))
+    return rows
+
+
+def write_table(rows: list[Row]) -> str:
+    """The same table in Markdown."""
+    lines = ["| phase | event | next | actions |", "|---|---|---|---|"]
+    for row in rows:
+        cells = (row.phase, row.event, row.next, row.actions)
+        lines.append("| " + " | ".join(c.replace("|", "or") for c in cells) + " |")
+    return "\n".join(lines)
+
+
+def write_diagram(rows: list[Row]) -> str:
+    """The moves of a table as a mermaid diagram; one arrow for all events of a move."""
+    moves: dict[tuple[str, str], list[str]] = {}
+    ways: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        ways.setdefault((row.phase, row.event), set()).add(row.next)
+    for row in rows:
+        if row.is_move and row.phase not in NOT_PHASES:
+            event = row.event
+            if len(ways[row.phase, row.event]) > 1:
+                event = f"{event} / {row.actions}"  # the event alone does not tell which way
+            event = event.replace("|", "or").replace(":", " -").replace(";", ",")
+            known = moves.setdefault((row.phase, row.next), [])
+            if event not in known:
+                known.append(event)
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {rows[0].phase}"]
+    for (phase, after), events in moves.items():
+        lines.append(f"    {phase} --> {after}: {'<br/>'.join(events)}")
+    lines += ["    ended --> [*]", "```"]
+    return "\n".join(lines)
+
+
+def write_document() -> str:
+    """The whole page."""
+    member = read_table(membership.__doc__)
+    node = read_table(supervisor.__doc__)
+    return "\n".join(
+        [
+            "# State machines",
+            "",
+            "<!-- Generated from the tables in src/paddock/core by tests/core/test_tables.py;",
+            "     PADDOCK_RECORD=1 python -m pytest tests/core/test_tables.py writes it anew. -->",
+            "",
+            "Two machines decide everything that happens to a job. They do no I/O and ask no",
+            "clock: events and the time go in, actions come out, a shell carries them out. Stories",
+            "of both, event by event, are in `tests/scenarios/`.",
+            "",
+            "## Membership: the whole job",
+            "",
+            "One per job, in the coordinator. Who is in, which attempt runs, and how it ends.",
+            "",
+            write_diagram(member),
+            "",
+            write_table(member),
+            "",
+            "The first verdict wins: what made the attempt stop is not changed by what follows.",
+            "",
+            "## Supervisor: one node, one attempt",
+            "",
+            "One per node and attempt. Starts nothing and judges nothing: it watches processes,",
+            "stops them, and insists.",
+            "",
+            write_diagram(node),
+            "",
+            write_table(node),
+            "",
+        ]
+    )

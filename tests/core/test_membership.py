@@ -1,0 +1,291 @@
+"""Every row of the membership's table; the stories are in tests/scenarios/."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from core.tables import read_table
+from paddock.core import membership
+from paddock.core.hosts import Host
+from paddock.core.job import Command, Job, Role
+from paddock.core.membership import Joined, Membership, Note, SetTimer, address_key, describe
+from scenarios.replay import MembershipReplay
+
+
+@dataclass(frozen=True)
+class Case:
+    """What led there, one command, and the first words of each action."""
+
+    job: str
+    before: tuple[str, ...]
+    command: str
+    actions: tuple[str, ...]
+
+
+def case(job: str, before: str, command: str, *actions: str) -> Case:
+    """A case; ``before`` is commands with semicolons between."""
+    return Case(job, tuple(c.strip() for c in before.split(";") if c.strip()), command, actions)
+
+
+TWO = "@0 join 1 a self; @0 join 2 b"
+FAILED = TWO + "; @5 exit 2 worker 1 code=7; @5 stopped 2"
+RANGE = "nnodes=1:2 elastic_timeout=1"
+PAUSE = "@1 exit 1 worker 0 code=7; @1 stopped 1; @2 exit 1 worker 0 code=7; @2 stopped 1"
+MANY = "max_restart=3 backoff=5"
+NEVER = "SetTimer never"
+
+ROWS: dict[tuple[str, str, str], list[Case]] = {
+    ("gathering", "Joined, enough nodes", "running"): [
+        case("nnodes=2", "@0 join 1 a self", "@1 join 2 b", "Start attempt 0: 1=a 2=b", NEVER),
+    ],
+    ("gathering", "Joined, not yet enough", "gathering"): [
+        case("nnodes=2", "", "@1 join 1 a self", "SetTimer 300", "Note waiting for nodes"),
+    ],
+    ("gathering", "Joined: rank taken, ...", "gathering"): [
+        case("nnodes=2", "@0 join 1 a rank=0", "@1 join 2 b rank=0", "Refuse 2 with 2: --rank 0"),
+        case("nnodes=2", "@0 join 1 a rank=0", "@1 join 2 b", "Refuse 2 with 2: this node gives"),
+        case("nnodes=2", "", "@1 join 2 b rank=2", "Refuse 2 with 2: --rank 2 is too large"),
+        case("nnodes=2 ips=10.0.0.1,10.0.0.2", "", "@1 join 3 c", "Refuse 3 with 2: address"),
+    ],
+    ("gathering", "enough, but the hosts do not fit", "ended"): [
+        case("nnodes=2", "@0 join 1 a", "@1 join 2 b workers=3", NEVER, "Finish: fail 2"),
+    ],
+    ("gathering", "Lost", "gathering"): [
+        case("nnodes=3", TWO, "@1 lost 2 is gone", "Note node b is gone", "SetTimer 300", "Note"),
+    ],
+    ("gathering", "LeaveAsked, elastic", "gathering"): [
+        case("nnodes=3:4", TWO, "@1 leave 2 15", "Release 2: cancel 143"),
+    ],
+    ("gathering", "LeaveAsked, own node or not so", "ended"): [
+        case("nnodes=3:4", TWO, "@1 leave 1 15", NEVER, "Finish: cancel 143"),
+        case("nnodes=3", TWO, "@1 leave 2 2", NEVER, "Finish: cancel 130"),
+    ],
+    ("gathering", "timer: at least the minimum", "running"): [
+        case(RANGE, "@0 join 1 a", "@1 timer", "Start attempt 0: 1=a", NEVER),
+    ],
+    ("gathering", "timer: too few", "ended"): [
+        case("nnodes=2", "@0 join 1 a", "@300 timer", NEVER, "Finish: fail 124"),
+    ],
+    ("gathering", "timer: --timeout is over", "ended"): [
+        case(
+            "nnodes=2 timeout=20 max_restart=1", TWO + "; @5 lost 2 is gone; @5 stopped 1",
+            "@20 timer", NEVER, "Finish: fail 124 in attempt 1",
+        ),
+    ],
+    ("running", "ExitReported: failed", "stopping"): [
+        case("nnodes=2", TWO, "@5 exit 2 worker 1 code=7", "Stop attempt 0 on 1 2", "SetTimer 25"),
+    ],
+    ("running", "ExitReported: last worker of a ps", "stopping"): [
+        case(
+            "nnodes=2 servers=1", TWO + "; @5 exit 1 worker 0", "@6 exit 2 worker 1",
+            "Stop attempt 0 on 1 2: all workers finished", "SetTimer 26",
+        ),
+    ],
+    ("running", "Lost, its part had not ended", "stopping"): [
+        case("nnodes=2", TWO, "@5 lost 2 is gone", "Stop attempt 0 on 1", "SetTimer 25"),
+    ],
+    ("running", "Joined, room for it (elastic)", "stopping"): [
+        case(RANGE, "@0 join 1 a; @1 timer", "@5 join 2 b", "Stop attempt 0 on 1", "SetTimer 25"),
+    ],
+    ("running", "Joined, no room", "running"): [
+        case(RANGE, TWO, "@5 join 3 c", "Note node c is standing by"),
+    ],
+    ("running", "LeaveAsked, others suffice", "stopping"): [
+        case(RANGE, TWO, "@5 leave 2 15", "Stop attempt 0 on 1 2: node b leaves", "SetTimer 25"),
+    ],
+    ("running", "LeaveAsked, others do not", "stopping"): [
+        case("nnodes=2", TWO, "@5 leave 2 15", "Stop attempt 0 on 1 2: node b was", "SetTimer 25"),
+        case(RANGE, TWO, "@5 leave 1 15", "Stop attempt 0 on 1 2: node a was told", "SetTimer"),
+    ],
+    ("running", "LeaveAsked by one that stands by", "running"): [
+        case(RANGE, TWO + "; @5 join 3 c", "@6 leave 3 15", "Release 3: cancel 143"),
+    ],
+    ("running", "timer: --timeout is over", "stopping"): [
+        case("nnodes=2 timeout=9", TWO, "@9 timer", "Stop attempt 0 on 1 2: the job's time limit"),
+    ],
+    ("running", "all members stopped, all ok", "ended"): [
+        case("nnodes=1", "@0 join 1 a; @5 exit 1 worker 0", "@5 stopped 1", NEVER, "Finish: succ"),
+    ],
+    ("stopping", "all members stopped", "backoff"): [
+        case(MANY, "@0 join 1 a; " + PAUSE.rsplit(";", 1)[0], "@2 stopped 1", "Note", "SetTimer 7"),
+    ],
+    ("stopping", "all members stopped", "gathering"): [
+        case(
+            "nnodes=2:3 elastic_timeout=1 max_restart=1",
+            TWO + "; @1 timer; @5 lost 2 is silent",
+            "@6 stopped 1", "Note attempt 1: restarting", "SetTimer 7", "Note waiting for nodes",
+        ),
+    ],
+    ("stopping", "all members stopped", "ended"): [
+        case("nnodes=2", FAILED, "@6 stopped 1", NEVER, "Finish: fail 7"),
+    ],
+    ("stopping", "LeaveAsked, others do not suffice", "stopping"): [
+        case("nnodes=2 max_restart=1", FAILED, "@6 leave 1 15"),
+    ],
+    ("stopping", "LeaveAsked hurry, the job ends", "stopping"): [
+        case("nnodes=2", TWO + "; @5 leave 1 2", "@6 leave 1 2 hurry", "Stop attempt 0 on 1 2: as"),
+        case("nnodes=2", TWO + "; @5 leave 1 2", "@6 leave 2 2 hurry", "Stop attempt 0 on 1 2: as"),
+    ],
+    ("stopping", "LeaveAsked hurry, it goes on", "stopping"): [
+        case(RANGE, TWO + "; @5 leave 2 2", "@6 leave 2 2 hurry", "Stop attempt 0 on 2: asked"),
+    ],
+    ("stopping", "timer: a member will not answer", "stopping"): [
+        # Seen from the member: it is let go. The job goes on, or ends, at once.
+        case(RANGE + " max_restart=1", FAILED, "@25 timer", "Release 1: fail 125", "Note", "Start"),
+        case("nnodes=2", FAILED, "@25 timer", NEVER, "Finish: fail 7"),
+    ],
+    ("backoff", "LeaveAsked, elastic", "backoff"): [
+        case(RANGE + " " + MANY, "@0 join 1 a self; @1 timer; " + PAUSE + "; @3 join 2 b",
+             "@4 leave 2 15", "Release 2: cancel 143"),
+    ],
+    ("backoff", "LeaveAsked, own node or not so", "ended"): [
+        case(MANY, "@0 join 1 a self; " + PAUSE, "@3 leave 1 15", NEVER, "Finish: cancel 143"),
+    ],
+    ("backoff", "timer", "gathering"): [
+        case(MANY, "@0 join 1 a; " + PAUSE, "@7 timer", "Start attempt 2", NEVER),
+    ],
+    ("backoff", "timer: --timeout is over", "ended"): [
+        case(MANY + " timeout=5", "@0 join 1 a; " + PAUSE, "@5 timer", NEVER, "Finish: fail 124"),
+    ],
+    ("any", "news of another attempt", "same"): [
+        case(MANY, "@0 join 1 a; @1 exit 1 worker 0 code=7; @1 stopped 1",
+             "@2 exit 1 worker 0 code=7 attempt=0"),
+        case(MANY, "@0 join 1 a; @1 exit 1 worker 0 code=7; @1 stopped 1",
+             "@2 stopped 1 attempt=0"),
+    ],
+    ("any", "timer before its time", "same"): [
+        case("nnodes=2", "@0 join 1 a", "@1 timer", "SetTimer 300"),
+        case("nnodes=2", FAILED, "@6 timer", "SetTimer 25"),
+        case(MANY, "@0 join 1 a; " + PAUSE, "@3 timer", "SetTimer 7"),
+        case("timeout=9", "@0 join 1 a", "@3 timer", "SetTimer 9"),
+        case("nnodes=2", TWO, "@6 timer"),
+    ],
+    ("ended", "anything", "ended"): [
+        case("nnodes=1", "@0 join 1 a; @5 exit 1 worker 0; @5 stopped 1", command, *actions)
+        for command, actions in (
+            ("@6 join 2 b", ("Refuse 2 with 125: the job has ended",)),
+            ("@6 exit 1 worker 0 code=7", ()),
+            ("@6 stopped 1", ()),
+            ("@6 lost 1 is gone", ()),
+            ("@6 leave 1 15 hurry", ()),
+            ("@6 timer", ()),
+        )
+    ],
+}  # fmt: skip
+CASES = [(row, each) for row, cases in ROWS.items() for each in cases]
+# Phases that are gone through in the same moment, when what comes next is there already.
+PASSED = {"gathering": ("running", "ended"), "stopping": ("running", "ended")}
+
+
+def run(job: str, commands: tuple[str, ...]) -> MembershipReplay:
+    """A membership after these commands."""
+    machine = MembershipReplay(["job", *job.split()])
+    for command in commands:
+        do(machine, command)
+    return machine
+
+
+def do(machine: MembershipReplay, command: str) -> list[str]:
+    """The actions of one command."""
+    words = command.split()
+    return [line.strip() for line in machine.do(words[1:], float(words[0][1:]))[1:]]
+
+
+@pytest.mark.parametrize(
+    ("row", "each"), CASES, ids=lambda v: getattr(v, "command", None) or " ".join(v)
+)
+def test_each_row_of_the_table_holds(row: tuple[str, str, str], each: Case) -> None:
+    """The table at the top of membership.py is what happens."""
+    phase, _, after = row
+    machine = run(each.job, each.before)
+    before = machine.machine.phase
+    assert phase in ("any", before)
+    actions = do(machine, each.command)
+    assert len(actions) >= len(each.actions)
+    for action, start in zip(actions, each.actions, strict=False):
+        assert action.startswith(start)
+    if not each.actions:
+        assert actions == []
+    reached = machine.machine.phase
+    wanted = before if after == "same" else after
+    assert reached == wanted or (actions and reached in PASSED.get(wanted, ()))
+
+
+def test_the_table_has_no_other_rows() -> None:
+    """A row that is added, or changed, has to be shown here."""
+    table = [(r.phase, r.event, r.next) for r in read_table(membership.__doc__)]
+    assert len(table) == len(set(table))
+    assert set(table) == set(ROWS)
+
+
+def host(name: str, address: str) -> Host:
+    """One worker on a CPU."""
+    return Host(name, address)
+
+
+def order_of(nodes: int, *joined: Joined) -> list[str]:
+    """Names in node-rank order after all have joined."""
+    job = Job(Command("script", "t"), nnodes_min=nodes, nnodes_max=nodes, roles=(Role("worker"),))
+    machine = Membership(job, 0.0)
+    for event in joined:
+        machine.handle(event, 0.0)
+    assert machine.phase == "running"
+    names = {event.member: event.host.name for event in joined}
+    return [names[i] for i in machine.active_ids]
+
+
+def test_nodes_are_ordered_by_address_as_numbers() -> None:
+    """Whatever order they came in; the coordinator's own node first."""
+    joined = [
+        Joined(1, host("c", "10.0.0.10"), "c"),
+        Joined(2, host("b", "10.0.0.9"), "b"),
+        Joined(3, host("z", "10.0.0.200"), "z", is_self=True),
+        Joined(4, host("a2", "10.0.0.1"), "a2"),
+        Joined(5, host("a1", "10.0.0.1"), "a1"),
+    ]
+    assert order_of(5, *joined) == ["z", "a1", "a2", "b", "c"]
+    assert order_of(5, *joined[::-1]) == ["z", "a1", "a2", "b", "c"]
+
+
+def test_given_ranks_are_kept() -> None:
+    """--rank decides, even for the coordinator's own node."""
+    joined = [
+        Joined(1, host("a", "10.0.0.1"), "a", 2, is_self=True),
+        Joined(2, host("b", "10.0.0.2"), "b", 0),
+        Joined(3, host("c", "10.0.0.3"), "c", 1),
+    ]
+    assert order_of(3, *joined) == ["b", "c", "a"]
+
+
+def test_a_thousand_joins_are_not_a_million_lines() -> None:
+    """Each Note goes to every node: beyond a few nodes at most one a second, and the last one."""
+    job = Job(Command("script", "t"), nnodes_min=1001, nnodes_max=1001)
+    machine = Membership(job, 0.0)
+    notes, wake_at = [], 0.0
+    for i in range(1000):
+        for action in machine.handle(Joined(i + 1, host(f"n{i}", "10.0.0.1"), f"k{i}"), i / 1000):
+            if isinstance(action, Note):
+                notes.append(action.text)
+            elif isinstance(action, SetTimer) and action.at is not None:
+                wake_at = action.at
+    assert len(notes) < 12
+    (timer, said) = machine.handle(membership.TimerFired(), wake_at)
+    assert isinstance(said, Note)
+    assert said.text.startswith("waiting for nodes: 1000 of 1001 joined (n0, n1,")
+    assert "and 992 more" in said.text
+    assert isinstance(timer, SetTimer)
+    assert timer.at == 300.0
+
+
+def test_names_are_cut_after_eight() -> None:
+    """A message that fills the screen hides what it says."""
+    assert describe("abc") == "a, b, c"
+    assert describe(str(i) for i in range(10)) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
+
+
+def test_names_sort_after_addresses() -> None:
+    """Names of hosts, and IPv6, in text order."""
+    wild = ["node1", "10.0.0.10", "fd00::1", "10.0.0.9"]
+    assert sorted(wild, key=address_key) == ["10.0.0.9", "10.0.0.10", "fd00::1", "node1"]

@@ -1,0 +1,41 @@
+"""The state tables are for people: they match the code (the other tests) and the docs (here)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from core.tables import read_table, write_diagram, write_document
+from paddock.core import membership, supervisor
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "state-machines.md"
+# Read once, at import: the fixtures remove PADDOCK_ variables while a test runs.
+IS_RECORDING = os.environ.get("PADDOCK_RECORD") == "1"
+
+
+def test_the_page_is_made_from_the_tables() -> None:
+    """docs/concepts/state-machines.md; PADDOCK_RECORD=1 writes it."""
+    wanted = write_document()
+    if IS_RECORDING:
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(wanted, "utf-8")
+    assert PAGE.read_text("utf-8") == wanted
+
+
+def test_every_phase_can_be_reached_and_left() -> None:
+    """A phase without a way out would be a job that hangs."""
+    for module in (membership, supervisor):
+        rows = read_table(module.__doc__)
+        phases = {r.phase for r in rows} - {"any"}
+        reached = {r.next for r in rows if r.is_move} | {rows[0].phase}
+        left = {r.phase for r in rows if r.is_move}
+        assert reached == phases
+        assert left == phases - {"ended"}
+
+
+def test_the_diagram_has_one_arrow_per_move() -> None:
+    """Events that lead the same way share one."""
+    lines = write_diagram(read_table(supervisor.__doc__)).split("\n")
+    arrows = [line.split(":")[0].strip() for line in lines if "-->" in line]
+    assert len(arrows) == len(set(arrows))
+    assert "stopping --> killing" in arrows
