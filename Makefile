@@ -44,10 +44,10 @@ demo: $(VENV)/.demo ## train a digit classifier on 2 processes, show the plan an
 # ------------------------------------------------------------------------------- tests and checks
 
 test: $(VENV)/.dev ## everything that needs no cluster: unit, scenario, simulation, local processes
-	$(PYTEST) --doctest-modules tests src --ignore=tests/real $(ARGS)
+	$(PYTEST) --doctest-modules tests src --ignore=tests/real -m "not real" $(ARGS)
 
 test-real: tools-real $(VENV)/.real ## real etcd, network namespaces, real Paddle, PyTorch and JAX
-	$(PYTEST) tests/real $(ARGS)
+	$(PYTEST) tests -m real $(ARGS)
 
 check: $(VENV)/.dev ## ruff, mypy strict, layers and purity, the tests' own tidiness
 	$(BIN)/ruff check .

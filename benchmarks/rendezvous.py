@@ -37,7 +37,6 @@ def measure(world: World) -> list[Figure]:
     sys.path.insert(0, str(world.site))
     figures = []
     for count, wanted in WANTED.items():
-        print("DBG", count, flush=True)
         for key in (KEY, b""):
             word = "with a key" if key else "no key"
             figure = Figure(f"rendezvous of {count} agents, {word}", "s", wanted=wanted)
@@ -114,7 +113,11 @@ def _job(count: int, port: int) -> Job:
         nnodes_min=count,
         nnodes_max=count,
         rendezvous=Rendezvous(
-            kind="tcp", host="127.0.0.1", port=port, join_timeout_seconds=LIMIT_SECONDS
+            kind="tcp",
+            host="127.0.0.1",
+            port=port,
+            join_timeout_seconds=LIMIT_SECONDS,
+            lease_seconds=LIMIT_SECONDS,
         ),
     )
 

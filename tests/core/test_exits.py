@@ -163,3 +163,9 @@ def test_an_end_has_a_code_and_words(exit_: Exit, code: int, how: str) -> None:
     assert exit_.how.startswith(how)
     assert exit_.failed
     assert not exit_.ok
+
+
+def test_a_traceback_counts_from_when_it_was_printed() -> None:
+    """Both failed by themselves; the first to say so took longer to be gone."""
+    slow = died(3, 1060, error_at_ns=1000 * MS)
+    assert blamed(slow, died(0, 1030, error_at_ns=1029 * MS)) == "worker 3"

@@ -54,7 +54,7 @@ def test_a_second_run_appends_below_a_header(tmp_path: Path) -> None:
     """The log of the run that failed last night is still there in the morning."""
     job = job_in(tmp_path)
     for text in (b"one\n", b"two\n"):
-        log = LogDir(job, "u")
+        log = LogDir(job, "u", "podpod")
         path = write(log, job, text)
         log.close()
     assert path.read_text() == f"one\n{HEADER}two\n"
@@ -64,7 +64,7 @@ def test_overwriting_is_for_the_first_attempt_only(tmp_path: Path) -> None:
     """--log_overwrite empties what an earlier run left, never this run's own first attempt."""
     job = job_in(tmp_path, overwrite=True)
     (tmp_path / "workerlog.0").write_text("of last week\n")
-    log = LogDir(job, "u")
+    log = LogDir(job, "u", "podpod")
     write(log, job, b"one\n", attempt=0)
     path = write(log, job, b"two\n", attempt=1)
     log.close()
@@ -74,7 +74,7 @@ def test_overwriting_is_for_the_first_attempt_only(tmp_path: Path) -> None:
 def test_two_jobs_in_one_directory_do_not_mix(tmp_path: Path) -> None:
     """The second gets a directory below, and says where."""
     first_job, second_job = job_in(tmp_path), job_in(tmp_path, job_id="b/b")
-    first, second = LogDir(first_job, "u1"), LogDir(second_job, "u2")
+    first, second = LogDir(first_job, "u1", "podpod"), LogDir(second_job, "u2", "podpod")
     one, two = write(first, first_job, b"one\n"), write(second, second_job, b"two\n")
     assert (one.read_bytes(), two.read_bytes()) == (b"one\n", b"two\n")
     assert two.parent == tmp_path / "b_b-u2"
@@ -86,8 +86,8 @@ def test_two_jobs_in_one_directory_do_not_mix(tmp_path: Path) -> None:
 def test_the_directory_is_free_again_after_a_job(tmp_path: Path) -> None:
     """The lock ends with the job, not with a file somebody has to remove."""
     job = job_in(tmp_path)
-    LogDir(job, "u1").close()
-    log = LogDir(job, "u2")
+    LogDir(job, "u1", "podpod").close()
+    log = LogDir(job, "u2", "podpod")
     assert (log.note, log.path) == ("", str(tmp_path))
     log.close()
 
@@ -97,7 +97,7 @@ def test_logs_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     previous = os.umask(0)
     try:
         job = job_in(tmp_path)
-        log = LogDir(job, "u")
+        log = LogDir(job, "u", "podpod")
         files = [write(log, job, b"x\n")]
         log.write_endpoints(plan_of(job))
         log.write_private("backup.json", "{}")
@@ -113,7 +113,7 @@ def test_logs_are_readable_by_their_owner_only(tmp_path: Path) -> None:
 def test_a_run_directory_that_holds_something_stays(tmp_path: Path) -> None:
     """PADDOCK_RUN_DIR is the ranks' scratch; what they left there is theirs."""
     job = job_in(tmp_path)
-    log = LogDir(job, "u")
+    log = LogDir(job, "u", "podpod")
     kept = Path(log.run_dir, "core.7")
     kept.write_text("x")
     log.close()
@@ -125,7 +125,7 @@ def test_a_directory_that_cannot_be_written_is_bad_input(tmp_path: Path, place: 
     """Said before anything runs, with the flag to change."""
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="is not writable") as caught:
-        LogDir(job_in(tmp_path / place), "u")
+        LogDir(job_in(tmp_path / place), "u", "podpod")
     assert "--log_dir" in caught.value.hint
 
 
@@ -133,7 +133,7 @@ def test_a_log_that_cannot_be_opened_is_bad_input_at_first_only(tmp_path: Path) 
     """Before the first attempt nothing is lost by stopping; later the training is."""
     job = job_in(tmp_path)
     (tmp_path / "workerlog.0").mkdir()
-    log = LogDir(job, "u")
+    log = LogDir(job, "u", "podpod")
     with pytest.raises(UsageError, match="cannot be opened"):
         log.open(proc_of(job), 0, HEADER)
     assert log.open(proc_of(job), 1, HEADER) == -1

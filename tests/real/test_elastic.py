@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,7 +24,9 @@ LOOP = "tell('up', ATTEMPT, RANK, WORLD, os.uname().nodename, os.getpid())\ngate
 class Team:
     """An elastic job on some of the hosts."""
 
-    def __init__(self, hosts: Hosts, world: World, master: str, nnodes: str, timeout: float) -> None:
+    def __init__(
+        self, hosts: Hosts, world: World, master: str, nnodes: object, timeout: float
+    ) -> None:
         self.hosts = hosts
         self.world = world
         self.master = master
@@ -33,7 +34,7 @@ class Team:
         self._words = (
             "--nnodes", nnodes, "--nproc_per_node", 1, "--master", master, "--elastic_timeout",
             timeout, "--max_restart", 5, "--restart_backoff", "0.1", "--grace", 2,
-            world.script(LOOP),
+            "--elastic_level", 1, world.script(LOOP),
         )  # fmt: skip
 
     def start(self, *numbers: int) -> None:
@@ -139,12 +140,11 @@ def test_below_the_minimum_the_job_waits_and_then_fails(team: Team) -> None:
 
 def test_a_replacement_in_time_saves_the_job(hosts: Hosts, world: World) -> None:
     """The scheduler starts a new node while the others wait."""
-    team = Team(hosts, world, MASTER, "2:3", 15)
-    team.start(0, 1, 2)
-    team.up(0, 3)
+    team = Team(hosts, world, MASTER, 2, 20)
+    team.start(0, 1)
+    team.up(0, 2)
     hosts[1].kill()
-    hosts[2].kill()
-    team.running[0].wait_for("1 of 2:3 joined", count=2)
+    team.running[0].wait_for("waiting for nodes: 1 of 2 joined (node1)", count=2)
     team.start(2)
     assert set(team.up(1, 2)) == {"node1", "node3"}
     assert team.finish(0, 2) == [0, 0]
@@ -244,9 +244,7 @@ def test_a_job_ends_well_although_etcd_is_gone(elected: Team, etcd: Etcd) -> Non
     elected.start(0, 1, 2)
     elected.up(0, 3)
     etcd.kill(0)
-    began = time.monotonic()
     assert elected.finish(0, 1, 2) == [0, 0, 0]
-    assert time.monotonic() - began < 25
 
 
 def test_a_lost_quorum_stops_nothing_that_runs(hosts: Hosts, world: World) -> None:

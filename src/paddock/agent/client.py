@@ -90,6 +90,11 @@ class Client:
         self._on_failed = on_failed
         self._on_waiting = on_waiting
         self._limit_seconds = join_timeout_seconds
+        self._limit_flag = "--join-timeout"
+        self._limit_hint = (
+            "start the command on that node; check the address, the port and the firewall "
+            "between the nodes"
+        )
         self._deadline = monotonic() + join_timeout_seconds
         self._pause = RETRY_FIRST_SECONDS
         self._said_waiting = False
@@ -174,9 +179,8 @@ class Client:
             self._end(
                 PaddockError(
                     f"no coordinator answered within {self._limit_seconds:g} s "
-                    f"(--join-timeout): {why}",
-                    hint="start the command on that node; check the address, the port and the "
-                    "firewall between the nodes",
+                    f"({self._limit_flag}): {why}",
+                    hint=self._limit_hint,
                     exit_code=EXIT_DEADLINE,
                 )
             )
@@ -314,6 +318,8 @@ class Client:
         self.target = target
         self._clock = []
         self._limit_seconds = timeout_seconds
+        self._limit_flag = "--elastic_timeout"
+        self._limit_hint = "its launcher or its host ended: start the job again"
         self._deadline = monotonic() + timeout_seconds
         self._pause = RETRY_FIRST_SECONDS
         self._connect()

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from paddock.core.membership import Action, Event
     from paddock.local.loop import Loop
 
+TURNED_AWAY_MAX = 64
+
 
 def job_shape(job: Job) -> tuple[tuple[str, str], ...]:
     """The fields that must be the same on every node, by the name of their flag."""
@@ -98,6 +100,7 @@ class Coordinator:
         self._was_silent = False
         self._may_start = may_start
         self._last_note = ""
+        self._turned_away: set[str] = set()
         self._events: list[Event] = []
         self._next_id = 0
 
@@ -133,6 +136,13 @@ class Coordinator:
             self._was_silent = how.startswith("is silent")
             self._feed(Lost(member, monotonic_ns(), how))
 
+    def tell_turned_away(self, who: str, why: str) -> None:
+        """Tell the people, once per reason, that a node was not let in."""
+        text = f"turned away {who}: {why}"
+        if text not in self._turned_away and len(self._turned_away) < TURNED_AWAY_MAX:
+            self._turned_away.add(text)
+            self.say(text)
+
     def say(self, text: str) -> None:
         """Tell the people at every node."""
         for link in list(self._links.values()):
@@ -141,6 +151,7 @@ class Coordinator:
     def _admit(self, member: int, facts: Facts, is_self: bool) -> None:
         for (name, wanted), (_, got) in zip(self._shape, facts.shape, strict=False):
             if wanted != got:
+                self.tell_turned_away(facts.host.name, f"{name} is '{got}' there, not '{wanted}'")
                 self._send(
                     member,
                     Turned(
@@ -182,6 +193,7 @@ class Coordinator:
             self._loop.at("membership", action.at, lambda: self._feed(TimerFired()))
         elif isinstance(action, Refuse):
             self._send(action.member, Turned(action.message, action.hint, action.exit_code))
+            self.tell_turned_away("a node", action.message)
             self._drop(action.member)
         elif isinstance(action, Release):
             self._send(action.member, Over(action.verdict))

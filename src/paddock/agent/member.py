@@ -171,7 +171,8 @@ class Member:
         lines = [job_line(plan, self.job.is_elastic)]
         if not self._notes_said:
             self._notes_said = True
-            lines += [note for note in (self._log_dir.note if self._log_dir else "",) if note]
+            if self._log_dir is not None and self._log_dir.note:
+                self.say("WARNING", self._log_dir.note)
             lines += node.notes
         lines.append(f"Run Pod: {self._pod_name}, replicas {replicas}, status ready")
         lines.append(f"Watching Pod: {self._pod_name}, replicas {replicas}, status running")
@@ -240,7 +241,7 @@ class Member:
         if self._verdict is None:
             from paddock.core.policy import Verdict
 
-            self._verdict = Verdict("fail", error.exit_code, str(error))
+            self._verdict = Verdict("fail", error.exit_code, "")
             self.say("ERROR", str(error))
         if not self.is_running:
             self._over(self._verdict)

@@ -153,6 +153,8 @@ class Network:
         assert self.client is not None
         address = self.job.rendezvous.own_host or seen_as.removeprefix("::ffff:")
         client = self.client
+        there = join_endpoint(*client.target)
+        self.run.member.say("INFO", f"joined the coordinator at {there} as {address}")
         try:
             self.run.member.connect(client.send, address, translate=client.translate)
         except PaddockError as error:
@@ -172,9 +174,14 @@ class Network:
         if is_silent:
             # The others take us for dead: our processes must be gone before theirs start again.
             member.halt(text, hurry=True)
+        hint = (
+            "the network between the nodes, or one of the two hosts, stood still"
+            if is_silent
+            else "look there: its launcher or its host ended"
+        )
         error = PaddockError(
             text,
-            hint="look at node 0: its launcher or its host ended",
+            hint=hint,
             exit_code=EXIT_OWN_FAULT,
             retryable=True,
         )

@@ -11,11 +11,13 @@ from paddock.agent.messages import Ping, Pong
 from paddock.agent.wire import (
     GREETING_LIMIT_BYTES,
     LINE_LIMIT_BYTES,
+    PACKED_FROM_BYTES,
     Signer,
     WireError,
     decode,
     encode,
     greeting,
+    packed,
     read_answer,
     refusal,
     session_key,
@@ -150,8 +152,10 @@ class Server:
         """Begin for one member; the host list is written once for all of them."""
         if self._hosts_cache[0] is not order.hosts:
             text = encode(order)
-            start = text.index(b'"hosts":')
-            self._hosts_cache = (order.hosts, text[start:])
+            rest = text[text.index(b'"hosts":') :]
+            if len(rest) >= PACKED_FROM_BYTES:
+                rest = b'"hosts":' + packed(rest[len('"hosts":') : -1]) + b"}"
+            self._hosts_cache = (order.hosts, rest)
         head = b'{"t":"Begin","attempt":%d,"uid":"%s","node_rank":%d,'
         return head % (order.attempt, order.uid.encode(), order.node_rank) + self._hosts_cache[1]
 
@@ -230,6 +234,7 @@ class Guest:
             nonce = read_answer(line, server.key, job_id, self._nonce)
         except WireError as error:
             error.exit_code = 2
+            server.coordinator.tell_turned_away(self.address, error.message)
             self._connection.send(refusal(error))
             self._connection.close()
             server.forget(self)

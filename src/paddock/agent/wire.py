@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 VERSION = 1
 GREETING_LIMIT_BYTES = 4096
 LINE_LIMIT_BYTES = 16 << 20
+PACKED_FROM_BYTES = 8192  # below, a list of hosts is sent as it is
 MAC_HEX = 32
 LEASE_SECONDS_MAX = 1e6
 
@@ -118,12 +119,41 @@ def encode(message: ToCoordinator | ToMember) -> bytes:
 def decode(text: bytes) -> ToCoordinator | ToMember:
     """The message in a line. Raises WireError; never anything else."""
     try:
-        found = _value(json.loads(text))
+        item = json.loads(text)
+        if isinstance(item, dict) and isinstance(item.get("hosts"), str):
+            item["hosts"] = _unpacked(item["hosts"])
+        found = _value(item)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise WireError(f"a message that cannot be read came: {error}") from error
     if isinstance(found, (Exit, Host, Verdict)) or type(found) not in _CLASSES.values():
         raise WireError("a line that is no message came")
     return found  # type: ignore[no-any-return]  # one of _CLASSES, checked above
+
+
+def packed(text: bytes) -> bytes:
+    """JSON as a JSON string of its deflated bytes, for what every member of a large job gets.
+
+    A list of 1,024 hosts becomes 20 times shorter, and with it what is signed and sent.
+    """
+    import binascii
+    import zlib
+
+    return b'"' + binascii.b2a_base64(zlib.compress(text, 1), newline=False) + b'"'
+
+
+def _unpacked(text: str) -> Any:
+    """What ``packed`` was given; ValueError for anything else, and beyond the line limit."""
+    import binascii
+    import zlib
+
+    reader = zlib.decompressobj()
+    try:
+        plain = reader.decompress(binascii.a2b_base64(text), LINE_LIMIT_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not reader.eof:
+        raise ValueError("a packed list is cut short or too long")
+    return json.loads(plain)
 
 
 def _plain(item: Any) -> Any:

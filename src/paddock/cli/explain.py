@@ -51,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
 
     devices = find_devices(parsed.job, os.environ)
     plan = make_plan(parsed.job, imagined_hosts(parsed.job, devices, os.uname().nodename), 0)
-    envs = environments(parsed.job, plan, os.environ)
+    envs = environments(parsed.job, plan, os.environ, devices)
     if is_json:
         print(json.dumps(as_json(parsed, plan, envs), indent=2))
     else:
@@ -74,7 +74,7 @@ def imagined_hosts(job: Job, devices: Devices, name: str) -> tuple[Host, ...]:
             address = meeting.own_host
         elif nnodes == 1:
             address = LOCAL
-        slots = slots_of(job, len(devices.labels), address)
+        slots = slots_of(job, devices.count, address)
         is_own = node_rank == own_rank and not meeting.ips
         hosts.append(
             Host(
@@ -105,13 +105,15 @@ def _ports(
     return (0,) * nprocs if first is None else tuple(range(first, first + nprocs))
 
 
-def environments(job: Job, plan: Plan, base: Mapping[str, str]) -> list[dict[str, str]]:
+def environments(
+    job: Job, plan: Plan, base: Mapping[str, str], devices: Devices
+) -> list[dict[str, str]]:
     """What each process gets beyond what it inherits unchanged, in the plan's order."""
     found = []
     directory = os.path.abspath(job.logs.directory)
     shared = {
         node_rank: shared_env(
-            base,
+            {**base, **dict(devices.env)},
             job,
             plan,
             node_rank=node_rank,

@@ -19,7 +19,7 @@ INDENT = 26
 USAGES = {
     "launch": "paddock launch [flags] train.py [arguments of train.py]",
     "explain": "paddock explain [--json] [flags of launch] train.py [arguments]",
-    "check": "paddock check [--framework paddle|torch|jax]",
+    "check": "paddock check [--framework paddle|torch|jax] [--json]",
     "version": "paddock version [--json]",
     "completion": "paddock completion bash|zsh|fish",
     "help": "paddock help [COMMAND]",

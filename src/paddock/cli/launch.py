@@ -42,9 +42,10 @@ def run(argv: Sequence[str]) -> int:
     job = parsed.job
     check_machine(job)
     _open_standard_files()
-    if not hasattr(os, "posix_spawn") or not hasattr(os, "pidfd_open"):
+    if not _has_pidfd():
         from paddock.local.portable import run_portable
 
+        sys.stderr.writelines(f"paddock: warning: {note}\n" for note in parsed.notes)
         return run_portable(job, os.environ)
     from paddock.local.guardian import split
 
@@ -68,6 +69,15 @@ def run(argv: Sequence[str]) -> int:
         os.write(2, words.encode("utf-8", "replace"))
     finally:
         os._exit(code)
+
+
+def _has_pidfd() -> bool:
+    """True where this kernel wakes us when a process ends (Linux 5.3)."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError):
+        return False
+    return hasattr(os, "posix_spawn")
 
 
 def _open_standard_files() -> None:
@@ -111,10 +121,11 @@ def _check_program(program: str) -> None:
     files = [p for p in places if os.path.isfile(p)]
     if not files:
         is_here = os.path.exists(program)
-        here = " (a file of that name is here: write ./ before it)" if is_here else ""
         raise PaddockError(
-            f"program '{program}' not found{here}",
-            hint="Python scripts end in .py; other programs need a path or a place on PATH",
+            f"program '{program}' is not on PATH",
+            hint=f"a file of that name is here: write ./{program}"
+            if is_here
+            else "Python scripts end in .py; other programs need a path or a place on PATH",
             exit_code=EXIT_NOT_EXECUTABLE if is_here else EXIT_NOT_FOUND,
         )
     if not any(os.access(p, os.X_OK) for p in files):

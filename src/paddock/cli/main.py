@@ -25,6 +25,7 @@ COMMANDS = {
 }
 WORDS = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}
 SIGINT = 2
+SIGPIPE = 13
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -49,6 +50,10 @@ def run(words: Sequence[str]) -> int:
     """
     try:
         return _run(words)
+    except BrokenPipeError:
+        # The reader of our output has gone (| head). As sys.html's note on SIGPIPE says.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_SIGNAL_BASE + SIGPIPE
     except PaddockError as error:
         sys.stderr.write(problem_text(error))
         sys.stderr.flush()

@@ -65,7 +65,7 @@ def _guard(launcher_pid: int) -> int:
         number = os.WTERMSIG(status)
         sys.stderr.write(
             f"paddock: error: the launcher process was killed by signal {number}; "
-            f"{left} remaining processes ended\n"
+            f"processes it left behind and that were ended: {left}\n"
         )
         return EXIT_SIGNAL_BASE + number
     return os.waitstatus_to_exitcode(status)

@@ -27,6 +27,7 @@ from paddock.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from paddock.local.logs import LogDir
 from paddock.local.loop import READ, Loop
 from paddock.local.output import Output, Stream
+from paddock.local.text import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -314,7 +315,8 @@ class Node:
                 os.close(child.pidfd)
         left = end_descendants(deadline=monotonic() + DRAIN_SECONDS)
         if left:
-            self._output.say(f"paddock: ended {left} processes the job had left behind\n")
+            what = count(left, "process", "processes")
+            self._output.say(f"paddock: ended {what} the job had left behind\n")
 
     def _end(self, attempt: int) -> None:
         streams = [c.stream for c in self._children.values()]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 
+from paddock.accel import accelerator, visible_of
 from paddock.core.hosts import SERVICES, Host
 from paddock.core.plan import fixed_ports_of, slots_of
+from paddock.core.value import replace
 from paddock.local.devices import detect
 from paddock.local.ports import HeldPorts, hold_ports
 
@@ -60,4 +62,23 @@ def find_devices(job: Job, env: Mapping[str, str]) -> Devices:
     """The devices this node's workers use; see paddock.accel for the rules."""
     worker = job.role("worker")
     nproc = worker.count if worker else None
-    return detect(env, job.devices, job.device_kind, nproc)
+    found = detect(env, job.devices, job.device_kind, nproc)
+    return found if job.framework == "paddle" else _narrowed(found, env)
+
+
+def _narrowed(devices: Devices, env: Mapping[str, str]) -> Devices:
+    """Hide the devices that were not chosen, so that device LOCAL_RANK is the right one.
+
+    Paddle is told an index into the visible list (FLAGS_selected_gpus); PyTorch scripts take
+    "cuda:LOCAL_RANK" of that list. Both are right when the list holds the chosen devices only.
+    """
+    count = len(devices.labels)
+    if devices.kind == "cpu" or devices.env or devices.indices == tuple(range(count)):
+        return devices
+    named = visible_of(devices.kind, env)
+    variable = named[0] if named else accelerator(devices.kind).visible[0]
+    return replace(
+        devices,
+        indices=tuple(range(count)),
+        env=((variable, ",".join(devices.labels)),),
+    )

@@ -57,7 +57,9 @@ def verdict_lines(verdict: Verdict, plan: Plan | None, node_rank: int) -> list[t
         return [*lines, ("INFO", "Exit code 0")]
     if verdict.kind == "cancel":
         end = (
-            "every process saved and exited 0"
+            "no process was running"
+            if not verdict.exits
+            else "every process saved and exited 0"
             if verdict.clean
             else "not every process exited 0"
         )
@@ -75,7 +77,8 @@ def _failure_lines(
     culprit = verdict.culprit
     lines = [("INFO", "Pod failed")]
     if culprit is None:
-        lines.append(("ERROR", verdict.reason))
+        if verdict.reason:
+            lines.append(("ERROR", verdict.reason))
         return [*lines, ("INFO", f"Exit code {verdict.exit_code}")]
     again = f"; {verdict.reason}" if verdict.reason else ""
     lines.append(("ERROR", f"first failure: {culprit_text(culprit)}{again}"))
@@ -103,7 +106,13 @@ def _failure_lines(
 def culprit_text(culprit: Exit) -> str:
     """ "worker 3 (pid 812) on node1 exited with code 7, attempt 0"."""
     pid = f" (pid {culprit.pid})" if culprit.pid else ""
-    return f"{culprit.name}{pid} on {culprit.host} {culprit.how}, attempt {culprit.attempt}"
+    attempt = f", attempt {culprit.attempt}" if culprit.attempt else ""
+    who = " (not by paddock: see dmesg, or the batch system)" if _is_foreign_kill(culprit) else ""
+    return f"{culprit.name}{pid} on {culprit.host} {culprit.how}{who}{attempt}"
+
+
+def _is_foreign_kill(culprit: Exit) -> bool:
+    return culprit.signal == 9 and culprit.cause == "signal" and not culprit.by_us
 
 
 def consequence_text(exits: Sequence[Exit], culprit: Exit) -> str:
@@ -126,10 +135,10 @@ def _names(exits: Sequence[Exit]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, plural: str = "") -> str:
     """Number and noun.
 
-    >>> count(1, "restart"), count(2, "restart")
-    ('1 restart', '2 restarts')
+    >>> count(1, "restart"), count(2, "restart"), count(2, "process", "processes")
+    ('1 restart', '2 restarts', '2 processes')
     """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -1,0 +1,159 @@
+"""What goes wrong around a job: full disks, no memory, a terminal nobody looks at."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from real.conftest import lack
+from real.hosts import need_hosts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from local.jobs import World
+
+SMALL_DISK = 'mount -t tmpfs -o size=64k,mode=700 tmpfs "$0" && exec "$@"'
+MEMORY_LIMIT = 150 << 20
+
+
+def test_a_full_disk_stops_no_training(world: World) -> None:
+    """The loss is said once for each rank, the console has everything, the job ends well."""
+    need_hosts()  # for mount namespaces
+    world.log_dir.mkdir()
+    text = "for n in range(5000):\n    print('line', n)\ntell('trained', RANK)\n"
+    running = world.start(
+        "--nproc_per_node", 2, world.script(text),
+        before=["unshare", "--mount", "sh", "-c", SMALL_DISK, str(world.log_dir)],
+    )  # fmt: skip
+    ended = running.end()
+    assert (ended.code, ended.left) == (0, [])
+    assert ended.out == "".join(f"line {n}\n" for n in range(5000))
+    assert len(world.events.all("trained")) == 2
+    for rank in (0, 1):
+        assert "No space left on device" in ended.line(f"output of worker {rank} is being lost")
+
+
+def test_a_disk_that_is_full_before_the_start_stops_no_training(world: World) -> None:
+    """Files can be made, but nothing fits."""
+    need_hosts()
+    world.log_dir.mkdir()
+    fill = 'mount -t tmpfs -o size=16k tmpfs "$0"; cat /dev/zero > "$0/full"; exec "$@"'
+    running = world.start(
+        "--nproc_per_node", 1, world.script("print('trained')"),
+        before=["unshare", "--mount", "sh", "-c", fill, str(world.log_dir)],
+    )  # fmt: skip
+    ended = running.end()
+    assert ended.left == []
+    assert ended.code == 0 or (ended.code == 2 and "log" in ended.err), ended.err
+
+
+@pytest.fixture
+def small_memory() -> Iterator[Path]:
+    """A cgroup that may use little memory; removed after the test."""
+    found: Path | None = None
+    for root, limit in (
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+        (Path("/sys/fs/cgroup"), "memory.max"),
+    ):
+        group = root / f"paddock-test-{uuid.uuid4().hex[:8]}"
+        try:
+            group.mkdir()
+            found = group
+            (group / limit).write_text(str(MEMORY_LIMIT))
+            break
+        except OSError:
+            if found is not None:
+                found.rmdir()
+                found = None
+    if found is None:
+        lack("a memory cgroup that this user may make", "run as root with cgroups mounted writable")
+    assert found is not None
+    yield found
+    found.rmdir()
+
+
+def test_an_oom_kill_is_told_from_a_kill(world: World, small_memory: Path) -> None:
+    """SIGKILL has many senders; the kernel counts its own."""
+    text = """
+if RANK == 1:
+    kept = []
+    while True:
+        kept.append(bytearray(b"x" * (8 << 20)))
+forever()
+"""
+    running = world.start(
+        "--nproc_per_node", 2, world.script(text),
+        before=["sh", "-c", f'echo $$ > {small_memory}/cgroup.procs && exec "$@"', "sh"],
+    )  # fmt: skip
+    ended = running.end()
+    assert (ended.code, ended.left) == (137, [])
+    assert "worker 1 " in ended.line("first failure")
+    assert "was killed for lack of memory (SIGKILL, cgroup oom_kill)" in ended.err
+
+
+def test_a_plain_kill_is_not_called_lack_of_memory(world: World, small_memory: Path) -> None:
+    """The same cgroup, another sender."""
+    running = world.start(
+        "--nproc_per_node", 2, world.script("os.kill(os.getpid(), 9) if RANK else forever()"),
+        before=["sh", "-c", f'echo $$ > {small_memory}/cgroup.procs && exec "$@"', "sh"],
+    )  # fmt: skip
+    ended = running.end()
+    assert ended.code == 137
+    assert "was killed by SIGKILL" in ended.line("first failure")
+
+
+def test_restarting_may_be_for_lack_of_memory_only(world: World, small_memory: Path) -> None:
+    """--restart-on oom."""
+    text = """
+tell("up", ATTEMPT)
+kept = []
+while ATTEMPT == 0:
+    kept.append(bytearray(b"x" * (8 << 20)))
+"""
+    running = world.start(
+        "--nproc_per_node", 1, "--max_restart", 1, "--restart-on", "oom", world.script(text),
+        before=["sh", "-c", f'echo $$ > {small_memory}/cgroup.procs && exec "$@"', "sh"],
+    )  # fmt: skip
+    ended = running.end()
+    assert (ended.code, len(world.events.all("up"))) == (0, 2)
+
+
+def test_one_of_64_ranks_ends_all_of_them(world: World) -> None:
+    """Its code, its name, and 63 that are stopped."""
+    text = "tell('up')\nif RANK == 41:\n    gate()\n    sys.exit(9)\nforever()\n"
+    running = world.start("--nproc_per_node", 64, world.script(text))
+    world.events.wait("up", count=64)
+    world.open_gate(1)
+    ended = running.end()
+    assert (ended.code, ended.left) == (9, [])
+    assert "worker 41 " in ended.line("first failure")
+
+
+@pytest.mark.parametrize("ends", ["sys.exit(7)", "sys.exit(0)", "signal"])
+def test_a_hung_console_does_not_hold_the_end(world: World, ends: str) -> None:
+    """stdout and stderr go to a pipe that is full and that nobody reads."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
+    try:
+        while True:
+            os.write(write_fd, b"x" * 4096)
+    except BlockingIOError:
+        os.set_blocking(write_fd, True)
+    text = "print('x' * 5000)\ntell('up')\ngate()\n" + ("" if ends == "signal" else ends)
+    running = world.start("--nproc_per_node", 2, world.script(text), stdout=write_fd,
+                          before=["sh", "-c", 'exec "$@" 2>&1', "sh"])  # fmt: skip
+    os.close(write_fd)
+    world.events.wait("up", count=2)
+    if ends == "signal":
+        running.signal(signal.SIGTERM)
+    else:
+        world.open_gate(2)
+    ended = running.end()
+    os.close(read_fd)
+    wanted = {"sys.exit(7)": 7, "sys.exit(0)": 0, "signal": 143}[ends]
+    assert (ended.code, ended.left) == (wanted, [])
