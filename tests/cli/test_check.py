@@ -132,7 +132,7 @@ def test_the_cause_is_the_first_failure_and_its_last_line() -> None:
     """As the report of `paddock launch` shows them."""
     report = (
         "LAUNCH ERROR 2026-01-01 00:00:00,000 first failure: worker 1 (pid 7) on a exited with "
-        "code 1, attempt 0\n"
+        "code 1\n"
         "LAUNCH ERROR 2026-01-01 00:00:00,000 ------ ERROR LOG DETAIL ------ (log: l on a)\n"
         "Traceback (most recent call last):\n"
         '  File "x"\n'

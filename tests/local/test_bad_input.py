@@ -54,7 +54,7 @@ def run(world: World, *words: object) -> Ended:
 def test_bad_input_is_one_error_with_a_hint(world: World, words: str, message: str) -> None:
     """Issue 3, section 10."""
     world.script("tell('started')")
-    (world.folder / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\n")
+    (world.folder / "pod.yaml").write_text("apiVersion: batch.paddlepaddle.org/v1\nkind: Pod\n")
     check_refused(run(world, *words.split()), message)
     assert world.events.all("started") == []
 

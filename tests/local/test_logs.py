@@ -77,7 +77,7 @@ def test_two_jobs_in_one_directory_do_not_mix(tmp_path: Path) -> None:
     first, second = LogDir(first_job, "u1", "podpod"), LogDir(second_job, "u2", "podpod")
     one, two = write(first, first_job, b"one\n"), write(second, second_job, b"two\n")
     assert (one.read_bytes(), two.read_bytes()) == (b"one\n", b"two\n")
-    assert two.parent == tmp_path / "b_b-u2"
+    assert two.parent == tmp_path / "b_b-u2-podpod"
     assert first.note == "" and str(two.parent) in second.note
     first.close()
     second.close()

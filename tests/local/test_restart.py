@@ -40,7 +40,7 @@ def test_a_used_up_budget_ends_with_the_last_culprit(world: World) -> None:
     )
     assert ended.code == 5
     assert [event[1] for event in world.events.all("up")] == ["0", "1", "2"]
-    assert "all 2 restarts are used up" in ended.err
+    assert "no restart is left of 2" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,18 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from local.jobs import MARK, Ended, Events, Running, World, environment_of, kill_marked, kill_pids, marked, wait_until
+
+from local.jobs import (
+    Ended,
+    Events,
+    Running,
+    World,
+    environment_of,
+    kill_marked,
+    kill_pids,
+    marked,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +37,6 @@ if TYPE_CHECKING:
 HOST_MARK = "TEST_HOST_MARK"
 TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-MASTER_PORT = 29_999
 HOLD = "echo ready; exec cat"  # ends with its standard input, so with the tests at the latest
 
 
@@ -285,9 +295,7 @@ class Etcd:
 
 def run(command: Sequence[str]) -> str:
     """Run to the end; the test fails with what it said."""
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={"PATH": PATH}, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": PATH}, check=False)
     assert done.returncode == 0, f"{command}: {done.stderr}"
     return done.stdout
 
@@ -308,6 +316,3 @@ def can_shift_monotonic() -> bool:
 def end_all(running: Sequence[Running]) -> list[Ended]:
     """Wait for the end of each."""
     return [r.end() for r in running]
-
-
-__all__ = ["Etcd", "HOST_MARK", "MARK", "MASTER_PORT", "Host", "Hosts", "can_shift_monotonic", "end_all", "failure", "need_hosts"]

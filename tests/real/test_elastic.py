@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+
 from real.conftest import need_program
 from real.hosts import Etcd, end_all
 
@@ -188,9 +189,7 @@ def elected(hosts: Hosts, world: World, etcd: Etcd) -> Team:
     return Team(hosts, world, etcd.url, "2:3", 8)
 
 
-def test_a_job_of_fixed_size_may_meet_through_etcd(
-    hosts: Hosts, world: World, etcd: Etcd
-) -> None:
+def test_a_job_of_fixed_size_may_meet_through_etcd(hosts: Hosts, world: World, etcd: Etcd) -> None:
     """No address to choose: the elected node coordinates."""
     script = world.script("tell('up', RANK, WORLD)")
     words = ("--nnodes", 3, "--nproc_per_node", 2, "--master", etcd.url, script)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import termios
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from local.jobs import wait_until
 from real.conftest import lack
 from real.hosts import need_hosts
 
@@ -134,21 +138,32 @@ def test_one_of_64_ranks_ends_all_of_them(world: World) -> None:
     assert "worker 41 " in ended.line("first failure")
 
 
+def pipe_is_full(read_fd: int) -> bool:
+    """Whether a pipe holds as much as it can (FIONREAD, F_GETPIPE_SZ)."""
+    waiting = int.from_bytes(fcntl.ioctl(read_fd, termios.FIONREAD, b"\0" * 4), "little")
+    return waiting > fcntl.fcntl(read_fd, 1032) - 4096
+
+
 @pytest.mark.parametrize("ends", ["sys.exit(7)", "sys.exit(0)", "signal"])
 def test_a_hung_console_does_not_hold_the_end(world: World, ends: str) -> None:
-    """stdout and stderr go to a pipe that is full and that nobody reads."""
+    """stdout and stderr go to a pipe that nobody reads; rank 0 has filled it, and floods on."""
     read_fd, write_fd = os.pipe()
-    os.set_blocking(write_fd, False)
-    try:
-        while True:
-            os.write(write_fd, b"x" * 4096)
-    except BlockingIOError:
-        os.set_blocking(write_fd, True)
-    text = "print('x' * 5000)\ntell('up')\ngate()\n" + ("" if ends == "signal" else ends)
-    running = world.start("--nproc_per_node", 2, world.script(text), stdout=write_fd,
-                          before=["sh", "-c", 'exec "$@" 2>&1', "sh"])  # fmt: skip
+    text = """
+if RANK == 0 and os.fork() == 0:
+    tell("floods")
+    while True:
+        os.write(1, b"x" * 4095 + b"\\n")
+tell("up")
+gate()
+"""
+    running = world.start(
+        "--nproc_per_node", 2, world.script(text + ("" if ends == "signal" else ends)),
+        before=["sh", "-c", 'exec "$@" 2>&1', "sh"], stdout=write_fd,
+    )  # fmt: skip
     os.close(write_fd)
     world.events.wait("up", count=2)
+    world.events.wait("floods")
+    wait_until(lambda: pipe_is_full(read_fd))
     if ends == "signal":
         running.signal(signal.SIGTERM)
     else:

@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+
 from real.hosts import can_shift_monotonic, end_all, failure
 
 if TYPE_CHECKING:
@@ -65,7 +66,10 @@ def test_the_same_command_on_each_host_just_works(hosts: Hosts, world: World, ho
     running = hosts.start_all(*how.split(), "--nproc_per_node", 2, script, env=KEY)
     ended = end_all(running)
     assert [(e.code, e.left) for e in ended] == [(0, []), (0, [])], ended[1].err
-    at = {int(rank): (int(world_size), node) for _, rank, world_size, node, _ in world.events.all("at")}
+    at = {
+        int(rank): (int(world_size), node)
+        for _, rank, world_size, node, _ in world.events.all("at")
+    }
     assert at == {0: (4, "node1"), 1: (4, "node1"), 2: (4, "node2"), 3: (4, "node2")}
     prefix = "[fd00::" if "fd00" in how or "-6" in how else "10.123.0."
     assert all(event[4].startswith(prefix) for event in world.events.all("at"))

@@ -45,11 +45,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from paddock.agent.messages import Link, ToCoordinator, ToMember
+    from paddock.core.exits import Exit
     from paddock.core.job import Job
     from paddock.core.membership import Action, Event
     from paddock.local.loop import Loop
 
 TURNED_AWAY_MAX = 64
+# A member that lost us gives its processes REJOIN_GRACE_SECONDS (network.py), then SIGKILL.
+MEMBER_ENDS_SECONDS = 1.5
 
 
 def job_shape(job: Job) -> tuple[tuple[str, str], ...]:
@@ -128,13 +131,17 @@ class Coordinator:
         elif isinstance(message, Began):
             self._compare(member, message)
         elif isinstance(message, CannotRun):
-            self._feed(Lost(member, monotonic_ns(), message.message))
+            how = f"cannot take part: {message.message}"
+            self._feed(Lost(member, monotonic_ns(), how, exit_code=message.exit_code))
 
     def lose(self, member: int, how: str) -> None:
-        """A link is gone."""
+        """A link is gone. A member that is still there ends its processes before its lease does,
+        or, when it sees the connection go, within MEMBER_ENDS_SECONDS.
+        """
         if self._links.pop(member, None) is not None:
             self._was_silent = how.startswith("is silent")
-            self._feed(Lost(member, monotonic_ns(), how))
+            gone_at = 0.0 if self._was_silent else monotonic() + MEMBER_ENDS_SECONDS
+            self._feed(Lost(member, monotonic_ns(), how, gone_at))
 
     def tell_turned_away(self, who: str, why: str) -> None:
         """Tell the people, once per reason, that a node was not let in."""
@@ -143,10 +150,10 @@ class Coordinator:
             self._turned_away.add(text)
             self.say(text)
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, culprit: Exit | None = None) -> None:
         """Tell the people at every node."""
         for link in list(self._links.values()):
-            link.send(Said(text))
+            link.send(Said(text, culprit))
 
     def _admit(self, member: int, facts: Facts, is_self: bool) -> None:
         for (name, wanted), (_, got) in zip(self._shape, facts.shape, strict=False):
@@ -201,7 +208,7 @@ class Coordinator:
         elif isinstance(action, Note):
             if action.text != self._last_note:
                 self._last_note = action.text
-                self.say(action.text)
+                self.say(action.text, action.culprit)
         elif isinstance(action, Finish):
             self._finish(action.verdict)
 

@@ -25,7 +25,7 @@ from paddock.errors import PaddockError, problem_text
 from paddock.local.logs import LogDir
 from paddock.local.node import Node
 from paddock.local.probe import find_devices, gather_host
-from paddock.local.text import job_line, launch_line, verdict_lines
+from paddock.local.text import detail_lines, job_line, launch_line, verdict_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,13 +130,21 @@ class Member:
         if isinstance(message, Begin):
             self._begin(message)
         elif isinstance(message, Halt):
+            if not self.is_running and self._host is not None:
+                self.tell(AllStopped(message.attempt, self._host))
             self.halt(message.reason, hurry=message.hurry, grace_seconds=message.grace_seconds)
         elif isinstance(message, Over):
             self._over(message.verdict)
         elif isinstance(message, Turned):
             self._turned(message)
         elif isinstance(message, Said):
+            self._said(message)
+
+    def _said(self, message: Said) -> None:
+        if message.culprit is None:
             self.say("INFO", message.text)
+        else:
+            self.say_all([("WARNING", message.text), *detail_lines(message.culprit)])
 
     @property
     def is_running(self) -> bool:
@@ -187,7 +195,7 @@ class Member:
     def _fail(self, error: PaddockError) -> None:
         self._output.say(problem_text(error))
         self.exit_code = error.exit_code
-        self.tell(CannotRun(error.message))
+        self.tell(CannotRun(error.message, error.exit_code))
         self.end(error.exit_code)
 
     def _ready_node(self, uid: str) -> Node:

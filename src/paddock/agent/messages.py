@@ -70,6 +70,7 @@ class CannotRun:
     """The member cannot take part (no free ports any more, ...)."""
 
     message: str
+    exit_code: int
 
 
 @value
@@ -120,9 +121,10 @@ class Turned:
 
 @value
 class Said:
-    """A line for the people at this node."""
+    """A line for the people at this node. culprit: show its last words with it."""
 
     text: str
+    culprit: Exit | None = None
 
 
 @value

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Job, Rendezvous
     from paddock.core.policy import Verdict
 
-REJOIN_GRACE_SECONDS = 2.0
+REJOIN_GRACE_SECONDS = 1.0
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 BRIDGES = ("docker", "br-", "virbr", "veth", "cni", "flannel")
 
@@ -186,7 +186,10 @@ class Network:
             retryable=True,
         )
         if not self.job.is_elastic or member.exit_code is not None:
-            member.halt(text)
+            # With restarts, a coordinator that lives on may replace this node soon.
+            may_go_on = self.job.restart.max_restarts > 0
+            grace = min(self.job.grace_seconds, REJOIN_GRACE_SECONDS) if may_go_on else None
+            member.halt(text, grace_seconds=grace)
             member.give_up(error)
             return
         limit = self.job.elastic.timeout_seconds

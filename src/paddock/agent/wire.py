@@ -197,7 +197,7 @@ def _fits(item: object, wanted: str) -> bool:
     kinds = _PRIMITIVE.get(one)
     if kinds is not None:
         return set(map(type, item)) <= kinds
-    return all([_fits(part, one) for part in item])
+    return all(_fits(part, one) for part in item)
 
 
 # ------------------------------------------------------------------ handshake

@@ -201,7 +201,7 @@ def cause_of(code: int, err: str) -> str:
     if first is None:
         said = [line for line in lines if line.startswith("paddock: error: ")]
         return said[0].removeprefix("paddock: error: ") if said else f"exit code {code}"
-    how = lines[first].partition("first failure: ")[2].rpartition(", attempt ")[0]
+    how = lines[first].partition("first failure: ")[2]
     report = []
     for line in lines[first + 1 :]:
         if line.startswith("LAUNCH ") and "ERROR LOG DETAIL" not in line:

@@ -111,13 +111,15 @@ class Lost:
     """A member's connection is gone or its lease ended.
 
     gone_at: monotonic second until which its processes may live on, because its own lease lets
-    them; no attempt starts before. 0: they are gone (its lease is over).
+    them; no attempt starts before. 0: they are gone (its lease is over). exit_code: of the job,
+    should this be what ends it.
     """
 
     member: int
     at_ns: int
     how: str
     gone_at: float = 0.0
+    exit_code: int = EXIT_OWN_FAULT
 
 
 @value
@@ -190,9 +192,10 @@ class SetTimer:
 
 @value
 class Note:
-    """One line for the people at every node."""
+    """One line for the people at every node. culprit: show its last words with it."""
 
     text: str
+    culprit: Exit | None = None
 
 
 if TYPE_CHECKING:
@@ -304,7 +307,7 @@ class Membership:
         if self.phase == "gathering":
             return self._try_start(now)
         if self.phase == "running" and self._can_grow():
-            return self._stop("grow", f"node {event.host.name} joined", now)  # running -> stopping
+            return self._stop("grow", f"node {self._label(self._members[event.member])} joined", now)  # running -> stopping
         return [Note(f"node {event.host.name} is standing by")]
 
     def _replace(self, former: int, now: float) -> list[Action]:
@@ -419,7 +422,7 @@ class Membership:
                 host=member.host.name,
                 attempt=self.attempt,
                 at_ns=event.at_ns,
-                code=EXIT_OWN_FAULT,
+                code=event.exit_code,
                 cause="node-lost",
                 by_us=is_expelled or member.leaving != 0 or self._is_late(event),
                 tail=event.how,
@@ -453,7 +456,7 @@ class Membership:
         return [*actions, Stop(self.attempt, hurried, "asked twice", hurry=True)]
 
     def _leave(self, event: LeaveAsked, member: _Member, now: float) -> list[Action]:
-        name = member.host.name
+        name = self._label(member)
         is_standing_by = self.phase in ("running", "stopping") and event.member not in self._active
         if is_standing_by and not member.is_self:
             return self._release(event.member, self._cancelled(event.signal, f"node {name} left"))
@@ -556,10 +559,16 @@ class Membership:
             if job.nnodes_min == job.nnodes_max
             else f"{job.nnodes_min}:{job.nnodes_max}"
         )
-        names = describe(m.host.name for m in self._members.values())
+        names = describe(self._label(m) for m in self._members.values())
         text = f"waiting for nodes: {len(self._members)} of {wanted} joined ({names})"
         missing = self._missing()
         return f"{text}; missing {missing}" if missing else text
+
+    def _label(self, member: _Member) -> str:
+        """A node's name; with its pod where several nodes share a host."""
+        name = member.host.name
+        is_shared = sum(1 for m in self._members.values() if m.host.name == name) > 1
+        return member.key if is_shared else name
 
     def _missing(self) -> str:
         ips = self.job.rendezvous.ips
@@ -722,7 +731,8 @@ class Membership:
             Note(
                 f"attempt {self.attempt + 1}: restarting ({culprit.name} on {culprit.host} "
                 f"{culprit.how}; {again.reason}"
-                + (f" in {again.delay_seconds:.1f} s)" if again.delay_seconds else ")")
+                + (f" in {again.delay_seconds:.1f} s)" if again.delay_seconds else ")"),
+                culprit,
             )
         )
         if not again.delay_seconds:
@@ -751,13 +761,13 @@ class Membership:
         if self._by_key.get(member.key) == member_id:
             del self._by_key[member.key]
         self._active.pop(member_id, None)
-        return [Release(member_id, verdict)]
+        return [Release(member_id, replace(verdict, goes_on=True))]
 
     def _release_leavers(self) -> list[Action]:
         actions: list[Action] = []
         for member_id, member in list(self._members.items()):
             if member.leaving:
-                verdict = self._cancelled(member.leaving, f"node {member.host.name} left")
+                verdict = self._cancelled(member.leaving, f"node {self._label(member)} left")
                 actions += self._release(member_id, verdict)
         return actions
 

@@ -25,7 +25,10 @@ NEVER_RESTART = ("not-found", "not-executable")
 
 @value
 class Verdict:
-    """How the job ended. clean: cancelled, and every process saved and exited 0."""
+    """How the job ended. clean: cancelled, and every process saved and exited 0.
+
+    goes_on: it ended for this node only, which left or was let go.
+    """
 
     kind: VerdictKind
     exit_code: int
@@ -34,6 +37,7 @@ class Verdict:
     culprit: Exit | None = None
     exits: tuple[Exit, ...] = ()
     clean: bool = False
+    goes_on: bool = False
     restarts: int = 0
 
 
@@ -70,7 +74,7 @@ def decide_restart(
     if ran_seconds >= restart.healthy_seconds:
         used = 0
     if used >= restart.max_restarts:
-        return Enough(f"all {restart.max_restarts} restarts are used up (--max_restart)")
+        return Enough(f"no restart is left of {restart.max_restarts} (--max_restart)")
     delay = 0.0 if used == 0 else restart.backoff_initial_seconds * 2.0 ** min(used - 1, 32)
     delay = min(delay, restart.backoff_max_seconds) * (1.0 + 0.1 * jitter)
     return Again(delay, used + 1, f"restart {used + 1} of {restart.max_restarts}")

@@ -64,8 +64,11 @@ def verdict_lines(verdict: Verdict, plan: Plan | None, node_rank: int) -> list[t
             else "not every process exited 0"
         )
         number = verdict.exit_code - 128
+        what = f"job stopped by signal {number}"
+        if verdict.goes_on:
+            what = f"this node left by signal {number}, the job goes on without it"
         return [
-            ("WARNING", f"job stopped by signal {number} ({verdict.reason}): {end}"),
+            ("WARNING", f"{what} ({verdict.reason}): {end}"),
             ("INFO", f"Exit code {verdict.exit_code}"),
         ]
     return _failure_lines(verdict, plan, node_rank)
@@ -82,10 +85,7 @@ def _failure_lines(
         return [*lines, ("INFO", f"Exit code {verdict.exit_code}")]
     again = f"; {verdict.reason}" if verdict.reason else ""
     lines.append(("ERROR", f"first failure: {culprit_text(culprit)}{again}"))
-    if culprit.tail and culprit.cause not in ("node-lost", "not-found", "not-executable"):
-        shown = explain_end(culprit.tail.encode())
-        where = f" (log: {culprit.log} on {culprit.host})" if culprit.log else ""
-        lines.append(("ERROR", f"{' ERROR LOG DETAIL ':-^66}{where}\n{shown}"))
+    lines += detail_lines(culprit)
     followers = consequence_text(verdict.exits, culprit)
     if followers:
         lines.append(("INFO", followers))
@@ -103,6 +103,15 @@ def _failure_lines(
     return [*lines, ("INFO", f"Exit code {verdict.exit_code}")]
 
 
+def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
+    """A failed process's traceback, or its last lines, and where the rest is."""
+    if not culprit.tail or culprit.cause in ("node-lost", "not-found", "not-executable"):
+        return []
+    shown = explain_end(culprit.tail.encode())
+    where = f" (log: {culprit.log} on {culprit.host})" if culprit.log else ""
+    return [("ERROR", f"{' ERROR LOG DETAIL ':-^66}{where}\n{shown}")]
+
+
 def culprit_text(culprit: Exit) -> str:
     """ "worker 3 (pid 812) on node1 exited with code 7, attempt 0"."""
     pid = f" (pid {culprit.pid})" if culprit.pid else ""
@@ -117,11 +126,9 @@ def _is_foreign_kill(culprit: Exit) -> bool:
 
 def consequence_text(exits: Sequence[Exit], culprit: Exit) -> str:
     """Who ended because of the culprit, and how."""
-    stopped = [e for e in exits if e.by_us and e.rank >= 0 and e is not culprit]
-    followed = [
-        e for e in exits
-        if e.failed and e.rank >= 0 and (e.role, e.rank) != (culprit.role, culprit.rank)
-    ]  # fmt: skip
+    others = [e for e in exits if e.rank >= 0 and (e.role, e.rank) != (culprit.role, culprit.rank)]
+    stopped = [e for e in others if e.by_us]
+    followed = [e for e in others if e.failed]
     parts = []
     if followed:
         parts.append(f"failed after it: {_names(followed)}")
