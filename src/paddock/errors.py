@@ -73,9 +73,7 @@ class Problem:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Problem)
-            and self.message == other.message
-            and self.hint == other.hint
+            isinstance(other, Problem) and self.message == other.message and self.hint == other.hint
         )
 
     def __hash__(self) -> int:

@@ -111,7 +111,7 @@ def grant_fails(serve: Callable[[socket.socket], None], seconds: float = 5.0) ->
         ("etcds://a:b@h:1?ca=/x", (("h", 1),)),
     ],
 )  # fmt: skip
-def test_addresses(url: str, endpoints: tuple[tuple[str, int], ...]) -> None:
+def test_addresses_are_read_as_written(url: str, endpoints: tuple[tuple[str, int], ...]) -> None:
     """A host called etcd among them: Paddle 2.6 stripped its letters."""
     assert parse_etcd_url(url).endpoints == endpoints
 

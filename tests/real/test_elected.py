@@ -8,8 +8,8 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from local.jobs import Running, World, environment_of, marked, wait_until
 
+from local.jobs import Running, World, environment_of, marked, wait_until
 from real.etcd_server import ETCD, EtcdServer, needs_etcd
 from real.hosts import HOST_MARK, Hosts, need_hosts
 
@@ -104,9 +104,7 @@ def test_training_goes_on_while_etcd_is_down(world: World, etcd: EtcdServer) -> 
     assert [n.end().code for n in nodes] == [0, 0]
 
 
-def test_a_job_that_ended_leaves_the_next_with_its_id_alone(
-    world: World, etcd: EtcdServer
-) -> None:
+def test_a_job_that_ended_leaves_the_next_with_its_id_alone(world: World, etcd: EtcdServer) -> None:
     """The default job id is used again and again."""
     for run in range(2):
         nodes = start_nodes(world, etcd.url, 2, "2")

@@ -54,7 +54,7 @@ class Candidate:
         self.election = Election(address, job_id, me, self.events.put, ttl_seconds=TTL)
         self.election.start()
 
-    def waits_for(self, kind: type[E], seconds: float = 10.0) -> E:
+    def expect_event(self, kind: type[E], seconds: float = 10.0) -> E:
         """The next event of this kind; those before it are kept in skipped."""
         event = self.waits_for_either(kind, kind, seconds)
         assert isinstance(event, kind)
@@ -73,9 +73,9 @@ class Candidate:
 
     def fences(self, generation: int, attempt: int, seconds: float = 10.0) -> Fenced:
         self.election.fence(AttemptRecord(generation, attempt, "uid-1", ("a", "b")))
-        return self.waits_for(Fenced, seconds)
+        return self.expect_event(Fenced, seconds)
 
-    def says_nothing(self, *kinds: type[object]) -> None:
+    def expect_nothing(self, *kinds: type[object]) -> None:
         while not self.events.empty():
             self.skipped.append(self.events.get())
         assert not [event for event in self.skipped if isinstance(event, kinds)]
@@ -137,14 +137,14 @@ def test_one_leads_and_the_other_takes_over_at_once_when_it_stops(
 ) -> None:
     """A clean end costs the others no lease time."""
     a = start(etcd.address, "a")
-    generation = a.waits_for(Elected).generation
+    generation = a.expect_event(Elected).generation
     b = start(etcd.address, "b")
-    assert b.waits_for(Following).record.name == "a"
+    assert b.expect_event(Following).record.name == "a"
     assert a.fences(generation, 0).ok
     begin = time.monotonic()
     a.election.stop()
-    gone = b.waits_for(LeaderGone)
-    elected = b.waits_for(Elected)
+    gone = b.expect_event(LeaderGone)
+    elected = b.expect_event(Elected)
     took = time.monotonic() - begin
     print(f"stop to successor: {took:.3f} s")
     assert took < 1.0
@@ -176,7 +176,7 @@ def test_many_candidates_agree_on_one_leader(
 def test_jobs_do_not_meet(etcd: EtcdServer, start: Callable[..., Candidate]) -> None:
     """The id of one is a prefix of the other's, or looks like a path."""
     for job_id in ("a", "a/leader", "a ", "任务", "../a"):
-        start(etcd.address, "n", job_id).waits_for(Elected)
+        start(etcd.address, "n", job_id).expect_event(Elected)
 
 
 def test_leader_continues_when_etcd_is_killed_and_restarted(
@@ -184,27 +184,27 @@ def test_leader_continues_when_etcd_is_killed_and_restarted(
 ) -> None:
     """Same data directory: nobody is deposed, and the fence asked for meanwhile is allowed."""
     a = start(etcd.address, "a")
-    generation = a.waits_for(Elected).generation
+    generation = a.expect_event(Elected).generation
     b = start(etcd.address, "b")
-    b.waits_for(Following)
+    b.expect_event(Following)
     assert a.fences(generation, 0).ok
     etcd.kill()
-    assert a.waits_for(EtcdDown).seconds >= 1.0
-    b.waits_for(EtcdDown)
+    assert a.expect_event(EtcdDown).seconds >= 1.0
+    b.expect_event(EtcdDown)
     a.election.fence(AttemptRecord(generation, 1, "uid-1"))
-    time.sleep(TTL)  # Longer down than a lease lasts.
-    a.says_nothing(Fenced)
+    time.sleep(TTL)  # sleep: Longer down than a lease lasts.
+    a.expect_nothing(Fenced)
     begin = time.monotonic()
     etcd.start()
     ready = time.monotonic()
-    a.waits_for(EtcdBack)
-    fenced = a.waits_for(Fenced)
+    a.expect_event(EtcdBack)
+    fenced = a.expect_event(Fenced)
     print(f"etcd up in {ready - begin:.3f} s; fence {time.monotonic() - ready:.3f} s after that")
     assert fenced.ok
-    b.waits_for(EtcdBack)
-    time.sleep(TTL + 1)
-    a.says_nothing(Deposed, Reelected)
-    b.says_nothing(LeaderGone, Elected)
+    b.expect_event(EtcdBack)
+    time.sleep(TTL + 1)  # sleep: longer than a lease lasts
+    a.expect_nothing(Deposed, Reelected)
+    b.expect_nothing(LeaderGone, Elected)
 
 
 def test_leader_killed_is_succeeded_within_its_lease(
@@ -216,11 +216,11 @@ def test_leader_killed_is_succeeded_within_its_lease(
         assert proc.stdout is not None
         assert proc.stdout.readline().startswith("Elected")
         b = start(etcd.address, "b")
-        b.waits_for(Following)
-        time.sleep(2)  # Somewhere between two keep-alives.
+        b.expect_event(Following)
+        time.sleep(2)  # sleep: Somewhere between two keep-alives.
         proc.kill()
         begin = time.monotonic()
-        b.waits_for(Elected)
+        b.expect_event(Elected)
         took = time.monotonic() - begin
         print(f"kill -9 to successor: {took:.3f} s")
         assert 1.0 < took < TTL_DEFAULT + 1.0
@@ -234,9 +234,9 @@ def test_key_deleted_by_hand_is_taken_again(
 ) -> None:
     """A slip with etcdctl must not stop a training."""
     a = start(etcd.address, "a")
-    a.waits_for(Elected)
+    a.expect_event(Elected)
     etcdctl(etcd, "del", job_keys("job")[0])
-    generation = a.waits_for(Reelected, 2.0).generation
+    generation = a.expect_event(Reelected, 2.0).generation
     assert a.fences(generation, 0).ok
 
 
@@ -245,7 +245,7 @@ def test_key_of_another_program_is_refused(
 ) -> None:
     """Somebody else uses /paddock/job/leader: say so, touch nothing."""
     etcdctl(etcd, "put", job_keys("job")[0], "x")
-    error = start(etcd.address, "a").waits_for(ElectionFailed).error
+    error = start(etcd.address, "a").expect_event(ElectionFailed).error
     assert "did not write: b'x'" in error.message
     assert error.exit_code == 2
 
@@ -255,14 +255,14 @@ def test_finish_leaves_word_and_the_next_run_starts_afresh(
 ) -> None:
     """A member that was cut off learns the end from previous.ended."""
     a = start(etcd.address, "a")
-    generation = a.waits_for(Elected).generation
+    generation = a.expect_event(Elected).generation
     assert a.fences(generation, 3).ok
     late = start(etcd.address, "late")
-    late.waits_for(Following)
+    late.expect_event(Following)
     begin = time.monotonic()
     a.election.finish()
     print(f"finish: {time.monotonic() - begin:.3f} s")
-    elected = late.waits_for(Elected)
+    elected = late.expect_event(Elected)
     assert elected.previous is not None
     assert elected.previous.ended
     assert late.fences(elected.generation, 0).ok
@@ -281,21 +281,21 @@ def test_lost_quorum_pauses_attempts_and_deposes_nobody(
     """Three members, two killed for longer than a lease, then one comes back."""
     with EtcdServer(tmp_path / "etcd", 3) as etcd:
         a = start(etcd.address, "a")
-        generation = a.waits_for(Elected).generation
+        generation = a.expect_event(Elected).generation
         b = start(etcd.address, "b")
-        b.waits_for(Following)
+        b.expect_event(Following)
         etcd.kill(0, 1)
-        down = a.waits_for(EtcdDown)
+        down = a.expect_event(EtcdDown)
         print(f"lost quorum told after {down.seconds:.3f} s: {down.reason}")
         a.election.fence(AttemptRecord(generation, 0, "uid-1"))
-        time.sleep(TTL + 2)
-        a.says_nothing(Fenced, Deposed)
+        time.sleep(TTL + 2)  # sleep: longer than a lease lasts
+        a.expect_nothing(Fenced, Deposed)
         etcd.start(0)
         begin = time.monotonic()
-        assert a.waits_for(Fenced, 20.0).ok
+        assert a.expect_event(Fenced, 20.0).ok
         print(f"quorum back to fence: {time.monotonic() - begin:.3f} s")
-        a.says_nothing(Deposed)
-        b.says_nothing(Elected)
+        a.expect_nothing(Deposed)
+        b.expect_nothing(Elected)
         etcd.start(1)
 
 
@@ -305,19 +305,19 @@ def test_one_member_down_or_paused_is_not_noticed(
     """The others serve; a silent member costs a share of one request."""
     with EtcdServer(tmp_path / "etcd", 3) as etcd:
         a = start(etcd.address, "a")
-        generation = a.waits_for(Elected).generation
+        generation = a.expect_event(Elected).generation
         b = start(etcd.address, "b")
-        b.waits_for(Following)
+        b.expect_event(Following)
         etcd.pause(0)
-        time.sleep(TTL + 1)
+        time.sleep(TTL + 1)  # sleep: longer than a lease lasts
         assert a.fences(generation, 0).ok
         etcd.resume(0)
         etcd.kill(1)
         assert a.fences(generation, 1).ok
-        time.sleep(TTL + 1)
+        time.sleep(TTL + 1)  # sleep: longer than a lease lasts
         assert a.fences(generation, 2).ok
-        a.says_nothing(Deposed, Reelected)
-        b.says_nothing(LeaderGone, Elected)
+        a.expect_nothing(Deposed, Reelected)
+        b.expect_nothing(LeaderGone, Elected)
 
 
 def test_paused_leader_is_deposed_when_it_goes_on(
@@ -332,9 +332,9 @@ def test_paused_leader_is_deposed_when_it_goes_on(
         assert first.startswith("Elected")
         generation = first.split("=")[1].split(",")[0]
         b = start(etcd.address, "b")
-        b.waits_for(Following)
+        b.expect_event(Following)
         proc.send_signal(signal.SIGSTOP)
-        elected = b.waits_for(Elected)
+        elected = b.expect_event(Elected)
         assert b.fences(elected.generation, 0).ok
         b.skipped.clear()
         proc.stdin.write(generation + "\n")
@@ -345,7 +345,7 @@ def test_paused_leader_is_deposed_when_it_goes_on(
             said += proc.stdout.readline()
         assert "Fenced(attempt=9, ok=False" in said
         assert "Deposed(" in said
-        b.says_nothing(LeaderGone)
+        b.expect_nothing(LeaderGone)
     finally:
         proc.kill()
         proc.communicate()
@@ -354,19 +354,19 @@ def test_paused_leader_is_deposed_when_it_goes_on(
 def test_wrong_endpoints_are_named(etcd: EtcdServer, start: Callable[..., Candidate]) -> None:
     """The peer port of a real etcd, a dead port, and a good one after a dead one."""
     peer = EtcdAddress((("127.0.0.1", etcd._peer_ports[0]),))
-    error = start(peer, "a").waits_for(ElectionFailed).error
+    error = start(peer, "a").expect_event(ElectionFailed).error
     assert "is not an etcd v3 JSON gateway" in error.message
     dead = free_ports(1)[0]
-    down = start(EtcdAddress((("127.0.0.1", dead),)), "a").waits_for(EtcdDown)
+    down = start(EtcdAddress((("127.0.0.1", dead),)), "a").expect_event(EtcdDown)
     assert f"127.0.0.1:{dead}: nothing listens there" in down.reason
     both = EtcdAddress((("127.0.0.1", dead), ("127.0.0.1", etcd.client_ports[0])))
-    start(both, "a").waits_for(Elected)
+    start(both, "a").expect_event(Elected)
 
 
 def test_user_and_password(etcd: EtcdServer, start: Callable[..., Candidate]) -> None:
     """Without, wrong and right; the password is not in any text. And auth off is named."""
     where = etcd.url.removeprefix("etcd://")
-    error = start(parse_etcd_url(f"etcd://root:x@{where}"), "a").waits_for(ElectionFailed).error
+    error = start(parse_etcd_url(f"etcd://root:x@{where}"), "a").expect_event(ElectionFailed).error
     assert "authentication is not enabled" in error.message
     for words in (
         "user add root:s3cret",
@@ -375,21 +375,23 @@ def test_user_and_password(etcd: EtcdServer, start: Callable[..., Candidate]) ->
         "auth enable",
     ):
         etcdctl(etcd, *words.split())
-    error = start(parse_etcd_url(f"etcd://{where}"), "a").waits_for(ElectionFailed).error
+    error = start(parse_etcd_url(f"etcd://{where}"), "a").expect_event(ElectionFailed).error
     assert "a user is required" in error.message
-    error = start(parse_etcd_url(f"etcd://root:wr0ng@{where}"), "a").waits_for(ElectionFailed).error
+    error = (
+        start(parse_etcd_url(f"etcd://root:wr0ng@{where}"), "a").expect_event(ElectionFailed).error
+    )
     assert "'root' is refused" in error.message
     assert "wr0ng" not in str(error)
     good = start(parse_etcd_url(f"etcd://root:s3cret@{where}"), "a")
-    generation = good.waits_for(Elected).generation
+    generation = good.expect_event(Elected).generation
     follower = start(parse_etcd_url(f"etcd://root:s3cret@{where}"), "b")
-    follower.waits_for(Following)
+    follower.expect_event(Following)
     assert good.fences(generation, 0).ok
     good.election.stop()
-    follower.waits_for(Elected, 1.0)
+    follower.expect_event(Elected, 1.0)
 
 
-def test_tls(tmp_path: Path, start: Callable[..., Candidate]) -> None:
+def test_tls_reaches_etcd(tmp_path: Path, start: Callable[..., Candidate]) -> None:
     """etcds:// with a private authority; and each wrong scheme says which is right."""
     openssl = shutil.which("openssl")
     if openssl is None:
@@ -404,22 +406,22 @@ def test_tls(tmp_path: Path, start: Callable[..., Candidate]) -> None:
     with EtcdServer(tmp_path / "etcd", tls=(cert, key)) as etcd:
         where = etcd.url.removeprefix("etcds://").partition("?")[0]
         a = start(etcd.address, "a")
-        generation = a.waits_for(Elected).generation
+        generation = a.expect_event(Elected).generation
         b = start(etcd.address, "b")
-        b.waits_for(Following)
+        b.expect_event(Following)
         assert a.fences(generation, 0).ok
         a.election.stop()
-        b.waits_for(Elected, 1.0)
-        down = start(parse_etcd_url(f"etcd://{where}"), "c").waits_for(EtcdDown)
+        b.expect_event(Elected, 1.0)
+        down = start(parse_etcd_url(f"etcd://{where}"), "c").expect_event(EtcdDown)
         assert "write etcds://" in down.reason
-        error = start(parse_etcd_url(f"etcds://{where}"), "c").waits_for(ElectionFailed).error
+        error = start(parse_etcd_url(f"etcds://{where}"), "c").expect_event(ElectionFailed).error
         assert "TLS failed" in error.message
 
 
 def test_stop_with_etcd_gone_is_quick(etcd: EtcdServer, start: Callable[..., Candidate]) -> None:
     """The launcher ends even so."""
     a = start(etcd.address, "a")
-    a.waits_for(Elected)
+    a.expect_event(Elected)
     etcd.kill()
     begin = time.monotonic()
     a.election.finish()

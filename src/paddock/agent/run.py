@@ -139,9 +139,7 @@ def attach_self(run: Run, coordinator: Coordinator, address: str) -> int:
     return member_id
 
 
-def _supervise(
-    run: Run, guardian_pid: int, before: Callable[[], None] | None = None
-) -> None:
+def _supervise(run: Run, guardian_pid: int, before: Callable[[], None] | None = None) -> None:
     """Take signals, watch the guardian, and run the loop until the job is over."""
     import signal
     import sys

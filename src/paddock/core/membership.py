@@ -307,7 +307,9 @@ class Membership:
         if self.phase == "gathering":
             return self._try_start(now)
         if self.phase == "running" and self._can_grow():
-            return self._stop("grow", f"node {self._label(self._members[event.member])} joined", now)  # running -> stopping
+            return self._stop(
+                "grow", f"node {self._label(self._members[event.member])} joined", now
+            )  # running -> stopping
         return [Note(f"node {event.host.name} is standing by")]
 
     def _replace(self, former: int, now: float) -> list[Action]:

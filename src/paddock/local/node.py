@@ -130,8 +130,7 @@ class Node:
         prefix = _wants_prefix(self.job.logs.prefix, len(shown))
         # Every log is open before the first process starts: a job starts whole or not at all.
         opened = [
-            self._open_stream(plan, proc, (proc.role, proc.rank) in shown, prefix)
-            for proc in procs
+            self._open_stream(plan, proc, (proc.role, proc.rank) in shown, prefix) for proc in procs
         ]
         failed = []
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

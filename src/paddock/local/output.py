@@ -347,9 +347,7 @@ class Output:
 def _lines(stream: Stream, data: bytes) -> bytes:
     if not stream.prefix:
         return _decoded(data)
-    return b"".join(
-        _line(stream, part) + b"\n" for part in data[:-1].split(b"\n")
-    )
+    return b"".join(_line(stream, part) + b"\n" for part in data[:-1].split(b"\n"))
 
 
 def _line(stream: Stream, part: bytes) -> bytes:

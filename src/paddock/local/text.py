@@ -74,9 +74,7 @@ def verdict_lines(verdict: Verdict, plan: Plan | None, node_rank: int) -> list[t
     return _failure_lines(verdict, plan, node_rank)
 
 
-def _failure_lines(
-    verdict: Verdict, plan: Plan | None, node_rank: int
-) -> list[tuple[str, str]]:
+def _failure_lines(verdict: Verdict, plan: Plan | None, node_rank: int) -> list[tuple[str, str]]:
     culprit = verdict.culprit
     lines = [("INFO", "Pod failed")]
     if culprit is None:
