@@ -10,7 +10,9 @@ from core.tables import read_table
 from paddock.core import membership
 from paddock.core.hosts import Host
 from paddock.core.job import Command, Job, Role
-from paddock.core.membership import Joined, Membership, Note, SetTimer, address_key, describe
+from paddock.core.membership import Membership
+from paddock.core.membership_words import Joined, Note, SetTimer, TimerFired
+from paddock.core.seats import address_key, describe
 from scenarios.replay import MembershipReplay
 
 
@@ -271,7 +273,7 @@ def test_a_thousand_joins_are_not_a_million_lines() -> None:
             elif isinstance(action, SetTimer) and action.at is not None:
                 wake_at = action.at
     assert len(notes) < 12
-    (timer, said) = machine.handle(membership.TimerFired(), wake_at)
+    (timer, said) = machine.handle(TimerFired(), wake_at)
     assert isinstance(said, Note)
     assert said.text.startswith("waiting for nodes: 1000 of 1001 joined (n0, n1,")
     assert "and 992 more" in said.text

@@ -16,11 +16,12 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from paddock.core import membership as m
+from paddock.core import membership_words as m
 from paddock.core import supervisor as s
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
 from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart, Role
+from paddock.core.membership import Membership
 
 if TYPE_CHECKING:
     from paddock.core.policy import Verdict
@@ -95,7 +96,7 @@ class MembershipReplay:
         _, given = options(words)
         self.now = 0.0
         self.job = read_job(given)
-        self.machine = m.Membership(
+        self.machine = Membership(
             self.job,
             0.0,
             first_attempt=int(given.get("first_attempt", 0)),

@@ -12,10 +12,11 @@ import heapq
 from random import Random
 from typing import TYPE_CHECKING
 
-from paddock.core import membership as m
+from paddock.core import membership_words as m
 from paddock.core import supervisor as s
 from paddock.core.exits import Exit, find_culprit
 from paddock.core.hosts import Host
+from paddock.core.membership import Membership
 from paddock.core.plan import make_plan, plan_bytes
 from paddock.core.value import replace
 from sim.truth import Root, blame_problem
@@ -121,7 +122,7 @@ class Coordinator:
     def __init__(self, world: World, node: Node, *, first_attempt: int, awaited: int) -> None:
         self.world = world
         self.node = node
-        self.machine = m.Membership(
+        self.machine = Membership(
             world.spec.job, world.now, first_attempt=first_attempt, awaited=awaited
         )
         self.first_attempt = first_attempt
@@ -854,7 +855,7 @@ class World:
         problem = blame_problem(culprit, self.roots.get(attempt, []), self.lease)
         self.expect(not problem, problem)
 
-    def check_verdict(self, verdict: Verdict, machine: m.Membership) -> None:
+    def check_verdict(self, verdict: Verdict, machine: Membership) -> None:
         self.expect(verdict.restarts <= self.spec.job.restart.max_restarts, "too many restarts")
         culprit = verdict.culprit
         if verdict.kind == "succeed":

@@ -20,13 +20,13 @@ from paddock.agent.messages import (
     Said,
     Turned,
 )
-from paddock.core.membership import (
+from paddock.core.membership import Membership
+from paddock.core.membership_words import (
     ExitReported,
     Finish,
     Joined,
     LeaveAsked,
     Lost,
-    Membership,
     Note,
     Refuse,
     Release,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from paddock.agent.messages import Link, ToCoordinator, ToMember
     from paddock.core.exits import Exit
     from paddock.core.job import Job
-    from paddock.core.membership import Action, Event
+    from paddock.core.membership_words import Action, Event
     from paddock.local.loop import Loop
 
 TURNED_AWAY_MAX = 64

@@ -46,18 +46,32 @@ A member reports every exit of an attempt before it says that the attempt is sto
 from __future__ import annotations
 
 from paddock.core.exits import Exit, find_culprit
-from paddock.core.plan import find_misfit, find_problems
+from paddock.core.membership_words import (
+    ExitReported,
+    Finish,
+    Joined,
+    LeaveAsked,
+    Lost,
+    Note,
+    Refuse,
+    Release,
+    SetTimer,
+    Start,
+    Stop,
+    Stopped,
+)
+from paddock.core.plan import find_problems
 from paddock.core.policy import Again, Verdict, decide_restart
-from paddock.core.value import replace, value
+from paddock.core.seats import Member, label, missing_seats, names_of, refusal, seat_order
+from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, EXIT_USAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Literal
 
-    from paddock.core.hosts import Host
     from paddock.core.job import Job
+    from paddock.core.membership_words import Action, Event
 
     Phase = Literal["gathering", "running", "stopping", "backoff", "ended"]
     Why = Literal["", "failure", "success", "grow", "shrink", "cancel", "deadline"]
@@ -74,153 +88,6 @@ LEASE_NOTICED = 1.25
 WORKER_ROLES = ("worker", "heter")
 
 
-@value
-class Joined:
-    """A node's agent is in, and nothing of an earlier attempt is left on it.
-
-    key: name of the launcher, kept when it joins again; orders nodes that gave no rank.
-    is_self: the coordinator's own node, which comes first unless ranks say otherwise.
-    """
-
-    member: int
-    host: Host
-    key: str
-    node_rank: int | None = None
-    is_self: bool = False
-
-
-@value
-class ExitReported:
-    """A process of a member ended; times are on the coordinator's clock."""
-
-    member: int
-    exit: Exit
-
-
-@value
-class Stopped:
-    """Every process of a member's attempt is gone. host: fresh facts (new ports)."""
-
-    member: int
-    attempt: int
-    host: Host
-
-
-@value
-class Lost:
-    """A member's connection is gone or its lease ended.
-
-    gone_at: monotonic second until which its processes may live on, because its own lease lets
-    them; no attempt starts before. 0: they are gone (its lease is over). exit_code: of the job,
-    should this be what ends it.
-    """
-
-    member: int
-    at_ns: int
-    how: str
-    gone_at: float = 0.0
-    exit_code: int = EXIT_OWN_FAULT
-
-
-@value
-class LeaveAsked:
-    """A node was told to end (signal to its launcher). hurry: a second time."""
-
-    member: int
-    signal: int
-    hurry: bool = False
-
-
-@value
-class TimerFired:
-    """The timer set by SetTimer is due."""
-
-
-@value
-class Start:
-    """Every member of the attempt: make the plan from these hosts and start your part.
-
-    members: in node-rank order.
-    """
-
-    attempt: int
-    members: tuple[int, ...]
-    hosts: tuple[Host, ...]
-
-
-@value
-class Stop:
-    """These members: stop the attempt."""
-
-    attempt: int
-    members: tuple[int, ...]
-    reason: str
-    hurry: bool = False
-
-
-@value
-class Refuse:
-    """Turn a joining member away."""
-
-    member: int
-    message: str
-    hint: str = ""
-    exit_code: int = EXIT_USAGE
-
-
-@value
-class Release:
-    """A member that asked to leave may go, or one that is expelled must; its own verdict."""
-
-    member: int
-    verdict: Verdict
-
-
-@value
-class Finish:
-    """The job has ended; tell every member."""
-
-    verdict: Verdict
-
-
-@value
-class SetTimer:
-    """Wake the machine at this monotonic second (None: never); replaces an earlier one."""
-
-    at: float | None
-
-
-@value
-class Note:
-    """One line for the people at every node. culprit: show its last words with it."""
-
-    text: str
-    culprit: Exit | None = None
-
-
-if TYPE_CHECKING:
-    Event = Joined | ExitReported | Stopped | Lost | LeaveAsked | TimerFired
-    Action = Start | Stop | Refuse | Release | Finish | SetTimer | Note
-
-
-class _Member:
-    __slots__ = ("host", "is_self", "key", "leaving", "node_rank", "order", "place")
-
-    def __init__(self, event: Joined, order: int) -> None:
-        self.host = event.host
-        self.key = event.key
-        self.node_rank = event.node_rank
-        self.is_self = event.is_self
-        self.order = order
-        self.place: int | None = None  # node rank in the latest plan
-        self.leaving = 0  # the signal, when this node was told to end
-
-    @property
-    def is_placed(self) -> int:
-        """0 for a node of the latest plan, 1 for others: the order of two that want one seat."""
-        return 0 if self.place is not None else 1
-
-
 class Membership:
     """The state of one job; owned by one thread. ``handle`` takes an event, returns actions."""
 
@@ -234,7 +101,7 @@ class Membership:
         self.used_restarts = 0
         self.total_restarts = 0
         self.awaited = awaited
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, Member] = {}
         self._by_key: dict[str, int] = {}
         self._active: dict[int, None] = {}  # in node-rank order
         self._unstopped: set[int] = set()  # of the active ones
@@ -294,10 +161,11 @@ class Membership:
         if event.member in self._members:
             return []  # it said so before
         former = self._by_key.get(event.key)
-        refusal = self._refusal(event, former)
-        if refusal is not None:
-            return [refusal]
-        self._members[event.member] = _Member(event, self._joins)
+        others = [m for i, m in self._members.items() if i != former]
+        refused = self._refused(event, others)
+        if refused is not None:
+            return [refused]
+        self._members[event.member] = Member(event, self._joins)
         self._joins += 1
         self._changed_at = now
         before = self._replace(former, now) if former is not None else []
@@ -312,69 +180,17 @@ class Membership:
             )  # running -> stopping
         return [Note(f"node {event.host.name} is standing by")]
 
+    def _refused(self, event: Joined, others: list[Member]) -> Refuse | None:
+        if self.phase == "ended":
+            return Refuse(event.member, "the job has ended", exit_code=EXIT_OWN_FAULT)
+        return refusal(self.job, event, others, is_first_gathering=self._is_first_gathering)
+
     def _replace(self, former: int, now: float) -> list[Action]:
         """A launcher that joins again has ended its part of before, and its connection is gone."""
         if self.phase in ("running", "stopping"):
             return self._on_lost(Lost(former, int(now * 1e9), "lost its connection"), now)
         del self._members[former]
         return []
-
-    def _refusal(self, event: Joined, former: int | None) -> Refuse | None:
-        job = self.job
-        others = (
-            [m for i, m in self._members.items() if i != former]
-            if former
-            else (self._members.values())
-        )
-        if self.phase == "ended":
-            return Refuse(event.member, "the job has ended", exit_code=EXIT_OWN_FAULT)
-        if event.node_rank is not None and event.node_rank >= job.nnodes_max:
-            return Refuse(
-                event.member,
-                f"--rank {event.node_rank} is too large for {job.nnodes_max} nodes",
-                "ranks count from 0",
-            )
-        for other in others:  # one is enough: the others were compared with it
-            if (other.node_rank is None) == (event.node_rank is None):
-                break
-            mine, theirs = ("a", "no") if event.node_rank is not None else ("no", "a")
-            return Refuse(
-                event.member,
-                f"this node gives {mine} --rank, the others give {theirs} --rank",
-                "give --rank on every node or on none",
-            )
-        if event.node_rank is not None and (self._is_first_gathering or not job.is_elastic):
-            # Later, an elastic job takes a second node of a rank as the replacement of the first.
-            same = next((m for m in others if m.node_rank == event.node_rank), None)
-            if same is not None:
-                return Refuse(
-                    event.member,
-                    f"--rank {event.node_rank} is taken by {same.host.name} ({same.host.address})",
-                    "give every node its own --rank, or none at all",
-                )
-        ips = job.rendezvous.ips
-        if ips and event.host.address not in ips:
-            return Refuse(
-                event.member,
-                f"address {event.host.address} is not in --ips {','.join(ips)}",
-                "use the same --ips on every node, and --host to say which one this is",
-            )
-        if len(others) >= job.nnodes_max and not job.is_elastic:
-            return Refuse(
-                event.member,
-                f"the job already has its {job.nnodes_max} nodes: "
-                + describe(m.host.name for m in others),
-                "is another job using this --master address? give it its own --job_id and port",
-            )
-        return self._misfit(event)
-
-    def _misfit(self, event: Joined) -> Refuse | None:
-        """A latecomer that no plan can place is turned away; it must not end a job that runs."""
-        if self._is_first_gathering or not self._members:
-            return None
-        first = next(iter(self._members.values())).host
-        problem = find_misfit(self.job, first, event.host)
-        return Refuse(event.member, problem.message, problem.hint) if problem else None
 
     def _on_exit(self, event: ExitReported, now: float) -> list[Action]:
         if event.exit.attempt != self.attempt or event.member not in self._active:
@@ -457,7 +273,7 @@ class Membership:
         hurried = self.active_ids if is_ending else (event.member,)
         return [*actions, Stop(self.attempt, hurried, "asked twice", hurry=True)]
 
-    def _leave(self, event: LeaveAsked, member: _Member, now: float) -> list[Action]:
+    def _leave(self, event: LeaveAsked, member: Member, now: float) -> list[Action]:
         name = self._label(member)
         is_standing_by = self.phase in ("running", "stopping") and event.member not in self._active
         if is_standing_by and not member.is_self:
@@ -561,32 +377,10 @@ class Membership:
             if job.nnodes_min == job.nnodes_max
             else f"{job.nnodes_min}:{job.nnodes_max}"
         )
-        names = describe(self._label(m) for m in self._members.values())
+        names = names_of(self._members.values())
         text = f"waiting for nodes: {len(self._members)} of {wanted} joined ({names})"
-        missing = self._missing()
+        missing = missing_seats(self.job, self._members.values())
         return f"{text}; missing {missing}" if missing else text
-
-    def _label(self, member: _Member) -> str:
-        """A node's name; with its pod where several nodes share a host."""
-        name = member.host.name
-        is_shared = sum(1 for m in self._members.values() if m.host.name == name) > 1
-        return member.key if is_shared else name
-
-    def _missing(self) -> str:
-        ips = self.job.rendezvous.ips
-        members = self._members.values()
-        if ips:
-            absent = list(ips)
-            for member in members:
-                if member.host.address in absent:
-                    absent.remove(member.host.address)
-            return describe(dict.fromkeys(absent))
-        if any(m.node_rank is not None for m in members):
-            taken = {m.node_rank for m in members}
-            ranks = [str(r) for r in range(self.job.nnodes_max) if r not in taken]
-            if ranks:
-                return ("rank " if len(ranks) == 1 else "ranks ") + describe(ranks)
-        return ""
 
     def _missing_verdict(self) -> Verdict:
         flag = "--join-timeout" if self._is_first_gathering else "--elastic_timeout"
@@ -596,7 +390,7 @@ class Membership:
         return self._with_facts(Verdict("fail", EXIT_DEADLINE, text))
 
     def _start(self, now: float) -> list[Action]:
-        ordered = self._ordered()
+        ordered = seat_order(self.job, self._members)
         chosen = ordered[: self.job.nnodes_max]
         hosts = tuple(self._members[m].host for m in chosen)
         problems = find_problems(self.job, hosts)
@@ -626,40 +420,6 @@ class Membership:
 
     def _deadline_text(self) -> str:
         return f"the job's time limit of {self.job.timeout_seconds:g} s is over (--timeout)"
-
-    def _ordered(self) -> list[int]:
-        """Member ids in node-rank order, those that would be one too many last.
-
-        --ips order; else --rank order; else those of the last plan as they were, then the
-        coordinator's own node, then by address and key, so that equal hosts give equal ranks.
-        """
-        ips = self.job.rendezvous.ips
-
-        def sort_key(item: tuple[int, _Member]) -> tuple[object, ...]:
-            _, m = item
-            if ips:
-                return (ips.index(m.host.address), m.is_placed, m.order)
-            if m.node_rank is not None:
-                return (m.node_rank, m.is_placed, m.order)
-            if self.job.rendezvous.sort_ip:
-                return (address_key(m.host.address), m.key)
-            if m.place is not None:
-                return (0, m.place, (), "")
-            return (1, 0 if m.is_self else 1, address_key(m.host.address), m.key)
-
-        ordered = sorted(self._members.items(), key=sort_key)
-        room: dict[object, int] = {}
-        for ip in ips:
-            room[ip] = room.get(ip, 0) + 1
-        seats: list[int] = []
-        spare: list[int] = []
-        taken: dict[object, int] = {}
-        for member_id, m in ordered:
-            seat: object = m.host.address if ips else m.node_rank
-            taken[seat] = taken.get(seat, 0) + 1
-            is_spare = seat is not None and taken[seat] > room.get(seat, 1)
-            (spare if is_spare else seats).append(member_id)
-        return seats + spare
 
     # -------------------------------------------------------------- stopping
 
@@ -802,6 +562,9 @@ class Membership:
     def _has_servers(self) -> bool:
         return any(role.name == "ps" for role in self.job.roles)
 
+    def _label(self, member: Member) -> str:
+        return label(member, self._members.values())
+
     def _set_timer(self, at: float | None) -> SetTimer:
         self._timer_at = at
         return SetTimer(at)
@@ -832,21 +595,3 @@ class Membership:
     def _finish(self, verdict: Verdict) -> list[Action]:
         self.phase = "ended"
         return [self._set_timer(None), Finish(verdict)]
-
-
-def address_key(address: str) -> tuple[int, ...]:
-    """Numeric order of IPv4 addresses; anything else after them, in text order.
-
-    >>> sorted(["10.0.0.10", "10.0.0.9", "b"], key=address_key)
-    ['10.0.0.9', '10.0.0.10', 'b']
-    """
-    parts = address.split(".")
-    if len(parts) == 4 and all(p.isascii() and p.isdigit() for p in parts):
-        return tuple(int(p) for p in parts)
-    return (256, *address.encode())
-
-
-def describe(items: Iterable[str]) -> str:
-    """Names for a message, cut after eight."""
-    names = list(items)
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
