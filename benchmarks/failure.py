@@ -137,7 +137,7 @@ def _cascades(world: World) -> Figure:
         is_wrong = found is None or int(found[1]) != culprit
         figure.add(launcher, 100.0 if is_wrong else 0.0)
 
-    interleave((figure,), rounds(world, paddock=20, mpirun=5, torchrun=5), once, load_average)
+    interleave((figure,), rounds(world, paddock=20, mpirun=4, torchrun=4), once, load_average)
     for launcher, samples in figure.samples.items():
         wrong = sum(1 for s in samples if s)
         figure.notes[launcher] = f"[{wrong} of {len(samples)}]"

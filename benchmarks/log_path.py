@@ -34,7 +34,8 @@ def measure(world: World) -> list[Figure]:
             figure.add(launcher, _flood(world, launcher, writer, count))
 
         peers = 2 if writer == "chunks" else 1  # print takes seconds, and the peers longest
-        plan = rounds(world, bare=3, paddock=3, mpirun=peers, torchrun=peers)
+        ours = 3 if writer == "chunks" else 2
+        plan = rounds(world, bare=ours, paddock=ours, mpirun=peers, torchrun=peers)
         interleave((figure,), plan, once, load_average)
         figures.append(figure)
     torn = Figure(f"torn lines of {TORN_RANKS * TORN_LINES:,} written in halves", "%", wanted=0)

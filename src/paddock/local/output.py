@@ -63,18 +63,18 @@ class Output:
     """The output thread and what is posted to it."""
 
     def __init__(self, *, stdout: int = 1, stderr: int = 2) -> None:
-        self._stdout = stdout
-        self._stderr = stderr
+        self._given = (stdout, stderr)
+        self._stdout, self._stderr = _own_way(stdout), _own_way(stderr)
         self._epoll = select.epoll()
         self._streams: dict[int, Stream] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._epoll.register(self._wake_read, select.EPOLLIN)
-        self._console: deque[tuple[int, bytes]] = deque()
+        self._console: deque[tuple[int, bytes | memoryview]] = deque()
         self._console_bytes = 0
         self._waits_for: int | None = None
         self._dead_fds: set[int] = set()
-        self._careful = {fd for fd in (stdout, stderr) if _can_block(fd)}
+        self._careful = {fd for fd in (self._stdout, self._stderr) if _can_block(fd)}
         self._at_line_start = True
         self._flush_at: float | None = None
         self._thread: object = None
@@ -93,11 +93,11 @@ class Output:
 
     def say(self, text: str, *, to_stdout: bool = False) -> None:
         """Write the launcher's own lines to the console, in order with the processes' output."""
-        fd = self._stdout if to_stdout else self._stderr
         data = text.encode("utf-8", "replace")
         if not self._is_running:
-            _write_all(fd, data)
+            _write_all(self._given[0 if to_stdout else 1], data)
             return
+        fd = self._stdout if to_stdout else self._stderr
         self._post(lambda: self._put(fd, data))
 
     def add(self, streams: list[Stream]) -> None:
@@ -146,6 +146,12 @@ class Output:
         self._post(self._halt)
         thread.join(timeout_seconds)  # type: ignore[attr-defined]  # a Thread; imported late
         self._thread = None
+        if thread.is_alive():  # type: ignore[attr-defined]  # as above
+            return  # the console is stuck: the thread still has its descriptors
+        for way, given in zip((self._stdout, self._stderr), self._given, strict=True):
+            if way != given:
+                os.close(way)
+        self._stdout, self._stderr = self._given
 
     def _post(self, call: Callable[[], None]) -> None:
         self._calls.append(call)
@@ -318,7 +324,7 @@ class Output:
             if written == len(data):
                 self._console.popleft()
             else:
-                self._console[0] = (fd, data[written:])
+                self._console[0] = (fd, memoryview(data)[written:])
         self._await_console(None)
         self._resume_shown()
 
@@ -347,6 +353,9 @@ class Output:
 def _lines(stream: Stream, data: bytes) -> bytes:
     if not stream.prefix:
         return _decoded(data)
+    if b"\r" not in data:
+        inner = _decoded(data[:-1]).replace(b"\n", b"\n" + stream.prefix)
+        return stream.prefix + inner + b"\n"
     return b"".join(_line(stream, part) + b"\n" for part in data[:-1].split(b"\n"))
 
 
@@ -380,12 +389,25 @@ def _whole_characters(data: bytes) -> int:
     return len(data)
 
 
+def _own_way(fd: int) -> int:
+    """Another descriptor of the same pipe that never blocks; fd itself where there is none.
+
+    O_NONBLOCK on fd itself would also be set for whoever shares it, the user's shell for one.
+    """
+    try:
+        if stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return fd  # no /proc, another user's pipe, or nobody reads it
+    return fd
+
+
 def _can_block(fd: int) -> bool:
     try:
         mode = os.fstat(fd).st_mode
+        return not stat.S_ISREG(mode) and os.get_blocking(fd)
     except OSError:
         return False
-    return not stat.S_ISREG(mode)
 
 
 def _is_writable(fd: int) -> bool:
