@@ -68,7 +68,6 @@ class Candidate(Network):
         self._generation = 0
         self._coordinator: Coordinator | None = None
         self._fences: dict[int, Callable[[], None]] = {}
-        self._is_lost_since: float | None = None
         run.member.resign = self.resign
         record = LeaderRecord(os.uname().nodename, own, self._port, "")
         self._election = Election(
@@ -138,7 +137,6 @@ class Candidate(Network):
 
         def lead() -> None:
             self.run.loop.at("election", None, lambda: None)
-            self._is_lost_since = None
             bound = self._bound or _bind(self._own, self._port)
             bound.listen(BACKLOG)
             self._bound = None
@@ -157,12 +155,7 @@ class Candidate(Network):
     def _on_following(self, event: Following) -> None:
         self._drop_client()
         target = (event.record.host, event.record.port)
-
-        def follow() -> None:
-            self.run.loop.at("election", None, lambda: None)
-            self.join(target)
-
-        self._when_stopped(follow)
+        self._when_stopped(lambda: self.join(target))
 
     def _on_deposed(self, reason: str) -> None:
         self.run.member.say("WARNING", f"this node coordinates no longer: {reason}")
@@ -199,12 +192,14 @@ class Candidate(Network):
 
     def _on_joined(self, seen_as: str, uid: str) -> None:
         self._uid = uid
-        self._is_lost_since = None
+        self.run.loop.at("election", None, lambda: None)
         self._election.learn_uid(uid)
         super()._on_joined(seen_as, uid)
 
     def _on_lost(self, why: str, is_silent: bool) -> None:
-        """Our coordinator is gone: stop, and wait for what the election says."""
+        """Our coordinator is gone, or only the way to it: stop, and try to reach it again until
+        the election names another.
+        """
         member = self.run.member
         member.disconnect()
         self._drop_client()
@@ -212,6 +207,8 @@ class Candidate(Network):
         member.halt(why, hurry=is_silent, grace_seconds=0.9)
         limit = self.job.elastic.timeout_seconds + 2 * TTL_SECONDS
         self.run.loop.at("election", monotonic() + limit, lambda: self._nobody(limit))
+        target = self._target
+        self._when_stopped(lambda: self.join(target))
 
     def _on_failed(self, error: PaddockError) -> None:
         if error.exit_code == EXIT_DEADLINE:

@@ -3,7 +3,8 @@
 Who coordinates (--master host:port):
     no --master given            this node: it chooses a port and prints the command to copy
     host is an address of ours   whoever binds the port first; the others on this host are members
-    --rank 0 and not ours        this node, on every address (the name may be a service in front)
+    --rank 0 and a name, not     this node, on every address (the name may be that of a service in
+    of ours                      front of it)
     otherwise                    somebody else: connect, again and again until --join-timeout
 Names are looked up once. Nothing is looked up backwards.
 """
@@ -240,7 +241,8 @@ def join_others(run: Run) -> None:
         if listener is not None:
             network.serve(listener, own or address)
             return
-    if rendezvous.node_rank == 0 and not any(is_local(a) for a in addresses):
+    is_name = rendezvous.host not in addresses
+    if rendezvous.node_rank == 0 and is_name and not any(is_local(a) for a in addresses):
         listener = listen("", rendezvous.port)
         if listener is not None:
             network.serve(listener, own or guess_address())

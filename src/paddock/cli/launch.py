@@ -119,6 +119,12 @@ def _check_program(program: str) -> None:
         path = os.environ.get("PATH", os.defpath)
         places = [os.path.join(d or ".", program) for d in path.split(os.pathsep)]
     files = [p for p in places if os.path.isfile(p)]
+    if os.path.isdir(program):
+        raise PaddockError(
+            f"program '{program}' is a directory",
+            hint="name a file in it",
+            exit_code=EXIT_NOT_EXECUTABLE,
+        )
     if not files:
         is_here = os.path.exists(program)
         raise PaddockError(

@@ -94,11 +94,11 @@ class Output:
     def say(self, text: str, *, to_stdout: bool = False) -> None:
         """Write the launcher's own lines to the console, in order with the processes' output."""
         data = text.encode("utf-8", "replace")
-        if not self._is_running:
-            _write_all(self._given[0 if to_stdout else 1], data)
-            return
         fd = self._stdout if to_stdout else self._stderr
-        self._post(lambda: self._put(fd, data))
+        if self._is_running:
+            self._post(lambda: self._put(fd, data))
+        else:
+            self._put(fd, data)  # written by the thread: a console that is full holds up no rank
 
     def add(self, streams: list[Stream]) -> None:
         """Begin to read the pipes of new processes."""
@@ -142,6 +142,7 @@ class Output:
         """Write out what is posted and end the thread; gives up on a console that is stuck."""
         thread = self._thread
         if thread is None:
+            self._write_console()
             return
         self._post(self._halt)
         thread.join(timeout_seconds)  # type: ignore[attr-defined]  # a Thread; imported late
