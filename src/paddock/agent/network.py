@@ -217,14 +217,9 @@ class Network:
             self.client.close()
 
 
-def join_others(run: Run) -> None:
-    """Start this node's part in a job of several nodes."""
+def join_by_master(run: Run) -> None:
+    """Start this node's part in a job whose nodes meet at --master."""
     rendezvous = run.job.rendezvous
-    if rendezvous.kind == "etcd":
-        from paddock.agent.elected import join_by_etcd
-
-        join_by_etcd(run)
-        return
     network = Network(run)
     if not rendezvous.host:
         address = rendezvous.own_host or guess_address()

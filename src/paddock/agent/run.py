@@ -1,25 +1,21 @@
-"""Run one node's share of a job from the first process to the last line. Returns an exit code.
-
-Ranks are started before anything that can wait is imported or set up.
-"""
+"""What one launcher process owns: the loop, the output, and its node's part in a job."""
 
 from __future__ import annotations
 
 import os
 
-from paddock.agent.coordinator import Coordinator
 from paddock.agent.member import Member
-from paddock.local.loop import READ, Loop
+from paddock.local.loop import Loop
 from paddock.local.output import Output
-from paddock.local.text import LEVELS, configuration_lines, launch_line
+from paddock.local.text import LEVELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
+    from paddock.agent.coordinator import Coordinator
     from paddock.agent.messages import ToMember
     from paddock.core.job import Job
-    from paddock.core.policy import Verdict
 
 OUTPUT_SECONDS = 2.0
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -96,40 +92,6 @@ class LocalLink:
         """Nothing to close."""
 
 
-def run_job(
-    job: Job,
-    env: Mapping[str, str],
-    *,
-    guardian_pid: int,
-    shown: Sequence[tuple[str, str]] = (),
-    notes: Sequence[str] = (),
-) -> int:
-    """Run this node's share of the job."""
-    run = Run(job, env)
-    banner = [launch_line("WARNING", note) for note in notes]
-    if run.level <= 20:
-        banner += [launch_line("INFO", line) for line in configuration_lines(shown)]
-    run.output.say("".join(banner))
-    if job.rendezvous.kind == "alone":
-        _join_alone(run)
-        _supervise(run, guardian_pid)
-    else:
-        from paddock.agent.network import join_others
-
-        _supervise(run, guardian_pid, before=lambda: join_others(run))
-    return run.finish()
-
-
-def _join_alone(run: Run) -> None:
-    """A job of one node: coordinator and member in this process, no network."""
-
-    def on_end(_verdict: Verdict) -> None:
-        return
-
-    coordinator = Coordinator(run.job, run.loop, new_uid(), on_end=on_end)
-    attach_self(run, coordinator, run.job.rendezvous.own_host or "127.0.0.1")
-
-
 def attach_self(run: Run, coordinator: Coordinator, address: str) -> int:
     """Make this node the first member of its own coordinator."""
     member_id = coordinator.attach(LocalLink(run))
@@ -137,55 +99,6 @@ def attach_self(run: Run, coordinator: Coordinator, address: str) -> int:
         lambda message: coordinator.receive(member_id, message, is_self=True), address
     )
     return member_id
-
-
-def _supervise(run: Run, guardian_pid: int, before: Callable[[], None] | None = None) -> None:
-    """Take signals, watch the guardian, and run the loop until the job is over."""
-    import signal
-    import sys
-
-    from paddock.local.guardian import become_subreaper, forwarded_signals
-
-    # The owner thread answers a dying rank; the output thread must not keep it from the GIL.
-    sys.setswitchinterval(0.0005)
-    become_subreaper()
-    for number in forwarded_signals():
-        signal.signal(number, lambda n, _frame: run.loop.post(lambda: _on_signal(run, n)))
-    _watch_guardian(run, guardian_pid)
-    run.output.start()
-    if before is not None:
-        before()
-    if not run.is_ended:
-        run.loop.run()
-
-
-def _on_signal(run: Run, number: int) -> None:
-    import signal
-
-    if number in (signal.SIGUSR1, signal.SIGUSR2):
-        run.member.forward(number)
-        return
-    run.member.on_signal(number)
-
-
-def _watch_guardian(run: Run, guardian_pid: int) -> None:
-    def gone(_events: int = 0) -> None:
-        from time import monotonic
-
-        from paddock.local.guardian import end_descendants
-
-        end_descendants(deadline=monotonic() + 5.0)
-        os.write(2, b"paddock: error: the guardian process was killed; all processes ended\n")
-        os._exit(137)
-
-    try:
-        fd = os.pidfd_open(guardian_pid)
-    except ProcessLookupError:
-        gone()
-        return
-    if os.getppid() != guardian_pid:
-        gone()
-    run.loop.watch(fd, READ, gone)
 
 
 def new_uid() -> str:

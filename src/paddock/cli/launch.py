@@ -54,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
     # and whatever it fails to end, the guardian ends.
     code, words = EXIT_OWN_FAULT, ""
     try:
-        from paddock.agent.run import run_job
+        from paddock.agent.start import run_job
 
         code = run_job(
             job, os.environ, guardian_pid=guardian_pid, shown=parsed.shown, notes=parsed.notes
