@@ -49,7 +49,7 @@ def measure(world: World) -> list[Figure]:
     if os.geteuid() != 0 or shutil.which("ip") is None:
         cut.notes["paddock"] = gone.notes["paddock"] = "needs root and iproute2"
         return [killed, cut]
-    for _ in range(1 if world.quick else 5):
+    for _ in range(1 if world.quick else 4):
         for figure, sample in zip((cut, gone), _cut(world), strict=True):
             figure.add("paddock", sample)
     cut.loads.append(round(load_average(), 2))

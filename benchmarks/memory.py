@@ -19,7 +19,7 @@ def measure(world: World) -> list[Figure]:
     for nprocs in (2,) if world.quick else (2, 32):
         resident = Figure(f"memory, {nprocs} ranks: RSS, largest process", "MB", wanted=20)
         shared = Figure(f"memory, {nprocs} ranks: PSS, all its processes", "MB")
-        idle_seconds = 1.0 if world.quick else 5.0 if nprocs == 2 else 2.0
+        idle_seconds = 1.0 if world.quick else 5.0 if nprocs == 2 else 1.0
         idle = Figure(f"idle CPU over {idle_seconds:g} s, {nprocs} ranks", "jiffies", wanted=0)
         for launcher in world.launchers:
             job = world.run(launcher, nprocs, "wait.py")
