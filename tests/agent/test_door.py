@@ -175,7 +175,7 @@ def test_a_silent_coordinator_is_given_up_before_it_gives_us_up(room: Room) -> N
     """Else our processes and those of the next attempt would run at once."""
     _sock, _session, member = coordinate_by_hand(room, 0.3)
     room.run_until(lambda: member.lost)  # type: ignore[attr-defined]  # an Ear
-    assert member.lost == [("is silent for 0.3 s", True)]  # type: ignore[attr-defined]  # an Ear
+    assert member.lost == [("silent for 0.3 s", True)]  # type: ignore[attr-defined]  # an Ear
 
 
 def test_a_closed_connection_is_not_silence(room: Room) -> None:

@@ -30,7 +30,9 @@ from paddock.core.value import replace
 from paddock.errors import PaddockError
 
 KEY, JOB = b"k3y", "mnist"
-HOST = Host("node-ä", "fd00::1", "gpu", ("0", "GPU-7"), (0, 1), (("worker", 0, 2),), (1, 2), (3,))
+HOST = Host(
+    "node-ä", "fd00::1", "gpu", ("0", "GPU-7"), (0, 1), (("worker", 0, 2),), (1, 2), (3, 4, 5, 6)
+)
 EXIT = Exit("worker", 3, 1, "node1", 2, 10**18, 7, tail='Error: "\n\t\0�训', peer_loss=True)
 SAYINGS = [
     messages.Facts(HOST, "node/abc", None, (("--nnodes", "2:4"), ("roles", "worker"))),

@@ -18,6 +18,7 @@ ALLOWED = {
     "select",  # epoll
     "_socket",  # holding ports
     "fcntl",  # the lock of the log directory
+    "errno", "resource",  # the limit of open files
     "encodings.ascii",  # /proc files
     "enum",  # late: by signal
     "signal",  # late

@@ -49,7 +49,7 @@ ONE_PROBLEM = [
     ("--servers a:1 --workers a:1 x.py", "a:1 is listed twice", "own port"),
     ("--servers a:1,b:1 --workers a:2 --nnodes 3 x.py", "the endpoint lists name 2 nodes", "2"),
     ("--servers a:1 --server_num 2 --workers a:2 x.py", "--servers names 1 endpoints", "out"),
-    ("--server_num -1 --worker_num 1 x.py", "not in 0..10000", ""),
+    ("--server_num -1 --worker_num 1 x.py", "not in 1..10000", ""),
     ("--server_num x --worker_num 1 x.py", "not a whole number", ""),
     ("--run_mode colective x.py", "no such run mode", "did you mean 'collective'?"),
     ("--run_mode xyzzy x.py", "no such run mode", "choose one of collective, ps"),

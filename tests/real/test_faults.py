@@ -29,14 +29,14 @@ def test_a_full_disk_stops_no_training(world: World) -> None:
     """The loss is said once for each rank, the console has everything, the job ends well."""
     need_hosts()  # for mount namespaces
     world.log_dir.mkdir()
-    text = "for n in range(5000):\n    print('line', n)\ntell('trained', RANK)\n"
+    text = "for n in range(20000):\n    print('line', n)\ntell('trained', RANK)\n"
     running = world.start(
         "--nproc_per_node", 2, world.script(text),
         before=["unshare", "--mount", "sh", "-c", SMALL_DISK, str(world.log_dir)],
     )  # fmt: skip
     ended = running.end()
     assert (ended.code, ended.left) == (0, [])
-    assert ended.out == "".join(f"line {n}\n" for n in range(5000))
+    assert ended.out == "".join(f"line {n}\n" for n in range(20000))
     assert len(world.events.all("trained")) == 2
     for rank in (0, 1):
         assert "No space left on device" in ended.line(f"output of worker {rank} is being lost")

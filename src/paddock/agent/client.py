@@ -165,12 +165,10 @@ class Client:
     def _no_greeting(self) -> None:
         if self._connection is not None:
             self._connection.abort()
-        self._end(
-            WireError(
-                "the program there accepts connections but is not a Paddock coordinator",
-                hint="is the --master port taken by another program? choose another port",
-                exit_code=2,
-            )
+            self._connection = None
+        self._limit_hint = "is the --master port taken by another program? choose another port"
+        self._retry(
+            "the program there accepts connections but does not speak as a Paddock coordinator"
         )
 
     def _retry(self, why: str) -> None:
@@ -295,7 +293,7 @@ class Client:
     def _fence(self) -> None:
         """The coordinator takes us for dead now, or will at once."""
         if self._state == "joined":
-            self._lose(f"is silent for {self._lease:g} s", is_silent=True)
+            self._lose(f"silent for {self._lease:g} s", is_silent=True)
 
     def _on_closed(self, why: str) -> None:
         if self._state == "joined":

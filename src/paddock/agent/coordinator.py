@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from paddock.local.loop import Loop
 
 TURNED_AWAY_MAX = 64
+TURNED_AWAY_LETTERS = 300
 # A member that lost us gives its processes REJOIN_GRACE_SECONDS (network.py), then SIGKILL.
 MEMBER_ENDS_SECONDS = 1.5
 
@@ -146,6 +147,7 @@ class Coordinator:
     def tell_turned_away(self, who: str, why: str) -> None:
         """Tell the people, once per reason, that a node was not let in."""
         text = f"turned away {who}: {why}"
+        text = "".join(c if c.isprintable() else "?" for c in text)[:TURNED_AWAY_LETTERS]
         if text not in self._turned_away and len(self._turned_away) < TURNED_AWAY_MAX:
             self._turned_away.add(text)
             self.say(text)
@@ -156,6 +158,9 @@ class Coordinator:
             link.send(Said(text, culprit))
 
     def _admit(self, member: int, facts: Facts, is_self: bool) -> None:
+        if len(facts.shape) != len(self._shape):
+            self._send(member, Turned("another version of Paddock runs here", "install one", 2))
+            return
         for (name, wanted), (_, got) in zip(self._shape, facts.shape, strict=False):
             if wanted != got:
                 self.tell_turned_away(facts.host.name, f"{name} is '{got}' there, not '{wanted}'")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.plan import Plan
     from paddock.core.policy import Verdict
+    from paddock.local.hook import Hook
     from paddock.local.loop import Loop
     from paddock.local.output import Output
 
@@ -80,6 +81,7 @@ class Member:
         self._signals = 0
         self._verdict: Verdict | None = None
         self._notes_said = False
+        self._hook: Hook | None = None
 
     # ---------------------------------------------------------------- the link
 
@@ -102,6 +104,7 @@ class Member:
     def disconnect(self) -> None:
         """The link is gone; reports have nowhere to go until the next connect."""
         self._send = None
+        self._cancel_hook()
 
     def tell(self, message: ToCoordinator) -> None:
         """Send if there is a link."""
@@ -128,12 +131,14 @@ class Member:
     def receive(self, message: ToMember) -> None:
         """Carry out an order of the coordinator."""
         if isinstance(message, Begin):
-            self._begin(message)
+            self._after_hook(message)
         elif isinstance(message, Halt):
+            self._cancel_hook()
             if not self.is_running and self._host is not None:
                 self.tell(AllStopped(message.attempt, self._host))
             self.halt(message.reason, hurry=message.hurry, grace_seconds=message.grace_seconds)
         elif isinstance(message, Over):
+            self._cancel_hook()
             self._over(message.verdict)
         elif isinstance(message, Turned):
             self._turned(message)
@@ -158,6 +163,27 @@ class Member:
                 attempt = self.plan.attempt if self.plan else 0
                 self.say("INFO", f"stopping attempt {attempt}: {reason}")
             self._node.stop(reason, hurry=hurry, grace_seconds=grace_seconds)
+
+    def _after_hook(self, order: Begin) -> None:
+        """Run the user's hook first, if there is one; an order to stop ends it."""
+        if not self.job.pre_hook:
+            self._begin(order)
+            return
+        from paddock.local.hook import Hook
+
+        def ended(code: int) -> None:
+            self._hook = None
+            if code:
+                self.say("WARNING", f"--elastic_pre_hook ended with {code}; starting all the same")
+            self._begin(order)
+
+        self._cancel_hook()
+        self._hook = Hook(self.job.pre_hook, self._env, self._loop, ended)
+
+    def _cancel_hook(self) -> None:
+        if self._hook is not None:
+            self._hook.cancel()
+            self._hook = None
 
     def _begin(self, order: Begin) -> None:
         try:

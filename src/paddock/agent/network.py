@@ -21,7 +21,6 @@ from paddock.agent.run import attach_self, new_uid
 from paddock.agent.server import BACKLOG, Server
 from paddock.core.plan import join_endpoint
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, UsageError, problem_text
-from paddock.local.limits import allow_files
 from paddock.local.text import copy_block
 
 TYPE_CHECKING = False
@@ -66,7 +65,6 @@ class Network:
         """Coordinate the job from here, reachable by ``address``."""
         run = self.run
         run.hold_end()
-        allow_files(0, self.job.nnodes_max)
         coordinator = Coordinator(
             self.job,
             run.loop,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from time import monotonic, monotonic_ns
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from paddock.local.loop import Loop
 
 BACKLOG = 4096
-STRANGERS_MAX = 4096
+FILES_RESERVED = 512  # descriptors that strangers cannot take from the ranks of this node
 HANDSHAKE_SECONDS = 10.0
 LEASE_STEP_SECONDS = 0.005  # leases are not looked at more often
 GOODBYE_SECONDS = 3.0
@@ -67,6 +68,8 @@ class Server:
         self._checked_at = monotonic()
         self._on_empty: Callable[[], None] | None = None
         self._hosts_cache: tuple[object, bytes] = (None, b"")
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._files_max = soft - min(FILES_RESERVED, soft // 2) if soft > 0 else 1 << 30
         listener.setblocking(False)
         loop.watch(listener.fileno(), READ, self._on_connect)
         self._watch_leases()
@@ -82,10 +85,24 @@ class Server:
                 self.loop.at("accept", monotonic() + 0.2, self._accept_again)
                 self.loop.unwatch(self._listener.fileno())
                 return
-            if len(self._guests) >= STRANGERS_MAX + self.job.nnodes_max:
+            # The lowest free number is given out: it tells how many descriptors are in use.
+            if sock.fileno() >= self._files_max and not self._drop_a_stranger():
                 sock.close()
                 continue
-            self._guests.add(Guest(self, sock, str(address[0])))
+            try:
+                self._guests.add(Guest(self, sock, str(address[0])))
+            except OSError:  # it had gone before it was greeted
+                sock.close()
+
+    def _drop_a_stranger(self) -> bool:
+        """Make room: the one that came first and has not shown the key yet has to go."""
+        strangers = [g for g in self._guests if not g.is_member]
+        if not strangers:
+            return False
+        oldest = min(strangers, key=lambda g: g.seen_at)
+        oldest.drop()
+        self.forget(oldest)
+        return True
 
     def _accept_again(self) -> None:
         self.loop.watch(self._listener.fileno(), READ, self._on_connect)
@@ -128,6 +145,7 @@ class Server:
 
     def end(self, done: Callable[[], None]) -> None:
         """Everybody was told that the job is over: call ``done`` when they have left."""
+        self.loop.at("accept", None, self._accept_again)
         self.loop.unwatch(self._listener.fileno())
         self._listener.close()
         self.loop.at("leases", None, self._watch_leases)
@@ -141,6 +159,7 @@ class Server:
 
     def abandon(self) -> None:
         """Stop coordinating at once: every connection is closed, without a verdict."""
+        self.loop.at("accept", None, self._accept_again)
         self.loop.unwatch(self._listener.fileno())
         self._listener.close()
         self.loop.at("leases", None, self._watch_leases)

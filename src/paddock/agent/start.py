@@ -9,6 +9,7 @@ import os
 
 from paddock.agent.coordinator import Coordinator
 from paddock.agent.run import Run, attach_self, new_uid
+from paddock.errors import PaddockError
 from paddock.local.loop import READ
 from paddock.local.text import configuration_lines, launch_line
 
@@ -68,15 +69,18 @@ def _supervise(run: Run, guardian_pid: int, before: Callable[[], None] | None = 
     import signal
     import sys
 
-    from paddock.local.guardian import become_subreaper, forwarded_signals
+    from paddock.local.guardian import forwarded_signals, take_signals
 
     # The owner thread answers a dying rank; the output thread must not keep it from the GIL.
     sys.setswitchinterval(0.0005)
-    become_subreaper()
     for number in forwarded_signals():
         signal.signal(number, lambda n, _frame: run.loop.post(lambda: _on_signal(run, n)))
     _watch_guardian(run, guardian_pid)
-    run.output.start()
+    take_signals()
+    try:
+        run.output.start()
+    except RuntimeError as error:  # the limit of processes (ulimit -u) is reached
+        raise PaddockError(f"no thread can be started: {error}", hint="raise ulimit -u") from error
     if before is not None:
         before()
     if not run.is_ended:

@@ -18,6 +18,7 @@ import hmac
 import json
 
 from paddock.agent import messages
+from paddock.agent.checks import find_fault
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
 from paddock.core.policy import Verdict
@@ -119,7 +120,7 @@ def encode(message: ToCoordinator | ToMember) -> bytes:
 def decode(text: bytes) -> ToCoordinator | ToMember:
     """The message in a line. Raises WireError; never anything else."""
     try:
-        item = json.loads(text)
+        item = _text_checked(text, json.loads(text))
         if isinstance(item, dict) and isinstance(item.get("hosts"), str):
             item["hosts"] = _unpacked(item["hosts"])
         found = _value(item)
@@ -127,7 +128,17 @@ def decode(text: bytes) -> ToCoordinator | ToMember:
         raise WireError(f"a message that cannot be read came: {error}") from error
     if isinstance(found, (Exit, Host, Verdict)) or type(found) not in _CLASSES.values():
         raise WireError("a line that is no message came")
+    fault = find_fault(found)
+    if fault:
+        raise WireError(f"an impossible message came: {fault}")
     return found  # type: ignore[no-any-return]  # one of _CLASSES, checked above
+
+
+def _text_checked(text: bytes, found: Any) -> Any:
+    """What was read, if every string in it is text."""
+    if b"\\ud" in text.lower():
+        json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    return found
 
 
 def packed(text: bytes) -> bytes:
@@ -153,7 +164,7 @@ def _unpacked(text: str) -> Any:
         raise ValueError(str(error)) from error
     if not reader.eof:
         raise ValueError("a packed list is cut short or too long")
-    return json.loads(plain)
+    return _text_checked(plain, json.loads(plain))
 
 
 def _plain(item: Any) -> Any:
@@ -296,7 +307,7 @@ def read_welcome(
         raise WireError(
             f"refused by the coordinator: {found['refused']}",
             hint=str(found.get("hint", "")),
-            exit_code=code if isinstance(code, int) else 2,
+            exit_code=code if isinstance(code, int) and 0 <= code <= 255 else 2,
         )
     wanted = prove(key, "coordinator", job_id, server_nonce, nonce)
     lease = found.get("lease")
@@ -318,6 +329,7 @@ def _line(fields: dict[str, object]) -> bytes:
 def _object(line: bytes) -> dict[str, object]:
     try:
         found = json.loads(line)
+        json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

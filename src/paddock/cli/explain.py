@@ -15,6 +15,7 @@ from paddock.core.hosts import SERVICES, Host
 from paddock.core.plan import fixed_ports_of, make_plan, slots_of
 from paddock.core.value import fields_of
 from paddock.jobfile.parse import Parsed, parse
+from paddock.local.text import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -180,7 +181,8 @@ def as_text(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> list[str]
     if job.nnodes_max > job.nnodes_min:
         nodes += f" (up to {job.nnodes_max})"
     lines = [f"note: {note}" for note in parsed.notes]
-    lines.append(f"job {job.job_id}, mode {job.mode}, {nodes}, {len(plan.procs)} processes")
+    processes = count(len(plan.procs), "process", "processes")
+    lines.append(f"job {job.job_id}, mode {job.mode}, {nodes}, {processes}")
     lines.append(f"each runs: {' '.join(job.command.argv())}")
     lines.append("")
     header = ("role", "rank", "local", "node", "host", "port", "devices")

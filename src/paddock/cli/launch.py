@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 def run(argv: Sequence[str]) -> int:
     """Launch a job; returns the exit code."""
-    parsed = parse(argv, os.environ, python=sys.executable)
+    try:
+        parsed = parse(argv, os.environ, python=sys.executable)
+    except UsageError as error:
+        raise UsageError.of([*error.problems, *_script_problems(argv)]) from error
     if parsed.is_help:
         from paddock.cli.help import command_help
 
@@ -52,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
     guardian_pid = split()
     # From here on this is the launcher, the guardian's child: it must not return to the caller,
     # and whatever it fails to end, the guardian ends.
-    code, words = EXIT_OWN_FAULT, ""
+    code = EXIT_OWN_FAULT
     try:
         from paddock.agent.start import run_job
 
@@ -60,15 +63,15 @@ def run(argv: Sequence[str]) -> int:
             job, os.environ, guardian_pid=guardian_pid, shown=parsed.shown, notes=parsed.notes
         )
     except PaddockError as error:
-        code, words = error.exit_code, problem_text(error)
+        code = error.exit_code
+        os.write(2, problem_text(error).encode("utf-8", "replace"))
     except BaseException:  # noqa: BLE001  # a bug of ours: it is shown, and the exit code is 125
+        os.write(2, b"paddock: error: a fault of Paddock; please report it\n")
         import traceback
 
-        words = f"{traceback.format_exc()}paddock: error: a fault of Paddock; please report it\n"
-    try:
-        os.write(2, words.encode("utf-8", "replace"))
+        os.write(2, traceback.format_exc().encode("utf-8", "replace"))
     finally:
-        os._exit(code)
+        os._exit(code & 255)
 
 
 def _has_pidfd() -> bool:
@@ -93,23 +96,40 @@ def _open_standard_files() -> None:
 def check_machine(job: Job) -> None:
     """What can be known before anything is started. Raises with every problem found."""
     command = job.command
-    problems = []
-    if command.kind == "script":
-        if not os.path.exists(command.program):
-            problems.append(
-                Problem(
-                    f"script '{command.program}' does not exist (in {os.getcwd()})",
-                    "check the path; options of the launcher go before the script",
-                )
-            )
-        elif os.path.isdir(command.program):
-            problems.append(Problem(f"script '{command.program}' is a directory"))
-        elif not os.access(command.program, os.R_OK):
-            problems.append(Problem(f"script '{command.program}' is not readable"))
-    if problems:
-        raise UsageError.of(problems)
+    problem = _script_problem(command.program) if command.kind == "script" else None
+    if problem is not None:
+        raise UsageError.of([problem])
     if command.kind == "program":
         _check_program(command.program)
+
+
+def _script_problem(script: str) -> Problem | None:
+    if not os.path.exists(script):
+        return Problem(
+            f"script '{script}' does not exist (in {_here()})",
+            "check the path; options of the launcher go before the script",
+        )
+    if os.path.isdir(script):
+        return Problem(f"script '{script}' is a directory", "name a file in it")
+    if not os.access(script, os.R_OK):
+        return Problem(f"script '{script}' is not readable", f"chmod +r {script}")
+    return None
+
+
+def _script_problems(argv: Sequence[str]) -> list[Problem]:
+    """What is wrong with the script of a command line that is wrong anyway."""
+    from paddock.jobfile.words import read_words
+
+    script = read_words(argv).script
+    problem = _script_problem(script) if script.endswith(".py") else None
+    return [problem] if problem is not None else []
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "a directory that is gone"
 
 
 def _check_program(program: str) -> None:
@@ -124,6 +144,12 @@ def _check_program(program: str) -> None:
             f"program '{program}' is a directory",
             hint="name a file in it",
             exit_code=EXIT_NOT_EXECUTABLE,
+        )
+    if not files and os.sep in program:
+        raise PaddockError(
+            f"program '{program}' does not exist (in {_here()})",
+            hint="check the path",
+            exit_code=EXIT_NOT_FOUND,
         )
     if not files:
         is_here = os.path.exists(program)

@@ -52,7 +52,8 @@ class Command:
         ('python', '-u', 'train.py', '--lr', '1')
         """
         if self.kind == "script":
-            return (self.python, "-u", self.program, *self.args)
+            script = f"./{self.program}" if self.program.startswith("-") else self.program
+            return (self.python, "-u", script, *self.args)
         if self.kind == "module":
             return (self.python, "-u", "-m", self.program, *self.args)
         return (self.program, *self.args)

@@ -198,8 +198,8 @@ def exit_codes_page() -> str:
         "|---|---|",
         *(f"| {code} | {what} |" for code, what in rows),
         "",
-        "Paddle's elastic contract is kept: a process that ends with 101 or 102 asks for a"
-        " restart.\n",
+        "While --max_restart lasts, a process that ends with 101 or 102 asks for a restart, as in"
+        " Paddle's elastic contract.\n",
     ]
     return "\n".join(lines)
 

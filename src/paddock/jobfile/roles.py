@@ -73,7 +73,7 @@ def read_roles(
 
 
 def _read_nproc(reader: Reader, cpu_count: int) -> tuple[int | None, str]:
-    """--nproc_per_node: None means one per device. 0 means unset, as in Paddle."""
+    """--nproc_per_node: None means one per device."""
     if not reader.has("nproc_per_node"):
         return None, ""
     word = reader.text("nproc_per_node").lower()
@@ -86,8 +86,9 @@ def _read_nproc(reader: Reader, cpu_count: int) -> tuple[int | None, str]:
     count = to_integer(word)
     if count is None:
         reader.fault("nproc_per_node", "not a number of processes", "write N, auto, gpu or cpu")
-    elif not 0 <= count <= MAX_PROCS_PER_NODE:
-        reader.fault("nproc_per_node", f"not in 1..{MAX_PROCS_PER_NODE}")
+    elif not 1 <= count <= MAX_PROCS_PER_NODE:
+        hint = "leave it out for one process per device"
+        reader.fault("nproc_per_node", f"not in 1..{MAX_PROCS_PER_NODE}", hint)
         count = None
     return count or None, ""
 
@@ -100,8 +101,8 @@ def _worker_count(reader: Reader, workers: tuple[str, ...], cpu_count: int) -> i
 
 
 def _count(reader: Reader, name: str, list_name: str, endpoints: tuple[str, ...]) -> int | None:
-    """Processes per node; None where a list decides. Unset or 0 means 1, as in Paddle."""
-    count = reader.integer(name, 0, MAX_PROCS_PER_NODE)
+    """Processes per node; None where a list decides. Unset means 1, as in Paddle."""
+    count = reader.integer(name, 1, MAX_PROCS_PER_NODE)
     if not endpoints:
         return count or 1
     if count and count != len(endpoints):

@@ -15,60 +15,81 @@ Nothing is found by name: only our own unreaped children are killed, whose pids 
 from __future__ import annotations
 
 import os
-import sys
 from time import monotonic
 
 from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
 
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_CHILD_SUBREAPER = 36
+# Signals that end a job, sent so often: the launcher does not hear them any more.
+ASKED_MAX = 4
 SIGKILL = 9
 ROUND_SECONDS = 0.02
 
 
 def split() -> int:
-    """Fork the launcher. Returns the guardian's pid in the launcher; never in the guardian."""
+    """Fork the launcher. Returns the guardian's pid in the launcher; never in the guardian.
+
+    Both are subreapers before anything can be orphaned, and the signals that end a job wait,
+    blocked, until each side can take them: the launcher calls ``take_signals`` when it can.
+    """
+    import signal
+
     guardian_pid = os.getpid()
+    keep = frozenset(children_of_self())  # of whoever became us by exec: not ours to end
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*forwarded_signals(), signal.SIGCHLD})
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
     launcher_pid = os.fork()
     if launcher_pid == 0:
         os.setsid()
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+        # A stopped launcher must wake to see that its guardian is gone.
+        _prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
         return guardian_pid
     code = EXIT_OWN_FAULT
     try:
-        code = _guard(launcher_pid)
+        code = _guard(launcher_pid, keep)
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
 
 
-def _guard(launcher_pid: int) -> int:
+def take_signals() -> None:
+    """Let the signals that ``split`` has blocked come."""
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*forwarded_signals(), signal.SIGCHLD})
+
+
+def _guard(launcher_pid: int, keep: frozenset[int]) -> int:
     """Wait for the launcher, forwarding signals; then end whatever it left. Returns exit code."""
     import signal
 
     forwarded = forwarded_signals()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {*forwarded, signal.SIGCHLD})
-    become_subreaper()
-    # A signal that came before the mask ended us, and the launcher with us: nothing to do.
-    status = None
-    while status is None:
-        status = _reap(launcher_pid)
-        if status is not None:
-            break
+    asked = 0
+    while (status := _reap(launcher_pid)) is None:
         info = signal.sigwaitinfo({*forwarded, signal.SIGCHLD})
-        if info.si_signo != signal.SIGCHLD:
+        if info.si_signo == signal.SIGCHLD:
+            continue
+        asked += info.si_signo not in (signal.SIGUSR1, signal.SIGUSR2)
+        number = info.si_signo if asked < ASKED_MAX else signal.SIGKILL
+        for each in (number, signal.SIGCONT):  # it may have been stopped
             try:
-                os.kill(launcher_pid, info.si_signo)
+                os.kill(launcher_pid, each)
             except ProcessLookupError:
-                continue
-    left = end_descendants(deadline=monotonic() + 5.0)
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        sys.stderr.write(
-            f"paddock: error: the launcher process was killed by signal {number}; "
-            f"processes it left behind and that were ended: {left}\n"
-        )
-        return EXIT_SIGNAL_BASE + number
-    return os.waitstatus_to_exitcode(status)
+                break
+    left = end_descendants(deadline=monotonic() + 5.0, keep=keep)
+    if not os.WIFSIGNALED(status):
+        return os.waitstatus_to_exitcode(status)
+    killed_by = os.WTERMSIG(status)
+    text = (
+        f"paddock: error: the launcher process was killed by signal {killed_by}; "
+        f"processes it left behind and that were ended: {left}\n"
+    )
+    try:
+        os.write(2, text.encode())
+    except OSError:
+        return EXIT_SIGNAL_BASE + killed_by  # nobody is there to read it
+    return EXIT_SIGNAL_BASE + killed_by
 
 
 def _reap(launcher_pid: int) -> int | None:
@@ -93,14 +114,13 @@ def forwarded_signals() -> set[int]:
     return kept | {signal.SIGUSR1, signal.SIGUSR2}
 
 
-def become_subreaper() -> bool:
-    """Orphaned descendants become our children from now on. False where the kernel cannot."""
+def _prctl(option: int, argument: int) -> None:
+    """prctl(2); without ctypes only children in their own session can escape, see 0004."""
     try:
         import ctypes
-
-        return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
-    except (ImportError, OSError, AttributeError):
-        return False
+    except ImportError:  # a Python built without libffi
+        return
+    ctypes.CDLL(None).prctl(option, argument, 0, 0, 0)
 
 
 def children_of_self() -> list[int]:
@@ -141,12 +161,16 @@ def end_descendants(*, deadline: float, keep: frozenset[int] = frozenset()) -> i
     while True:
         alive = [p for p in children_of_self() if p not in keep]
         for pid in alive:
-            if pid not in killed and not _is_zombie(pid):
-                killed.add(pid)
+            is_new = pid not in killed and not _is_zombie(pid)
             try:
                 os.kill(pid, SIGKILL)
             except ProcessLookupError:
                 continue
+            except PermissionError:  # it has become another user (sudo): not ours to end
+                keep |= {pid}
+                continue
+            if is_new:
+                killed.add(pid)
         left = [p for p in alive if not _reaped(p)]
         if not left:
             if not [p for p in children_of_self() if p not in keep]:

@@ -8,7 +8,7 @@ FILES_PER_PROC = 6  # a pipe, a pidfd, a log, a port mark, and two spare
 FILES_OTHER = 128
 # Without the spare ones: below this the job would die half started.
 FILES_PER_PROC_MIN = 4
-FILES_OTHER_MIN = 64
+FILES_OTHER_MIN = 24
 
 
 def allow_files(nprocs: int, connections: int) -> None:

@@ -11,7 +11,9 @@ instead, and says so.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 from paddock.errors import UsageError
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from paddock.core.plan import Plan, Proc
 
 FILE_MODE = 0o600
+# Windows has none of them.
+SAFE_FLAGS = sum(getattr(os, n, 0) for n in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
 LOG_NAMES = {"worker": "workerlog", "ps": "serverlog", "heter": "heterlog"}
 
 
@@ -32,9 +36,9 @@ class LogDir:
         self.note = ""
         self._overwrite = job.logs.overwrite
         self._seen: set[str] = set()
-        wanted = os.path.abspath(job.logs.directory or ".")
-        self.path = wanted
         try:
+            wanted = os.path.abspath(job.logs.directory or ".")
+            self.path = wanted
             self._lock = _lock(wanted)
             if self._lock is None:
                 name = f"{safe_name(job.job_id)}-{uid[:8]}-{pod_name}"
@@ -60,12 +64,12 @@ class LogDir:
         Returns a descriptor, or -1 when the file cannot be opened (the job goes on).
         """
         path = self.log_path(proc)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFE_FLAGS
         if self._overwrite and path not in self._seen:
             flags |= os.O_TRUNC
         self._seen.add(path)
         try:
-            fd = os.open(path, flags, FILE_MODE)
+            fd = _open_regular(path, flags)
         except OSError as error:
             if attempt == 0:
                 raise UsageError(
@@ -93,7 +97,7 @@ class LogDir:
         """Write a file below the log directory, mode 0600; a full disk does not stop a job."""
         path = os.path.join(self.path, name)
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+            fd = _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | SAFE_FLAGS)
             with open(fd, "w", encoding="utf-8") as f:
                 f.write(text)
         except OSError:
@@ -110,13 +114,27 @@ class LogDir:
             self._lock = None
 
 
+def _open_regular(path: str, flags: int) -> int:
+    """Open a file of ours: no link that leads elsewhere, no FIFO that would make us wait."""
+    fd = os.open(path, flags, FILE_MODE)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        os.fchmod(fd, FILE_MODE)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
 def _lock(path: str) -> int | None:
     """Take the directory's lock; None when another job holds it."""
     import fcntl
 
     inner = os.path.join(path, ".paddock")
-    os.makedirs(inner, exist_ok=True)
-    fd = os.open(os.path.join(inner, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    os.makedirs(path, exist_ok=True)
+    os.makedirs(inner, mode=0o700, exist_ok=True)
+    fd = _open_regular(os.path.join(inner, "lock"), os.O_RDWR | os.O_CREAT | SAFE_FLAGS)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

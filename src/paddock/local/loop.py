@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
 MAX_EVENTS = 256
+WAIT_SECONDS_MAX = 86_400.0  # epoll counts milliseconds in an int
 
 
 class Loop:
@@ -90,7 +91,8 @@ class Loop:
             return 0
         if not self._timers:
             return None
-        return max(0.0, min(when for when, _ in self._timers.values()) - monotonic())
+        wait = min(when for when, _ in self._timers.values()) - monotonic()
+        return min(WAIT_SECONDS_MAX, max(0.0, wait))
 
     def _run_timers(self) -> None:
         if not self._timers:

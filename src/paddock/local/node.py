@@ -120,8 +120,6 @@ class Node:
             pod_name=self.pod_name,
         )
         self.notes = shared.notes
-        if self.job.pre_hook:
-            os.system(self.job.pre_hook)  # --elastic_pre_hook: the user's own shell command
         keys = [(p.role, p.rank) for p in procs]
         supervisor = Supervisor(plan.attempt, keys, grace_seconds=self.job.grace_seconds)
         self._supervisor = supervisor

@@ -79,6 +79,7 @@ class Output:
         self._flush_at: float | None = None
         self._thread: object = None
         self._is_running = False
+        self._was_started = False  # from then on the thread alone writes
 
     # ------------------------------------------------- called by the owner
 
@@ -86,7 +87,7 @@ class Output:
         """Start the thread; output posted before is written first."""
         import threading
 
-        self._is_running = True
+        self._is_running = self._was_started = True
         thread = threading.Thread(target=self._run, name="paddock-output", daemon=True)
         self._thread = thread
         thread.start()
@@ -142,7 +143,8 @@ class Output:
         """Write out what is posted and end the thread; gives up on a console that is stuck."""
         thread = self._thread
         if thread is None:
-            self._write_console()
+            if not self._was_started:
+                self._write_console()
             return
         self._post(self._halt)
         thread.join(timeout_seconds)  # type: ignore[attr-defined]  # a Thread; imported late

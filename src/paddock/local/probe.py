@@ -9,6 +9,7 @@ from paddock.core.hosts import SERVICES, Host
 from paddock.core.plan import fixed_ports_of, slots_of
 from paddock.core.value import replace
 from paddock.local.devices import detect
+from paddock.local.limits import allow_files
 from paddock.local.ports import HeldPorts, hold_ports
 
 TYPE_CHECKING = False
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from paddock.accel import Devices
     from paddock.core.job import Job
 
-# The usual limit of 1024 open files is enough up to here.
-MANY_PROCS = 128
-
 
 def gather_host(
     job: Job, devices: Devices, address: str, *, node_rank: int = 0
@@ -28,10 +26,7 @@ def gather_host(
     """This node's facts, with its ports held. Raises UsageError with what is wrong."""
     slots = slots_of(job, devices.count, address)
     nprocs = sum(count for _, _, count in slots)
-    if nprocs > MANY_PROCS:
-        from paddock.local.limits import allow_files
-
-        allow_files(nprocs, 0)
+    allow_files(nprocs, job.nnodes_max if job.nnodes_max > 1 else 0)
     fixed = fixed_ports_of(job, address)
     if len(fixed) != nprocs or any(r.count is None and not r.endpoints for r in job.roles):
         fixed = (0,) * nprocs

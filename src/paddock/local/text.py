@@ -103,8 +103,11 @@ def _failure_lines(verdict: Verdict, plan: Plan | None, node_rank: int) -> list[
 
 def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
     """A failed process's traceback, or its last lines, and where the rest is."""
-    if not culprit.tail or culprit.cause in ("node-lost", "not-found", "not-executable"):
+    if culprit.cause in ("node-lost", "not-found", "not-executable"):
         return []
+    if not culprit.tail:
+        text = f"{culprit.name} wrote nothing (log: {culprit.log} on {culprit.host})"
+        return [("ERROR", text)] if culprit.log else []
     shown = explain_end(culprit.tail.encode())
     where = f" (log: {culprit.log} on {culprit.host})" if culprit.log else ""
     return [("ERROR", f"{' ERROR LOG DETAIL ':-^66}{where}\n{shown}")]

@@ -1,0 +1,41 @@
+"""The user's own shell command before each attempt (--elastic_pre_hook), without waiting for it."""
+
+from __future__ import annotations
+
+import os
+
+from paddock.local.loop import READ, Loop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SIGKILL = 9
+
+
+class Hook:
+    """A running hook. on_end(exit code) comes from the loop, unless it was cancelled before."""
+
+    def __init__(
+        self, command: str, env: Mapping[str, str], loop: Loop, on_end: Callable[[int], None]
+    ) -> None:
+        self._loop = loop
+        self._on_end = on_end
+        self._pid = os.posix_spawn(
+            "/bin/sh", ["/bin/sh", "-c", command], env, setpgroup=0, setsigmask=[]
+        )
+        self._pidfd = os.pidfd_open(self._pid)
+        loop.watch(self._pidfd, READ, self._ended)
+
+    def _ended(self, _events: int) -> None:
+        self._on_end(os.waitstatus_to_exitcode(self._close()))
+
+    def cancel(self) -> None:
+        """End it, with its children, and forget it."""
+        os.killpg(self._pid, SIGKILL)
+        self._close()
+
+    def _close(self) -> int:
+        self._loop.unwatch(self._pidfd)
+        os.close(self._pidfd)
+        return os.waitpid(self._pid, 0)[1]
