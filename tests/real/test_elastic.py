@@ -79,7 +79,7 @@ def coordinating(team: Team, *numbers: int) -> int:
     """Which of these hosts coordinates."""
     if team.master == MASTER:
         return 0
-    (found,) = [n for n in numbers if "Waiting peer start..." in team.running[n].text("err")]
+    (found,) = [n for n in numbers if "Waiting peer start...\n" in team.running[n].text("err")]
     return found
 
 

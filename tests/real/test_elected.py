@@ -51,7 +51,7 @@ def start_nodes(world: World, url: str, count: int, nnodes: str, *words: object)
 
 def coordinator_of(nodes: list[Running]) -> Running:
     """The node that says it waits for the others to join it."""
-    found = [n for n in nodes if "Waiting peer start" in n.text("err")]
+    found = [n for n in nodes if "Waiting peer start...\n" in n.text("err")]
     return found[-1]
 
 

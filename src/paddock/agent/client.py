@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 RETRY_FIRST_SECONDS = 0.05
 RETRY_MAX_SECONDS = 1.0
 GREETING_SECONDS = 5.0
+SILENT_TIMES_MAX = 3
 FENCE_SHARE = 0.92  # a member gives up its lease a little before the coordinator takes it
 CLOCK_SAMPLES = 8
 
@@ -98,6 +99,7 @@ class Client:
         self._deadline = monotonic() + join_timeout_seconds
         self._pause = RETRY_FIRST_SECONDS
         self._said_waiting = False
+        self._silent_times = 0
         self._connection: Connection | None = None
         self._attempt: socket.socket | None = None  # a connection that is being made
         self._nonce = ""
@@ -166,10 +168,13 @@ class Client:
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
-        self._limit_hint = "is the --master port taken by another program? choose another port"
-        self._retry(
-            "the program there accepts connections but does not speak as a Paddock coordinator"
-        )
+        self._silent_times += 1
+        why = "the program there accepts connections but is not a Paddock coordinator"
+        if self._silent_times < SILENT_TIMES_MAX:  # or it is one, and busy or stopped just now
+            self._retry(why)
+            return
+        hint = "is the --master port taken by another program? choose another port"
+        self._end(WireError(why, hint=hint, exit_code=2))
 
     def _retry(self, why: str) -> None:
         now = monotonic()
