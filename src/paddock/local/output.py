@@ -14,7 +14,7 @@ import os
 import select
 import stat
 from collections import deque
-from time import monotonic, monotonic_ns
+from time import monotonic, monotonic_ns, sleep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ TAIL_BYTES = 1 << 14
 CONSOLE_LIMIT_BYTES = 1 << 20
 LINE_LIMIT_BYTES = 1 << 16
 PARTIAL_FLUSH_SECONDS = 0.05
+TRICKLE_BYTES = 1 << 14
+TRICKLE_SECONDS = 0.001
 PIPE_BUF = 4096  # pipe(7): a writable pipe takes this much without blocking
 TRACEBACK = b"Traceback (most recent call last)"
 
@@ -77,6 +79,8 @@ class Output:
         self._careful = {fd for fd in (self._stdout, self._stderr) if _can_block(fd)}
         self._at_line_start = True
         self._flush_at: float | None = None
+        self._round_bytes = 0
+        self._rested_at = 0.0
         self._thread: object = None
         self._is_running = False
         self._was_started = False  # from then on the thread alone writes
@@ -173,11 +177,22 @@ class Output:
                     self._read_once(stream)
                 elif fd == self._wake_read:
                     self._read_wake()
+            self._gather_short_lines()
             while self._calls:
                 self._calls.popleft()()
             if self._flush_at is not None and monotonic() >= self._flush_at:
                 self._flush_partials()
             self._write_console()
+
+    def _gather_short_lines(self) -> None:
+        """Rest a moment when short lines come one by one: woken for each, we and the writer would
+        hand the processor back and forth a million times.
+        """
+        is_trickle = 0 < self._round_bytes < TRICKLE_BYTES
+        self._round_bytes = 0
+        if is_trickle and monotonic() - self._rested_at < 2 * TRICKLE_SECONDS:
+            sleep(TRICKLE_SECONDS)
+        self._rested_at = monotonic() if is_trickle else 0.0
 
     def _halt(self) -> None:
         self._is_running = False
@@ -206,6 +221,7 @@ class Output:
         if not data:
             self._close(stream)
             return False
+        self._round_bytes += len(data)
         self._to_file(stream, data)
         stream.tail.append(data)
         stream.tail_bytes += len(data)
