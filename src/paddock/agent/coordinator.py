@@ -36,9 +36,6 @@ from paddock.core.membership_words import (
     Stopped,
     TimerFired,
 )
-from paddock.core.plan import find_problems
-from paddock.core.policy import Verdict
-from paddock.errors import EXIT_USAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +45,7 @@ if TYPE_CHECKING:
     from paddock.core.exits import Exit
     from paddock.core.job import Job
     from paddock.core.membership_words import Action, Event
+    from paddock.core.policy import Verdict
     from paddock.local.loop import Loop
 
 TURNED_AWAY_MAX = 64
@@ -218,15 +216,6 @@ class Coordinator:
             self._finish(action.verdict)
 
     def _start(self, action: Start) -> None:
-        problems = find_problems(self.machine.job, action.hosts)
-        if problems:
-            hint = problems[0].hint
-            text = "; ".join(p.message for p in problems[:8])
-            for member in list(self._links):
-                self._send(member, Turned(text, hint, EXIT_USAGE))
-            self._on_end(Verdict("fail", EXIT_USAGE, text))
-            return
-
         def go() -> None:
             if self.machine.attempt != action.attempt or self.machine.phase != "running":
                 return
