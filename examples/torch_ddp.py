@@ -42,7 +42,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    # DistributedDataParallel keeps gloo's threads after destroy_process_group() (torch 2.15), and the
-    # interpreter's end may then abort: "terminate called without an active exception".
+    # DistributedDataParallel keeps gloo's threads after destroy_process_group() (torch 2.15), and
+    # the interpreter's end may then abort: "terminate called without an active exception".
     sys.stdout.flush()
     os._exit(0)
