@@ -1,0 +1,1 @@
+"""The trainer's half: routing, windows, resending. numpy in, numpy out."""

@@ -1,0 +1,1 @@
+"""Pure: when a trainer waits, and which contributions make a step."""

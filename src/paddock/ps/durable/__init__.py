@@ -1,0 +1,1 @@
+"""What outlives the process: the log, snapshots, checkpoints and exports."""

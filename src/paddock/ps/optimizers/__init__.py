@@ -1,0 +1,1 @@
+"""Server-side optimizers, one file each; the table that names them is in ``table.py``."""

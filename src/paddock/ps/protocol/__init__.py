@@ -1,0 +1,1 @@
+"""Pure: bytes in, frames and events out. No sockets, no clocks, no threads."""

@@ -1,0 +1,160 @@
+"""One frame of the wire and of the log: a header of 64 bytes and a body of at most 4 MiB.
+
+Pure: bytes in, values out. A frame that changes a server is written to its log as it came, so
+that what is replayed is what was asked.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum, IntFlag
+from typing import NamedTuple
+
+import xxhash
+
+from paddock.errors import PaddockError
+
+MAGIC = 0x53505044  # "DPPS"
+VERSION = 1
+BODY_MAX = 4 << 20
+# magic, version, op, flags | table, part, count | length, sequence | trainer, incarnation |
+# step, generation, status, stamp | checksum. Little endian; the order of Header's fields.
+_LAYOUT = struct.Struct("<IBBHHHIIQIIqHHdQ")
+HEADER_SIZE = 64
+_CHECKSUM = struct.Struct("<Q")
+assert _LAYOUT.size == HEADER_SIZE
+
+
+class Op(IntEnum):
+    """What a frame asks. Those from 32 on change the server, and are records of its log."""
+
+    HELLO = 1  # JSON: versions, job, trainer; answered with the server's facts and a challenge
+    PROOF = 2  # the HMAC of the challenge
+    PULL = 3  # int64[count] keys -> float32[count, dim]
+    PULL_DENSE = 4  # body: int64 start; count elements -> float32[count]
+    PULL_CHANGED = 5  # geo: rows changed after version `step` -> int64 keys, float32 rows
+    STATUS = 6  # -> JSON
+    WAIT = 7  # answered when the global step (or the slowest clock) has reached `step`
+    CONTROL = 8  # JSON {"do": ...} -> JSON; what reads or acts on the process, not on the state
+    FOLLOW = 9  # a replica asks for the log from `sequence` on
+
+    CREATE = 32  # JSON spec -> JSON
+    PUSH = 33  # int64[count] keys, float32[count, dim] [, float32[count] shows, clicks]
+    PUSH_DENSE = 34  # int64 start, float32[count]
+    SET = 35  # sparse: as PUSH, values instead of gradients
+    SET_DENSE = 36  # as PUSH_DENSE, values
+    COMMIT = 37  # JSON {"step", "members"}: apply what the members contributed to the step
+    JOIN = 38
+    LEAVE = 39
+    ARRIVE = 40  # a trainer has sent all of `step`; the answer waits for the others
+    EXPEL = 41  # JSON
+    SHRINK = 42  # JSON, one shard
+    POSITION = 43  # JSON: how far a trainer has read its data
+    MOVE = 44  # JSON: a shard changes hands
+    ADOPT = 45
+    GENERATION = 46  # a new generation begins
+
+
+FIRST_RECORD = Op.CREATE
+
+
+class Flag(IntFlag):
+    """Bits of a frame."""
+
+    ANSWER = 1
+    ERROR = 2  # the body is JSON: message, hint, code
+    STATISTICS = 4  # a push carries shows and clicks
+    DELTA = 8  # geo: rows are added, the optimizer is not asked
+    CONTRIBUTION = 16  # sync: held apart until the step is complete
+    LAST = 32  # the last frame of an answer, or of a trainer's step
+    REPEATED = 64  # answer: already applied, this was a duplicate
+
+
+class Header(NamedTuple):
+    """The fixed part of a frame.
+
+    part: which of the frames of one step. count: rows or elements. length: bytes of body.
+    sequence: of the trainer's pushes to this server, from 1; for other requests it only comes
+    back with the answer. step: the sync step, or what the op says. stamp: seconds of the
+    server's clock in its log, the learning rate that applied in an answer.
+    """
+
+    op: int
+    flags: int = 0
+    table: int = 0
+    part: int = 0
+    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which nobody asks a header
+    length: int = 0
+    sequence: int = 0
+    trainer: int = 0
+    incarnation: int = 0
+    step: int = 0
+    generation: int = 0
+    status: int = 0
+    stamp: float = 0.0
+    checksum: int = 0
+
+
+_ANSWER = int(Flag.ANSWER | Flag.LAST)
+
+
+class FrameError(PaddockError):
+    """Bytes that are not a frame. Ends the connection they came on, and nothing else."""
+
+
+def checksum_of(head: bytes | memoryview, *body: bytes | memoryview) -> int:
+    """xxh3-64 over the header up to its checksum, and the body's pieces in order."""
+    digest = xxhash.xxh3_64(head[: HEADER_SIZE - 8])
+    for piece in body:
+        digest.update(piece)
+    return digest.intdigest()
+
+
+def encode(header: Header, *body: bytes | memoryview) -> bytes:
+    """The 64 bytes that go before `body`; fills in length and checksum.
+
+    >>> decode(encode(Header(Op.PULL, count=1), bytes(8))).length
+    8
+    """
+    length = 0
+    for piece in body:
+        length += memoryview(piece).nbytes
+    if length > BODY_MAX:
+        raise FrameError(
+            f"a frame of {length} bytes is over the limit of {BODY_MAX}",
+            hint="the client cuts requests into frames; this one was not",
+        )
+    head = _LAYOUT.pack(MAGIC, VERSION, *header[:5], length, *header[6:13], 0)[:-8]
+    return head + _CHECKSUM.pack(checksum_of(head, *body))
+
+
+def decode(head: bytes | memoryview) -> Header:
+    """The header in 64 bytes. Raises FrameError; the checksum is tested when the body is there."""
+    if len(head) != HEADER_SIZE:
+        raise FrameError(f"a header has {len(head)} bytes instead of {HEADER_SIZE}")
+    magic, version, *rest = _LAYOUT.unpack(head)
+    if magic != MAGIC:
+        raise FrameError(
+            f"the other side does not speak this protocol (first bytes {bytes(head[:4])!r})",
+            hint="is the port that of a paddock pserver?",
+        )
+    if version != VERSION:
+        raise FrameError(
+            f"the other side speaks version {version} of the protocol, this side {VERSION}",
+            hint="install the same paddock on trainers and servers",
+        )
+    header = Header(*rest)
+    if header.length > BODY_MAX:
+        raise FrameError(f"a frame announces {header.length} bytes, the limit is {BODY_MAX}")
+    return header
+
+
+def verify(head: bytes | memoryview, header: Header, *body: bytes | memoryview) -> None:
+    """Raises FrameError when header and body are not what was sent."""
+    if checksum_of(head, *body) != header.checksum:
+        raise FrameError("a frame was damaged on its way: its checksum does not fit")
+
+
+def answer_to(header: Header, **changes: int) -> Header:
+    """The header of an answer: the request's identity, no body yet."""
+    return header._replace(**{"flags": _ANSWER, "count": 0, "length": 0, "checksum": 0, **changes})

@@ -1,0 +1,1 @@
+"""The shell of one server: sockets, threads, and the store they share."""

@@ -1,0 +1,257 @@
+"""What a table is: the values a trainer declares and every server agrees on. No I/O here.
+
+A spec is plain data: it travels as JSON, is kept in checkpoints, and two trainers that declare
+the same table must declare equal specs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from paddock.errors import Problem, UsageError
+
+DIM_MAX = 1024
+# Each table is cut into this many shards, dealt to the servers in contiguous ranges. The number
+# is part of a checkpoint; the number of servers is not.
+SHARDS = 64
+INITIALIZERS = ("uniform", "normal", "zeros", "constant", "xavier")
+SCHEDULES = ("constant", "exponential", "natural_exp", "noam", "inverse_time", "piecewise")
+EVICTIONS = ("refuse", "lru")
+
+
+@dataclass(frozen=True, slots=True)
+class InitialSpec:
+    """First value of a row: a pure function of (seed, key, column), so of no server and no order.
+
+    scale: half-width of uniform, standard deviation of normal, the value of constant; xavier
+    takes it from fan_in + fan_out (dim when 0).
+    """
+
+    kind: str = "uniform"
+    scale: float = 1e-3
+    seed: int = 0
+    fan: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSpec:
+    """Learning rate as a function of the global step, times the optimizer's own.
+
+    constant: 1. exponential: rate ** (step / every). natural_exp: exp(-rate * step / every).
+    inverse_time: 1 / (1 + rate * step / every). staircase floors step / every.
+    noam: dim ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5).
+    piecewise: values[i] before boundaries[i], values[-1] after the last.
+    warmup_steps (all but noam): linear from warmup_start to the schedule.
+    """
+
+    kind: str = "constant"
+    rate: float = 1.0
+    every: int = 1
+    staircase: bool = False
+    dim: int = 512
+    boundaries: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
+    warmup_steps: int = 0
+    warmup_start: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerSpec:
+    """Which rule updates a table. options: the optimizer's own numbers (its file lists them).
+
+    bound: weights are kept in [-bound, bound] after each update; 0 is no bound.
+    clip_value: each element of a gradient; clip_norm: each row's gradient (2-norm); 0 is none.
+    l1, l2: added to the gradient as l1 * sign(w) + l2 * w (coupled, as in torch's weight_decay).
+    """
+
+    name: str = "sgd"
+    lr: float = 0.01
+    options: dict[str, float] = field(default_factory=dict)
+    schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
+    bound: float = 0.0
+    clip_value: float = 0.0
+    clip_norm: float = 0.0
+    l1: float = 0.0
+    l2: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AccessorSpec:
+    """Statistics of a sparse row and what is decided from them. All off by default.
+
+    score = (show - click) * nonclick_coeff + click * click_coeff
+    admit_*: a key gets a row only after this many pushes / with this probability / at this score;
+    before, pulls see its initial value and pushes only count.
+    unlock_score: the columns from unlock_from on stay at their initial value until this score.
+    ttl_seconds: shrink drops rows not pushed for so long. decay: shrink multiplies show and click
+    by it. delete_score: shrink drops rows below it.
+    """
+
+    statistics: bool = False
+    nonclick_coeff: float = 0.1
+    click_coeff: float = 1.0
+    admit_count: int = 0
+    admit_probability: float = 1.0
+    admit_score: float = 0.0
+    unlock_score: float = 0.0
+    unlock_from: int = 1
+    ttl_seconds: int = 0
+    decay: float = 1.0
+    delete_score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SparseSpec:
+    """A table of rows by int64 key, made when first pushed. merge: how a step's contributions add.
+
+    max_rows: 0 is no limit but the server's memory limit; eviction says what happens at it.
+    """
+
+    name: str
+    dim: int
+    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    initial: InitialSpec = field(default_factory=InitialSpec)
+    accessor: AccessorSpec = field(default_factory=AccessorSpec)
+    merge: str = "mean"
+    max_rows: int = 0
+    eviction: str = "refuse"
+    shards: int = SHARDS
+    kind: Literal["sparse"] = "sparse"
+
+
+@dataclass(frozen=True, slots=True)
+class DenseSpec:
+    """A flat vector of float32, cut in shards of equal length (the last ones one shorter)."""
+
+    name: str
+    size: int
+    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    initial: InitialSpec = field(default_factory=lambda: InitialSpec("zeros"))
+    merge: str = "mean"
+    shards: int = SHARDS
+    kind: Literal["dense"] = "dense"
+
+
+TableSpec = SparseSpec | DenseSpec
+
+
+def shard_range(size: int, shards: int, shard: int) -> tuple[int, int]:
+    """[start, stop) of a dense table's shard, in elements.
+
+    >>> [shard_range(10, 4, i) for i in range(4)]
+    [(0, 2), (2, 5), (5, 7), (7, 10)]
+    """
+    return shard * size // shards, (shard + 1) * size // shards
+
+
+def to_json(spec: TableSpec) -> dict[str, Any]:
+    """The spec as JSON-ready data; from_json gives an equal spec back."""
+    return asdict(spec)
+
+
+def from_json(data: dict[str, Any]) -> TableSpec:
+    """The spec that to_json gave; every problem found is told at once.
+
+    >>> spec = SparseSpec("wide", 8, OptimizerSpec("adagrad", 0.1, {"epsilon": 1e-6}))
+    >>> from_json(to_json(spec)) == spec
+    True
+    """
+    problems: list[Problem] = []
+    cls = {"sparse": SparseSpec, "dense": DenseSpec}.get(data.get("kind", ""))
+    if cls is None:
+        raise UsageError(f"table kind is {data.get('kind')!r}", hint="sparse or dense")
+    spec = _build(cls, data, f"table {data.get('name')!r}", problems)
+    if not problems:
+        problems = check_spec(spec)
+    if problems:
+        raise UsageError.of(problems)
+    return spec  # type: ignore[no-any-return]  # _build returns what cls makes
+
+
+_PARTS: dict[str, type] = {
+    "optimizer": OptimizerSpec,
+    "initial": InitialSpec,
+    "accessor": AccessorSpec,
+    "schedule": ScheduleSpec,
+}
+
+
+def _build(cls: type, data: dict[str, Any], where: str, problems: list[Problem]) -> Any:
+    known = {f.name: f for f in fields(cls)}
+    values: dict[str, Any] = {}
+    for name, value in data.items():
+        if name not in known:
+            problems.append(
+                Problem(f"{where}: unknown field {name!r}", hint="one of " + ", ".join(known))
+            )
+        elif name in _PARTS and isinstance(value, dict):
+            values[name] = _build(_PARTS[name], value, f"{where}: {name}", problems)
+        else:
+            values[name] = tuple(value) if isinstance(value, list) else value
+    try:
+        return cls(**values)
+    except TypeError as error:
+        problems.append(Problem(f"{where}: {error}"))
+        return None
+
+
+def check_spec(spec: TableSpec) -> list[Problem]:
+    """What is wrong with a spec by itself; the optimizer's options are checked by its table."""
+    where = f"table {spec.name!r}"
+    found: list[Problem] = []
+
+    def need(fact: bool, message: str, hint: str = "") -> None:
+        if not fact:
+            found.append(Problem(f"{where}: {message}", hint))
+
+    need(
+        0 < len(spec.name) <= 100 and spec.name.replace("_", "").replace(".", "").isalnum(),
+        "its name must be 1 to 100 letters, digits, '_' or '.'",
+    )
+    if isinstance(spec, SparseSpec):
+        need(1 <= spec.dim <= DIM_MAX, f"dim is {spec.dim}", f"1 to {DIM_MAX}")
+        need(spec.eviction in EVICTIONS, f"eviction {spec.eviction!r}", " or ".join(EVICTIONS))
+        need(spec.max_rows >= 0, f"max_rows is {spec.max_rows}", "0 for no limit")
+        accessor = spec.accessor
+        need(
+            0.0 < accessor.admit_probability <= 1.0,
+            f"admit_probability is {accessor.admit_probability}",
+            "above 0, at most 1",
+        )
+        need(0.0 < accessor.decay <= 1.0, f"decay is {accessor.decay}", "above 0, at most 1")
+        scored = accessor.admit_score or accessor.unlock_score or accessor.delete_score
+        need(
+            accessor.statistics or not scored,
+            "scores need statistics",
+            "accessor statistics=True, and push shows and clicks",
+        )
+    else:
+        need(spec.size >= 1, f"size is {spec.size}", "at least 1")
+    need(spec.merge in ("mean", "sum"), f"merge is {spec.merge!r}", "mean or sum")
+    need(
+        1 <= spec.shards <= 4096 and spec.shards & (spec.shards - 1) == 0,
+        f"shards is {spec.shards}",
+        "a power of two, at most 4096",
+    )
+    need(
+        spec.initial.kind in INITIALIZERS,
+        f"initializer {spec.initial.kind!r} is unknown",
+        "one of " + ", ".join(INITIALIZERS),
+    )
+    schedule = spec.optimizer.schedule
+    need(
+        schedule.kind in SCHEDULES,
+        f"schedule {schedule.kind!r} is unknown",
+        "one of " + ", ".join(SCHEDULES),
+    )
+    if schedule.kind == "piecewise":
+        need(
+            len(schedule.values) == len(schedule.boundaries) + 1,
+            f"piecewise has {len(schedule.boundaries)} boundaries and "
+            f"{len(schedule.values)} values",
+            "one value more than boundaries",
+        )
+    need(schedule.every >= 1, f"schedule every is {schedule.every}", "at least 1")
+    need(spec.optimizer.lr >= 0.0, f"lr is {spec.optimizer.lr}", "0 or more")
+    return found

@@ -1,0 +1,164 @@
+"""Frames over a connected socket, blocking, with as few copies and system calls as it takes.
+
+One Stream belongs to one thread at a time. Bodies are read straight into the caller's array.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import struct
+
+from paddock.errors import PaddockError
+from paddock.ps.protocol.frames import HEADER_SIZE, Header, decode, encode, verify
+
+Buffer = bytes | bytearray | memoryview
+# Two frames in flight fit; Linux doubles it and caps it at net.core.{r,w}mem_max.
+SOCKET_BUFFER_BYTES = 4 << 20
+
+
+class Closed(PaddockError):
+    """The other side has ended the connection."""
+
+
+class Silent(PaddockError):
+    """Nothing came within the deadline."""
+
+
+class Stream:
+    """A connected socket that speaks frames.
+
+    silence_seconds: the longest wait for a single read or write to move at all.
+    """
+
+    def __init__(self, sock: socket.socket, silence_seconds: float) -> None:
+        sock.settimeout(None)  # MSG_WAITALL needs a socket that blocks; the kernel keeps the time.
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = sock
+        self._tls = isinstance(sock, ssl.SSLSocket)
+        self._head = bytearray(HEADER_SIZE)
+        self._head_view = memoryview(self._head)
+        self.set_silence(silence_seconds)
+
+    def set_silence(self, seconds: float) -> None:
+        """Change the longest wait; 0 waits for ever."""
+        whole = int(seconds)
+        value = struct.pack("ll", whole, int((seconds - whole) * 1e6))
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+
+    def fileno(self) -> int:
+        """The descriptor, -1 once closed."""
+        return self._sock.fileno()
+
+    def send(self, header: Header, *body: Buffer) -> None:
+        """Send one frame; the body's pieces are not copied."""
+        self.send_encoded(encode(header, *body), *body)
+
+    def send_encoded(self, head: bytes, *body: Buffer) -> None:
+        """Send a frame whose header is encoded already."""
+        try:
+            if self._tls:
+                self._sock.sendall(b"".join((head, *body)))
+                return
+            pieces = [memoryview(head), *(memoryview(b).cast("B") for b in body)]
+            wanted = sum(p.nbytes for p in pieces)
+            sent = self._sock.sendmsg(pieces)
+            while sent < wanted:
+                wanted -= sent
+                while sent >= pieces[0].nbytes:
+                    sent -= pieces.pop(0).nbytes
+                pieces[0] = pieces[0][sent:]
+                sent = self._sock.sendmsg(pieces)
+        except BlockingIOError:
+            raise Silent("the other side takes no data") from None
+        except OSError as error:
+            raise Closed(f"the connection broke while sending: {os_reason(error)}") from error
+
+    def receive_header(self) -> tuple[Header, memoryview]:
+        """The next frame's header, and its bytes for verify(). The body is still to be read."""
+        self.read_into(self._head_view)
+        return decode(self._head), self._head_view
+
+    def receive_into(self, body: memoryview) -> Header:
+        """The next frame, its body at the start of `body`, which must be long enough."""
+        header, head = self.receive_header()
+        if header.length > body.nbytes:
+            raise Closed(f"a frame of {header.length} bytes where {body.nbytes} were asked for")
+        part = body[: header.length]
+        self.read_into(part)
+        verify(head, header, part)
+        return header
+
+    def receive(self) -> tuple[Header, bytearray]:
+        """The next frame, its body in memory of its own."""
+        header, head = self.receive_header()
+        body = bytearray(header.length)
+        self.read_into(memoryview(body))
+        verify(head, header, body)
+        return header, body
+
+    def read_into(self, view: memoryview) -> None:
+        """Fill `view` (of bytes). Raises Closed or Silent."""
+        done, size = 0, view.nbytes
+        try:
+            while done < size:
+                if self._tls:
+                    got = self._sock.recv_into(view[done:])
+                else:
+                    got = self._sock.recv_into(view[done:], size - done, socket.MSG_WAITALL)
+                if got == 0:
+                    raise Closed("the other side closed the connection")
+                done += got
+        except BlockingIOError:
+            raise Silent("no answer came in time") from None
+        except OSError as error:
+            raise Closed(f"the connection broke: {os_reason(error)}") from error
+
+    def interrupt(self) -> None:
+        """End both directions from another thread, so that a blocked read or write returns."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # It had ended already.
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._sock.close()
+
+
+def os_reason(error: OSError) -> str:
+    """The system's words for an error, in lower case, without its number.
+
+    >>> os_reason(ConnectionRefusedError(111, "Connection refused"))
+    'connection refused'
+    """
+    return (error.strerror or (os.strerror(error.errno) if error.errno else str(error))).lower()
+
+
+def connect(host: str, port: int, seconds: float) -> socket.socket:
+    """A TCP connection with large buffers. Raises OSError."""
+    sock = socket.create_connection((host, port), timeout=seconds)
+    enlarge(sock)
+    return sock
+
+
+def connect_unix(name: str, seconds: float) -> socket.socket:
+    """A connection to an abstract Unix socket (unix(7)) of this machine. Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(seconds)
+    enlarge(sock)
+    try:
+        sock.connect("\0" + name)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def enlarge(sock: socket.socket) -> None:
+    """Ask for buffers that hold a whole frame."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)

@@ -1,0 +1,1 @@
+"""Tables in memory: where rows live, how they are found, made, updated and dropped."""
