@@ -21,7 +21,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 	done)
 endif
 
-.PHONY: help demo test test-real check format bench clean tools-real
+.PHONY: help demo test test-real check format bench bench-ps clean tools-real
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -63,8 +63,11 @@ format: $(VENV)/.dev ## let ruff rewrite what it can
 bench: tools-real $(VENV)/.real ## ours beside torchrun, mpirun and paddle.distributed.launch
 	$(BIN)/python -m benchmarks $(ARGS)
 
+bench-ps: $(VENV)/.bench-ps ## the parameter server beside PaddlePaddle 2.6.2's (docs/benchmarks.md)
+	$(BIN)/python -m benchmarks.ps $(ARGS)
+
 clean: ## remove what make made; the next run installs again
-	rm -rf $(VENV) log build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-peer log build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 # -------------------------------------------------------------------------------------- packages
 
@@ -102,6 +105,10 @@ REAL_EXTRAS := dev,demo,torch,jax,mpi
 $(VENV)/.real: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,PaddlePaddle PyTorch JAX and mpi4py,-e '.[$(REAL_EXTRAS)]')
 	@touch $(VENV)/.demo $(VENV)/.dev
+
+# The peer has an environment of its own, .venv-peer, which the benchmark makes by itself.
+$(VENV)/.bench-ps: $(VENV)/.python pyproject.toml constraints.txt
+	$(call install,paddock with its parameter server and PyTorch,-e '.[ps,torch]')
 
 # command:package, for whatever Debian does not install by itself.
 REAL_TOOLS := etcd:etcd-server mpirun:openmpi-bin ip:iproute2 faketime:faketime \

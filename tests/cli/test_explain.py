@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from paddock.cli.main import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def explained(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -99,3 +102,34 @@ def test_help_of_explain_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     """--help before the script."""
     assert run(["explain", "--help"]) == 0
     assert "usage: paddock explain" in capsys.readouterr().out
+
+
+def test_servers_of_paddocks_own_are_explained(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Who serves, why, and what to write to have it otherwise."""
+    script = tmp_path / "train.py"
+    script.write_text("from paddock import ps\nclient = ps.Client()\n")
+    words = ("--server_num", "2", "--worker_num", "1", str(script))
+    found = explained(capsys, *words)
+    assert found["command"][-1] == str(script)
+    assert found["server_command"][-3:] == ["-m", "paddock", "pserver"]
+    assert found["values"]["servers.command"]["from"] == "file"
+    places = [p["environment"].get("PADDOCK_PS_DATA_DIR") for p in found["processes"]]
+    assert places[2] is None
+    assert all(p.endswith(f"log/ps/<run>-0/server-{n}") for n, p in enumerate(places[:2]))
+    assert run(["explain", "--devices", "cpu", *words]) == 0
+    out = capsys.readouterr().out
+    assert "but servers: " in out
+    assert "note: servers run paddock pserver: train.py uses paddock.ps" in out
+    assert "--server_script same" in out
+
+
+def test_a_script_that_serves_is_explained_as_one_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Paddle's rule needs no words."""
+    found = explained(capsys, "--server_num", "1", "--worker_num", "1", "train.py")
+    assert found["server_command"] == found["command"]
+    assert "PADDOCK_PS_DATA_DIR" not in found["processes"][0]["environment"]
+    assert explained(capsys, "--nproc_per_node", "1", "train.py")["server_command"] is None

@@ -160,3 +160,16 @@ def test_an_unknown_framework_is_a_usage_error() -> None:
 def test_an_address_is_split_without_its_brackets() -> None:
     """torch wants MASTER_ADDR bare, also for IPv6."""
     assert split_address("[fd00::1]:9002") == ("fd00::1", "9002")
+
+
+@pytest.mark.parametrize("framework", sorted(CONTRACTS))
+def test_servers_can_be_found_whatever_the_framework(framework: str) -> None:
+    """--framework torch narrows what a trainer gets, but it has to find its servers."""
+    plan = PLANS["ps-2+2"]
+    server, trainer = (contract_env(framework, plan, p) for p in plan.procs[2:])
+    servers = "10.0.0.1:7000,10.0.0.2:7000"
+    assert (server["PADDLE_PSERVERS_IP_PORT_LIST"], server["PADDLE_PSERVER_ID"]) == (servers, "1")
+    assert f"{server['POD_IP']}:{server['PADDLE_PORT']}" == servers.split(",")[1]
+    assert (trainer["PADDLE_PSERVERS_IP_PORT_LIST"], trainer["PADDLE_TRAINER_ID"]) == (servers, "1")
+    assert (server["TRAINING_ROLE"], trainer["TRAINING_ROLE"]) == ("PSERVER", "TRAINER")
+    assert "PADDLE_PSERVER_ID" not in trainer

@@ -16,7 +16,7 @@ from paddock.contracts.environment import (
     process_env,
     shared_env,
 )
-from paddock.core.job import Command, Job
+from paddock.core.job import Command, Job, Servers
 from paddock.core.plan import Plan
 from paddock.core.value import replace
 
@@ -227,3 +227,54 @@ def test_only_the_chosen_contracts_are_imported() -> None:
 def test_a_job_value_needs_no_more_than_a_command() -> None:
     """The defaults of Job are good for process_env."""
     assert env_of({}, Job(Command("program", "true"))).env["RANK"] == "0"
+
+
+def server_places(base: Mapping[str, str], work: Job) -> dict[str, str | None]:
+    """Where each process of two servers and two trainers is told to keep its state."""
+    plan = replace(PLANS["ps-2+2"], attempt=1)
+    return {
+        proc.name: process_env(
+            base, work, plan, proc,
+            cores=8, log_dir="/job/log", run_dir="/job/run", pod_name="abcdef",
+        ).env.get("PADDOCK_PS_DATA_DIR")
+        for proc in plan.procs
+    }  # fmt: skip
+
+
+OWN_SERVERS = replace(JOB, mode="ps", servers=Servers(is_provided=True))
+
+
+def test_only_paddocks_own_servers_get_a_place_for_their_state() -> None:
+    """One for each server, another for each attempt; trainers and scripts get none."""
+    assert server_places({}, OWN_SERVERS) == {
+        "ps 0": "/job/log/ps/u1-1/server-0",
+        "worker 0": None,
+        "ps 1": "/job/log/ps/u1-1/server-1",
+        "worker 1": None,
+    }
+    assert set(server_places({"PADDOCK_PS_DATA_DIR": "/x"}, JOB).values()) == {None}
+
+
+@pytest.mark.parametrize(
+    ("base", "extra"),
+    [({"PADDOCK_PS_DATA_DIR": "/nvme"}, ()), ({}, (("PADDOCK_PS_DATA_DIR", "/nvme"),))],
+    ids=["inherited", "--env"],
+)
+def test_the_user_chooses_the_disk_of_the_servers(
+    base: dict[str, str], extra: tuple[tuple[str, str], ...]
+) -> None:
+    """And still no two servers, runs or attempts share a directory."""
+    places = server_places(base, replace(OWN_SERVERS, extra_env=extra))
+    assert (places["ps 0"], places["ps 1"]) == ("/nvme/u1-1/server-0", "/nvme/u1-1/server-1")
+
+
+def test_choices_for_the_servers_are_inherited() -> None:
+    """Unlike the launcher's own words and the place of an outer job's server."""
+    base = {"PADDOCK_PS_ACK": "disk", "PADDOCK_PS_DATA_DIR": "/outer", "PADDOCK_TOKEN": "t"}
+    assert inherited(base) == {"PADDOCK_PS_ACK": "disk"}
+
+
+def test_what_the_launcher_decided_about_servers_is_said() -> None:
+    """Once per node, with the other notes."""
+    own = replace(JOB, mode="ps", servers=Servers(why="servers run this"))
+    assert "servers run this" in env_of({}, own, PLANS["ps-2+2"]).notes

@@ -26,6 +26,7 @@ SHOWN = {
     "legacy": ("2x2-gpu", "ps-2+2"),
     "paddle": ("1x2-cpu", "2x2-gpu", "2x2-xpu", "2x2-npu", "2x2-dcu", "1x1-4gpu", "2x2-ipv6"),
     "paddle_ps": ("ps-2+2", "heter"),
+    "paddock_ps": ("ps-2+2", "heter"),
     "paddle_rpc": ("rpc-1x2",),
     "torch": ("1x2-cpu", "2x2-gpu", "2x2-ipv6", "ps-2+2"),
     "jax": ("1x2-cpu", "2x2-gpu", "1x1-4gpu", "2x2-ipv6"),

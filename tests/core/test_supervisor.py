@@ -9,27 +9,40 @@ import pytest
 from core.tables import read_table
 from paddock.core import supervisor
 from paddock.core.exits import Exit
+from paddock.core.job import Servers
 from paddock.core.supervisor import (
     Ended,
+    NotAgain,
     Report,
     SetTimer,
     SignalGroup,
+    StartAgain,
     StopOrdered,
     Supervisor,
     Sweep,
     TimerFired,
 )
+from paddock.core.value import replace
 
 if TYPE_CHECKING:
     from paddock.core.supervisor import Event
 
 KEYS = (("worker", 0), ("worker", 1))
+# A node with a server of its own: rows about "own servers" are of this one.
+SERVER_KEYS = (("ps", 0), ("worker", 0))
+OWN = Servers(is_auto=False, is_provided=True, max_restarts=2, window_seconds=600.0)
 GRACE = 10.0
 
 
 def ended(rank: int, code: int = 0, *, at: float = 5.0, attempt: int = 0) -> Exit:
     """A worker ended."""
     return Exit("worker", rank, 0, "a", attempt, int(at * 1e9), code=code)
+
+
+def died(at: float = 5.0, signal: int = 9, **more: object) -> Exit:
+    """The server ended, not by our hand."""
+    fields = {"code": 0, "signal": signal, "cause": "signal" if signal else "exit", **more}
+    return Exit("ps", 0, 0, "a", 0, int(at * 1e9), **fields)  # type: ignore[arg-type]  # builder
 
 
 STOP = StopOrdered(0, "told so")
@@ -46,6 +59,21 @@ ROWS: dict[tuple[str, str], list[tuple[list[Step], Step, str, str]]] = {
     ("running", "process failed"): [
         ([], (5.0, ended(0, 7)), "stopping", "Report TERM TERM SetTimer"),
     ],
+    ("running", "own server ended"): [
+        ([], (5.0, died()), "running", "StartAgain"),
+        ([], (5.0, died(signal=0, code=1)), "running", "StartAgain"),
+        ([], (5.0, died(signal=0)), "running", "StartAgain"),
+        ([(5.0, died())], (6.0, died(6.0)), "running", "StartAgain"),
+        ([(5.0, died()), (6.0, died(6.0))], (605.0, died(605.0)), "running", "StartAgain"),
+    ],
+    ("running", "own server ended too often"): [
+        (
+            [(5.0, died()), (6.0, died(6.0))],
+            (604.0, died(604.0)),
+            "stopping",
+            "NotAgain Report TERM SetTimer",
+        ),
+    ],
     ("running", "last process ended"): [
         ([(5.0, ended(0))], (5.0, ended(1)), "ended", "Report Sweep Ended"),
         ([(5.0, ended(0))], (5.0, ended(1, 7)), "ended", "Report Sweep Ended"),
@@ -56,6 +84,9 @@ ROWS: dict[tuple[str, str], list[tuple[list[Step], Step, str, str]]] = {
     ("stopping", "process ended"): [
         (STOPPING, (6.0, ended(0, 7)), "stopping", "Report"),
         (STOPPING, (6.0, ended(0)), "stopping", "Report"),
+    ],
+    ("stopping", "last trainer ended"): [
+        (STOPPING, (6.0, ended(0)), "stopping", "Report TERM"),
     ],
     ("stopping", "last process ended"): [
         ([*STOPPING, (6.0, ended(0))], (7.0, ended(1)), "ended", "Report Sweep Ended"),
@@ -104,9 +135,10 @@ def names(actions: list[supervisor.Action]) -> str:
     return " ".join(words)
 
 
-def make(steps: list[Step] | None = None) -> Supervisor:
-    """A supervisor of two workers after these steps."""
-    machine = Supervisor(0, KEYS, grace_seconds=GRACE)
+def make(steps: list[Step] | None = None, servers: Servers | None = None) -> Supervisor:
+    """A supervisor after these steps: of two workers, or of a server and a worker."""
+    keys = KEYS if servers is None else SERVER_KEYS
+    machine = Supervisor(0, keys, grace_seconds=GRACE, servers=servers)
     for now, event in steps or []:
         machine.handle(event, now)
     return machine
@@ -118,7 +150,8 @@ def test_each_row_of_the_table_holds(
 ) -> None:
     """The table at the top of supervisor.py is what happens."""
     steps, (now, event), after, actions = case
-    machine = make(steps)
+    is_of_servers = "server" in row[1] or "trainer" in row[1]
+    machine = make(steps, OWN if is_of_servers else None)
     assert row[0] in ("any", machine.phase)
     assert names(machine.handle(event, now)) == actions
     assert machine.phase == after
@@ -177,3 +210,92 @@ def test_grace_of_an_order_replaces_the_jobs() -> None:
     machine = make()
     actions = machine.handle(StopOrdered(0, "now", grace_seconds=0.0), 5.0)
     assert actions[-1] == SetTimer(5.0)
+
+
+def test_a_server_started_again_is_alive_and_no_exit() -> None:
+    """It is no failure of the job: nothing is reported, and the attempt cannot end without it."""
+    machine = make([(5.0, died())], OWN)
+    assert ("ps", 0) in machine.alive
+    assert machine.exits == []
+
+
+def test_restarts_of_a_server_are_counted_in_their_window() -> None:
+    """The third in ten minutes would be one too many; after them the count begins anew."""
+    machine = make([(5.0, died())], OWN)
+    (second,) = machine.handle(died(6.0), 6.0)
+    (later,) = machine.handle(died(700.0), 700.0)
+    assert isinstance(second, StartAgain)
+    assert isinstance(later, StartAgain)
+    assert (second.count, later.count) == (2, 1)
+
+
+def test_each_server_has_a_budget_of_its_own() -> None:
+    """One that keeps dying does not use up those of the others."""
+    keys = (("ps", 0), ("ps", 1), ("worker", 0))
+    machine = Supervisor(0, keys, grace_seconds=GRACE, servers=replace(OWN, max_restarts=1))
+    machine.handle(died(), 5.0)
+    (action,) = machine.handle(replace(died(), rank=1), 5.0)
+    assert isinstance(action, StartAgain)
+
+
+@pytest.mark.parametrize(
+    "exit_",
+    [
+        died(signal=0, code=2),
+        died(signal=0, code=127, cause="not-found"),
+        died(signal=0, code=126, cause="not-executable"),
+    ],
+    ids=lambda e: str(e.code),
+)
+def test_what_a_restart_cannot_mend_ends_the_attempt(exit_: Exit) -> None:
+    """A wrong flag would be as wrong the second time."""
+    machine = make([], OWN)
+    assert names(machine.handle(exit_, 5.0)) == "Report TERM SetTimer"
+    assert machine.phase == "stopping"
+
+
+@pytest.mark.parametrize(
+    "servers", [replace(OWN, is_provided=False), replace(OWN, max_restarts=0)], ids=["script", "0"]
+)
+def test_other_servers_fail_as_before(servers: Servers) -> None:
+    """A script's state is gone with it, so going on would be training on empty tables."""
+    machine = make([], servers)
+    actions = machine.handle(died(), 5.0)
+    assert not any(isinstance(a, (StartAgain, NotAgain)) for a in actions)
+    assert isinstance(actions[0], Report)
+    assert machine.phase == "stopping"
+
+
+def test_a_script_that_ends_as_a_server_is_left_alone() -> None:
+    """Paddle's trainers tell their servers when it is time."""
+    machine = make([], replace(OWN, is_provided=False))
+    assert names(machine.handle(died(signal=0), 5.0)) == "Report"
+
+
+def test_a_server_that_dies_while_stopping_stays_dead() -> None:
+    """Nothing is started once the attempt is told to stop."""
+    machine = make(STOPPING, OWN)
+    assert names(machine.handle(died(6.0), 6.0)) == "Report"
+
+
+def test_trainers_are_told_to_stop_before_own_servers() -> None:
+    """SIGTERM means save, and what a trainer saves is in the servers."""
+    machine = make([], OWN)
+    first = [a.key for a in machine.handle(STOP, 5.0) if isinstance(a, SignalGroup)]
+    then = [a.key for a in machine.handle(ended(0), 6.0) if isinstance(a, SignalGroup)]
+    assert (first, then) == ([("worker", 0)], [("ps", 0)])
+    (report, *_) = machine.handle(died(6.5, signal=15), 6.5)
+    assert isinstance(report, Report)
+    assert (report.exit.by_us, report.exit.after_signal_ns) == (True, 500_000_000)
+
+
+def test_a_node_of_own_servers_alone_stops_at_once() -> None:
+    """There is no trainer to wait for."""
+    machine = Supervisor(0, (("ps", 0), ("ps", 1)), grace_seconds=GRACE, servers=OWN)
+    assert names(machine.handle(STOP, 5.0)) == "TERM TERM SetTimer"
+
+
+def test_the_end_of_the_grace_kills_own_servers_too() -> None:
+    """A trainer that ignores SIGTERM does not keep them."""
+    machine = make([(5.0, STOP)], OWN)
+    assert names(machine.handle(TIMER, 15.0)) == "KILL KILL SetTimer"

@@ -20,7 +20,7 @@ from paddock.core import membership_words as m
 from paddock.core import supervisor as s
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
-from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart, Role
+from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart, Role, Servers
 from paddock.core.membership import Membership
 
 if TYPE_CHECKING:
@@ -178,15 +178,23 @@ class MembershipReplay:
 
 
 class SupervisorReplay:
-    """``node RANK...`` and then exit, stop, timer."""
+    """``node RANK... [servers= restarts=]`` and then exit, stop, timer.
+
+    servers: how many servers of Paddock's own the node runs besides the workers.
+    """
 
     def __init__(self, words: list[str]) -> None:
         plain, given = options(words[1:])
         self.now = 0.0
         self.attempt = int(given.get("attempt", 0))
-        keys = [("worker", int(rank)) for rank in plain]
+        keys = [("ps", rank) for rank in range(int(given.get("servers", 0)))]
+        keys += [("worker", int(rank)) for rank in plain]
+        own = Servers(is_provided=True, max_restarts=int(given.get("restarts", 3)))
         self.machine = s.Supervisor(
-            self.attempt, keys, grace_seconds=float(given.get("grace", 10.0))
+            self.attempt,
+            keys,
+            grace_seconds=float(given.get("grace", 10.0)),
+            servers=own if "servers" in given else None,
         )
 
     def do(self, words: list[str], now: float | None) -> list[str]:
@@ -214,6 +222,10 @@ def shown_order(action: s.Action) -> str:
     """One action of a supervisor."""
     if isinstance(action, s.Report):
         return f"Report {action.exit.name}: {action.exit.how}{', by us' * action.exit.by_us}"
+    if isinstance(action, s.StartAgain):
+        return f"StartAgain {action.exit.name}, {action.count}: {action.exit.how}"
+    if isinstance(action, s.NotAgain):
+        return f"NotAgain {action.exit.name}: {action.exit.how}"
     if isinstance(action, s.SignalGroup):
         return f"Signal {' '.join(map(str, action.key))}: {action.signal}"
     if isinstance(action, s.SetTimer):

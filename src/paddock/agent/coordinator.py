@@ -57,7 +57,8 @@ MEMBER_ENDS_SECONDS = 1.5
 def job_shape(job: Job) -> tuple[tuple[str, str], ...]:
     """The fields that must be the same on every node, by the name of their flag."""
     roles = " ".join(
-        f"{r.name}{r.stage or ''}={','.join(r.endpoints) if r.endpoints else 'per-node'}"
+        f"{r.name}{_serving(job, r.name)}{r.stage or ''}="
+        f"{','.join(r.endpoints) if r.endpoints else 'per-node'}"
         for r in job.roles
     )
     return (
@@ -67,6 +68,10 @@ def job_shape(job: Job) -> tuple[tuple[str, str], ...]:
         ("--ips", ",".join(job.rendezvous.ips)),
         ("roles", roles),
     )
+
+
+def _serving(job: Job, role: str) -> str:
+    return " (pserver)" if role == "ps" and job.servers.is_provided else ""
 
 
 class Coordinator:

@@ -25,7 +25,7 @@ from paddock.errors import PaddockError, problem_text
 from paddock.local.logs import LogDir
 from paddock.local.node import Node
 from paddock.local.probe import find_devices, gather_host
-from paddock.local.text import detail_lines, job_line, launch_line, verdict_lines
+from paddock.local.text import count, detail_lines, job_line, launch_line, verdict_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -236,6 +236,7 @@ class Member:
                 log_dir=self._log_dir,
                 on_exit=lambda exit_: self.tell(ProcEnded(self._translate(exit_))),
                 on_stopped=self._on_stopped,
+                on_note=lambda text: self.say("WARNING", text),
             )
         return self._node
 
@@ -259,6 +260,9 @@ class Member:
         if self.is_running:
             self.halt(verdict.reason)
             return
+        if self._node is not None and self._node.server_restarts:
+            times = count(self._node.server_restarts, "time")
+            self.say("INFO", f"servers of this node were started again in place {times}")
         self.say_all(verdict_lines(verdict, self.plan, self._node_rank))
         self.end(verdict.exit_code)
 

@@ -13,7 +13,7 @@ import sys
 from paddock.contracts.environment import proc_env, shared_env
 from paddock.core.hosts import SERVICES, Host
 from paddock.core.plan import fixed_ports_of, make_plan, slots_of
-from paddock.core.value import fields_of
+from paddock.core.value import fields_of, replace
 from paddock.jobfile.parse import Parsed, parse
 from paddock.local.text import count
 
@@ -48,6 +48,10 @@ def run(argv: Sequence[str]) -> int:
         from paddock.jobfile.paddlejob import resolve_file
 
         parsed = resolve_file(parsed)
+    if parsed.job.role("ps") is not None:
+        from paddock.jobfile.servers import decide_servers
+
+        parsed = replace(parsed, job=decide_servers(parsed.job))
     from paddock.local.probe import find_devices
 
     devices = find_devices(parsed.job, os.environ)
@@ -151,6 +155,7 @@ def as_json(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> dict[str,
     job = parsed.job
     return {
         "command": list(job.command.argv()),
+        "server_command": list(job.command_of("ps").argv()) if job.role("ps") else None,
         "job_id": job.job_id,
         "mode": job.mode,
         "nnodes": plan.nnodes,
@@ -184,6 +189,9 @@ def as_text(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> list[str]
     processes = count(len(plan.procs), "process", "processes")
     lines.append(f"job {job.job_id}, mode {job.mode}, {nodes}, {processes}")
     lines.append(f"each runs: {' '.join(job.command.argv())}")
+    if job.servers.command is not None:
+        lines.append(f"but servers: {' '.join(job.servers.command.argv())}")
+        lines.append(f"note: {job.servers.why}")
     lines.append("")
     header = ("role", "rank", "local", "node", "host", "port", "devices")
     rows = [_row(proc) for proc in plan.procs[:MAX_ROWS]]
@@ -232,6 +240,8 @@ def _shown_value(job: Job, field: str) -> object:
         return [name for name, _ in job.extra_env]
     if field == "command":
         return " ".join(job.command.argv())
+    if field == "servers.command":
+        return " ".join(job.command_of("ps").argv())
     first, _, rest = field.partition(".")
     if first == "roles":
         name, _, part = rest.partition(".")

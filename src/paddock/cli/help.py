@@ -20,6 +20,8 @@ USAGES = {
     "launch": "paddock launch [flags] train.py [arguments of train.py]",
     "explain": "paddock explain [--json] [flags of launch] train.py [arguments]",
     "check": "paddock check [--framework paddle|torch|jax] [--json]",
+    "pserver": "paddock pserver [--port PORT] [--num_gradient_servers N] [--data-dir DIR] [flags]",
+    "ps": "paddock ps status|tables|save|load|shrink|export|import [flags]",
     "version": "paddock version [--json]",
     "completion": "paddock completion bash|zsh|fish",
     "help": "paddock help [COMMAND]",

@@ -42,7 +42,7 @@ def run(argv: Sequence[str]) -> int:
         from paddock.jobfile.paddlejob import resolve_file
 
         parsed = resolve_file(parsed)
-    job = parsed.job
+    job = _with_servers(parsed.job)
     check_machine(job)
     _open_standard_files()
     if not _has_pidfd():
@@ -74,6 +74,15 @@ def run(argv: Sequence[str]) -> int:
         os._exit(code & 255)
 
 
+def _with_servers(job: Job) -> Job:
+    """The job with what its servers run, if it has any."""
+    if job.role("ps") is None:
+        return job
+    from paddock.jobfile.servers import decide_servers
+
+    return decide_servers(job)
+
+
 def _has_pidfd() -> bool:
     """True where this kernel wakes us when a process ends (Linux 5.3)."""
     try:
@@ -95,12 +104,14 @@ def _open_standard_files() -> None:
 
 def check_machine(job: Job) -> None:
     """What can be known before anything is started. Raises with every problem found."""
-    command = job.command
-    problem = _script_problem(command.program) if command.kind == "script" else None
-    if problem is not None:
-        raise UsageError.of([problem])
-    if command.kind == "program":
-        _check_program(command.program)
+    commands = dict.fromkeys((job.command, job.command_of("ps")))
+    scripts = [_script_problem(c.program) for c in commands if c.kind == "script"]
+    problems = [problem for problem in scripts if problem is not None]
+    if problems:
+        raise UsageError.of(problems)
+    for command in commands:
+        if command.kind == "program":
+            _check_program(command.program)
 
 
 def _script_problem(script: str) -> Problem | None:

@@ -19,6 +19,7 @@ COMMANDS = {
     "launch": "start a job here, or this node's share of it",
     "explain": "show the plan, the environment and where each value came from",
     "check": "run a real all-reduce on two processes of this machine",
+    "pserver": "run a parameter server",
     "version": "show versions, and what is installed",
     "completion": "print the completion script of bash, zsh or fish",
     "help": "show help about a command",

@@ -43,6 +43,8 @@ PADDLE_BY_MODE = {
     "rpc": "paddle_rpc",
 }
 
+SERVER_MODES = ("ps", "ps-heter")
+
 
 def contract_names(framework: str, mode: str) -> tuple[str, ...]:
     """The contract files used, in merging order.
@@ -55,7 +57,10 @@ def contract_names(framework: str, mode: str) -> tuple[str, ...]:
             f"unknown framework '{framework}'", hint=f"use one of {', '.join(CONTRACTS)}"
         )
     paddle = PADDLE_BY_MODE[mode]
-    return tuple(paddle if name == "paddle*" else name for name in CONTRACTS[framework])
+    names = tuple(paddle if name == "paddle*" else name for name in CONTRACTS[framework])
+    if mode in SERVER_MODES and paddle not in names:
+        names += ("paddock_ps",)  # whatever the framework: a trainer has to find its servers
+    return names
 
 
 def contracts_of(framework: str, mode: str) -> tuple[Contract, ...]:
@@ -153,6 +158,11 @@ def world_of(plan: Plan) -> World:
         stage_sizes=tuple(len(stages[stage]) for stage in sorted(stages)),
         gloo_http=_gloo_http(plan, servers),
     )
+
+
+def server_id(proc: Proc) -> dict[str, str]:
+    """Which server a process is, by the name that PaddleCloud gave it; nothing for others."""
+    return {"PADDLE_PSERVER_ID": str(proc.rank)} if proc.role == "ps" else {}
 
 
 def split_address(endpoint: str) -> tuple[str, str]:

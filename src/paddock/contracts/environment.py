@@ -29,7 +29,8 @@ DROPPED = frozenset(
     PADDLE_TRAINER_ENDPOINTS DISTRIBUTED_TRAINER_ENDPOINTS PADDLE_LAUNCH_WITH_ARGS PORT_RANGE
     FLAGS_FIXED_PORT FLAGS_START_PORT PADDLE_ENV_LIMIT_LEN PADDLE_BACKUP_ENV_PATH
     PADDLE_TRAINERS PADDLE_TRAINERS_NUM PADDLE_PORT TRAINER_PORTS_NUM TRAINER_IP_PORT_LIST
-    PADDLE_PSERVERS_IP_PORT_LIST PADDLE_HETER_ENDPOINTS PADDLE_GLOO_RENDEZVOUS
+    PADDLE_PSERVERS_IP_PORT_LIST PADDLE_PSERVER_ID PADDOCK_PS_DATA_DIR PADDLE_HETER_ENDPOINTS
+    PADDLE_GLOO_RENDEZVOUS
     PADDLE_GLOO_HTTP_ENDPOINT PADDLE_GLOO_FS_PATH PADDLE_COORDINATOR_ENDPOINTS
     PADDLE_ROLE TRAINING_ROLE PADDLE_TRAINING_ROLE PADDLE_GLOBAL_SIZE PADDLE_GLOBAL_RANK
     PADDLE_LOCAL_SIZE PADDLE_LOCAL_RANK PADDLE_RANK_IN_NODE PADDLE_CURRENT_ENDPOINT
@@ -71,7 +72,8 @@ DROPPED_PREFIXES = (
     "I_MPI_INFO_",
     "MV2_COMM_WORLD_",
 )
-KEPT_PREFIXES = ("PMIX_MCA_", "PMIX_PREFIX", "PRTE_MCA_", "PRTE_PREFIX")
+# PADDOCK_PS_ACK and its like are the user's choices for servers and their clients.
+KEPT_PREFIXES = ("PADDOCK_PS_", "PMIX_MCA_", "PMIX_PREFIX", "PRTE_MCA_", "PRTE_PREFIX")
 # Set by a contract, but a user who chose a value keeps it.
 USER_WINS = ("PADDLE_INIT_USE_GPU", "PADDLE_INIT_TRAINER_COUNT")
 MPI_NOTE = (
@@ -79,6 +81,7 @@ MPI_NOTE = (
     "environment. A program that sends messages over MPI must be started by mpirun"
 )
 PROXIES = ("http_proxy", "https_proxy")  # lower case only; launch.md section 2.1, Paddle #17803
+SERVER_DATA = "PADDOCK_PS_DATA_DIR"
 # Variables Paddle can also read from a file (distributed/backup_env.py, role_maker.py).
 BACKED_UP = ("PADDLE_TRAINER_ENDPOINTS",)
 ENV_LIMIT_DEFAULT = 48_000  # characters; PADDLE_ENV_LIMIT_LEN, launch/utils/process_context.py
@@ -91,6 +94,7 @@ class SharedEnv:
 
     base: inherited variables and those equal for all processes. last: laid over the contract.
     notes: sentences for the log, without values. limit: longest endpoint list put in a variable.
+    server_dir: where Paddock's own servers of this attempt keep their state, "" without any.
     """
 
     world: World
@@ -100,6 +104,7 @@ class SharedEnv:
     notes: tuple[str, ...]
     limit: int
     log_dir: str
+    server_dir: str = ""
 
 
 @value
@@ -140,6 +145,8 @@ def shared_env(
     notes.extend(_set_omp(kept, job.omp_num_threads, nprocs, cores))
     if job.framework == "mpi" and len(plan.procs) > 1:
         notes.append(MPI_NOTE)
+    if job.servers.why:
+        notes.append(job.servers.why)
     kept["POD_NAME"] = pod_name
     kept["PADDLE_LOG_DIR"] = log_dir
     kept["PADDOCK_JOB_ID"] = plan.job_id
@@ -157,6 +164,11 @@ def shared_env(
         notes=tuple(notes),
         limit=_limit(base),
         log_dir=log_dir,
+        server_dir=(
+            server_dir(plan, last.get(SERVER_DATA) or base.get(SERVER_DATA) or f"{log_dir}/ps")
+            if job.servers.is_provided
+            else ""
+        ),
     )
 
 
@@ -170,7 +182,19 @@ def proc_env(shared: SharedEnv, proc: Proc) -> ProcEnv:
         path = f"{shared.log_dir}/backup_env.{_backup_name(proc)}.json"
         contract["PADDLE_BACKUP_ENV_PATH"] = path
         backup = (path, content)
-    return ProcEnv({**shared.base, **contract, **shared.last}, shared.notes, backup)
+    env = {**shared.base, **contract, **shared.last}
+    if shared.server_dir and proc.role == "ps":
+        env[SERVER_DATA] = f"{shared.server_dir}/server-{proc.rank}"
+    return ProcEnv(env, shared.notes, backup)
+
+
+def server_dir(plan: Plan, parent: str) -> str:
+    """Where the servers of an attempt keep their state: the same over a restart in place, empty
+    for a new attempt, whose trainers begin anew, too.
+
+    parent: below the log directory, or what the user gave as PADDOCK_PS_DATA_DIR.
+    """
+    return f"{parent}/{plan.uid[:8] or '<run>'}-{plan.attempt}"
 
 
 def process_env(

@@ -8,6 +8,8 @@ position of POD_IP:PADDLE_PORT in the list, so both must stand in it exactly.
 
 from __future__ import annotations
 
+from paddock.contracts import server_id
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.contracts import World
@@ -35,6 +37,7 @@ def env(world: World, proc: Proc) -> dict[str, str]:
         "PADDLE_GLOO_HTTP_ENDPOINT": world.gloo_http,
         "PADDLE_WITH_GLOO": plan.with_gloo,
         "PADDLE_COORDINATOR_ENDPOINTS": "",  # federated mode is not offered
+        **server_id(proc),
     }
     if proc.role == "worker":
         found["PADDLE_TRAINER_ID"] = str(proc.rank)

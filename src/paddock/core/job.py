@@ -129,6 +129,24 @@ class Restart:
 
 
 @value
+class Servers:
+    """What the servers of a parameter-server job run.
+
+    command: None means the job's own, as Paddle's launcher does. is_auto: the script's text has
+    still to decide (jobfile/servers.py). is_provided: it is Paddock's own server, whose state is
+    in its log: one that dies is started again in place, at most max_restarts times in
+    window_seconds. why: one sentence for people, "" where nothing is special.
+    """
+
+    command: Command | None = None
+    is_auto: bool = True
+    is_provided: bool = False
+    max_restarts: int = 3
+    window_seconds: float = 600.0
+    why: str = ""
+
+
+@value
 class Logs:
     """Where output goes. tail: "0", "all", ranks or role names shown on the console."""
 
@@ -150,6 +168,7 @@ class Job:
     nnodes_min: int = 1
     nnodes_max: int = 1
     roles: tuple[Role, ...] = (Role("worker"),)
+    servers: Servers = Servers()
     devices: tuple[str, ...] | None = None
     device_kind: str = ""
     allow_uneven: bool = False
@@ -181,3 +200,8 @@ class Job:
             if role.name == name:
                 return role
         return None
+
+    def command_of(self, name: RoleName) -> Command:
+        """What the processes of that role run."""
+        own = self.servers.command if name == "ps" else None
+        return own or self.command

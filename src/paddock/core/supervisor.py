@@ -1,31 +1,39 @@
 """One node, one attempt: start, watch, stop, escalate. Mechanism only; no judgement, no I/O.
 
-    phase      event                      next       actions
-    --------   ------------------------   --------   -----------------------------------------
-    running    process ended well         running    Report
-    running    process failed             stopping   Report, TERM to every group, SetTimer
-    running    last process ended         ended      Report, Sweep, Ended
-    running    StopOrdered                stopping   TERM to every group, SetTimer
-    running    StopOrdered hurry          killing    KILL to every group, SetTimer
-    running    timer                      running    none
-    stopping   process ended              stopping   Report
-    stopping   last process ended         ended      Report, Sweep, Ended
-    stopping   StopOrdered, sooner end    stopping   SetTimer
-    stopping   StopOrdered                stopping   none
-    stopping   timer | StopOrdered hurry  killing    KILL to every group, SetTimer
-    killing    process ended              killing    Report
-    killing    last process ended         ended      Report, Sweep, Ended
-    killing    timer | StopOrdered hurry  killing    KILL again, SetTimer (a process in D state)
-    any        timer before its time      same       SetTimer again
-    any        news of another attempt    same       none
-    ended      anything                   ended      none
+    phase      event                        next       actions
+    --------   ---------------------------  --------   -----------------------------------------
+    running    process ended well           running    Report
+    running    process failed               stopping   Report, TERM to every group, SetTimer
+    running    own server ended             running    StartAgain
+    running    own server ended too often   stopping   NotAgain, then as process failed
+    running    last process ended           ended      Report, Sweep, Ended
+    running    StopOrdered                  stopping   TERM to every group, SetTimer
+    running    StopOrdered hurry            killing    KILL to every group, SetTimer
+    running    timer                        running    none
+    stopping   process ended                stopping   Report
+    stopping   last trainer ended           stopping   Report, TERM to own servers
+    stopping   last process ended           ended      Report, Sweep, Ended
+    stopping   StopOrdered, sooner end      stopping   SetTimer
+    stopping   StopOrdered                  stopping   none
+    stopping   timer | StopOrdered hurry    killing    KILL to every group, SetTimer
+    killing    process ended                killing    Report
+    killing    last process ended           ended      Report, Sweep, Ended
+    killing    timer | StopOrdered hurry    killing    KILL again, SetTimer (a process in D state)
+    any        timer before its time        same       SetTimer again
+    any        news of another attempt      same       none
+    ended      anything                     ended      none
 
-"Sweep" ends whatever a process left behind outside its own group.
+"Sweep" ends whatever a process left behind outside its own group. "Own servers" are those that
+Paddock provides: their state is in their log, so that one that ends unasked, even well (SIGTERM from
+elsewhere), is started again in place; and they get SIGTERM after this node's trainers have ended,
+which may still want to save through them.
 """
 
 from __future__ import annotations
 
+from paddock.core.policy import NEVER_RESTART
 from paddock.core.value import replace, value
+from paddock.errors import EXIT_USAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from paddock.core.exits import Exit
+    from paddock.core.job import Servers
 
     Phase = Literal["running", "stopping", "killing", "ended"]
     Key = tuple[str, int]
@@ -53,6 +62,24 @@ class Ended:
 @value
 class Report:
     """Tell the coordinator that a process ended."""
+
+    exit: Exit
+
+
+@value
+class StartAgain:
+    """Start the server that ended so again in place; it is the restart number count of its window.
+
+    exit: not reported, since it is no failure of the job.
+    """
+
+    exit: Exit
+    count: int
+
+
+@value
+class NotAgain:
+    """The server that ended so is not started again: its restarts are used up."""
 
     exit: Exit
 
@@ -93,16 +120,30 @@ class TimerFired:
 
 
 if TYPE_CHECKING:
-    Action = Ended | Report | SignalGroup | SetTimer | Sweep
+    Action = Ended | Report | StartAgain | NotAgain | SignalGroup | SetTimer | Sweep
     Event = Exit | StopOrdered | TimerFired
 
 
 class Supervisor:
-    """The state of one attempt on one node; owned by one thread."""
+    """The state of one attempt on one node; owned by one thread.
 
-    def __init__(self, attempt: int, keys: Sequence[Key], *, grace_seconds: float) -> None:
+    servers: what the job's servers are; None for a job without.
+    """
+
+    def __init__(
+        self,
+        attempt: int,
+        keys: Sequence[Key],
+        *,
+        grace_seconds: float,
+        servers: Servers | None = None,
+    ) -> None:
         self.attempt = attempt
         self.keys = tuple(keys)
+        self.servers = servers
+        is_provided = servers is not None and servers.is_provided
+        self._own_servers = {k for k in self.keys if k[0] == "ps" and is_provided}
+        self._restarted_at: dict[Key, list[float]] = {}  # monotonic seconds, of the window
         self.grace_seconds = grace_seconds
         self.phase: Phase = "running"
         self.reason = ""
@@ -133,18 +174,37 @@ class Supervisor:
         key = (event.role, event.rank)
         if key not in self._alive:
             return []
+        again = self._on_server_ended(event, key, now)
+        if isinstance(again, StartAgain):
+            return [again]
         self._alive.discard(key)
         signalled_at = self._signalled.get(key)
         if signalled_at is not None:
             after_ns = max(0, event.at_ns - int(signalled_at * 1e9))
             event = replace(event, by_us=True, after_signal_ns=after_ns)
         self.exits.append(event)
-        actions: list[Action] = [Report(event)]
+        actions: list[Action] = [*([] if again is None else [again]), Report(event)]
         if not self._alive:
             return actions + self._end()  # * -> ended
         if event.failed and self.phase == "running":
             actions += self._stop(f"{event.name} {event.how}", self.grace_seconds, now)
+        elif self.phase == "stopping":
+            actions += self._stop_own_servers(now)
         return actions
+
+    def _on_server_ended(self, event: Exit, key: Key, now: float) -> StartAgain | NotAgain | None:
+        """What to do with the end of an own server besides, or instead of, reporting it."""
+        is_ours = key in self._own_servers and self.phase == "running"
+        if not is_ours or self.servers is None or not self.servers.max_restarts:
+            return None
+        if event.cause in NEVER_RESTART or event.code == EXIT_USAGE:
+            return None  # it would say the same again
+        since = now - self.servers.window_seconds
+        recent = [at for at in self._restarted_at.get(key, ()) if at > since]
+        if len(recent) >= self.servers.max_restarts:
+            return NotAgain(event)
+        self._restarted_at[key] = [*recent, now]
+        return StartAgain(event, len(recent) + 1)
 
     def _on_stop(self, event: StopOrdered, now: float) -> list[Action]:
         if event.hurry:
@@ -169,11 +229,23 @@ class Supervisor:
     def _stop(self, reason: str, grace_seconds: float, now: float) -> list[Action]:
         self.phase = "stopping"  # running -> stopping
         self.reason = reason
-        self._signalled = dict.fromkeys(self._alive, now) | self._signalled
-        actions: list[Action] = [SignalGroup(key, SIGTERM) for key in self.keys]
+        actions = self._terminate([k for k in self.keys if k not in self._own_servers], now)
+        actions += self._stop_own_servers(now)
         self._kill_at = now + grace_seconds
         actions.append(SetTimer(self._kill_at))
         return actions
+
+    def _stop_own_servers(self, now: float) -> list[Action]:
+        """SIGTERM for the own servers once none but they are left on this node."""
+        first = not any(key in self._signalled for key in self._own_servers)
+        if not first or not self._alive <= self._own_servers:
+            return []
+        return self._terminate([k for k in self.keys if k in self._own_servers], now)
+
+    def _terminate(self, keys: list[Key], now: float) -> list[Action]:
+        alive = [key for key in keys if key in self._alive]
+        self._signalled = dict.fromkeys(alive, now) | self._signalled
+        return [SignalGroup(key, SIGTERM) for key in keys]
 
     def _kill(self, now: float) -> list[Action]:
         self.phase = "killing"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.core.job import FRAMEWORKS, Command, Elastic, Job, Logs, Restart, Source
+from paddock.core.job import FRAMEWORKS, Command, Elastic, Job, Logs, Restart, Servers, Source
 from paddock.errors import Problem
 from paddock.jobfile.flags import BACKENDS, DEVICE_KIND_OF_ALIAS, LEVELS, PREFIXES
 from paddock.jobfile.nodes import (
@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from paddock.core.job import Rendezvous
+    from paddock.core.job import Mode, Rendezvous
     from paddock.jobfile.reader import Reader
 
 ELASTIC_RESTARTS = 3  # --max_restart of Paddle, where it has an effect
@@ -43,6 +43,7 @@ def build_job(
     devices, device_kind = _read_devices(reader)
     mode = read_mode(reader)
     roles, asked_kind = read_roles(reader, mode, cpu_count, devices)
+    servers = _read_servers(reader, mode, command)
     if asked_kind and device_kind not in ("", asked_kind):
         reader.fault("nproc_per_node", f"but {reader.label('devices')}", "leave one of them out")
     meeting = read_meeting(reader)
@@ -59,6 +60,7 @@ def build_job(
         nnodes_min=nnodes[0],
         nnodes_max=nnodes[1],
         roles=roles,
+        servers=servers,
         devices=devices,
         device_kind=device_kind or asked_kind,
         allow_uneven=reader.boolean("allow_uneven"),
@@ -79,6 +81,14 @@ def build_job(
         extra_env=_read_extra_env(reader, extra_env),
         sources=_sources(reader, rendezvous),
     )
+
+
+def _read_servers(reader: Reader, mode: Mode, command: Command) -> Servers:
+    if not (reader.has("server_script") or reader.has("server_restarts")):
+        return Servers()
+    from paddock.jobfile.servers import read_servers  # only for those who use the flags
+
+    return read_servers(reader, mode, command)
 
 
 def _read_devices(reader: Reader) -> tuple[tuple[str, ...] | None, str]:
@@ -249,7 +259,8 @@ def _read_extra_env(reader: Reader, words: Sequence[str]) -> tuple[tuple[str, st
 FIELDS = (
     "command", "job_id", "mode", "framework", "nnodes_min", "nnodes_max", "devices", "device_kind",
     "allow_uneven", "roles.worker.count", "roles.worker.endpoints", "roles.ps.count",
-    "roles.ps.endpoints", "roles.heter.count", "roles.heter.endpoints", "roles.heter.device",
+    "roles.ps.endpoints", "servers.command", "servers.max_restarts", "roles.heter.count",
+    "roles.heter.endpoints", "roles.heter.device",
     "rendezvous.kind", "rendezvous.host", "rendezvous.port", "rendezvous.etcd", "rendezvous.ips",
     "rendezvous.node_rank", "rendezvous.own_host", "rendezvous.sort_ip",
     "rendezvous.join_timeout_seconds", "rendezvous.lease_seconds", "rendezvous.token_file",

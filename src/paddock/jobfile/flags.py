@@ -148,6 +148,13 @@ def _servers() -> Iterable[Flag]:
     yield Flag("trainer_num", "int", "roles.worker.count", "workers per node", g,
                aliases=("worker_num",), metavar="N", default="None",
                env=("PADDLE_TRAINER_NUM",))
+    yield Flag("server_script", "text", "servers.command", "what the servers run: same (the "
+               "script), pserver [FLAGS] (Paddock's own server) or a command; auto: pserver for a "
+               "script that uses paddock.ps and runs no server itself, else same", g,
+               metavar="auto|same|pserver|COMMAND", default="auto", origin="paddock")
+    yield Flag("server_restarts", "int", "servers.max_restarts", "how often in 10 minutes one of "
+               "Paddock's own servers that died is started again in place", g, metavar="N",
+               default="3", origin="paddock")
     yield Flag("heter_workers", "text", "roles.heter.endpoints", "endpoints of the heter workers, "
                "stages separated by ';'", g, metavar="IP:PORT,...;...", origin="legacy")
     yield Flag("heter_worker_num", "text", "roles.heter.count", "heter workers per node, stages "

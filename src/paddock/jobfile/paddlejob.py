@@ -88,8 +88,12 @@ def job_from_document(doc: Mapping[str, object], base: Parsed) -> tuple[Job, lis
     env = [f"{name}={text}" for name, text in _plain_env(reading).items()]
     job = build_job(reader, command, (*env, *base.env_words), cpu_count=os.cpu_count() or 1)
     reading.problems.extend(reader.problems)
+    for name in ("server_script", "server_restarts"):
+        if name in base.given and job.role("ps") is None:
+            reading.fault(base.given[name].source.name, "this file has no servers", "add spec.ps")
     if reading.problems:
         raise UsageError.of(reading.problems)
+    job = _with_server_command(job, reading, base)
     at_command = base.job.sources.get("command")
     if not base.job.command.program or at_command is None:
         at_command = Source("file", "spec.worker.template.spec.containers[0].command")
@@ -183,7 +187,7 @@ def _choose_command(reading: _Reading, base: Job) -> Command:
             continue
         if chosen is None:
             chosen, by = pod.command, role
-        elif pod.command != chosen:
+        elif pod.command != chosen and role != "ps":  # servers may run what they like
             reading.not_honoured.append(
                 f"spec.{role}.template.spec.containers[0].command: differs from spec.{by}, whose "
                 "command every process runs"
@@ -197,6 +201,20 @@ def _choose_command(reading: _Reading, base: Job) -> Command:
         )
         return base.command
     return chosen
+
+
+def _with_server_command(job: Job, reading: _Reading, base: Parsed) -> Job:
+    """The servers' container names what they run, unless the command line names the script."""
+    pod = reading.pods.get("ps")
+    own = pod.command if pod is not None and not base.job.command.program else None
+    if own is None or own == job.command or "server_script" in base.given:
+        return job
+    from paddock.jobfile.servers import chosen
+
+    path = "spec.ps.template.spec.containers[0].command"
+    servers = replace(chosen(own, path), max_restarts=job.servers.max_restarts)
+    source = Source("file", path, own.program)
+    return replace(job, servers=servers, sources={**job.sources, "servers.command": source})
 
 
 def _values(

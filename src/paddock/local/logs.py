@@ -2,6 +2,7 @@
 
     log_dir/workerlog.N, serverlog.N, heterlog.N   output of local process N (0600)
     log_dir/endpoints.log                          endpoints of the latest attempt
+    log_dir/ps/<run>-<attempt>/server-N/           state of Paddock's own servers, never removed
     log_dir/.paddock/<uid>/                        PADDOCK_RUN_DIR, scratch of this run
     log_dir/.paddock/lock                          held while a job writes here
 
@@ -102,6 +103,16 @@ class LogDir:
                 f.write(text)
         except OSError:
             return
+
+    def make_private(self, path: str) -> None:
+        """Make a directory that others cannot read. Raises UsageError."""
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"directory '{path}' for the servers' data cannot be made: {error.strerror}",
+                hint="choose another with --log_dir",
+            ) from error
 
     def close(self) -> None:
         """Remove the run directory if nothing was left in it, and let others in."""

@@ -13,33 +13,34 @@ from time import monotonic, monotonic_ns
 from paddock.contracts.environment import proc_env, shared_env
 from paddock.core.exits import Exit
 from paddock.core.supervisor import (
+    SIGKILL,
     Ended,
+    NotAgain,
     Report,
     SetTimer,
     SignalGroup,
+    StartAgain,
     StopOrdered,
     Supervisor,
     Sweep,
     TimerFired,
 )
 from paddock.core.value import replace
-from paddock.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from paddock.local.logs import LogDir
 from paddock.local.loop import READ, Loop
 from paddock.local.output import Output, Stream
+from paddock.local.spawn import Child, open_pidfd, spawn, spawn_failure
 from paddock.local.text import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from paddock.contracts.environment import SharedEnv
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
     from paddock.core.supervisor import Action, Event
 
-# Python ignores these two; a program started by a launcher expects the defaults (subprocess,
-# restore_signals).
-DEFAULT_SIGNALS = (13, 25)  # SIGPIPE, SIGXFSZ
 PIPE_BYTES = 1 << 18
 F_SETPIPE_SZ = 1031  # fcntl.h
 EVIDENCE_SECONDS = 0.03
@@ -47,24 +48,12 @@ DRAIN_SECONDS = 5.0
 TAIL_LIMIT = 4096
 
 
-class Child:
-    """A started process."""
-
-    __slots__ = ("key", "pid", "pidfd", "proc", "stream")
-
-    def __init__(self, proc: Proc, pid: int, pidfd: int, stream: Stream) -> None:
-        self.proc = proc
-        self.key = (proc.role, proc.rank)
-        self.pid = pid
-        self.pidfd = pidfd
-        self.stream = stream
-
-
 class Node:
     """The processes of this node. Owned by the loop's thread.
 
     on_exit(exit): a process ended; times on this host's monotonic clock.
     on_stopped(attempt): all processes of the attempt, and what they left behind, are gone.
+    on_note(text): something the people at this node should know.
     """
 
     def __init__(
@@ -78,6 +67,7 @@ class Node:
         log_dir: LogDir,
         on_exit: Callable[[Exit], None],
         on_stopped: Callable[[int], None],
+        on_note: Callable[[str], None],
     ) -> None:
         self.job = job
         self.log_dir = log_dir
@@ -88,10 +78,15 @@ class Node:
         self._env = env
         self._on_exit = on_exit
         self._on_stopped = on_stopped
+        self._on_note = on_note
+        self.server_restarts = 0
         self._supervisor: Supervisor | None = None
         self._children: dict[tuple[str, int], Child] = {}
         self._oom_kills: int | None = None
-        self._waiting_reports = 0
+        self._plan: Plan | None = None
+        self._shared: SharedEnv | None = None
+        self._shown: frozenset[tuple[str, int]] = frozenset()
+        self._has_prefix = False
 
     @property
     def is_running(self) -> bool:
@@ -120,31 +115,22 @@ class Node:
             pod_name=self.pod_name,
         )
         self.notes = shared.notes
+        self._plan, self._shared = plan, shared
+        if shared.server_dir:
+            self.log_dir.make_private(shared.server_dir)
         keys = [(p.role, p.rank) for p in procs]
-        supervisor = Supervisor(plan.attempt, keys, grace_seconds=self.job.grace_seconds)
-        self._supervisor = supervisor
-        argv = list(self.job.command.argv())
-        shown = shown_keys(self.job.logs.tail, procs)
-        prefix = _wants_prefix(self.job.logs.prefix, len(shown))
+        self._supervisor = Supervisor(
+            plan.attempt, keys, grace_seconds=self.job.grace_seconds, servers=self.job.servers
+        )
+        self._shown = shown_keys(self.job.logs.tail, procs)
+        self._has_prefix = _wants_prefix(self.job.logs.prefix, len(self._shown))
         # Every log is open before the first process starts: a job starts whole or not at all.
-        opened = [
-            self._open_stream(plan, proc, (proc.role, proc.rank) in shown, prefix) for proc in procs
-        ]
-        failed = []
+        opened = [self._open_stream(plan, proc) for proc in procs]
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        for proc, (stream, write_fd) in zip(procs, opened, strict=True):
-            env = proc_env(shared, proc)
-            if env.backup is not None:
-                self._write_backup(*env.backup)
-            is_first = proc.role == "worker" and proc.rank == 0
-            try:
-                pid = _spawn(argv, env.env, 0 if is_first else null, write_fd)
-            except OSError as error:
-                failed.append(_spawn_failure(proc, plan.attempt, error, argv[0], stream.path))
-            else:
-                child = Child(proc, pid, _open_pidfd(pid), stream)
-                self._children[(proc.role, proc.rank)] = child
-            os.close(write_fd)
+        tried = [
+            self._start_one(proc, null, *streams)
+            for proc, streams in zip(procs, opened, strict=True)
+        ]
         os.close(null)
         self._output.add([stream for stream, _ in opened])
         for child in self._children.values():
@@ -153,12 +139,30 @@ class Node:
 
         self._oom_kills = oom_kills()
         self.log_dir.write_endpoints(plan)
-        for exit_ in failed:
-            self._feed(exit_)
+        for failure in tried:
+            if failure is not None:
+                self._feed(failure)
 
-    def _open_stream(
-        self, plan: Plan, proc: Proc, is_shown: bool, prefix: bool
-    ) -> tuple[Stream, int]:
+    def _start_one(self, proc: Proc, null: int, stream: Stream, write_fd: int) -> Exit | None:
+        """Start a process; why that failed, or None. Closes the write end of its output."""
+        assert self._plan is not None and self._shared is not None
+        env = proc_env(self._shared, proc)
+        if env.backup is not None:
+            self._write_backup(*env.backup)
+        is_first = proc.role == "worker" and proc.rank == 0
+        argv = self.job.command_of(proc.role).argv()
+        try:
+            pid = spawn(argv, env.env, 0 if is_first else null, write_fd)
+        except OSError as error:
+            return spawn_failure(proc, self._plan.attempt, error, argv[0], stream.path)
+        finally:
+            os.close(write_fd)
+        self._children[(proc.role, proc.rank)] = Child(proc, pid, open_pidfd(pid), stream)
+        return None
+
+    def _open_stream(self, plan: Plan, proc: Proc, again: int = 0) -> tuple[Stream, int]:
+        """A pipe and the log behind it. again: 0 for the first start in this attempt."""
+        is_shown = (proc.role, proc.rank) in self._shown
         read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(read_fd, False)
         if is_shown:
@@ -170,17 +174,21 @@ class Node:
                 pass  # over the user's pipe budget: the default size does
         header = (
             f"\n----- paddock: job {plan.job_id}, attempt {plan.attempt}, {proc.name}, "
-            f"run {plan.uid} -----\n"
+            f"run {plan.uid}{f', restart {again} in place' if again else ''} -----\n"
         )
-        file_fd = self.log_dir.open(proc, plan.attempt, header)
+        if again:  # what the one before has written comes first; no log is no reason to fail
+            file_fd = self.log_dir.open(proc, max(1, plan.attempt), "")
+        else:
+            file_fd = self.log_dir.open(proc, plan.attempt, header)
         stream = Stream(
             (proc.role, proc.rank),
             read_fd,
             file_fd,
             self.log_dir.log_path(proc),
             is_shown,
-            f"[{proc.name}] ".encode() if prefix else b"",
+            f"[{proc.name}] ".encode() if self._has_prefix else b"",
         )
+        stream.header = header.encode() if again else b""
         return stream, write_fd
 
     def _write_backup(self, path: str, content: dict[str, str]) -> None:
@@ -239,6 +247,11 @@ class Node:
             self._loop.at("node", action.at, lambda: self._feed(TimerFired()))
         elif isinstance(action, Report):
             self._report(action.exit)
+        elif isinstance(action, StartAgain):
+            self._start_again(action.exit, action.count)
+        elif isinstance(action, NotAgain):
+            why = f"not started again: {self._budget_text()} are used up"
+            self._on_note(f"{self._end_text(action.exit)}; {why}")
         elif isinstance(action, Sweep):
             self._sweep()
         elif isinstance(action, Ended):
@@ -292,6 +305,40 @@ class Node:
         self._loop.at(name, monotonic() + EVIDENCE_SECONDS, lambda: send(exit_))
         self._output.peek(child.stream, seen)
 
+    def _start_again(self, exit_: Exit, number: int) -> None:
+        """Start a server that Paddock provides once more: same place, same data, same log."""
+        assert self._plan is not None
+        old = self._children[(exit_.role, exit_.rank)]
+        # What it left in its group may hold its port and its data.
+        self._signal_group(SignalGroup(old.key, SIGKILL))
+        del self._children[old.key]
+        os.close(old.pidfd)
+        os.waitpid(old.pid, 0)
+        self._output.drain([old.stream], lambda: None)
+        self.server_restarts += 1
+        text = f"started again in place, {number} of {self._budget_text()}"
+        self._on_note(f"{self._end_text(exit_)}; {text}; the trainers go on")
+        stream, write_fd = self._open_stream(self._plan, old.proc, self.server_restarts)
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        failure = self._start_one(old.proc, null, stream, write_fd)
+        os.close(null)
+        self._output.add([stream])
+        if failure is not None:
+            self._feed(failure)
+        else:
+            self._watch(self._children[old.key])
+
+    def _end_text(self, exit_: Exit) -> str:
+        if exit_.signal == SIGKILL:
+            exit_ = self._with_oom(exit_)
+        log = f" (log: {exit_.log})" if exit_.code else ""
+        return f"{exit_.name} on {exit_.host} (pid {exit_.pid}) {exit_.how}{log}"
+
+    def _budget_text(self) -> str:
+        servers = self.job.servers
+        times = count(servers.max_restarts, "restart")
+        return f"{times} in {servers.window_seconds / 60:g} minutes (--server_restarts)"
+
     def _with_oom(self, exit_: Exit) -> Exit:
         from paddock.local.oom import oom_kills
 
@@ -332,42 +379,6 @@ class Node:
         # Reports posted before are read first: the output thread works in order.
         self._loop.at("drain", monotonic() + DRAIN_SECONDS, done)
         self._output.drain(streams, lambda: self._loop.post(done))
-
-
-def _spawn(argv: list[str], env: Mapping[str, str], stdin: int, output: int) -> int:
-    return os.posix_spawnp(
-        argv[0],
-        argv,
-        env,
-        file_actions=[
-            (os.POSIX_SPAWN_DUP2, stdin, 0),
-            (os.POSIX_SPAWN_DUP2, output, 1),
-            (os.POSIX_SPAWN_DUP2, output, 2),
-        ],
-        setpgroup=0,
-        setsigmask=[],
-        setsigdef=DEFAULT_SIGNALS,
-    )
-
-
-def _open_pidfd(pid: int) -> int:
-    return os.pidfd_open(pid)  # Linux 5.3; close-on-exec
-
-
-def _spawn_failure(proc: Proc, attempt: int, error: OSError, program: str, log: str) -> Exit:
-    found = isinstance(error, FileNotFoundError)
-    return Exit(
-        role=proc.role,
-        rank=proc.rank,
-        node_rank=proc.node_rank,
-        host=proc.host,
-        attempt=attempt,
-        at_ns=monotonic_ns(),
-        code=EXIT_NOT_FOUND if found else EXIT_NOT_EXECUTABLE,
-        cause="not-found" if found else "not-executable",
-        tail=f"{program}: {error.strerror}",
-        log=log,
-    )
 
 
 def shown_keys(tail: tuple[str, ...], procs: tuple[Proc, ...]) -> frozenset[tuple[str, int]]:

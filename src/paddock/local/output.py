@@ -35,8 +35,8 @@ class Stream:
     """The output of one process. Fields below are written by the output thread only."""
 
     __slots__ = (
-        "error_at_ns", "fd", "file_fd", "is_open", "is_paused", "key", "lost_bytes", "partial",
-        "path", "prefix", "shown", "tail", "tail_bytes",
+        "error_at_ns", "fd", "file_fd", "header", "is_open", "is_paused", "key", "lost_bytes",
+        "partial", "path", "prefix", "shown", "tail", "tail_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,7 @@ class Stream:
         self.path = path
         self.shown = shown
         self.prefix = prefix
+        self.header = b""  # written to the file before anything else
         self.partial = b""
         self.tail: deque[bytes] = deque()
         self.tail_bytes = 0
@@ -112,6 +113,8 @@ class Output:
             for stream in streams:
                 self._streams[stream.fd] = stream
                 self._epoll.register(stream.fd, select.EPOLLIN)
+                if stream.header:
+                    self._to_file(stream, stream.header)
 
         self._post(begin)
 

@@ -122,18 +122,43 @@ class SparseSpec:
 
 @dataclass(frozen=True, slots=True)
 class DenseSpec:
-    """A flat vector of float32, cut in shards of equal length (the last ones one shorter)."""
+    """A flat vector of float32, cut in shards of equal length, give or take one.
+
+    A shard is updated as a whole. shards: 0 chooses a power of two that makes shards of about
+    64 Ki elements: a small vector is one shard, on one server.
+    """
 
     name: str
     size: int
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
     initial: InitialSpec = field(default_factory=lambda: InitialSpec("zeros"))
     merge: str = "mean"
-    shards: int = SHARDS
+    shards: int = 0
     kind: Literal["dense"] = "dense"
+
+    def __post_init__(self) -> None:
+        if self.shards == 0 and self.size > 0:
+            object.__setattr__(self, "shards", dense_shards(self.size))
 
 
 TableSpec = SparseSpec | DenseSpec
+
+
+# Elements of a dense shard: about so many, and never more than a frame holds.
+DENSE_SHARD = 1 << 16
+DENSE_SHARD_MAX = (1 << 20) - 2
+
+
+def dense_shards(size: int) -> int:
+    """How many shards a dense table of this size gets when nobody says.
+
+    >>> [dense_shards(n) for n in (10, 1 << 17, 1 << 22, 1 << 28)]
+    [1, 2, 64, 512]
+    """
+    shards = 1
+    while (shards < SHARDS and size > shards * DENSE_SHARD) or size > shards * DENSE_SHARD_MAX:
+        shards *= 2
+    return shards
 
 
 def shard_range(size: int, shards: int, shard: int) -> tuple[int, int]:
@@ -228,6 +253,11 @@ def check_spec(spec: TableSpec) -> list[Problem]:
         )
     else:
         need(spec.size >= 1, f"size is {spec.size}", "at least 1")
+        need(
+            spec.size <= max(1, spec.shards) * DENSE_SHARD_MAX,
+            f"{spec.shards} shards of {spec.size} elements are over {DENSE_SHARD_MAX} each",
+            "shards=0 chooses",
+        )
     need(spec.merge in ("mean", "sum"), f"merge is {spec.merge!r}", "mean or sum")
     need(
         1 <= spec.shards <= 4096 and spec.shards & (spec.shards - 1) == 0,

@@ -52,7 +52,8 @@ class Op(IntEnum):
     POSITION = 43  # JSON: how far a trainer has read its data
     MOVE = 44  # JSON: a shard changes hands
     ADOPT = 45
-    GENERATION = 46  # a new generation begins
+    RULES = 46  # JSON: the strategy that all trainers of the job follow
+    OPEN = 47  # JSON {"name", "turn"}: all members have reached a barrier
 
 
 FIRST_RECORD = Op.CREATE

@@ -1,0 +1,98 @@
+"""``python -m benchmarks.ps [name ...] [--quick] [--json FILE]``: measure, then print one table."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.ps.bench import ROOT, Bench
+from benchmarks.ps.figure import Figure, table
+
+# In this order; each is a module of this package with measure(bench) -> figures.
+NAMES = {
+    "operations": "pull, push and dense pull of one trainer",
+    "training": "examples a second, wide & deep, 1 server 1 trainer; AUC",
+    "scaling": "the same with 1 to 4 servers and 1 to 4 trainers",
+    "storage": "memory of a million rows, save, load",
+    "recovery": "ten million rows after kill -9",
+    "start": "exec of a server until it can be asked",
+    "failover": "kill -9 of a primary until its replica takes a push",
+    "clients": "32 clients with small pulls",
+    "growth": "pull and push at 0.1, 1 and 10 million rows",
+}
+QUICK = ("operations", "training", "start")
+IDLE_SECONDS = 60.0
+
+
+def main() -> int:
+    """Run the named benchmarks, or all; 1 when a target was missed or something failed."""
+    words = argparse.ArgumentParser(
+        prog="python -m benchmarks.ps",
+        epilog="\n".join(f"{name:12}{what}" for name, what in NAMES.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    words.add_argument("names", nargs="*", metavar="name", help="which to run; all by default")
+    words.add_argument(
+        "--quick", action="store_true", help=f"{', '.join(QUICK)}; small and once: a minute"
+    )
+    words.add_argument("--json", metavar="FILE", help="write every sample to FILE")
+    words.add_argument("--no-peer", action="store_true", help="ours only")
+    words.add_argument(
+        "--idle", type=float, default=IDLE_SECONDS, help="longest wait for a quiet machine, s"
+    )
+    words.add_argument(
+        "--source", type=Path, default=ROOT / "src", help="the folder of another copy of paddock"
+    )
+    args = words.parse_args()
+    unknown = [name for name in args.names if name not in NAMES]
+    if unknown:
+        words.error(f"no benchmark '{unknown[0]}'; there are: {', '.join(NAMES)}")
+    if sys.platform != "linux":
+        print("the benchmarks read /proc and need Linux", file=sys.stderr)
+        return 2
+    idle = 0.0 if args.quick else args.idle
+    bench = Bench(args.source, quick=args.quick, idle_seconds=idle, with_peer=not args.no_peer)
+    names = args.names or (QUICK if args.quick else NAMES)
+    began, load = time.monotonic(), os.getloadavg()[0]
+    figures: list[Figure] = []
+    try:
+        for name in names:
+            print(f"{name} ...", end=" ", file=sys.stderr, flush=True)
+            at = time.monotonic()
+            figures += importlib.import_module(f"benchmarks.ps.{name}").measure(bench)
+            print(f"{time.monotonic() - at:.0f} s", file=sys.stderr, flush=True)
+    finally:
+        bench.close()
+    about = (
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, Linux "
+        f"{'.'.join(platform.release().split('.')[:2])}; load average {load:.1f} before, "
+        f"{os.getloadavg()[0]:.1f} after; {time.monotonic() - began:.0f} s; "
+        f"peer: PaddlePaddle 2.6.2 ({bench.about_peer})"
+    )
+    return report(figures, bench.problems, about, args.json)
+
+
+def report(figures: list[Figure], problems: list[str], about: str, json_file: str | None) -> int:
+    """Print the table and what went wrong; the exit code."""
+    print(table(figures))
+    print(f"\n{about}")
+    if any(figure.is_disturbed for figure in figures):
+        print("~ others used more than 0.3 cores meanwhile: not a figure to quote")
+    if json_file:
+        found = {"about": about, "problems": problems, "figures": [f.as_json() for f in figures]}
+        Path(json_file).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    for problem in problems:
+        print(f"failed: {problem}")
+    missed = [figure.name for figure in figures if figure.is_met is False]
+    print(f"missed: {'; '.join(missed)}" if missed else "every target that was measured is met")
+    return 1 if missed or problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Starts Paddock's servers as a user would, and trainers against them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.ps.machine import free_ports
+from benchmarks.ps.peer.install import clean_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from benchmarks.ps.group import Child, Group
+
+HERE = Path(__file__).resolve().parent
+HOST = "127.0.0.1"
+READY = "ready"  # a word of the one line that a server prints when it can be asked
+READY_SECONDS = 60.0
+DROPPED_PREFIXES = ("PADDLE_", "PADDOCK_", "TRAINING_ROLE")
+
+
+class OursJob:
+    """Servers that are up, and how to run trainers against them."""
+
+    def __init__(
+        self, group: Group, source: Path, servers: int, *, ack: str = "log", replicas: bool = False
+    ) -> None:
+        """source: the folder that holds the package paddock. replicas: each server has one."""
+        self._group, self.ack = group, ack
+        self.ports = free_ports(2 * servers if replicas else servers)
+        self.replica_ports, self.ports = self.ports[servers:], self.ports[:servers]
+        self.endpoints = ",".join(f"{HOST}:{port}" for port in self.ports)
+        env = clean_environment()
+        kept = {k: v for k, v in env.items() if not k.startswith(DROPPED_PREFIXES)}
+        # The scripts import ours: the package, and their neighbours by the benchmarks package.
+        root = HERE.parent.parent.parent
+        paths = {"PYTHONPATH": f"{source}:{root}", "OMP_NUM_THREADS": "1"}
+        self.env = {**kept, **paths, "PADDLE_PSERVERS_IP_PORT_LIST": self.endpoints}
+        self.env.pop("PYTHONDONTWRITEBYTECODE", None)
+        self.servers: list[Child] = []
+        self.ready_seconds: list[float] = []
+
+    def folder_of(self, server: int) -> Path:
+        """Where a server keeps its log and snapshots."""
+        return self._group.folder / f"data{server}"
+
+    def start_server(self, index: int, *options: str) -> Child:
+        """One server; it may be a second life of that one. Not waited for."""
+        lives = sum(child.name.startswith(f"server{index}.") for child in self.servers)
+        words = [
+            *("--port", str(self.ports[index]), "--data-dir", str(self.folder_of(index))),
+            *("--ack", self.ack, *options),
+        ]
+        env = {**self.env, "TRAINING_ROLE": "PSERVER", "POD_IP": HOST}
+        env |= {"PADDLE_PORT": str(self.ports[index]), "PADDLE_PSERVER_ID": str(index)}
+        argv = [sys.executable, "-m", "paddock", "pserver", *words]
+        child = self._group.start(f"server{index}.{lives}", argv, env)
+        self.servers.append(child)
+        return child
+
+    def start_servers(self, *options: str) -> None:
+        """All of them, in parallel, until each is ready. Raises: ChildFailed."""
+        started = [self.start_server(index, *options) for index in range(len(self.ports))]
+        self.ready_seconds = [child.wait_line(READY, READY_SECONDS) for child in started]
+
+    def start_trainer(self, script: str, words: list[str], rank: int, trainers: int) -> Child:
+        """One trainer of several."""
+        alive = [child.pid for child in self.servers if child.process.poll() is None]
+        env = {
+            **self.env,
+            "TRAINING_ROLE": "TRAINER",
+            "PADDLE_TRAINER_ID": str(rank),
+            "PADDLE_TRAINERS_NUM": str(trainers),
+            "BENCH_SERVER_PIDS": " ".join(str(pid) for pid in alive),
+        }
+        argv = [sys.executable, "-u", str(HERE / script), *words]
+        count = len(self._group.children)
+        return self._group.start(f"trainer{rank}.{count}", argv, env)
+
+    def run_trainers(
+        self, script: str, words: list[str], limit_seconds: float, *, trainers: int = 1
+    ) -> list[list[dict[str, Any]]]:
+        """What each trainer measured, in order. Raises: ChildFailed."""
+        ranks = range(trainers)
+        running = [self.start_trainer(script, words, rank, trainers) for rank in ranks]
+        return [child.wait(limit_seconds) for child in running]
+
+
+@contextmanager
+def ours_job(
+    group: Group, source: Path, *, servers: int = 1, ack: str = "log"
+) -> Iterator[OursJob]:
+    """A job whose servers are up; they end with the group."""
+    job = OursJob(group, source, servers, ack=ack)
+    job.start_servers()
+    yield job

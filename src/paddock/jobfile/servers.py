@@ -1,0 +1,187 @@
+"""What the servers of a parameter-server job run: the script, Paddock's own server, or a command.
+
+Paddle's launcher starts the training script once more for every server (TRAINING_ROLE=PSERVER), and
+so do we, but for a script that uses ``paddock.ps`` and never runs a server: as a server it would
+wait for itself. docs/decisions/0007-who-runs-the-server.md.
+"""
+
+from __future__ import annotations
+
+import os
+
+from paddock.core.job import Command, Servers, Source
+from paddock.core.value import replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ast
+
+    from paddock.core.job import Job, Mode
+    from paddock.jobfile.reader import Reader
+
+MAX_SCRIPT_BYTES = 1 << 20
+MAX_RESTARTS = 1000
+PACKAGE = "paddock.ps"
+# A script that says one of these words looks after its role itself.
+SERVER_CALLS = frozenset({"run_server", "init_server", "is_server"})
+SERVER_WORDS = frozenset({"TRAINING_ROLE", "PADDLE_ROLE", "PSERVER"})
+
+
+def read_servers(reader: Reader, mode: Mode, command: Command) -> Servers:
+    """--server_script and --server_restarts; no I/O. command: of the job."""
+    for name in ("server_script", "server_restarts"):
+        # With -f the file will say what roles there are (paddlejob.py).
+        if reader.has(name) and mode not in ("ps", "ps-heter") and not reader.has("file"):
+            reader.fault(name, f"this job has no servers (--run_mode {mode})",
+                         "add --server_num N or --servers")  # fmt: skip
+    servers = Servers()
+    given = reader.text("server_script", "auto")
+    if given == "same":
+        servers = replace(servers, is_auto=False)
+    elif given != "auto":
+        words = _split(given)
+        if words:
+            servers = chosen(to_command(words, command.python), reader.label("server_script"))
+        else:
+            reader.fault("server_script", "not a command", "write pserver, same or a script")
+    count = reader.integer("server_restarts", 0, MAX_RESTARTS, default=servers.max_restarts)
+    return replace(servers, max_restarts=servers.max_restarts if count is None else count)
+
+
+def chosen(command: Command, by: str) -> Servers:
+    """The servers run this command. by: what the user wrote, for people."""
+    shown = "paddock pserver" if is_pserver(command) else command.program
+    return Servers(command, False, is_pserver(command), why=f"servers run {shown} ({by})")
+
+
+def to_command(words: list[str], python: str) -> Command:
+    """The command of --server_script, split into words; "pserver" is Paddock's own.
+
+    >>> to_command(["pserver", "--ack", "disk"], "py").argv()
+    ('py', '-u', '-m', 'paddock', 'pserver', '--ack', 'disk')
+    >>> to_command(["serve.py", "7"], "py").argv()
+    ('py', '-u', 'serve.py', '7')
+    """
+    from paddock.jobfile.parse import make_command
+
+    program, *args = words
+    if program == "pserver":
+        return Command("module", "paddock", ("pserver", *args), python)
+    return make_command(program, tuple(args), python, False, False)
+
+
+def is_pserver(command: Command) -> bool:
+    """Whether a command runs Paddock's own server.
+
+    >>> is_pserver(Command("program", "/usr/bin/paddock", ("pserver", "--ack", "disk")))
+    True
+    """
+    is_paddock = command.kind != "script" and os.path.basename(command.program) == "paddock"
+    return is_paddock and command.args[:1] == ("pserver",)
+
+
+def _split(text: str) -> list[str]:
+    """Words as a shell cuts them; none when a quote is not closed."""
+    if not any(c in text for c in " \t\"'\\"):
+        return [text]
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return []
+
+
+# ------------------------------------------------------------------ the script decides
+
+
+def decide_servers(job: Job) -> Job:
+    """The job with the question answered that --server_script auto leaves. Reads the script."""
+    servers = job.servers
+    if job.mode != "ps" or not servers.is_auto:
+        return job
+    servers = replace(servers, is_auto=False)
+    path = script_path(job.command)
+    if path and is_trainer_only(_read(path)):
+        command = to_command(["pserver"], job.command.python)
+        why = (
+            f"servers run paddock pserver: {os.path.basename(path)} uses {PACKAGE} and runs no "
+            "server itself (--server_script same would start it as a server)"
+        )
+        servers = replace(servers, command=command, is_provided=True, why=why)
+        sources = {**job.sources, "servers.command": Source("file", path, PACKAGE)}
+        return replace(job, servers=servers, sources=sources)
+    return replace(job, servers=servers)
+
+
+def script_path(command: Command) -> str:
+    """The file behind a script or a module below this directory; "" when it is not Python."""
+    if command.kind == "script":
+        return command.program
+    if command.kind == "module":
+        base = command.program.replace(".", os.sep)
+        for path in (f"{base}.py", os.path.join(base, "__main__.py")):
+            if os.path.isfile(path):
+                return path
+    return ""
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as f:
+            return f.read(MAX_SCRIPT_BYTES)
+    except OSError:
+        return b""  # what is wrong with it is said where scripts are checked
+
+
+def is_trainer_only(source: bytes) -> bool:
+    """Whether a script uses ``paddock.ps`` and shows no sign of running a server itself.
+
+    >>> is_trainer_only(b"from paddock import ps\\nclient = ps.Client()")
+    True
+    >>> is_trainer_only(b"from paddock.ps import fleet\\nif fleet.is_server(): fleet.run_server()")
+    False
+    >>> is_trainer_only(b"# paddock.ps is not used here")
+    False
+    """
+    if b"paddock" not in source:
+        return False  # Paddle's scripts do not pay for a parser
+    import ast
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    nodes = list(ast.walk(tree))
+    return any(map(_uses_package, nodes)) and not any(map(_runs_server, nodes))
+
+
+def _uses_package(node: ast.AST) -> bool:
+    return any(name == PACKAGE or name.startswith(f"{PACKAGE}.") for name in _names(node))
+
+
+def _runs_server(node: ast.AST) -> bool:
+    kind = node.__class__.__name__
+    if kind == "Constant":
+        return getattr(node, "value", None) in SERVER_WORDS
+    for name in _names(node):
+        if name.startswith(f"{PACKAGE}.server") or name.rpartition(".")[2] in SERVER_CALLS:
+            return True
+    last = getattr(node, "attr", "") if kind == "Attribute" else getattr(node, "id", "")
+    return last in SERVER_CALLS
+
+
+def _names(node: ast.AST) -> list[str]:
+    """Dotted names that an import, or ``paddock.ps``, brings in."""
+    import ast
+
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return [f"{node.value.id}.{node.attr}"]
+    return []

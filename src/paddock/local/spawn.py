@@ -1,0 +1,72 @@
+"""Starting one process: posix_spawn (vfork-cheap), a group of its own, a pidfd to watch it by."""
+
+from __future__ import annotations
+
+import os
+from time import monotonic_ns
+
+from paddock.core.exits import Exit
+from paddock.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from paddock.core.plan import Proc
+    from paddock.local.output import Stream
+
+# Python ignores these two; a program started by a launcher expects the defaults (subprocess,
+# restore_signals).
+DEFAULT_SIGNALS = (13, 25)  # SIGPIPE, SIGXFSZ
+
+
+class Child:
+    """A started process."""
+
+    __slots__ = ("key", "pid", "pidfd", "proc", "stream")
+
+    def __init__(self, proc: Proc, pid: int, pidfd: int, stream: Stream) -> None:
+        self.proc = proc
+        self.key = (proc.role, proc.rank)
+        self.pid = pid
+        self.pidfd = pidfd
+        self.stream = stream
+
+
+def spawn(argv: tuple[str, ...], env: Mapping[str, str], stdin: int, output: int) -> int:
+    """Start a program in a process group of its own; returns its pid. Raises OSError."""
+    return os.posix_spawnp(
+        argv[0],
+        argv,
+        env,
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, stdin, 0),
+            (os.POSIX_SPAWN_DUP2, output, 1),
+            (os.POSIX_SPAWN_DUP2, output, 2),
+        ],
+        setpgroup=0,
+        setsigmask=[],
+        setsigdef=DEFAULT_SIGNALS,
+    )
+
+
+def open_pidfd(pid: int) -> int:
+    """A descriptor that is ready when the process has ended."""
+    return os.pidfd_open(pid)  # Linux 5.3; close-on-exec
+
+
+def spawn_failure(proc: Proc, attempt: int, error: OSError, program: str, log: str) -> Exit:
+    """The end of a process that never began."""
+    found = isinstance(error, FileNotFoundError)
+    return Exit(
+        role=proc.role,
+        rank=proc.rank,
+        node_rank=proc.node_rank,
+        host=proc.host,
+        attempt=attempt,
+        at_ns=monotonic_ns(),
+        code=EXIT_NOT_FOUND if found else EXIT_NOT_EXECUTABLE,
+        cause="not-found" if found else "not-executable",
+        tail=f"{program}: {error.strerror}",
+        log=log,
+    )

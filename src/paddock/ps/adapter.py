@@ -1,0 +1,314 @@
+"""What the adapters of all frameworks share: distinct keys, one flat vector, first values.
+
+numpy only; the frameworks are imported by their own adapters and by nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.errors import PaddockError, UsageError
+from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec, TableSpec
+from paddock.ps.table.sharding import sum_by, unique
+
+Floats = NDArray[np.float32]
+Keys = NDArray[np.int64]
+
+POOLINGS = ("none", "sum", "mean")
+READY_SECONDS_MAX = 120.0
+POLL_SECONDS = 0.02
+
+
+class TrainerPlace(Protocol):
+    """Who a client is in its job."""
+
+    @property
+    def trainer(self) -> int: ...
+
+
+class TableClient(Protocol):
+    """What the adapters call of paddock.ps.Client."""
+
+    @property
+    def place(self) -> TrainerPlace: ...
+
+    def create(self, spec: TableSpec) -> None: ...
+
+    def pull(self, table: str, keys: Any) -> Floats: ...
+
+    def push(
+        self, table: str, keys: Any, grads: Any, *, shows: Any = None, clicks: Any = None
+    ) -> None: ...
+
+    def prefetch(self, table: str, keys: Any) -> None: ...
+
+    def pull_dense(self, table: str, out: Floats | None = None) -> Floats: ...
+
+    def push_dense(self, table: str, grads: Any) -> None: ...
+
+    def set_dense(self, table: str, values: Any) -> None: ...
+
+    def step(self) -> None: ...
+
+
+def as_optimizer(optimizer: str | OptimizerSpec, lr: float | None) -> OptimizerSpec:
+    """The spec of an optimizer given by name and learning rate, or the spec itself.
+
+    >>> as_optimizer("adam", 0.001).lr
+    0.001
+    """
+    if isinstance(optimizer, str):
+        return OptimizerSpec(optimizer) if lr is None else OptimizerSpec(optimizer, lr)
+    if lr is not None:
+        raise UsageError(
+            f"lr={lr} beside an OptimizerSpec that has lr={optimizer.lr}",
+            hint="give the learning rate once: in the spec, or with the optimizer's name",
+        )
+    return optimizer
+
+
+def as_sparse_spec(
+    table: str | SparseSpec, dim: int | None, optimizer: str | OptimizerSpec, lr: float | None
+) -> SparseSpec:
+    """The table an embedding declares: a whole spec, or its name, dim and optimizer."""
+    if isinstance(table, SparseSpec):
+        if dim not in (None, table.dim):
+            raise UsageError(
+                f"dim={dim} beside a SparseSpec of dim {table.dim}", hint="give the spec alone"
+            )
+        return table
+    if dim is None:
+        raise UsageError(
+            f"the embedding {table!r} has no dim", hint='as in Embedding(client, "deep", 16)'
+        )
+    return SparseSpec(table, dim, as_optimizer(optimizer, lr))
+
+
+def check_pooling(pooling: str) -> str:
+    """The pooling itself. Raises UsageError when it is none of POOLINGS."""
+    if pooling not in POOLINGS:
+        raise UsageError(f"pooling is {pooling!r}", hint="one of " + ", ".join(POOLINGS))
+    return pooling
+
+
+def as_keys(table: str, ids: NDArray[Any]) -> Keys:
+    """ids as a flat int64 array, without a copy where they are one. Raises UsageError."""
+    if ids.dtype != np.int64:
+        raise UsageError(
+            f"table {table!r}: ids are {ids.dtype}, keys are int64", hint="convert them to int64"
+        )
+    return np.ascontiguousarray(ids).reshape(-1)
+
+
+def check_offsets(offsets: Keys, keys: int) -> Keys:
+    """Starts of the bags, as torch's EmbeddingBag takes them: from 0, rising, at most `keys`."""
+    flat = np.ascontiguousarray(offsets, dtype=np.int64).reshape(-1)
+    if len(flat) and (flat[0] != 0 or flat[-1] > keys or bool(np.any(np.diff(flat) < 0))):
+        raise UsageError(
+            f"offsets of {len(flat)} bags over {keys} ids do not start at 0, rise, and end there",
+            hint="offsets[i] is where bag i starts; bags may be empty",
+        )
+    if not len(flat) and keys:
+        raise UsageError(f"{keys} ids but no offsets", hint="one offset for each bag")
+    return flat
+
+
+def bags_of(lengths: Sequence[int]) -> Keys:
+    """Offsets of bags of these lengths.
+
+    >>> bags_of([2, 0, 3]).tolist()
+    [0, 2, 2]
+    """
+    if not lengths:
+        return np.zeros(0, np.int64)
+    return np.concatenate([[0], np.cumsum(lengths[:-1])]).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One look-up of ids: rows[inverse] are the rows of the ids, in the ids' order.
+
+    keys: (distinct,) int64. inverse: (ids,) int32. rows: (distinct, dim) float32, owned by the
+    caller. shows, clicks: (distinct,) float32, of tables with statistics.
+    """
+
+    keys: Keys
+    inverse: NDArray[np.int32]
+    rows: Floats
+    shows: Floats | None = None
+    clicks: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """What one look-up has to tell the table. grads: (distinct, dim) float32."""
+
+    keys: Keys
+    grads: Floats
+    shows: Floats | None = None
+    clicks: Floats | None = None
+
+
+class Rows:
+    """The rows of one table as an adapter uses them: looked up by id, gradients gathered.
+
+    Gradients of several look-ups are sent as one push, so that one batch is one step of the
+    optimizer, unless at_once is set: then each is sent when it is there.
+    """
+
+    def __init__(self, client: TableClient, spec: SparseSpec, *, at_once: bool) -> None:
+        self.client = client
+        self.spec = spec
+        self.at_once = at_once
+        self._gradients: list[Gradient] = []
+        client.create(spec)
+
+    @property
+    def waiting(self) -> int:
+        """How many look-ups have a gradient that is not pushed yet."""
+        return len(self._gradients)
+
+    def look_up(self, ids: NDArray[Any], clicks: NDArray[Any] | None) -> Lookup:
+        """Pulls each distinct id once. clicks: (ids,), for tables with statistics."""
+        name = self.spec.name
+        keys, inverse = unique(as_keys(name, ids))
+        rows = self.client.pull(name, keys)
+        if not self.spec.accessor.statistics:
+            if clicks is not None:
+                raise UsageError(
+                    f"table {name!r} keeps no statistics, but clicks were given",
+                    hint="declare it with AccessorSpec(statistics=True)",
+                )
+            return Lookup(keys, inverse, rows)
+        if clicks is None:
+            raise UsageError(
+                f"table {name!r} keeps statistics, but no clicks were given",
+                hint="embedding(ids, clicks=labels)",
+            )
+        shows = np.bincount(inverse, minlength=len(keys)).astype(np.float32)
+        flat = np.broadcast_to(clicks, inverse.shape)
+        sums = np.bincount(inverse, weights=flat, minlength=len(keys)).astype(np.float32)
+        return Lookup(keys, inverse, rows, shows, sums)
+
+    def receive(self, gradient: Gradient) -> None:
+        """Takes the gradient of a look-up's rows."""
+        self._gradients.append(gradient)
+        if self.at_once:
+            self.push()
+
+    def push(self) -> int:
+        """Sends what was received since the last push. Returns how many look-ups that were."""
+        gradients, self._gradients = self._gradients, []
+        if gradients:
+            one = _merged(gradients)
+            self.client.push(
+                self.spec.name, one.keys, one.grads, shows=one.shows, clicks=one.clicks
+            )
+        return len(gradients)
+
+    def forget(self) -> int:
+        """Drops the gradients not pushed yet (a batch to be left out). Returns how many."""
+        gradients, self._gradients = self._gradients, []
+        return len(gradients)
+
+
+def _merged(gradients: list[Gradient]) -> Gradient:
+    if len(gradients) == 1:
+        return gradients[0]
+    keys, inverse = unique(np.concatenate([g.keys for g in gradients]))
+    grads = sum_by(inverse, len(keys), np.concatenate([g.grads for g in gradients]))
+    if gradients[0].shows is None:
+        return Gradient(keys, grads)
+    sums = [
+        np.bincount(inverse, np.concatenate(parts), len(keys)).astype(np.float32)
+        for parts in (
+            [g.shows for g in gradients if g.shows is not None],
+            [g.clicks for g in gradients if g.clicks is not None],
+        )
+    ]
+    return Gradient(keys, grads, *sums)
+
+
+class FlatParameters:
+    """A model's parameters as one dense table: where each lies in the flat vector.
+
+    values, grads: (size,) float32, reused from batch to batch.
+    """
+
+    def __init__(
+        self,
+        client: TableClient,
+        shapes: Iterable[tuple[str, tuple[int, ...]]],
+        *,
+        table: str,
+        optimizer: OptimizerSpec,
+        merge: str = "mean",
+    ) -> None:
+        self.client = client
+        self.table = table
+        self.places: list[tuple[str, tuple[int, ...], int, int]] = []
+        start = 0
+        for name, shape in shapes:
+            stop = start + int(np.prod(shape, dtype=np.int64))
+            self.places.append((name, shape, start, stop))
+            start = stop
+        if start == 0:
+            raise UsageError(
+                "the model has no parameters of its own", hint="then no dense table is needed"
+            )
+        self.values: Floats = np.zeros(start, np.float32)
+        self.grads: Floats = np.zeros(start, np.float32)
+        client.create(DenseSpec(table, start, optimizer, merge=merge))
+        client.create(DenseSpec(ready_table(table), 1, OptimizerSpec("sgd"), merge="mean"))
+
+    @property
+    def size(self) -> int:
+        """Elements of the vector."""
+        return len(self.values)
+
+    def views(self, flat: Floats) -> list[Floats]:
+        """The parameters, in order, as views of `flat` in their own shapes."""
+        return [flat[start:stop].reshape(shape) for _, shape, start, stop in self.places]
+
+    def start(self) -> None:
+        """Trainer 0 sends `values` as the first ones, all others wait for them; then all pull.
+
+        The mark that they are there is an element of a table of its own, set after them. So a
+        trainer 0 that is started again, or a checkpoint loaded before, does not begin anew.
+        """
+        ready = ready_table(self.table)
+        if self.client.place.trainer == 0 and not self.client.pull_dense(ready)[0]:
+            self.client.set_dense(self.table, self.values)
+            self.client.set_dense(ready, np.ones(1, np.float32))
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not self.client.pull_dense(ready)[0]:
+            if time.monotonic() > deadline:
+                raise PaddockError(
+                    f"trainer 0 has not sent the first values of table {self.table!r} "
+                    f"in {READY_SECONDS_MAX:g} s",
+                    hint="is trainer 0 running? Its log says what it is doing",
+                    retryable=True,
+                )
+            time.sleep(POLL_SECONDS)
+        self.pull()
+
+    def pull(self) -> None:
+        """Gets the newest values into `values`."""
+        got = self.client.pull_dense(self.table, out=self.values)
+        if got is not self.values:
+            self.values[...] = got
+
+    def push(self) -> None:
+        """Sends `grads`."""
+        self.client.push_dense(self.table, self.grads)
+
+
+def ready_table(table: str) -> str:
+    """Name of the table whose one element says that `table` has its first values."""
+    return f"{table}.ready"

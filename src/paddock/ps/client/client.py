@@ -1,0 +1,504 @@
+"""The trainer's half of the parameter server: numpy in, numpy out.
+
+    from paddock.ps import Client, SparseSpec
+
+    with Client() as ps:                      # servers and trainer from the environment
+        ps.create(SparseSpec("words", dim=16))
+        rows = ps.pull("words", ids)          # ids int64 of any shape -> float32[..., 16]
+        ps.push("words", ids, gradients)      # as rows; repeated ids are added up
+        ps.step()                             # the end of a batch
+
+A Client belongs to one thread. Every call either did its work, or raises; what a server refuses
+or could not be told of is raised at the latest by the next call.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from paddock.errors import Problem, UsageError
+from paddock.ps.client.link import Identity, Link
+from paddock.ps.client.peer import Peer
+from paddock.ps.client.place import Place, read_place
+from paddock.ps.client.pulls import Pull, run_pulls
+from paddock.ps.client.strategy import Strategy, make_strategy
+from paddock.ps.optimizers.table import check_optimizer
+from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
+from paddock.ps.spec import (
+    DENSE_SHARD_MAX,
+    DenseSpec,
+    SparseSpec,
+    TableSpec,
+    check_spec,
+    shard_range,
+    to_json,
+)
+from paddock.ps.table.sharding import deal, expand, group, sum_by, unique
+
+Keys = NDArray[np.int64]
+Rows = NDArray[np.float32]
+STATISTICS, LAST = int(Flag.STATISTICS), int(Flag.LAST)
+# Distinct key sets remembered, so that a push of the keys just pulled need not find them again.
+REMEMBERED = 4
+
+
+@dataclass(slots=True)
+class Known:
+    """A table this client declared. numbers: what each server calls it. owners: server of shard."""
+
+    spec: TableSpec
+    numbers: list[int]
+    owners: NDArray[np.int32]
+    recent: list[tuple[Keys, Keys, NDArray[np.int32]]] = field(default_factory=list)
+    ahead: Pull | None = None
+    parts: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class Client:
+    """One trainer's connection to all servers of a job.
+
+    endpoints: "host:port" of each server, in order; None reads PADDLE_PSERVERS_IP_PORT_LIST.
+    trainer, trainers: this trainer's number and how many there are; None reads PADDLE_TRAINER_ID
+    and PADDLE_TRAINERS_NUM. strategy: sync, half_async, async, geo or staleness.
+    window: batches whose pushes may be unacknowledged (async). timeout: seconds after which an
+    unreachable server is an error.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str] | str | None = None,
+        *,
+        trainer: int | None = None,
+        trainers: int | None = None,
+        strategy: str = "async",
+        staleness: int = 0,
+        window: int = 2,
+        timeout: float = 60.0,
+        token_file: str | None = None,
+        tls_ca: str | None = None,
+        job: str | None = None,
+        geo_step: int = 100,
+        paddle_compat: bool = False,
+    ) -> None:
+        place = read_place(os.environ, endpoints, trainer, trainers, job, token_file, tls_ca)
+        self.place: Place = place
+        self.strategy: Strategy = make_strategy(strategy, staleness, window, geo_step, place)
+        self.paddle_compat = paddle_compat
+        self.batch = 0
+        from paddock import __version__
+
+        identity = Identity(
+            place.job,
+            place.trainer,
+            new_incarnation(),
+            __version__,
+            Path(place.token_file).read_bytes().strip() if place.token_file else b"",
+            place.tls_ca,
+        )
+        self.peers = [Peer(i, e, identity, timeout) for i, e in enumerate(place.endpoints)]
+        self._tables: dict[str, Known] = {}
+        self._turns: dict[str, int] = {}
+        for peer in self.peers:
+            peer.retry("control", lambda link: None)
+        self.strategy.join(self)
+
+    # ------------------------------------------------------------------------------------ tables
+
+    def create(self, spec: TableSpec) -> None:
+        """Declare a table; every trainer declares it alike, the first one makes it."""
+        problems = check_spec(spec)
+        if not problems:
+            problems = check_optimizer(spec.optimizer)
+        if problems:
+            raise UsageError.of(problems)
+        data = to_json(self.strategy.adjust(spec, self))
+        numbers = [int(peer.ask(Op.CREATE, data)["table"]) for peer in self.peers]
+        owners = np.zeros(spec.shards, np.int32)
+        for server, shards in enumerate(deal(spec.shards, len(self.peers))):
+            owners[shards.start : shards.stop] = server
+        self._tables[spec.name] = Known(spec, numbers, owners)
+
+    def spec(self, table: str) -> TableSpec:
+        """The spec of a table this client created."""
+        return self._known(table).spec
+
+    def _known(self, table: str) -> Known:
+        known = self._tables.get(table)
+        if known is None:
+            names = ", ".join(self._tables) or "none yet"
+            raise UsageError(
+                f"table {table!r} is not known to this client (it has: {names})",
+                hint="client.create(SparseSpec(...)) or DenseSpec first",
+            )
+        return known
+
+    def _sparse(self, table: str) -> tuple[Known, SparseSpec]:
+        known = self._known(table)
+        if not isinstance(known.spec, SparseSpec):
+            raise UsageError(f"table {table!r} is dense", hint="pull_dense, push_dense, set_dense")
+        return known, known.spec
+
+    def _dense(self, table: str) -> tuple[Known, DenseSpec]:
+        known = self._known(table)
+        if not isinstance(known.spec, DenseSpec):
+            raise UsageError(f"table {table!r} is sparse", hint="pull, push and set take keys")
+        return known, known.spec
+
+    # ------------------------------------------------------------------------------------ sparse
+
+    def pull(self, table: str, keys: ArrayLike) -> Rows:
+        """Rows of `keys`: int64 of any shape -> float32[*shape, dim]. Keys may repeat.
+
+        A key that was never pushed has its initial value.
+        """
+        known, spec = self._sparse(table)
+        asked = as_keys(table, keys)
+        flat = asked.reshape(-1)
+        distinct, inverse = self._unique(known, flat)
+        rows = self.strategy.pull(self, table, known, distinct)
+        return expand(rows, inverse).reshape(*asked.shape, spec.dim)
+
+    def prefetch(self, table: str, keys: ArrayLike) -> None:
+        """Ask for rows now; the next pull of the same keys finds them on their way.
+
+        They are as of now: one batch older than those of a pull after the push.
+        """
+        known, spec = self._sparse(table)
+        distinct, _ = self._unique(known, as_keys(table, keys).reshape(-1))
+        self.finish_pulls()
+        known.ahead = self.start_pull(known, spec, distinct)
+
+    def push(
+        self,
+        table: str,
+        keys: ArrayLike,
+        grads: ArrayLike,
+        *,
+        shows: ArrayLike | None = None,
+        clicks: ArrayLike | None = None,
+    ) -> None:
+        """Send gradients of `keys`: float32[*keys.shape, dim]; those of a repeated key add up.
+
+        shows, clicks: float32 of keys' shape, for tables with statistics.
+        """
+        known, spec = self._sparse(table)
+        flat = as_keys(table, keys).reshape(-1)
+        values = as_floats(table, grads, (len(flat), spec.dim))
+        distinct, inverse = self._unique(known, flat)
+        rows = sum_by(inverse, len(distinct), values)
+        extra: list[Rows] = []
+        if shows is not None or clicks is not None:
+            for given in (shows, clicks):
+                column = np.zeros(len(flat), np.float32) if given is None else given
+                column = as_floats(table, column, (len(flat), 1))
+                extra.append(sum_by(inverse, len(distinct), column).reshape(-1))
+        if self.paddle_compat:
+            rows *= np.float32(self.strategy.compat_scale(self))
+        self.strategy.push(self, table, known, distinct, rows, extra)
+
+    def push_pull(
+        self, table: str, keys: ArrayLike, grads: ArrayLike, next_keys: ArrayLike
+    ) -> Rows:
+        """Push, and pull the next batch's rows, which see the push."""
+        self.push(table, keys, grads)
+        return self.pull(table, next_keys)
+
+    def set(self, table: str, keys: ArrayLike, values: ArrayLike) -> None:
+        """Give rows these weights; their optimizer state begins anew. Keys must be distinct."""
+        known, spec = self._sparse(table)
+        flat = as_keys(table, keys).reshape(-1)
+        rows = as_floats(table, values, (len(flat), spec.dim))
+        distinct, _ = self._unique(known, flat)
+        if len(distinct) != len(flat):
+            raise UsageError(f"table {table!r}: set() got {len(flat) - len(distinct)} keys twice")
+        self.post_sparse(Op.SET, known, flat, rows, [], 0)
+        self.settle(0)
+
+    def _unique(self, known: Known, flat: Keys) -> tuple[Keys, NDArray[np.int32]]:
+        for held, distinct, inverse in known.recent:
+            if held.shape == flat.shape and np.array_equal(held, flat):
+                return distinct, inverse
+        distinct, inverse = unique(flat)
+        known.recent.insert(0, (flat.copy(), distinct, inverse))
+        del known.recent[REMEMBERED:]
+        return distinct, inverse
+
+    # ------------------------------------------------------------------------------------- dense
+
+    def pull_dense(self, table: str, out: Rows | None = None) -> Rows:
+        """The whole vector, float32[size]; into `out` when given."""
+        known, spec = self._dense(table)
+        if out is None:
+            out = np.empty(spec.size, np.float32)
+        elif out.shape != (spec.size,) or out.dtype != np.float32 or not out.flags.c_contiguous:
+            raise UsageError(
+                f"table {table!r}: out is {out.dtype}{list(out.shape)}",
+                hint=f"a contiguous float32[{spec.size}]",
+            )
+        return self.strategy.pull_dense(self, table, known, out)
+
+    def push_dense(self, table: str, grads: ArrayLike) -> None:
+        """Send the gradient of the whole vector, float32[size]."""
+        known, spec = self._dense(table)
+        values = as_floats(table, grads, (spec.size, 1)).reshape(-1)
+        self.strategy.push_dense(self, table, known, values)
+
+    def set_dense(self, table: str, values: ArrayLike) -> None:
+        """Give the vector these values; done when all servers have them."""
+        known, spec = self._dense(table)
+        self.post_dense(Op.SET_DENSE, known, as_floats(table, values, (spec.size, 1)), 0)
+        self.settle(0)
+
+    # ------------------------------------------------------------------------- batches and order
+
+    def step(self) -> None:
+        """The end of a batch: what the strategy asks for happens here."""
+        self.strategy.step(self)
+        self.batch += 1
+
+    def flush(self) -> None:
+        """Wait until everything pushed is acknowledged."""
+        self.strategy.flush(self)
+        self.settle(0)
+
+    def settle(self, behind: int) -> None:
+        """Wait until at most the `behind` newest batches have unacknowledged frames.
+
+        With 0, nothing is left unacknowledged.
+        """
+        for peer in self.peers:
+            peer.settle(self.batch + 1 - behind)
+
+    def barrier(self, name: str = "all") -> None:
+        """Wait for all trainers of the job."""
+        self.flush()
+        self._turns[name] = self._turns.get(name, 0) + 1
+        order = {"do": "barrier", "name": name, "turn": self._turns[name]}
+        self.peers[0].ask(Op.CONTROL, order, wait=True)
+
+    def status(self) -> list[dict[str, Any]]:
+        """What each server says of itself."""
+        return [peer.ask(Op.STATUS, {}) for peer in self.peers]
+
+    def digest(self) -> dict[str, str]:
+        """A hash of each table's content: weights, optimizer state, statistics. Hex, 16 digits.
+
+        Equal for equal content, whatever the number of servers and the order of arrival.
+        """
+        self.flush()
+        total: dict[str, int] = {}
+        for peer in self.peers:
+            for name, value in peer.ask(Op.CONTROL, {"do": "digest"})["tables"].items():
+                total[name] = (total.get(name, 0) + int(value)) & 0xFFFFFFFFFFFFFFFF
+        return {name: f"{value:016x}" for name, value in sorted(total.items())}
+
+    def save(self, directory: str | os.PathLike[str], *, mode: str = "full") -> None:
+        """Write a checkpoint of all servers; the one before stays until this one is whole."""
+        from paddock.ps.client.checkpoints import save
+
+        self.flush()
+        save(self.peers, os.fspath(directory), mode, self.place.job)
+
+    def load(self, directory: str | os.PathLike[str]) -> None:
+        """Read a checkpoint, whatever number of servers wrote it."""
+        from paddock.ps.client.checkpoints import load
+
+        self.flush()
+        load(self.peers, os.fspath(directory), self.place.job)
+
+    def shrink(self, table: str) -> int:
+        """Decay statistics, drop rows that the accessor gives up; returns how many."""
+        known, spec = self._sparse(table)
+        dropped = 0
+        for shard in range(spec.shards):
+            server = int(known.owners[shard])
+            answer = self.peers[server].ask(
+                Op.SHRINK, {"shard": shard}, table=known.numbers[server]
+            )
+            dropped += int(answer["dropped"])
+        return dropped
+
+    def close(self) -> None:
+        """Flush, say good-bye, and end the connections."""
+        try:
+            self.flush()
+            self.strategy.leave(self)
+        finally:
+            for peer in self.peers:
+                peer.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        for peer in self.peers:  # What failed is told; a second failure would hide it.
+            peer.close()
+
+    # ----------------------------------------------------------------- frames, for the strategies
+
+    def start_pull(self, known: Known, spec: SparseSpec, distinct: Keys) -> Pull:
+        """Send the requests of a pull; its rows come with finish()."""
+        pull = Pull.sparse(self.peers, known.numbers, spec, distinct, self._split(known, distinct))
+        run_pulls([pull], wait=False)
+        return pull
+
+    def pull_distinct(self, known: Known, distinct: Keys) -> Rows:
+        """Rows of distinct keys, float32[n, dim], from the servers."""
+        assert isinstance(known.spec, SparseSpec)
+        ahead, known.ahead = known.ahead, None
+        if ahead is not None and np.array_equal(ahead.keys, distinct):
+            run_pulls([ahead])
+            return ahead.rows()
+        if ahead is not None:
+            run_pulls([ahead])
+        self.finish_pulls()
+        pull = Pull.sparse(
+            self.peers, known.numbers, known.spec, distinct, self._split(known, distinct)
+        )
+        run_pulls([pull])
+        return pull.rows()
+
+    def pull_vector(self, known: Known, out: Rows) -> Rows:
+        """The dense vector from the servers, into `out`."""
+        self.finish_pulls()
+        run_pulls([Pull.dense(self.peers, known.numbers, self._dense_frames(known), out)])
+        return out
+
+    def finish_pulls(self) -> None:
+        """Read what was asked ahead, so that the links are free."""
+        ahead = [known.ahead for known in self._tables.values() if known.ahead is not None]
+        if ahead:
+            run_pulls(ahead)
+
+    def post_sparse(
+        self, op: Op, known: Known, distinct: Keys, rows: Rows, extra: list[Rows], flags: int
+    ) -> None:
+        """Frames of rows to their servers. The arrays are kept until acknowledged."""
+        assert isinstance(known.spec, SparseSpec)
+        split = self._split(known, distinct)
+        if split is not None:
+            order, bounds = split
+            distinct, rows = distinct[order], rows[order]
+            extra = [column[order] for column in extra]
+        else:
+            bounds = np.array([0, len(distinct)])
+        flags |= STATISTICS if extra else 0
+        most = BODY_MAX // (8 + 4 * known.spec.dim + 4 * len(extra))
+        for server, peer in enumerate(self.peers):
+            start, stop = int(bounds[server]), int(bounds[server + 1])
+            while start < stop:
+                end = min(stop, start + most)
+                header = Header(
+                    op,
+                    flags | (LAST if end == stop else 0),
+                    known.numbers[server],
+                    self._next_part(known, server),
+                    end - start,
+                    step=self.strategy.step_now,
+                )
+                body = [array[start:end].data.cast("B") for array in (distinct, rows, *extra)]
+                peer.post(self.batch, header, *body)
+                start = end
+
+    def post_dense(self, op: Op, known: Known, values: Rows, flags: int) -> None:
+        """Frames of a dense vector to their servers, each of whole shards."""
+        flat = np.ascontiguousarray(values.reshape(-1))
+        frames = self._dense_frames(known)
+        last = {server: start for start, _, server in frames}
+        for start, stop, server in frames:
+            header = Header(
+                op,
+                flags | (LAST if last[server] == start else 0),
+                known.numbers[server],
+                self._next_part(known, server),
+                stop - start,
+                step=self.strategy.step_now,
+            )
+            self.peers[server].post(
+                self.batch, header, start.to_bytes(8, "little"), flat[start:stop].data.cast("B")
+            )
+
+    def _next_part(self, known: Known, server: int) -> int:
+        """Frames of one table and step are numbered, over all pushes of the step."""
+        step, parts = known.parts.get(server, (-1, 0))
+        parts = parts + 1 if step == self.strategy.step_now else 0
+        known.parts[server] = self.strategy.step_now, parts
+        return parts & 0xFFFF
+
+    def _split(
+        self, known: Known, distinct: Keys
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """(order, bounds): keys in the order of their servers; None for a single server."""
+        if len(self.peers) == 1:
+            return None
+        return group(distinct, known.owners, len(self.peers))
+
+    def _dense_frames(self, known: Known) -> list[tuple[int, int, int]]:
+        """(start, stop, server): runs of whole shards of one server that fit a frame."""
+        assert isinstance(known.spec, DenseSpec)
+        found: list[tuple[int, int, int]] = []
+        for shard, owner in enumerate(known.owners):
+            start, stop = shard_range(known.spec.size, known.spec.shards, shard)
+            if found and found[-1][2] == owner and stop - found[-1][0] <= DENSE_SHARD_MAX:
+                found[-1] = (found[-1][0], stop, int(owner))
+            elif stop > start:
+                found.append((start, stop, int(owner)))
+        return found
+
+
+def new_incarnation() -> int:
+    """A number larger than that of any earlier process of this trainer: tenths of seconds.
+
+    32 bits hold 13 years of them; counted from 2026.
+    """
+    return int((time.time() - 1767225600.0) * 10.0) & 0xFFFFFFFF
+
+
+def as_keys(table: str, keys: ArrayLike) -> Keys:
+    """The keys as int64; anything but whole numbers is an error."""
+    array = np.asarray(keys)
+    if array.dtype == np.int64:
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    if array.dtype.kind == "i" or (array.dtype.kind == "u" and array.dtype.itemsize < 8):
+        return array.astype(np.int64)
+    if array.size == 0:
+        return array.astype(np.int64)
+    raise UsageError(
+        f"table {table!r}: keys are {array.dtype}, not int64",
+        hint="hash strings and floats to int64 first; uint64: keys.view('int64')",
+    )
+
+
+def as_floats(table: str, values: ArrayLike, shape: tuple[int, int]) -> Rows:
+    """The values as contiguous float32 of this many elements."""
+    array = np.asarray(values)
+    if array.size != shape[0] * shape[1] or array.dtype.kind not in "fiu":
+        raise UsageError.of(
+            [
+                Problem(
+                    f"table {table!r}: values are {array.dtype}{list(array.shape)}",
+                    f"float32 with {shape[0]} x {shape[1]} elements",
+                )
+            ]
+        )
+    return np.ascontiguousarray(array, np.float32).reshape(shape)
+
+
+__all__ = ["Client", "Link"]

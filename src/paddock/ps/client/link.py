@@ -1,0 +1,159 @@
+"""One connection to one server: connects, greets, proves, and says clearly why it could not.
+
+A Link is used by one thread at a time. It does not retry: that is Peer's judgement.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+
+from paddock.errors import PaddockError
+from paddock.ps.protocol.frames import Flag, Header, Op, verify
+from paddock.ps.protocol.handshake import (
+    NONCE_BYTES,
+    Hello,
+    Welcome,
+    proof_of,
+    same,
+    to_body,
+    welcome_from,
+)
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.stream import Buffer, Closed, Stream, connect, connect_unix, os_reason
+
+ERROR = int(Flag.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a client is. incarnation: drawn anew by each process, larger than those before."""
+
+    job: str
+    trainer: int
+    incarnation: int
+    version: str
+    token: bytes = b""
+    tls_ca: str = ""
+
+
+class Link:
+    """A greeted connection. purpose: pull, push or control."""
+
+    def __init__(self, endpoint: str, identity: Identity, purpose: str, seconds: float) -> None:
+        self.endpoint = endpoint
+        host, _, port = endpoint.rpartition(":")
+        try:
+            sock = connect(host, int(port), seconds)
+        except OSError as error:
+            raise Closed(f"cannot reach server {endpoint}: {os_reason(error)}") from error
+        self.stream, self.welcome = self._greet(sock, identity, purpose, seconds)
+        if self.welcome.unix and host in ("127.0.0.1", "localhost", "::1") and not identity.tls_ca:
+            self._shorten(identity, purpose, seconds)
+
+    def _greet(
+        self, sock: socket.socket, identity: Identity, purpose: str, seconds: float
+    ) -> tuple[Stream, Welcome]:
+        """Say hello over a fresh connection; closes it when that fails."""
+        try:
+            if identity.tls_ca:
+                sock = self._secure(sock, identity.tls_ca)
+            stream = Stream(sock, seconds)
+            return stream, self._introduce(stream, identity, purpose)
+        except BaseException:
+            sock.close()
+            raise
+
+    def _secure(self, sock: socket.socket, ca: str) -> socket.socket:
+        context = ssl.create_default_context(cafile=ca)
+        context.check_hostname = False  # The certificate names a job's key, not a host.
+        try:
+            return context.wrap_socket(sock)
+        except (ssl.SSLError, OSError) as error:
+            raise Refusal(
+                "auth",
+                f"server {self.endpoint}: no TLS: {error}",
+                hint=f"is it started with --tls-cert, and signed by {ca}?",
+            ) from error
+
+    def _introduce(self, stream: Stream, identity: Identity, purpose: str) -> Welcome:
+        nonce = os.urandom(NONCE_BYTES).hex()
+        hello = Hello(
+            identity.version, identity.job, identity.trainer, identity.incarnation, purpose, nonce
+        )
+        stream.send(Header(Op.HELLO, trainer=identity.trainer), to_body(hello))
+        header, body = stream.receive()
+        if header.flags & ERROR:
+            raise Refusal.from_body(body)
+        welcome = welcome_from(body)
+        if welcome.challenge:
+            self._prove(stream, identity.token, nonce, welcome)
+        elif identity.token:
+            raise Refusal(
+                "auth",
+                f"server {self.endpoint} asks for no token, but one is set here",
+                hint="start it with --token-file, or do without here",
+            )
+        return welcome
+
+    def _prove(self, stream: Stream, token: bytes, nonce: str, welcome: Welcome) -> None:
+        wrong = f"server {self.endpoint}: the token is not the server's"
+        if not token:
+            raise Refusal(
+                "auth",
+                f"server {self.endpoint} asks for a token",
+                hint="Client(token_file=...), or PADDOCK_PS_TOKEN_FILE",
+            )
+        if not same(welcome.proof, proof_of(token, "server", nonce, welcome.challenge)):
+            raise Refusal("auth", wrong, hint="use the file that --token-file names there")
+        stream.send(Header(Op.PROOF), proof_of(token, "trainer", nonce, welcome.challenge).encode())
+        header, body = stream.receive()
+        if header.flags & ERROR:
+            raise Refusal.from_body(body)
+
+    def _shorten(self, identity: Identity, purpose: str, seconds: float) -> None:
+        """Change to the server's Unix socket when it is there: half the time for large frames."""
+        try:
+            sock = connect_unix(self.welcome.unix, seconds)
+        except OSError:
+            return  # Another network namespace; TCP goes on.
+        try:
+            stream, welcome = self._greet(sock, identity, purpose, seconds)
+        except PaddockError:
+            return
+        if welcome.server_id != self.welcome.server_id:
+            stream.close()
+            return
+        self.stream.close()
+        self.stream = stream
+
+    def send(self, header: Header, *body: Buffer) -> None:
+        """Send one frame."""
+        self.stream.send(header, *body)
+
+    def receive(self) -> tuple[Header, bytearray]:
+        """The next answer. Raises Refusal when it is a no."""
+        header, body = self.stream.receive()
+        if header.flags & ERROR:
+            raise Refusal.from_body(body)
+        return header, body
+
+    def receive_into(self, view: memoryview) -> Header:
+        """The next answer, its body in `view`. Raises Refusal when it is a no."""
+        header, head = self.stream.receive_header()
+        if header.flags & ERROR or header.length > view.nbytes:
+            body = bytearray(header.length)
+            self.stream.read_into(memoryview(body))
+            if header.flags & ERROR:
+                raise Refusal.from_body(body)
+            raise Closed(f"an answer of {header.length} bytes where {view.nbytes} were expected")
+        part = view[: header.length]
+        self.stream.read_into(part)
+        verify(head, header, part)
+        return header
+
+    def close(self) -> None:
+        """End the connection."""
+        self.stream.close()

@@ -1,0 +1,216 @@
+"""One server as a trainer sees it: its links, what it has not acknowledged, and the way back.
+
+Everything pushed stays here until it is acknowledged. After a broken connection the links are
+made again and the unacknowledged frames are sent again, in order and with their old numbers: the
+server applies each once. A server that comes back without its state is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from paddock.errors import PaddockError
+from paddock.ps.client.link import Identity, Link
+from paddock.ps.protocol.frames import Header, Op
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.stream import Buffer, Closed, Silent
+
+T = TypeVar("T")
+# Waits between attempts to reach a server again: from, factor, at most.
+BACKOFF_SECONDS = (0.02, 1.6, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Unacknowledged:
+    """A frame that was sent; batch: the trainer's batch it belongs to."""
+
+    batch: int
+    header: Header
+    body: tuple[Buffer, ...]
+
+
+class Peer:
+    """One server. endpoint: "host:port", or "host:port|host:port" with its replica's."""
+
+    def __init__(self, index: int, endpoint: str, identity: Identity, timeout: float) -> None:
+        self.index = index
+        self.endpoints = endpoint.split("|")
+        self.identity = identity
+        self.timeout = timeout
+        self.server_id = ""
+        self.epoch = 0
+        self.trainer_timeout = 60.0
+        self.reconnects = 0
+        self.unacknowledged: deque[Unacknowledged] = deque()
+        self._sequence = 0
+        self._links: dict[str, Link] = {}
+
+    # ------------------------------------------------------------------------------------- links
+
+    def link(self, purpose: str) -> Link:
+        """The link for pull, push or control; connects when there is none, once."""
+        link = self._links.get(purpose)
+        if link is None:
+            link = self._connect(purpose)
+            self._links[purpose] = link
+        return link
+
+    def _connect(self, purpose: str) -> Link:
+        problem: PaddockError | None = None
+        for endpoint in self.endpoints:
+            try:
+                link = Link(endpoint, self.identity, purpose, self.timeout)
+            except (Closed, Silent) as error:
+                problem = error
+                continue
+            welcome = link.welcome
+            if welcome.role != "primary" or welcome.epoch < self.epoch:
+                link.close()
+                problem = Closed(f"server {endpoint} is a {welcome.role} (epoch {welcome.epoch})")
+                continue
+            try:
+                self._recognise(link)
+            except Refusal:
+                link.close()
+                raise
+            return link
+        assert problem is not None
+        raise problem
+
+    def _recognise(self, link: Link) -> None:
+        welcome = link.welcome
+        if self.server_id and welcome.server_id != self.server_id:
+            raise Refusal(
+                "lost",
+                f"server {self.index} ({link.endpoint}) came back without its state: "
+                "its tables are gone, and training on would be training on new ones",
+                hint="give it back its --data-dir, or load a checkpoint and start the job again",
+            )
+        self.server_id, self.epoch = welcome.server_id, welcome.epoch
+        self.trainer_timeout = welcome.trainer_timeout_seconds
+
+    def drop(self, purpose: str) -> None:
+        """Forget a broken link."""
+        link = self._links.pop(purpose, None)
+        if link is not None:
+            link.close()
+
+    def retry(self, purpose: str, action: Callable[[Link], T]) -> T:
+        """Run `action` with the link until it gets through, for at most `timeout` seconds."""
+        deadline = time.monotonic() + self.timeout
+        wait, factor, longest = BACKOFF_SECONDS
+        while True:
+            try:
+                return action(self.link(purpose))
+            except (Closed, Silent) as error:
+                self.drop(purpose)
+                self.reconnects += 1
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise PaddockError(
+                        f"server {self.index} ({'|'.join(self.endpoints)}) has not answered for "
+                        f"{self.timeout:g} s: {error.message}",
+                        hint="is it running? its last lines are in serverlog."
+                        f"{self.index}; a longer wait: Client(timeout=...)",
+                        retryable=True,
+                    ) from error
+                time.sleep(min(left, wait * (1.0 + 0.1 * random.random())))
+                wait = min(wait * factor, longest)
+
+    def close(self) -> None:
+        """End all links."""
+        for purpose in list(self._links):
+            self.drop(purpose)
+
+    # ------------------------------------------------------------------------------------ pushes
+
+    def post(self, batch: int, header: Header, *body: Buffer) -> None:
+        """Send a frame that changes the server; it is kept until the server says it has it."""
+        self._sequence += 1
+        header = header._replace(
+            sequence=self._sequence,
+            trainer=self.identity.trainer,
+            incarnation=self.identity.incarnation,
+        )
+        self.unacknowledged.append(Unacknowledged(batch, header, body))
+        link = self._links.get("push")
+        if link is not None:
+            try:
+                link.send(header, *body)
+                return
+            except (Closed, Silent):
+                self.drop("push")
+                self.reconnects += 1
+        self._resend()
+
+    def _resend(self) -> None:
+        """Make the push link anew, and send again what was not acknowledged."""
+
+        def again(link: Link) -> None:
+            for frame in self.unacknowledged:
+                link.send(frame.header, *frame.body)
+
+        self.retry("push", again)
+
+    def settle(self, oldest_batch: int) -> None:
+        """Wait until nothing of a batch before `oldest_batch` is unacknowledged.
+
+        Raises Refusal when the server refused a frame: nothing of that frame was applied.
+        """
+        waiting = self.unacknowledged
+        while waiting and waiting[0].batch < oldest_batch:
+            link = self._links.get("push")
+            if link is None:
+                self._resend()
+                continue
+            try:
+                header, _ = link.receive()
+            except (Closed, Silent):
+                self.drop("push")
+                self.reconnects += 1
+                continue
+            except Refusal:
+                waiting.popleft()
+                raise
+            if header.sequence != waiting[0].header.sequence:
+                self.drop("push")  # Answers come in order; this link has lost its place.
+                continue
+            waiting.popleft()
+
+    # ----------------------------------------------------------------------------------- control
+
+    def ask(
+        self, op: Op, data: dict[str, Any], *, step: int = 0, table: int = 0, wait: bool = False
+    ) -> dict[str, Any]:
+        """A question or an order that may be repeated without harm, as JSON; its answer.
+
+        wait: the answer waits for other trainers, so only a dead connection ends the wait.
+        """
+        header = Header(
+            op,
+            table=table,
+            step=step,
+            trainer=self.identity.trainer,
+            incarnation=self.identity.incarnation,
+        )
+        body = json.dumps(data).encode()
+
+        def once(link: Link) -> dict[str, Any]:
+            link.send(header, body)
+            if wait:
+                link.stream.set_silence(0)
+            try:
+                _, answer = link.receive()
+            finally:
+                if wait and link.stream.fileno() >= 0:
+                    link.stream.set_silence(self.timeout)
+            found: dict[str, Any] = json.loads(bytes(answer)) if answer else {}
+            return found
+
+        return self.retry("control", once)

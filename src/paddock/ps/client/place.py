@@ -1,0 +1,112 @@
+"""Who this trainer is and where its servers are, from arguments first, then the environment.
+
+Pure: the environment comes in as a mapping. Every problem is told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paddock.errors import Problem, UsageError
+
+# PaddlePaddle's names (its fleet role maker); POD_INDEX as the operator's pods have it.
+SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
+TRAINER = "PADDLE_TRAINER_ID"
+TRAINERS = "PADDLE_TRAINERS_NUM"
+JOB = "PADDLE_JOB_ID"
+TOKEN_FILE = "PADDOCK_PS_TOKEN_FILE"
+TLS_CA = "PADDOCK_PS_TLS_CA"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A trainer's place. endpoints: "host:port" of each server, "|" before a replica's."""
+
+    endpoints: tuple[str, ...]
+    trainer: int
+    trainers: int
+    job: str
+    token_file: str = ""
+    tls_ca: str = ""
+
+
+def read_place(
+    env: Mapping[str, str],
+    endpoints: Sequence[str] | str | None,
+    trainer: int | None,
+    trainers: int | None,
+    job: str | None,
+    token_file: str | None,
+    tls_ca: str | None,
+) -> Place:
+    """The trainer's place. Raises UsageError with all that is missing or wrong.
+
+    >>> env = {"PADDLE_PSERVERS_IP_PORT_LIST": "10.0.0.1:7164,10.0.0.2:7164"}
+    >>> read_place(env, None, None, None, None, None, None).endpoints
+    ('10.0.0.1:7164', '10.0.0.2:7164')
+    """
+    problems: list[Problem] = []
+    found = _endpoints(env, endpoints, problems)
+    number = _number(env, TRAINER, trainer, 0, problems)
+    total = _number(env, TRAINERS, trainers, max(1, number + 1), problems)
+    if not problems and not 0 <= number < max(total, 1):
+        problems.append(
+            Problem(
+                f"trainer {number} of {total}",
+                f"trainers are numbered from 0: {TRAINER} below {TRAINERS}",
+            )
+        )
+    if problems:
+        raise UsageError.of(problems)
+    return Place(
+        found,
+        number,
+        total,
+        job or env.get(JOB) or "default",
+        token_file or env.get(TOKEN_FILE, ""),
+        tls_ca or env.get(TLS_CA, ""),
+    )
+
+
+def _endpoints(
+    env: Mapping[str, str], given: Sequence[str] | str | None, problems: list[Problem]
+) -> tuple[str, ...]:
+    text = env.get(SERVERS, "") if given is None else given
+    items = text.split(",") if isinstance(text, str) else list(text)
+    items = [item.strip() for item in items if item.strip()]
+    if not items:
+        problems.append(
+            Problem(
+                f"no parameter server is named: {SERVERS} is not set and no endpoints were given",
+                "start with paddock launch --server_num N, or Client('127.0.0.1:7164')",
+            )
+        )
+    for item in items:
+        for one in item.split("|"):
+            host, _, port = one.rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                problems.append(Problem(f"server endpoint {one!r}", "host:port, port 1 to 65535"))
+    doubled = sorted({item for item in items if items.count(item) > 1})
+    if doubled:
+        problems.append(
+            Problem(
+                f"server {', '.join(doubled)} is listed more than once",
+                "each server once, in the same order for every trainer",
+            )
+        )
+    return tuple(items)
+
+
+def _number(
+    env: Mapping[str, str], name: str, given: int | None, otherwise: int, problems: list[Problem]
+) -> int:
+    if given is not None:
+        return given
+    text = env.get(name, "").strip()
+    if not text:
+        return otherwise
+    if text.isdigit():
+        return int(text)
+    problems.append(Problem(f"{name} is {text!r}", "a whole number"))
+    return otherwise

@@ -1,0 +1,169 @@
+"""A pull in flight: frames to several servers at once, answers read straight into one array.
+
+All servers are asked before any is read. Each has at most AHEAD requests outstanding, so that
+its answers never wait behind requests that nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.ps.client.peer import Peer
+from paddock.ps.protocol.frames import BODY_MAX, Header, Op
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.spec import SparseSpec
+from paddock.ps.stream import Buffer, Closed, Silent
+
+Keys = NDArray[np.int64]
+Rows = NDArray[np.float32]
+AHEAD = 2
+# Keys of one request: 128 KiB, which the kernel's buffers take even while nobody reads.
+KEYS_MAX = 16384
+
+
+@dataclass(slots=True)
+class Request:
+    """One frame to send and where its answer goes."""
+
+    header: Header
+    body: tuple[Buffer, ...]
+    into: memoryview
+
+
+class Run:
+    """The requests of one pull to one server, in order."""
+
+    def __init__(self, peer: Peer, requests: list[Request]) -> None:
+        self.peer = peer
+        self.requests = requests
+        self.sent = 0
+        self.received = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every answer is there."""
+        return self.received == len(self.requests)
+
+    def fill(self) -> None:
+        """Send what may be outstanding. After a broken link, ask again for what is missing."""
+        while self.sent < min(len(self.requests), self.received + AHEAD):
+            request = self.requests[self.sent]
+            try:
+                self.peer.link("pull").send(request.header, *request.body)
+                self.sent += 1
+            except (Closed, Silent):
+                self._lost()
+
+    def take(self) -> None:
+        """Read one answer."""
+        request = self.requests[self.received]
+        try:
+            self.peer.link("pull").receive_into(request.into)
+            self.received += 1
+        except (Closed, Silent):
+            self._lost()
+        except Refusal:
+            self.peer.drop("pull")  # Answers of the requests behind it would be misread.
+            raise
+
+    def _lost(self) -> None:
+        self.peer.drop("pull")
+        self.peer.reconnects += 1
+        self.peer.retry("pull", lambda link: None)
+        self.sent = self.received
+
+
+class Pull:
+    """A pull of rows or of a vector. keys: the distinct keys asked for, in the caller's order."""
+
+    def __init__(self, runs: list[Run], keys: Keys, grouped: Rows, order: Keys | None) -> None:
+        self.runs = runs
+        self.keys = keys
+        self._grouped = grouped
+        self._order = order
+
+    def rows(self) -> Rows:
+        """What came, in the order of keys."""
+        if self._order is None:
+            return self._grouped
+        rows = np.empty_like(self._grouped)
+        rows[self._order] = self._grouped
+        return rows
+
+    @classmethod
+    def sparse(
+        cls,
+        peers: Sequence[Peer],
+        numbers: Sequence[int],
+        spec: SparseSpec,
+        keys: Keys,
+        split: tuple[Keys, Keys] | None,
+        step: int = 0,
+    ) -> Pull:
+        """A pull of distinct keys; split: (order, bounds) by server, None for one server."""
+        if split is None:
+            grouped, bounds = keys, np.array([0, len(keys)])
+        else:
+            grouped, bounds = keys[split[0]], split[1]
+        rows = np.empty((len(keys), spec.dim), np.float32)
+        most = min(KEYS_MAX, BODY_MAX // (4 * spec.dim))
+        runs = []
+        for server, peer in enumerate(peers):
+            requests = []
+            for start in range(int(bounds[server]), int(bounds[server + 1]), most):
+                end = min(start + most, int(bounds[server + 1]))
+                header = Header(
+                    Op.PULL,
+                    table=numbers[server],
+                    count=end - start,
+                    trainer=peer.identity.trainer,
+                    step=step,
+                )
+                requests.append(
+                    Request(
+                        header,
+                        (grouped[start:end].data.cast("B"),),
+                        rows[start:end].data.cast("B"),
+                    )
+                )
+            if requests:
+                runs.append(Run(peer, requests))
+        return cls(runs, keys, rows, None if split is None else split[0])
+
+    @classmethod
+    def dense(
+        cls,
+        peers: Sequence[Peer],
+        numbers: Sequence[int],
+        segments: Sequence[tuple[int, int, int]],
+        out: Rows,
+        step: int = 0,
+    ) -> Pull:
+        """A pull of a dense vector into `out`. segments: (start, stop, server)."""
+        most = BODY_MAX // 4
+        by_server: dict[int, list[Request]] = {}
+        for start, stop, server in segments:
+            for at in range(start, stop, most):
+                end = min(at + most, stop)
+                header = Header(Op.PULL_DENSE, table=numbers[server], count=end - at, step=step)
+                by_server.setdefault(server, []).append(
+                    Request(header, (at.to_bytes(8, "little"),), out[at:end].data.cast("B"))
+                )
+        runs = [Run(peers[server], requests) for server, requests in by_server.items()]
+        return cls(runs, np.empty(0, np.int64), out.reshape(-1, 1), None)
+
+
+def run_pulls(pulls: Sequence[Pull], *, wait: bool = True) -> None:
+    """Send what can be sent, then read all answers; with wait=False only send."""
+    runs = [run for pull in pulls for run in pull.runs if not run.is_done]
+    for run in runs:
+        run.fill()
+    while wait and runs:
+        for run in runs:
+            run.take()
+            run.fill()
+        runs = [run for run in runs if not run.is_done]

@@ -1,0 +1,165 @@
+"""What a trainer does at a push and at the end of a batch, one class per strategy.
+
+The client calls; the strategy decides flags and waits. Batches are counted from 1 in sync and
+staleness, where servers know them as steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.errors import UsageError
+from paddock.ps.client.place import Place
+from paddock.ps.protocol.frames import Flag, Op
+from paddock.ps.spec import TableSpec
+
+if TYPE_CHECKING:
+    from paddock.ps.client.client import Client, Known
+
+Keys = NDArray[np.int64]
+Rows = NDArray[np.float32]
+STRATEGIES = ("sync", "half_async", "async", "geo", "staleness")
+
+
+class Strategy:
+    """async: a push is on its way while the trainer computes; at most `window` batches are.
+
+    The other strategies change what differs.
+    """
+
+    name = "async"
+    flags = 0
+
+    def __init__(self, window: int, place: Place) -> None:
+        self.window = window
+        self.place = place
+        self.step_now = 0
+
+    def join(self, client: Client) -> None:
+        """The trainer begins: the chief says at which step."""
+        answer = client.peers[0].ask(Op.JOIN, self.terms(), wait=True)
+        if "commit" in answer:
+            for peer in client.peers[1:]:
+                peer.ask(Op.COMMIT, answer["commit"])
+        self.step_now = int(answer["step"]) + 1
+
+    def terms(self) -> dict[str, Any]:
+        """What all trainers of a job must agree on."""
+        return {"strategy": self.name, "staleness": 0}
+
+    def leave(self, client: Client) -> None:
+        """The trainer ends; everything is acknowledged."""
+        client.peers[0].ask(Op.LEAVE, {})
+
+    def adjust(self, spec: TableSpec, client: Client) -> TableSpec:
+        """The spec as the servers are to have it."""
+        return spec
+
+    def compat_scale(self, client: Client) -> float:
+        """With paddle_compat: gradients are sums over the examples, so mean becomes sum."""
+        return 1.0
+
+    def pull(self, client: Client, table: str, known: Known, distinct: Keys) -> Rows:
+        """Rows of distinct keys."""
+        return client.pull_distinct(known, distinct)
+
+    def push(
+        self,
+        client: Client,
+        table: str,
+        known: Known,
+        distinct: Keys,
+        rows: Rows,
+        extra: list[Rows],
+    ) -> None:
+        """Send gradients of distinct keys; the arrays belong to the strategy now."""
+        client.settle(self.window)
+        client.post_sparse(Op.PUSH, known, distinct, rows, extra, self.flags)
+
+    def pull_dense(self, client: Client, table: str, known: Known, out: Rows) -> Rows:
+        """The dense vector into `out`."""
+        return client.pull_vector(known, out)
+
+    def push_dense(self, client: Client, table: str, known: Known, grads: Rows) -> None:
+        """Send the gradient of a dense vector."""
+        client.settle(self.window)
+        client.post_dense(Op.PUSH_DENSE, known, grads.copy(), self.flags)
+
+    def step(self, client: Client) -> None:
+        """The end of a batch."""
+
+    def flush(self, client: Client) -> None:
+        """Send what the strategy still holds."""
+
+
+class HalfAsync(Strategy):
+    """half_async: each batch waits for its own acknowledgement, for no other trainer."""
+
+    name = "half_async"
+
+    def step(self, client: Client) -> None:
+        """Wait until this batch is applied, so that the next pull sees it."""
+        client.settle(0)
+
+
+class Clocked(Strategy):
+    """staleness=N: pushes are applied at once; nobody is more than N batches ahead."""
+
+    name = "staleness"
+
+    def __init__(self, window: int, place: Place, staleness: int) -> None:
+        super().__init__(window, place)
+        self.staleness = staleness
+
+    def terms(self) -> dict[str, Any]:
+        """What all trainers of a job must agree on."""
+        return {"strategy": self.name, "staleness": self.staleness}
+
+    def step(self, client: Client) -> None:
+        """Tell the chief; wait until the slowest is near enough."""
+        client.settle(self.window)
+        client.peers[0].ask(Op.ARRIVE, {}, step=self.step_now, wait=True)
+        self.step_now += 1
+
+
+class Sync(Clocked):
+    """sync: one step of all trainers at a time, the same bits whoever is faster."""
+
+    name = "sync"
+    flags = int(Flag.CONTRIBUTION)
+
+    def step(self, client: Client) -> None:
+        """All of this step is with the servers; wait for the others; have it applied everywhere."""
+        client.settle(0)
+        chief, *others = client.peers
+        answer = chief.ask(Op.ARRIVE, {}, step=self.step_now, wait=True)
+        for peer in others:
+            peer.ask(Op.COMMIT, {"step": answer["step"], "members": answer["members"]})
+        self.step_now += 1
+
+
+def make_strategy(name: str, staleness: int, window: int, geo_step: int, place: Place) -> Strategy:
+    """The strategy of this name. Raises UsageError."""
+    if window < 1:
+        raise UsageError(f"window is {window}", hint="at least 1 batch")
+    if name == "async":
+        return Strategy(window, place)
+    if name == "half_async":
+        return HalfAsync(window, place)
+    if name == "sync":
+        return Sync(window, place, 0)
+    if name == "staleness":
+        if staleness < 0:
+            raise UsageError(f"staleness is {staleness}", hint="0 or more batches")
+        return Clocked(window, place, staleness)
+    if name == "geo":
+        from paddock.ps.client.geo import Geo
+
+        return Geo(window, place, geo_step)
+    raise UsageError(f"strategy {name!r} is unknown", hint="one of " + ", ".join(STRATEGIES))
+
+
+__all__ = ["STRATEGIES", "Strategy", "make_strategy"]

@@ -1,0 +1,499 @@
+"""A server of a pair: primary or replica, its place in the common log, what it may acknowledge.
+
+Pure: times and messages in, actions out. One rule: before a record is acknowledged, every server
+that the witness would let serve next has it. It rests on the order of messages, not on clocks; the
+lease only keeps a deposed primary from answering with old values.
+
+    role     event                                            then        does
+    -------  -----------------------------------------------  ----------  --------------------------
+    REPLICA  TAKE granted, epoch newer than any heard of      PRIMARY     Begin (GENERATION record)
+    REPLICA  connected(session)                               ASKED       Tell Follow(end, history)
+    REPLICA  Start of that session, epoch not older           FOLLOWING   Truncate or Restore; Ack
+    REPLICA  Append of session and epoch, at its end          FOLLOWING   Store, then Tell Ack
+    REPLICA  Append below its end                             FOLLOWING   Tell Ack (it has it)
+    REPLICA  Append beyond its end, lost, a newer epoch       ALONE       Connect at the next tick
+    PRIMARY  a newer epoch from witness, Follow or Refuse     REPLICA     Deposed: refuse who waits
+    PRIMARY  Follow                                           peer        Tell Start(common, epoch)
+    PRIMARY  Ack within `near` records of the end             counted     answers wait for its Acks
+    PRIMARY  Ack of all that may have been acknowledged       counted     Seek ADD
+    PRIMARY  counted replica lost or silent                   (counted)   Seek REMOVE, until granted
+    PRIMARY  register without it, newer than the last ADD     -           acknowledges alone
+
+An epoch has one primary and begins with a GENERATION record of its own, so two logs agree up to
+the shorter end of the last epoch they share; what a returning primary has beyond that was never
+acknowledged, and it is truncated. A session is one connection of a replica: messages of an earlier
+one are ignored. Positions are log sequence numbers; `end` is the one after the last record.
+
+Source: van Renesse and Schneider, "Chain Replication", OSDI 2004 (acknowledge at the tail);
+Kafka KIP-101 (the history of epochs decides where a returning log is truncated).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TypeVar
+
+from paddock.errors import PaddockError
+from paddock.ps.consistency.lease import TIMING, Ask, Lease, Register, Reply, Request, Timing
+
+NEAR_RECORDS = 64  # at most so many frames (of 4 MiB) are waited for when a replica joins
+HISTORY_MAX = 100_000  # epochs; one is added per failover
+History = tuple[tuple[int, int], ...]  # (epoch, position of its first record), ascending
+
+
+class Role(Enum):
+    """What a server is."""
+
+    REPLICA = "replica"
+    PRIMARY = "primary"
+
+
+class Stage(Enum):
+    """How far a replica is with its primary."""
+
+    ALONE = "alone"
+    ASKED = "asked"
+    FOLLOWING = "following"
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Replica to primary, first message of a session: what its log is."""
+
+    server: int
+    session: int
+    epoch: int
+    end: int
+    history: History
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Primary to replica: records follow from `common` on; discard what is beyond.
+
+    is_reset: the primary has no records so old, its snapshot (up to `common`) must be loaded.
+    history: of the primary's log up to `common`.
+    """
+
+    session: int
+    epoch: int
+    common: int
+    history: History
+    is_reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Primary to replica: one record. begins: the epoch, when it is a GENERATION record."""
+
+    session: int
+    epoch: int
+    position: int
+    record: object
+    begins: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Replica to primary: it has logged and applied everything below `end`."""
+
+    server: int
+    session: int
+    epoch: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """To a server of an older epoch, or to a replica that asked one that is not primary."""
+
+    session: int
+    epoch: int
+
+
+Message = Follow | Start | Append | Ack | Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    """Action: send the request to the witness."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Action: send a message on the connection of the pair."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Action: log and apply a record, as the primary did. Before the next action."""
+
+    position: int
+    record: object
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Action: discard log, state and snapshots beyond `end`. Before the next action."""
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Action: discard everything, load the primary's snapshot, which reaches `end`."""
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Action: log the GENERATION record of an epoch, report it with `appended`, then serve."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Action: connect to the primary there and report it with `connected`."""
+
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deposed:
+    """Action: refuse all that waits for an acknowledgement, and say who serves now."""
+
+    epoch: int
+    endpoint: str
+
+
+Action = Seek | Tell | Store | Truncate | Restore | Begin | Connect | Deposed
+M = TypeVar("M", bound="Member")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One server of a pair. Every method gives the member after the event, and what to do in order.
+
+    server: identity of its log, not 0. epoch: the newest heard of; older messages are refused.
+    end, history: of its log. register: as last seen.
+    counted: the replica without whose acknowledgement nothing is acknowledged; 0 for none.
+    counted_since: version of the register that the last ADD for it named; -1 before any.
+    acked: below it the counted replica has everything. safe: below it all may be acknowledged.
+    """
+
+    server: int
+    endpoint: str = ""
+    is_first: bool = False
+    timing: Timing = TIMING
+    near: int = NEAR_RECORDS
+    role: Role = Role.REPLICA
+    stage: Stage = Stage.ALONE
+    epoch: int = 0
+    end: int = 0
+    history: History = ()
+    register: Register = field(default_factory=Register)
+    lease: Lease = field(default_factory=Lease)
+    session: int = 0
+    peer: int = 0
+    counted: int = 0
+    counted_since: int = -1
+    is_removing: bool = False
+    acked: int = 0
+    safe: int = 0
+    asked_at: float = float("-inf")
+    heard_at: float = float("-inf")
+
+    # ------------------------------------------------------------------------- what it may do
+
+    def may_serve(self, *, now: float) -> bool:
+        """Whether to answer pulls and take pushes; asked again before each acknowledgement."""
+        return self.role is Role.PRIMARY and self.lease.is_held(now=now)
+
+    def acknowledges(self, end: int, *, now: float) -> bool:
+        """Whether an answer that rests on the records below `end` may go out.
+
+        For a push: the end of the log after its record. For a repeat of a push: the end of the
+        log when the repeat came, since the first copy may still wait for the replica.
+        """
+        return self.may_serve(now=now) and end <= self.safe
+
+    @property
+    def keep_from(self) -> int:
+        """Records from here on must stay in the log, whatever snapshots there are."""
+        return self.acked if self.counted else self.end
+
+    def wish(self, *, now: float) -> Request:
+        """What it would ask the witness now."""
+        ask, peer = Ask.TAKE, 0
+        if self.role is Role.PRIMARY:
+            ask = Ask.RENEW
+            if self.is_removing:
+                ask, peer = Ask.REMOVE, self.counted
+            elif self.wants_to_add():
+                ask, peer = Ask.ADD, self.counted
+        return Request(
+            ask, self.server, self.epoch, self.register.version, now, peer, self.endpoint,
+            self.is_first,
+        )  # fmt: skip
+
+    def wants_to_add(self) -> bool:
+        """Whether the counted replica has all that was acknowledged, and may be put in sync."""
+        is_new = self.counted != 0 and self.counted not in self.register.in_sync
+        return is_new and self.counted == self.peer and self.acked >= self.safe
+
+    # ------------------------------------------------------------------------------ its clock
+
+    def tick(self: M, *, now: float) -> tuple[M, list[Action]]:
+        """To be called every 0.1 s or so."""
+        if self.is_replica_silent(now=now):
+            after, actions = self.lost(self.session, now=now)
+            return after, actions
+        hurried = self.role is Role.REPLICA or self.is_removing or self.wants_to_add()
+        pause = self.timing.retry_seconds if hurried else self.timing.renew_seconds
+        if now < self.asked_at + pause:
+            return self, []
+        after, actions = self.seek(now=now)
+        endpoint = self.register.endpoint
+        is_alone = self.role is Role.REPLICA and self.stage is Stage.ALONE
+        if is_alone and endpoint and self.register.holder != self.server:
+            actions.append(Connect(endpoint))
+        return after, actions
+
+    def seek(self: M, *, now: float) -> tuple[M, list[Action]]:
+        """Asks the witness, whatever was asked before."""
+        request = self.wish(now=now)
+        since = request.version if request.ask is Ask.ADD else self.counted_since
+        return replace(self, asked_at=now, counted_since=since), [Seek(request)]
+
+    def is_replica_silent(self, *, now: float) -> bool:
+        """Whether the counted replica owes an acknowledgement for too long."""
+        owes = self.peer != 0 and self.peer == self.counted and self.acked < self.end
+        return owes and now > self.heard_at + self.timing.silence_seconds
+
+    # ---------------------------------------------------------------------------- the witness
+
+    def replied(self: M, reply: Reply, *, now: float) -> tuple[M, list[Action]]:
+        """The witness answered. Late and repeated answers are harmless."""
+        seen = reply.register
+        is_mine = reply.ask is Ask.TAKE and reply.granted and seen.holder == self.server
+        if self.role is Role.REPLICA and is_mine and seen.epoch > self.epoch:
+            return self._promoted(reply)
+        newer = seen.version > self.register.version
+        register = seen if newer else self.register
+        if self.role is Role.PRIMARY:
+            if seen.epoch > self.epoch:  # PRIMARY -> REPLICA
+                return replace(self, register=register)._deposed(seen.epoch)
+            lease = self.lease
+            if seen.holder == self.server and seen.epoch == self.epoch:
+                lease = lease.renewed(sent=reply.sent, timing=self.timing)
+            return replace(self, register=register, lease=lease)._settled(), []
+        if seen.epoch <= self.epoch:
+            return replace(self, register=register), []
+        # A primary of an older epoch is no longer listened to.
+        return replace(self, register=register, epoch=seen.epoch, stage=Stage.ALONE), []
+
+    def _promoted(self: M, reply: Reply) -> tuple[M, list[Action]]:
+        """REPLICA -> PRIMARY: whatever its log has is the log."""
+        assert len(self.history) < HISTORY_MAX
+        epoch = reply.register.epoch
+        after = replace(
+            self, role=Role.PRIMARY, stage=Stage.ALONE, epoch=epoch, register=reply.register,
+            history=(*self.history, (epoch, self.end)), peer=0, counted=0, counted_since=-1,
+            is_removing=False, acked=0, safe=self.end,
+            lease=Lease().renewed(sent=reply.sent, timing=self.timing),
+        )  # fmt: skip
+        return after, [Begin(epoch)]
+
+    def _deposed(self: M, epoch: int) -> tuple[M, list[Action]]:
+        after = replace(
+            self, role=Role.REPLICA, stage=Stage.ALONE, epoch=epoch, lease=Lease(), peer=0,
+            counted=0, counted_since=-1, is_removing=False, acked=0,
+        )  # fmt: skip
+        is_known = self.register.epoch == epoch
+        return after, [Deposed(epoch, self.register.endpoint if is_known else "")]
+
+    def _settled(self: M) -> M:
+        """Drops the counted replica once no request under way can put it, or keep it, in sync."""
+        is_out = self.counted not in self.register.in_sync
+        if self.is_removing and is_out and self.register.version > self.counted_since:
+            return replace(
+                self, counted=0, counted_since=-1, is_removing=False, acked=0, safe=self.end
+            )
+        return self
+
+    def release(self: M, *, now: float) -> tuple[M, list[Action]]:
+        """Gives the lease up before an orderly end, so that the replica takes over at once."""
+        if self.role is not Role.PRIMARY:
+            return self, []
+        wish = self.wish(now=now)
+        request = replace(wish, ask=Ask.RELEASE, peer=0)
+        after, actions = self._deposed(self.epoch)  # PRIMARY -> REPLICA, before the witness knows
+        return after, [*actions, Seek(request)]
+
+    # ------------------------------------------------------------------------------- primary
+
+    def appended(self: M, *, now: float) -> tuple[M, list[Action]]:
+        """The primary logged one record at its end. Streaming reads it from the log."""
+        assert self.role is Role.PRIMARY
+        end = self.end + 1
+        heard_at = now if self.acked == self.end else self.heard_at
+        safe = end if self.counted == 0 else self.safe
+        return replace(self, end=end, safe=safe, heard_at=heard_at), []
+
+    def followed(self: M, message: Follow, *, first: int, now: float) -> tuple[M, list[Action]]:
+        """A replica asks for the log. first: the oldest position that can be read from it."""
+        if message.epoch > self.epoch and self.role is Role.PRIMARY:
+            return self._deposed(message.epoch)
+        if self.role is not Role.PRIMARY:
+            return self, [Tell(Refuse(message.session, self.epoch))]
+        common = common_end(self.history, self.end, message.history, message.end)
+        is_reset = common < first
+        common = max(common, first)
+        after = replace(self, peer=message.server, session=message.session, heard_at=now)
+        actions: list[Action] = []
+        if self.counted not in (0, message.server):
+            after, actions = after._given_up(now=now)
+        history = tuple(one for one in self.history if one[1] < common)
+        start = Start(message.session, self.epoch, common, history, is_reset)
+        return after, [Tell(start), *actions]
+
+    def acknowledged(self: M, message: Ack, *, now: float) -> tuple[M, list[Action]]:
+        """The replica has everything below `message.end`."""
+        if self.role is not Role.PRIMARY or not self.is_current(message.session, message.epoch):
+            return self, []
+        after = replace(self, heard_at=now)
+        if self.counted == 0 and message.end + self.near >= self.end:
+            # From here on acknowledgements wait for it; those given before are below `safe`.
+            after = replace(after, counted=message.server, counted_since=-1, acked=message.end)
+        elif self.counted != message.server:
+            return after, []
+        acked = max(after.acked, message.end)
+        after = replace(after, acked=acked, safe=max(after.safe, acked))
+        if after.wants_to_add() and after.counted_since < after.register.version:
+            return after.seek(now=now)
+        return after, []
+
+    def lost(self: M, session: int, *, now: float) -> tuple[M, list[Action]]:
+        """The connection of a session ended, or the replica is silent on it."""
+        if session != self.session:
+            return self, []
+        if self.role is Role.REPLICA:
+            return replace(self, stage=Stage.ALONE), []
+        after = replace(self, peer=0)
+        return after._given_up(now=now) if after.counted else (after, [])
+
+    def _given_up(self: M, *, now: float) -> tuple[M, list[Action]]:
+        """The counted replica is asked out of sync; until that is granted, nothing changes."""
+        if self.counted_since < 0 and self.counted not in self.register.in_sync:
+            return replace(self, counted=0, acked=0, safe=self.end), []  # never asked in
+        return replace(self, is_removing=True).seek(now=now)
+
+    # ------------------------------------------------------------------------------- replica
+
+    def connected(self: M, session: int) -> tuple[M, list[Action]]:
+        """A connection to the primary is open. session: never used before, by this log."""
+        if self.role is not Role.REPLICA:
+            return self, []
+        after = replace(self, session=session, stage=Stage.ASKED)
+        return after, [Tell(Follow(self.server, session, self.epoch, self.end, self.history))]
+
+    def started(self: M, message: Start) -> tuple[M, list[Action]]:
+        """The primary says from where its log continues this one.
+
+        Raises:
+            PaddockError: that would discard what this server acknowledged as a primary.
+        """
+        if self.stage is not Stage.ASKED or message.session != self.session:
+            return self, []
+        if self.is_older(message.epoch):
+            return replace(self, stage=Stage.ALONE), [Tell(Refuse(message.session, self.epoch))]
+        if message.common < self.safe:
+            raise PaddockError(
+                f"the primary's log joins this one at record {message.common}, but this server "
+                f"acknowledged up to {self.safe}",
+                hint="the primary lacks acknowledged pushes: keep both data directories",
+            )
+        actions: list[Action] = []
+        if message.is_reset:
+            actions.append(Restore(message.common))
+        elif message.common < self.end:
+            actions.append(Truncate(message.common))
+        after = replace(
+            self, stage=Stage.FOLLOWING, epoch=message.epoch, end=message.common,
+            history=message.history,
+        )  # fmt: skip
+        return after, [*actions, Tell(after._ack())]
+
+    def stored(self: M, message: Append) -> tuple[M, list[Action]]:
+        """A record from the primary."""
+        if self.is_older(message.epoch):
+            return self, [Tell(Refuse(message.session, self.epoch))]
+        if self.stage is not Stage.FOLLOWING or not self.is_current(message.session, message.epoch):
+            return self, []
+        if message.position > self.end:  # FOLLOWING -> ALONE
+            return replace(self, stage=Stage.ALONE), []
+        if message.position < self.end:
+            return self, [Tell(self._ack())]
+        history = self.history
+        if message.begins:
+            history = (*history, (message.begins, message.position))
+        after = replace(self, end=message.position + 1, history=history)
+        return after, [Store(message.position, message.record), Tell(after._ack())]
+
+    def refused(self: M, message: Refuse) -> tuple[M, list[Action]]:
+        """The other side knows a newer epoch, or is no primary."""
+        if message.session != self.session:
+            return self, []
+        if self.role is Role.PRIMARY:
+            return self._deposed(message.epoch) if message.epoch > self.epoch else (self, [])
+        return replace(self, stage=Stage.ALONE), []
+
+    def _ack(self) -> Ack:
+        return Ack(self.server, self.session, self.epoch, self.end)
+
+    # ---------------------------------------------------------------------------- the fences
+
+    def is_older(self, epoch: int) -> bool:
+        """Whether a message comes from a primary that is one no longer."""
+        return epoch < self.epoch
+
+    def is_current(self, session: int, epoch: int) -> bool:
+        """Whether a message belongs to the present connection and epoch."""
+        return session == self.session and epoch == self.epoch
+
+
+def recovered(member: M, *, end: int, history: History) -> M:
+    """A server's member after its log was read: a replica, whatever it was before.
+
+    >>> recovered(Member(7), end=4, history=((1, 0), (3, 2))).epoch
+    3
+    """
+    return replace(member, end=end, history=history, epoch=history[-1][0] if history else 0)
+
+
+def common_end(mine: History, my_end: int, theirs: History, their_end: int) -> int:
+    """Up to where two logs have the same records.
+
+    >>> common_end(((1, 0), (2, 5)), 8, ((1, 0),), 9)
+    5
+    >>> common_end(((1, 0),), 8, ((1, 0),), 6)
+    6
+    """
+    own = _spans(mine, my_end)
+    for span, stop in reversed(_spans(theirs, their_end).items()):
+        if span in own:
+            return min(stop, own[span])
+    return 0
+
+
+def _spans(history: History, end: int) -> dict[tuple[int, int], int]:
+    """(epoch, first position) to the position after its last record."""
+    stops = [start for _, start in history[1:]] + [end]
+    return dict(zip(history, stops, strict=False))

@@ -1,0 +1,482 @@
+"""The chief: who takes part, and when a trainer may go on. Pure; the time is an input.
+
+`handle` takes an event and changes nothing durable: it returns replies, and records to be
+logged. `apply` takes a logged record; it is all of the durable state (`to_json`), and what it
+returns is treated like what `handle` returns, except in recovery, where it is dropped and
+`forget` is called at the end. `carry_out` is that loop.
+
+    event     of                        when                             output
+    -------   -----------------------   ------------------------------   ---------------------------
+    Join      a member, same life       any                              Welcome again
+    Join      a member, newer life      at once (its step starts anew)   Joined
+    Join      a newcomer                fewer members than needed        Joined
+    Join      a newcomer                otherwise                        Joined, after a Committed
+    Join      an older or expelled life any                              Refuse
+    Leave     a member                  any; after its arrived step      Left
+    Arrive    a member                  its step is the next one         none until all have arrived
+    Arrive    a member                  all have arrived                 Committed
+    Arrive    of a committed step       any                              Release with its members
+    Arrive    no member                 any                              Refuse
+    Tick                                a member is silent: "fail"       Fail, Refuse to who waits
+    Tick                                a member is silent: "rescale"    Expelled
+    Tick                                too few have come: "fail"        Fail, Refuse to who waits
+    Tick                                too few have come: "rescale"     what has waited for them
+
+    record      effect                                                output
+    ---------   ---------------------------------------------------   -----------------------------
+    Joined      a member, older lives are fenced                      Welcome
+    Left        no member, now or after its step                      perhaps Committed or Release
+    Expelled    no member, what it gave to the open step is void      perhaps Committed or Release
+    Committed   the step is done                                      Release to all, then Joined
+
+Only "sync" commits. The others release Arrive(c) when the slowest member's clock is >= c - N;
+async, half_async and geo at once. A newcomer among them starts at the slowest clock known.
+Not durable: arrivals, signs of life, unanswered joins. Trainers send them again after a restart.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from paddock.ps.consistency.step_words import (
+    Arrive,
+    Committed,
+    Event,
+    Expelled,
+    Fail,
+    Heard,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    Member,
+    Output,
+    Record,
+    Refuse,
+    Release,
+    Reply,
+    Rules,
+    Welcome,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Committed steps whose members are kept for repeats. A member is never more than one behind.
+HISTORY = 16
+# A chief that got fewer ticks was itself stopped, and blames nobody for that time.
+TICKS_PER_DEADLINE = 4
+TRAINERS_MAX = 65536
+# Stands for the trainers that did not come, among those that are silent.
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """joined: the step before its first. leaving: its last step, already arrived at."""
+
+    incarnation: int
+    joined: int
+    leaving: int | None = None
+
+
+class Chief:
+    """The state machine of the server that decides.
+
+    >>> chief = Chief(Rules("sync", trainers=1))
+    >>> carry_out(chief, chief.handle(Join(0, 7), 0.0), lambda record: None)
+    [Welcome(trainer=0, incarnation=7, step=0, commit=None)]
+    >>> chief.handle(Arrive(0, 7, 1), 0.0)
+    [Committed(step=1, members=((0, 7),))]
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        # Durable: changed by apply alone.
+        self.step = 0
+        self.is_started = False
+        self._members: dict[int, _Member] = {}
+        self._known: dict[int, tuple[int, str]] = {}  # newest incarnation, and how it ended
+        self._history: list[Committed] = []
+        # Volatile.
+        self._clocks: dict[int, int] = {}  # the newest step arrived at
+        self._waiting: dict[int, int] = {}  # Arrive not answered
+        self._asking: dict[int, int] = {}  # Join not answered: its incarnation
+        self._seen: dict[int, float] = {}
+        self._silent: dict[int, str] = {}  # policy "fail": why the job has failed
+        self._ticked: float | None = None
+        self._gathers_since: float | None = None
+        self._is_content = False  # Has waited long enough for the expected number.
+
+    # ----------------------------------------------------------------------------- what is known
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Who takes part now, by number."""
+        return tuple((t, m.incarnation) for t, m in sorted(self._members.items()))
+
+    @property
+    def failure(self) -> str:
+        """Why the job has failed; empty while it has not."""
+        return "; ".join(self._silent[t] for t in sorted(self._silent))
+
+    @property
+    def last_commit(self) -> Committed | None:
+        """The newest step done under sync."""
+        return self._history[-1] if self._history else None
+
+    @property
+    def slowest(self) -> int:
+        """The step that every member has reached: committed, or the lowest clock."""
+        if self._is_sync or not self._members or self._is_gathering:
+            return self.step
+        return min(self._clocks.get(t, m.joined) for t, m in self._members.items())
+
+    @property
+    def everyone(self) -> tuple[int, ...]:
+        """Whom a barrier waits for: the members' numbers; none while the first ones gather."""
+        return () if self._is_gathering else tuple(sorted(self._members))
+
+    @property
+    def _is_sync(self) -> bool:
+        return self.rules.strategy == "sync"
+
+    @property
+    def _most(self) -> int:
+        return self.rules.most or self.rules.trainers
+
+    @property
+    def _is_gathering(self) -> bool:
+        return not self.is_started and not self._is_content
+
+    @property
+    def _is_short(self) -> bool:
+        return self._is_gathering or len(self._members) < self.rules.fewest
+
+    # ------------------------------------------------------------------------------------ events
+
+    def handle(self, event: Event, now: float) -> list[Output]:
+        """What the event leads to. now: seconds of a clock that does not go back."""
+        if isinstance(event, Join):
+            return self._join(event, now)
+        if isinstance(event, Leave):
+            return self._leave(event)
+        if isinstance(event, Arrive):
+            self._hear(event.trainer, event.incarnation, now)
+            return self._arrive(event)
+        if isinstance(event, Heard):
+            self._hear(event.trainer, event.incarnation, now)
+            return []
+        return self._tick(now)
+
+    def _hear(self, trainer: int, incarnation: int, now: float) -> None:
+        member = self._members.get(trainer)
+        if member is not None and member.incarnation == incarnation:
+            self._seen[trainer] = now
+            self._silent.pop(trainer, None)  # It was slow, not gone.
+
+    def _join(self, event: Join, now: float) -> list[Output]:
+        trainer, incarnation = event.trainer, event.incarnation
+        member = self._members.get(trainer)
+        if member is not None and member.incarnation == incarnation and member.leaving is None:
+            self._hear(trainer, incarnation, now)
+            return [self._welcome(trainer)]
+        no = self._objection(trainer, incarnation, joining=True)
+        if no is not None:
+            return [no]
+        if member is None and trainer not in self._asking:
+            staying = sum(m.leaving is None for m in self._members.values())
+            newcomers = sum(t not in self._members for t in self._asking)
+            if staying + newcomers >= self._most:
+                reason = f"the job has its {self._most} trainers; trainer {trainer} is one more"
+                return [Refuse(trainer, incarnation, "usage", reason)]
+            if trainer not in self._known and len(self._known) >= TRAINERS_MAX:
+                reason = f"the job has known {TRAINERS_MAX} trainers"
+                return [Refuse(trainer, incarnation, "usage", reason)]
+        older = self._asking.get(trainer, incarnation)
+        self._asking[trainer] = incarnation
+        superseded = [fenced(trainer, older)] if older < incarnation else []
+        return [*superseded, *self._settle()]
+
+    def _leave(self, event: Leave) -> list[Output]:
+        trainer = event.trainer
+        if self._asking.get(trainer) == event.incarnation:
+            del self._asking[trainer]
+        member = self._members.get(trainer)
+        if member is None or member.incarnation != event.incarnation or member.leaving is not None:
+            return []  # It has left already.
+        step = self._clocks.get(trainer, member.joined)
+        return [Left(trainer, event.incarnation, max(step, self.step) if self._is_sync else step)]
+
+    def _arrive(self, event: Arrive) -> list[Output]:
+        trainer, incarnation, step = event.trainer, event.incarnation, event.step
+        if self._is_sync:
+            for done in self._history:
+                if done.step == step and (trainer, incarnation) in done.members:
+                    return [Release(trainer, incarnation, step, done)]
+        no = self._objection(trainer, incarnation, joining=False)
+        if no is None and self._is_sync and step != self.step + 1:
+            reason = f"trainer {trainer} arrives at step {step}; the next one is {self.step + 1}"
+            no = Refuse(trainer, incarnation, "usage", reason)
+        if no is None and self._silent:
+            no = Refuse(trainer, incarnation, "failed", self.failure)
+        if no is not None:
+            return [no]
+        self._clocks[trainer] = max(step, self._clocks.get(trainer, 0))
+        self._waiting[trainer] = step
+        return self._settle()
+
+    def _objection(self, trainer: int, incarnation: int, *, joining: bool) -> Refuse | None:
+        """Why this life of the trainer is refused; None when it is not."""
+        newest, ended = self._known.get(trainer, (-1, ""))
+        newest = max(newest, self._asking.get(trainer, -1))
+        member = self._members.get(trainer)
+        if incarnation < newest:
+            return fenced(trainer, incarnation)
+        if joining and member is not None and member.leaving is not None:
+            ended = ended or "is leaving"
+        if incarnation == newest and ended:
+            reason = f"trainer {trainer} {ended}; it can join again as a new process"
+            return Refuse(trainer, incarnation, "expelled", reason)
+        if not joining and (member is None or member.incarnation != incarnation):
+            reason = f"trainer {trainer} has not joined"
+            return Refuse(trainer, incarnation, "usage", reason)
+        return None
+
+    def _tick(self, now: float) -> list[Output]:
+        limit = self.rules.silent_seconds
+        gap = 0.0 if self._ticked is None else now - self._ticked
+        self._ticked = now
+        if limit and gap > limit / TICKS_PER_DEADLINE:
+            self._seen = {t: min(now, at + gap) for t, at in self._seen.items()}
+        outputs = self._tick_gathering(now)
+        for trainer, member in sorted(self._members.items()):
+            if trainer in self._waiting or member.leaving is not None or not limit:
+                self._seen[trainer] = now  # It waits for us.
+            elif now - self._seen.setdefault(trainer, now) > limit and trainer not in self._silent:
+                reason = f"silent for {limit:g} s"
+                if self.rules.on_silence == "rescale":
+                    outputs.append(Expelled(trainer, member.incarnation, reason))
+                else:
+                    self._silent[trainer] = f"trainer {trainer} was {reason}"
+                    outputs.append(Fail(self._silent[trainer]))
+        if self._silent:
+            outputs += self._refuse_waiting()
+        return outputs
+
+    def _tick_gathering(self, now: float) -> list[Output]:
+        """Trainers that never come are silent ones too."""
+        if not self._members or not self._is_gathering:
+            self._gathers_since = None
+            return []
+        if self._gathers_since is None:
+            self._gathers_since = now
+        limit = self.rules.gather_seconds
+        if not limit or now - self._gathers_since <= limit or NOBODY in self._silent:
+            return []
+        if self.rules.on_silence == "rescale" and len(self._members) >= self.rules.fewest:
+            self._is_content = True
+            return self._settle()
+        count = f"{len(self._members)} of {self.rules.trainers}"
+        self._silent[NOBODY] = f"only {count} trainers have joined in {limit:g} s"
+        return [Fail(self._silent[NOBODY])]
+
+    def _refuse_waiting(self) -> list[Output]:
+        refused: list[Output] = []
+        for trainer in sorted(self._waiting):
+            del self._waiting[trainer]
+            incarnation = self._members[trainer].incarnation
+            refused.append(Refuse(trainer, incarnation, "failed", self.failure))
+        return refused
+
+    # ----------------------------------------------------------------------------------- records
+
+    def apply(self, record: Record) -> list[Output]:
+        """Carry out a logged record; one that is applied already changes nothing."""
+        if isinstance(record, Joined):
+            return self._joined(record) + self._settle()
+        if isinstance(record, Committed):
+            return self._committed(record) + self._settle()
+        member = self._members.get(record.trainer)
+        if member is None or member.incarnation != record.incarnation:
+            return []
+        if isinstance(record, Expelled):
+            self._remove(record.trainer, f"was expelled ({record.reason})")
+        elif self._is_sync and record.step > self.step:
+            self._members[record.trainer] = replace(member, leaving=record.step)
+        else:
+            if not self._is_sync:
+                self.step = max(self.step, record.step)
+            self._remove(record.trainer, "has left")
+        return self._settle()
+
+    def _joined(self, record: Joined) -> list[Output]:
+        trainer = record.trainer
+        outputs: list[Output] = []
+        if record.incarnation > self._known.get(trainer, (-1, ""))[0]:
+            if trainer in self._waiting:
+                outputs.append(fenced(trainer, self._members[trainer].incarnation))
+            self._forget(trainer)
+            self._known[trainer] = record.incarnation, ""
+            self._members[trainer] = _Member(record.incarnation, record.step)
+            if not self._is_sync:
+                self._clocks[trainer] = record.step
+                self.step = max(self.step, record.step)
+            self.is_started = self.is_started or len(self._members) >= self.rules.trainers
+            self._silent.pop(NOBODY, None)
+            self._gathers_since = None
+        member = self._members.get(trainer)
+        is_it = member is not None and member.incarnation == record.incarnation
+        return [*outputs, self._welcome(trainer)] if is_it else outputs
+
+    def _committed(self, record: Committed) -> list[Output]:
+        if record.step <= self.step:
+            return []
+        self.step = record.step
+        self.is_started = True
+        self._history = [*self._history[1 - HISTORY :], record]
+        for trainer in [t for t, m in self._members.items() if m.leaving is not None]:
+            self._remove(trainer, "has left")
+        outputs: list[Output] = []
+        for trainer, incarnation in record.members:
+            self._waiting.pop(trainer, None)
+            self._seen.pop(trainer, None)  # Its time starts at the next tick.
+            outputs.append(Release(trainer, incarnation, record.step, record))
+        return outputs + self._admit()
+
+    def _remove(self, trainer: int, how: str) -> None:
+        self._known[trainer] = self._members.pop(trainer).incarnation, how
+        self._forget(trainer)
+        # With nobody left the next ones gather like the first ones.
+        if not self._members:
+            self.is_started = self._is_content = False
+
+    def _forget(self, trainer: int) -> None:
+        for facts in (self._clocks, self._waiting, self._seen, self._silent):
+            facts.pop(trainer, None)
+
+    # ----------------------------------------------------------------------------- going forward
+
+    def _settle(self) -> list[Output]:
+        """What has become possible: a commit, releases, a newcomer."""
+        if not self._is_sync:
+            return self._admit() + self._releases()
+        if self._is_complete():
+            return [Committed(self.step + 1, self.members)]
+        return self._admit(only_lives=not self._is_short)
+
+    def _is_complete(self) -> bool:
+        return (
+            not self._is_short
+            and bool(self._members)
+            and not self._silent
+            and all(
+                trainer in self._waiting or member.leaving == self.step + 1
+                for trainer, member in self._members.items()
+            )
+        )
+
+    def _admit(self, *, only_lives: bool = False) -> list[Output]:
+        """Those who asked to join and fit; only_lives: a member's newer life, but no newcomer."""
+        outputs: list[Output] = []
+        count = len(self._members)
+        steps = {trainer: self._first_clock(trainer) for trainer in sorted(self._asking)}
+        for trainer, step in steps.items():
+            is_newcomer = trainer not in self._members
+            if step is None or (is_newcomer and (only_lives or count >= self._most)):
+                continue
+            count += is_newcomer
+            outputs.append(Joined(trainer, self._asking.pop(trainer), step))
+        return outputs
+
+    def _first_clock(self, trainer: int) -> int | None:
+        """The step after which a joining trainer starts; None while that cannot be known.
+
+        After a restart of the chief nobody's clock is known. A newcomer at an old clock would
+        hold up the others until it had caught up: so the first Arrive of a member is waited for.
+        """
+        if self.rules.strategy != "staleness" or self._is_gathering:
+            return self.step
+        if trainer in self._clocks:
+            return self._clocks[trainer]
+        if self._clocks:
+            return min(self._clocks.values())
+        alive = [t for t in self._members if t != trainer and t not in self._asking]
+        return None if alive else self.step
+
+    def _releases(self) -> list[Output]:
+        is_bounded = self.rules.strategy == "staleness"
+        reach = self.slowest + self.rules.staleness
+        outputs: list[Output] = []
+        for trainer in sorted(self._waiting):
+            if not is_bounded or self._waiting[trainer] <= reach:
+                step = self._waiting.pop(trainer)
+                self._seen.pop(trainer, None)
+                outputs.append(Release(trainer, self._members[trainer].incarnation, step))
+        return outputs
+
+    def _welcome(self, trainer: int) -> Welcome:
+        member = self._members[trainer]
+        step = self.step if self._is_sync else self._clocks.get(trainer, member.joined)
+        return Welcome(trainer, member.incarnation, step, self.last_commit)
+
+    # ------------------------------------------------------------------------ restart, snapshots
+
+    def forget(self) -> None:
+        """After recovery: what trainers have said and was not logged is unknown."""
+        for facts in (self._clocks, self._waiting, self._asking, self._seen, self._silent):
+            facts.clear()
+        self._ticked = self._gathers_since = None
+        self._is_content = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The durable state, JSON-ready; equal states give equal data."""
+        return {
+            "step": self.step,
+            "is_started": self.is_started,
+            "members": {
+                str(t): [m.incarnation, m.joined, m.leaving]
+                for t, m in sorted(self._members.items())
+            },
+            "known": {str(t): list(known) for t, known in sorted(self._known.items())},
+            "history": [[c.step, [list(m) for m in c.members]] for c in self._history],
+        }
+
+    @classmethod
+    def from_json(cls, rules: Rules, data: dict[str, Any]) -> Chief:
+        """The chief that to_json gave, with nothing volatile."""
+        chief = cls(rules)
+        chief.step, chief.is_started = data["step"], data["is_started"]
+        chief._members = {int(t): _Member(*m) for t, m in data["members"].items()}
+        chief._known = {int(t): (life, how) for t, (life, how) in data["known"].items()}
+        chief._history = [
+            Committed(step, tuple((t, life) for t, life in members))
+            for step, members in data["history"]
+        ]
+        return chief
+
+
+def fenced(trainer: int, incarnation: int) -> Refuse:
+    """What a process hears after a newer one of the same trainer has joined."""
+    reason = f"trainer {trainer} was started anew; this process is an older one"
+    return Refuse(trainer, incarnation, "fenced", reason)
+
+
+def carry_out(chief: Chief, outputs: list[Output], write: Callable[[Record], None]) -> list[Reply]:
+    """Log and apply each record, and what follows from it; the replies, to be sent afterwards.
+
+    write: returns when the record is as durable as acknowledged pushes are. What it raises ends
+    the loop with the rest undone, which is safe: trainers ask again.
+    """
+    replies: list[Reply] = []
+    queue = deque(outputs)
+    while queue:
+        output = queue.popleft()
+        if isinstance(output, (Welcome, Release, Refuse, Fail)):
+            replies.append(output)
+            continue
+        write(output)
+        queue.extend(chief.apply(output))
+    return replies

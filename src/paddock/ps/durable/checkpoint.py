@@ -1,0 +1,343 @@
+"""Checkpoints of a whole job, as a user keeps them: read by any number of servers.
+
+    DIR/LATEST                 the name of the newest whole one
+    DIR/step-<n>/manifest.json job, step, base, positions, the checksum of each part
+    DIR/step-<n>/server-<k>/   part.json and the files of server k, which writes them itself
+
+Written as `step-<n>.tmp`; `commit_checkpoint` checks that every shard is there, then renames, then
+moves LATEST: whenever a machine stops, LATEST names a whole checkpoint. A delta holds the rows
+changed since its base and names the base by checksum. All servers must see the same DIR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from paddock.errors import Problem, UsageError
+from paddock.ps.durable import delta
+from paddock.ps.durable.arrays import ArrayFile, Arrays, Written
+from paddock.ps.durable.files import DamageError, read_json
+from paddock.ps.spec import TableSpec, from_json, shard_range, to_json
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+PART = "part.json"
+LATEST = "LATEST"
+# Deltas on deltas: each costs a read at load.
+CHAIN_MAX = 64
+
+# What an entry's file holds.
+WHOLE = "whole"  # the shard
+ROWS = "rows"  # a delta of the base's shard
+SAME = "same"  # no file: the shard is the base's
+
+
+class Entry(NamedTuple):
+    """One shard of one checkpoint.
+
+    rows: those in the file. version: the lsn it was copied at, on the server of that identity
+    and generation; versions of two identities do not compare.
+    """
+
+    table: str
+    shard: int
+    kind: str
+    rows: int
+    version: int
+    server: int
+    generation: int
+    path: str
+    written: Written
+
+    def to_json(self) -> list[Any]:
+        """The entry as a list; from_json gives it back."""
+        return [*self[:8], *self.written]
+
+    @staticmethod
+    def from_json(value: list[Any]) -> Entry:
+        """The entry that to_json gave."""
+        head = value[:8]
+        return Entry._make([*head, Written(*value[8:])])
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint on the disk, its manifests verified; each file is verified when it is read.
+
+    states: what each server that wrote it kept beside its tables (identity windows, steps).
+    positions: how far each trainer had read its data. base: what a delta builds on.
+    """
+
+    path: Path
+    checksum: str
+    serial: int
+    job: str
+    step: int
+    specs: tuple[TableSpec, ...]
+    positions: dict[str, Any]
+    states: tuple[dict[str, Any], ...]
+    entries: dict[tuple[str, int], Entry]
+    base: Checkpoint | None
+
+    @property
+    def name(self) -> str:
+        """The directory's name, as LATEST has it."""
+        return self.path.name
+
+    def spec(self, table: str) -> TableSpec:
+        """The table's spec. Raises UsageError naming the tables there are."""
+        for one in self.specs:
+            if one.name == table:
+                return one
+        names = ", ".join(sorted(one.name for one in self.specs)) or "none"
+        raise UsageError(f"checkpoint {self.path} has no table {table!r}", hint=f"it has {names}")
+
+    def shards_of(self, server: int, servers: int) -> dict[str, range]:
+        """For each table the shards that server `server` of `servers` reads."""
+        return {one.name: range(*shard_range(one.shards, servers, server)) for one in self.specs}
+
+    def read(self, table: str, shard: int) -> Arrays:
+        """The shard's arrays as they were copied, sparse ones by ascending key.
+
+        Reads the base and each delta of it. Raises DamageError naming the file.
+        """
+        arrays: Arrays = {}
+        for checkpoint, entry in self._chain(table, shard):
+            found = checkpoint._read(entry, None)
+            if entry.kind == WHOLE:
+                arrays = delta.sort_rows(found) if delta.KEYS in found else found
+            else:
+                arrays = delta.apply_delta(arrays, found)
+        return arrays
+
+    def keys(self, table: str, shard: int) -> delta.Keys:
+        """The sorted keys of a sparse shard, read without its rows."""
+        arrays: Arrays = {}
+        for checkpoint, entry in self._chain(table, shard):
+            if entry.kind == WHOLE:
+                arrays = delta.sort_rows(checkpoint._read(entry, [delta.KEYS]))
+            else:
+                names = [delta.KEYS, delta.DELETED]
+                arrays = delta.apply_delta(arrays, checkpoint._read(entry, names))
+        return arrays[delta.KEYS]
+
+    def effective(self, table: str, shard: int) -> Entry:
+        """The newest entry of the shard that has a file."""
+        checkpoint: Checkpoint = self
+        while checkpoint.entries[table, shard].kind == SAME:
+            assert checkpoint.base is not None
+            checkpoint = checkpoint.base
+        return checkpoint.entries[table, shard]
+
+    def array_names(self, table: str, shard: int) -> list[str]:
+        """The arrays in the shard's newest file."""
+        checkpoint = self._chain(table, shard)[-1][0]
+        with checkpoint._open(self.effective(table, shard)) as file:
+            return file.names
+
+    def verify(self) -> None:
+        """Reads every file of the checkpoint and of its bases. Raises DamageError."""
+        checkpoint: Checkpoint | None = self
+        while checkpoint is not None:
+            for entry in checkpoint.entries.values():
+                if entry.kind != SAME:
+                    with checkpoint._open(entry) as file:
+                        file.verify()
+            checkpoint = checkpoint.base
+
+    def bases(self) -> Iterator[Checkpoint]:
+        """The checkpoint it builds on, the one that builds on, and so on."""
+        base = self.base
+        while base is not None:
+            yield base
+            base = base.base
+
+    def _chain(self, table: str, shard: int) -> list[tuple[Checkpoint, Entry]]:
+        """What to read for a shard, oldest first: a whole one and the deltas on it."""
+        if (table, shard) not in self.entries:
+            shards = self.spec(table).shards
+            raise UsageError(f"table {table!r} of {self.path} has {shards} shards, not {shard}")
+        chain = []
+        for checkpoint in [self, *self.bases()]:
+            entry = checkpoint.entries.get((table, shard))
+            if entry is None:
+                break
+            if entry.kind != SAME:
+                chain.append((checkpoint, entry))
+            if entry.kind == WHOLE:
+                return chain[::-1]
+        raise DamageError(
+            f"checkpoint {self.path} is damaged: shard {shard} of table {table!r} has no base"
+        )
+
+    def _open(self, entry: Entry) -> ArrayFile:
+        path = self.path / entry.path / entry.written.file
+        return ArrayFile(path, root=entry.written.xxh3, size=entry.written.bytes)
+
+    def _read(self, entry: Entry, names: Sequence[str] | None) -> Arrays:
+        with self._open(entry) as file:
+            return file.read(names)
+
+
+def open_checkpoint(
+    directory: Path | str, *, name: str | None = None, job: str | None = None
+) -> Checkpoint:
+    """The newest whole checkpoint of DIR, or the one named; DIR may be a checkpoint itself.
+
+    Raises UsageError when there is none or it is another job's, DamageError when it is damaged.
+    """
+    directory = Path(directory)
+    if name is None and (directory / MANIFEST).is_file():
+        directory, name = directory.parent, directory.name
+    if name is None:
+        name = latest_name(directory)
+    others = [one for one in list_checkpoints(directory) if one != name]
+    hint = "others there: " + ", ".join(others[-5:]) if others else "there is no other"
+    if name is None or not (directory / name).is_dir():
+        what = "no whole checkpoint" if name is None else f"no checkpoint {name}"
+        raise UsageError(f"there is {what} in {directory}", hint=hint)
+    try:
+        checkpoint = _open_chain(directory, name)
+    except DamageError as error:
+        if not error.hint:
+            raise DamageError(error.message, hint=hint) from error
+        raise
+    if job is not None and checkpoint.job != job:
+        raise UsageError(
+            f"checkpoint {checkpoint.path} is of job {checkpoint.job!r}, this job is {job!r}",
+            hint="load the right directory, or give this job that name",
+        )
+    return checkpoint
+
+
+def latest_name(directory: Path) -> str | None:
+    """What LATEST names; when it is missing, the last of those that are whole."""
+    try:
+        text = (directory / LATEST).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    if text and "/" not in text and (directory / text / MANIFEST).is_file():
+        return text
+    return next(reversed(list_checkpoints(directory)), None)
+
+
+def list_checkpoints(directory: Path) -> list[str]:
+    """The names of the committed checkpoints, by step."""
+    paths = directory.glob("step-*/" + MANIFEST)
+    return sorted(one.parent.name for one in paths if not one.parent.name.endswith(".tmp"))
+
+
+def read_part(path: Path) -> tuple[dict[str, Any], str]:
+    """A part's description and its checksum. Raises DamageError."""
+    return read_json(path / PART, "checkpoint part")
+
+
+def _open_chain(directory: Path, name: str) -> Checkpoint:
+    """The checkpoint with its bases: opened newest first, built oldest first."""
+    opened: list[tuple[Path, dict[str, Any], str]] = []
+    wanted: str | None = None
+    following: str | None = name
+    while following is not None:
+        path = directory / following
+        if opened and not path.is_dir():
+            raise DamageError(f"checkpoint {opened[-1][0]} builds on {path}, which is missing")
+        manifest, checksum = read_json(path / MANIFEST, "checkpoint manifest")
+        if manifest.get("format") != FORMAT:
+            raise DamageError(
+                f"checkpoint {path} has format {manifest.get('format')}, "
+                f"this paddock reads {FORMAT}",
+                hint="load it with the paddock that wrote it",
+            )
+        if wanted is not None and checksum != wanted:
+            raise DamageError(
+                f"checkpoint {opened[-1][0]} builds on {path} with checksum {wanted}, "
+                f"which now has {checksum}"
+            )
+        opened.append((path, manifest, checksum))
+        if len(opened) > CHAIN_MAX:
+            raise DamageError(f"checkpoint {directory / name} has over {CHAIN_MAX} bases")
+        base = manifest["base"]
+        following, wanted = (base["name"], base["checksum"]) if base else (None, None)
+    checkpoint: Checkpoint | None = None
+    for path, manifest, checksum in reversed(opened):
+        checkpoint = _build(path, manifest, checksum, checkpoint)
+    assert checkpoint is not None
+    return checkpoint
+
+
+def _build(
+    path: Path, manifest: dict[str, Any], checksum: str, base: Checkpoint | None
+) -> Checkpoint:
+    entries: dict[tuple[str, int], Entry] = {}
+    states = []
+    for place, expected in manifest["parts"]:
+        part, found = read_part(path / place)
+        if found != expected:
+            raise DamageError(
+                f"checkpoint part {path / place} has checksum {found}, the manifest has {expected}"
+            )
+        for value in part["shards"]:
+            entry = Entry.from_json(value)
+            entries[entry.table, entry.shard] = entry
+        states.append(part["state"])
+    return Checkpoint(
+        path=path,
+        checksum=checksum,
+        serial=manifest["serial"],
+        job=manifest["job"],
+        step=manifest["step"],
+        specs=tuple(from_json(one) for one in manifest["tables"]),
+        positions=manifest["positions"],
+        states=tuple(states),
+        entries=entries,
+        base=base,
+    )
+
+
+# ----------------------------------------------------------------------------- comparing specs
+
+# What may differ between the checkpoint's table and the job's: how it goes on, not what it is.
+_FREE = ("optimizer.options", "optimizer.lr", "optimizer.schedule", "optimizer.bound",
+         "optimizer.clip_value", "optimizer.clip_norm", "optimizer.l1", "optimizer.l2",
+         "accessor", "merge", "max_rows", "eviction")  # fmt: skip
+_FIXED_WITHIN = ("accessor.statistics", "accessor.unlock_from")
+
+
+def check_specs(checkpoint: Checkpoint, wanted: Sequence[TableSpec]) -> None:
+    """Raises UsageError with every field in which a table of the job is not the checkpoint's.
+
+    Tables that only the job has begin anew; those that only the checkpoint has are created by
+    it. Learning rate, schedule, limits and policies may differ: the job's are used.
+    """
+    known = {one.name: one for one in checkpoint.specs}
+    problems: list[Problem] = []
+    for spec in wanted:
+        there = known.get(spec.name)
+        if there is None:
+            continue
+        hint = "declare it as the checkpoint does, or give the new table another name"
+        for field, mine, its in _differences(to_json(spec), to_json(there)):
+            problems.append(
+                Problem(
+                    f"table {spec.name!r}: {field} is {mine!r}, "
+                    f"in checkpoint {checkpoint.path} it is {its!r}",
+                    hint,
+                )
+            )
+    if problems:
+        raise UsageError.of(problems)
+
+
+def _differences(
+    mine: dict[str, Any], its: dict[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    for field in sorted({*mine, *its}):
+        name = prefix + field
+        a, b = mine.get(field), its.get(field)
+        if isinstance(a, dict) and isinstance(b, dict) and name != "optimizer.options":
+            yield from _differences(a, b, name + ".")
+        elif a != b and (name in _FIXED_WITHIN or not name.startswith(_FREE)):
+            yield name, a, b

@@ -1,0 +1,156 @@
+"""What every durable file shares: whole writes, atomic replacement, JSON that tells damage.
+
+Rule: a name that readers look for appears only after its bytes are on the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from paddock.errors import PaddockError
+
+Piece = bytes | bytearray | memoryview
+# writev(2): at most IOV_MAX pieces in one call, 1024 on Linux.
+PIECES_MAX = 1024
+# fsync(2) mostly waits: a few at once keep the disk's queue full.
+_SYNC_THREADS = 8
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class DamageError(PaddockError):
+    """A file is not what was written: truncated, flipped bits, or missing."""
+
+
+def free_bytes(directory: Path) -> int:
+    """What an unprivileged process can still write in the directory's file system; -1: unknown."""
+    try:
+        facts = os.statvfs(directory)
+    except OSError:
+        return -1
+    return facts.f_bavail * facts.f_frsize
+
+
+def write_error(what: str, directory: Path, error: OSError) -> PaddockError:
+    """The error of a failed write: what, where, why, and how much room is left."""
+    reason = error.strerror or str(error)
+    hint = "look at the disk's health (dmesg)"
+    if error.errno in _FULL:
+        hint = "free space there, or choose another directory"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        hint = "make the directory writable for this user, or choose another"
+    return PaddockError(
+        f"{what} in {directory}: {reason}, {free_bytes(directory)} bytes free there",
+        hint=hint,
+        retryable=error.errno in _FULL,
+    )
+
+
+def write_all(fd: int, pieces: Sequence[Piece]) -> int:
+    """Writes every piece at the file's position; the bytes written. Raises OSError."""
+    views = [memoryview(piece).cast("B") for piece in pieces if memoryview(piece).nbytes]
+    total = 0
+    while views:
+        wrote = os.writev(fd, views[:PIECES_MAX])
+        total += wrote
+        while views and wrote >= views[0].nbytes:
+            wrote -= views[0].nbytes
+            views.pop(0)
+        if wrote:
+            views[0] = views[0][wrote:]
+    return total
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes the directory's names durable (fsync(2): the file's own fsync does not)."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_files(directory: Path) -> None:
+    """Makes the content of every file in the directory durable."""
+    with ThreadPoolExecutor(_SYNC_THREADS) as pool:
+        list(pool.map(_sync_file, sorted(directory.iterdir())))
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_file(path: Path, pieces: Sequence[Piece], *, sync: bool) -> int:
+    """Writes a new file of these bytes under its own name; the bytes written. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        total = write_all(fd, pieces)
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    return total
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """The file holds either what it held or all of `data`, whenever the machine stops."""
+    temporary = path.with_name(path.name + ".tmp")
+    write_file(temporary, [data], sync=True)
+    temporary.rename(path)
+    sync_directory(path.parent)
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a directory; one that is half gone or missing is no error."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def canonical(value: dict[str, Any]) -> bytes:
+    """Equal values give equal bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def hash_of(data: Piece) -> str:
+    """xxh3-64 as 16 hexadecimal digits."""
+    return xxhash.xxh3_64_hexdigest(data)
+
+
+def write_json(path: Path, value: dict[str, Any]) -> str:
+    """Writes the value with its checksum inside, atomically; the checksum."""
+    checksum = hash_of(canonical(value))
+    text = json.dumps({**value, "checksum": checksum}, indent=1, sort_keys=True)
+    replace_file(path, text.encode())
+    return checksum
+
+
+def read_json(path: Path, what: str) -> tuple[dict[str, Any], str]:
+    """What write_json wrote, and its checksum.
+
+    Raises DamageError when the file is missing, is not JSON, or is not what was written.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise DamageError(f"{what} {path} is missing") from error
+    except OSError as error:
+        raise DamageError(f"{what} {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise DamageError(f"{what} {path} is damaged: {error}") from error
+    if not isinstance(value, dict) or not isinstance(value.get("checksum"), str):
+        raise DamageError(f"{what} {path} is damaged: it holds no checksum")
+    checksum = value.pop("checksum")
+    if hash_of(canonical(value)) != checksum:
+        raise DamageError(f"{what} {path} is damaged: its checksum does not fit its content")
+    return value, checksum

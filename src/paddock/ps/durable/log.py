@@ -1,0 +1,412 @@
+"""The write-ahead log of one server: a change is here before it is applied and acknowledged.
+
+Levels: after `append` returns, the record is in the page cache and survives the process ("log");
+after `wait_durable` it is on the disk and survives the machine ("disk"). Lsns count from 1.
+Any thread may call anything; one lock, held for one write.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from paddock.errors import PaddockError
+from paddock.ps.durable import segment
+from paddock.ps.durable.files import (
+    PIECES_MAX,
+    Piece,
+    free_bytes,
+    sync_directory,
+    write_error,
+    write_file,
+)
+from paddock.ps.durable.segment import HEAD_SIZE, Head, LogDamage, Segment
+from paddock.ps.protocol import frames
+
+SEGMENT_BYTES = 256 << 20
+
+
+class Device:
+    """The system calls that can fail for reasons of the disk. Tests give one that does."""
+
+    def write(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
+        """Bytes written at offset, in one call."""
+        return os.pwritev(fd, pieces, offset)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cuts the file."""
+        os.ftruncate(fd, size)
+
+    def sync(self, fd: int) -> None:
+        """Returns when the file's bytes are on the disk."""
+        os.fdatasync(fd)
+
+
+def read_identity(directory: Path) -> Head | None:
+    """What the newest segment says: server, generation, its first lsn. None: there is no log."""
+    segments = segment.list_segments(directory)
+    return segment.read_head(segments[-1]) if segments else None
+
+
+class Log:
+    """The log in a directory; opens what is there and cuts a torn tail, or begins at lsn `start`.
+
+    server: 64 bits that tell this server's state from any other's. generation: at least that of
+    the last segment. accept_loss: cut at the first damage wherever it is and drop what follows,
+    which a person must have decided. warnings: one line for each thing that was cut.
+
+    Raises: LogDamage when there is damage before good records; PaddockError when the log is
+    another server's, or of a later generation.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        server: int,
+        generation: int = 0,
+        start: int = 1,
+        segment_bytes: int = SEGMENT_BYTES,
+        device: Device | None = None,
+        accept_loss: bool = False,
+    ) -> None:
+        self.directory = Path(directory)
+        self.warnings: list[str] = []
+        self._server = server
+        self._generation = generation
+        self._segment_bytes = segment_bytes
+        self._device = device or Device()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._broken: str = ""
+        self._syncing = False
+        self._unsynced: list[Path] = []
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for leftover in self.directory.glob("log-*.tmp"):
+            leftover.unlink()
+        self._segments = [
+            Segment(path, segment.read_head(path)) for path in segment.list_segments(self.directory)
+        ]
+        self._check_heads()
+        if self._segments:
+            self._last, self._end = self._recover(accept_loss)
+        else:
+            self._add_segment(start)
+            self._last, self._end = start - 1, HEAD_SIZE
+        # What a process wrote before it died may still be in the page cache only.
+        self._durable = self.first - 1
+        self._unsynced = [one.path for one in self._segments[:-1]]
+        self._fd = os.open(self._segments[-1].path, os.O_RDWR | os.O_CLOEXEC)
+
+    # ------------------------------------------------------------------------------- facts
+
+    @property
+    def first(self) -> int:
+        """The lowest lsn that can be read (if the log is not empty)."""
+        return self._segments[0].head.first
+
+    @property
+    def last(self) -> int:
+        """The highest lsn; first - 1 when the log is empty."""
+        return self._last
+
+    @property
+    def durable(self) -> int:
+        """Every record up to this one is known to be on the disk."""
+        return self._durable
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all segments."""
+        with self._lock:
+            closed = self._segments[:-1]
+            return self._end + sum(one.path.stat().st_size for one in closed)
+
+    # ----------------------------------------------------------------------------- writing
+
+    def append(self, header: frames.Header, *pieces: Piece) -> int:
+        """Writes one record with one system call; its lsn. It survives the process from here on.
+
+        Raises PaddockError when not all of it could be written: then none of it is, and the log
+        goes on; when even that failed, it and every later call is refused.
+        """
+        assert header.op >= frames.FIRST_RECORD
+        views = [memoryview(piece).cast("B") for piece in pieces if len(piece)]
+        head = frames.encode(header, *views)
+        if len(views) >= PIECES_MAX:
+            views = [memoryview(b"".join(views))]
+        size = len(head) + sum(map(len, views))
+        with self._lock:
+            self._check_open()
+            if self._end + size > self._segment_bytes and self._end > HEAD_SIZE:
+                self._roll(self._generation)
+            try:
+                wrote = self._device.write(self._fd, [head, *views], self._end)
+            except OSError as error:
+                self._undo()
+                raise write_error("cannot append to the log", self.directory, error) from error
+            if wrote != size:
+                self._undo()
+                raise PaddockError(
+                    f"cannot append to the log in {self.directory}: {wrote} of {size} bytes were "
+                    f"written, {free_bytes(self.directory)} bytes free there",
+                    hint="free space there, or choose another directory",
+                    retryable=True,
+                )
+            self._last += 1
+            self._segments[-1].mark(self._last, self._end)
+            self._end += size
+            self._changed.notify_all()
+            return self._last
+
+    def wait_durable(self, lsn: int) -> None:
+        """Returns when the record is on the disk. One waiter syncs for all that wait.
+
+        Raises PaddockError when the disk refused: what it holds is then unknown (a second
+        fdatasync(2) may report success for bytes that were dropped), so the log stays refused.
+        """
+        with self._lock:
+            assert lsn <= self._last
+            while self._durable < lsn:
+                self._check_open()
+                if self._syncing:
+                    self._changed.wait()
+                    continue
+                self._lead_sync()
+
+    def begin_generation(self, generation: int) -> None:
+        """Later records stand in a new segment that names the new generation."""
+        with self._lock:
+            self._check_open()
+            assert generation >= self._generation
+            if generation != self._generation:
+                if self._end > HEAD_SIZE:
+                    self._roll(generation)
+                else:  # An empty segment is replaced by one of the same name.
+                    self._roll(generation)
+                    del self._segments[-2], self._unsynced[-1]
+
+    def cut(self, lsn: int) -> int:
+        """Deletes the segments that hold only records below `lsn`; how many. The last one stays."""
+        with self._lock:
+            count = 0
+            while len(self._segments) > 1 and self._segments[1].head.first <= lsn:
+                gone = self._segments.pop(0)
+                self._unsynced = [path for path in self._unsynced if path != gone.path]
+                gone.path.unlink(missing_ok=True)
+                count += 1
+        if count:
+            sync_directory(self.directory)
+        return count
+
+    def close(self) -> None:
+        """Puts everything on the disk and refuses what comes later. May be called twice."""
+        with self._lock:
+            if self._fd < 0:
+                return
+            while self._syncing:
+                self._changed.wait()
+            try:
+                if not self._broken and self._durable < self._last:
+                    self._lead_sync()
+            finally:
+                self._broken = self._broken or "it is closed"
+                os.close(self._fd)
+                self._fd = -1
+                self._changed.notify_all()
+
+    # ----------------------------------------------------------------------------- reading
+
+    def read(self, from_lsn: int) -> Iterator[tuple[int, frames.Header, memoryview]]:
+        """(lsn, header, body) of each record from `from_lsn` to what was last at the call.
+
+        Bodies stay readable as long as they are held. Raises PaddockError when records from
+        there were cut, LogDamage when the files are not what was written.
+        """
+        with self._lock:
+            segments, end, last = list(self._segments), self._end, self._last
+        first = segments[0].head.first
+        if from_lsn < first:
+            raise PaddockError(
+                f"the log in {self.directory} begins at record {first}, "
+                f"record {from_lsn} was asked for",
+                hint="begin from a snapshot",
+            )
+        return self._read(segments, end, last, from_lsn)
+
+    def _read(
+        self, segments: list[Segment], end: int, last: int, from_lsn: int
+    ) -> Iterator[tuple[int, frames.Header, memoryview]]:
+        for index, one in enumerate(segments):
+            is_last = index + 1 == len(segments)
+            after = last + 1 if is_last else segments[index + 1].head.first
+            if after <= from_lsn:
+                continue
+            lsn, offset = one.seek(max(from_lsn, one.head.first))
+            fd = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                stop = end if is_last else os.fstat(fd).st_size
+                for record in segment.walk(fd, one.path, offset, stop):
+                    if lsn >= from_lsn:
+                        yield lsn, record.header, record.body
+                    lsn += 1
+            finally:
+                os.close(fd)
+            if lsn != after:
+                raise LogDamage(
+                    one.path, stop, f"it ends with record {lsn - 1} instead of {after - 1}"
+                )
+
+    def follow(
+        self, from_lsn: int, wait_seconds: float
+    ) -> Iterator[tuple[int, frames.Header, memoryview]]:
+        """As `read`; when there is no such record yet, waits that long for the first."""
+        deadline = time.monotonic() + wait_seconds
+        with self._lock:
+            while self._last < from_lsn:
+                self._check_open()
+                if not self._changed.wait(deadline - time.monotonic()):
+                    return iter(())
+        return self.read(from_lsn)
+
+    # ---------------------------------------------------------- inside; the lock is held
+
+    def _check_open(self) -> None:
+        if self._broken:
+            raise PaddockError(
+                f"the log in {self.directory} takes nothing more: {self._broken}",
+                hint="restart the server; it recovers what was acknowledged",
+            )
+
+    def _check_heads(self) -> None:
+        for one in self._segments:
+            if one.head.server != self._server:
+                raise PaddockError(
+                    f"log {one.path} is that of server {one.head.server:016x}, "
+                    f"this one is {self._server:016x}",
+                    hint="give each server its own --data-dir",
+                )
+        newest = max((one.head.generation for one in self._segments), default=0)
+        if newest > self._generation:
+            raise PaddockError(
+                f"the log in {self.directory} is of generation {newest}, "
+                f"the server was started with {self._generation}",
+                hint="another server took over; start from its data",
+            )
+
+    def _undo(self) -> None:
+        """Takes back a record that was written in part."""
+        try:
+            self._device.truncate(self._fd, self._end)
+        except OSError as error:
+            self._break(f"a half-written record could not be taken back ({error.strerror})")
+
+    def _break(self, reason: str) -> None:
+        self._broken = self._broken or reason
+        self._changed.notify_all()
+
+    def _lead_sync(self) -> None:
+        """Syncs everything written so far, the lock released meanwhile."""
+        self._syncing = True
+        target, paths, fd = self._last, list(self._unsynced), os.dup(self._fd)
+        self._lock.release()
+        failure: OSError | None = None
+        try:
+            for path in paths:
+                self._sync_path(path)
+            self._device.sync(fd)
+        except OSError as error:
+            failure = error
+        finally:
+            os.close(fd)
+            self._lock.acquire()
+            self._syncing = False
+        if failure:
+            self._break(f"the disk refused to keep it ({failure.strerror})")
+            raise write_error("cannot sync the log", self.directory, failure) from failure
+        self._unsynced = [path for path in self._unsynced if path not in paths]
+        self._durable = max(self._durable, target)
+        self._changed.notify_all()
+
+    def _sync_path(self, path: Path) -> None:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # Cut meanwhile: a snapshot holds what it held.
+        try:
+            self._device.sync(fd)
+        finally:
+            os.close(fd)
+
+    def _roll(self, generation: int) -> None:
+        """Begins a new segment. The old one is synced by the next that waits for the disk."""
+        before = self._generation
+        self._generation = generation
+        try:
+            self._add_segment(self._last + 1)
+        except PaddockError:
+            self._generation = before
+            raise
+        self._unsynced.append(self._segments[-2].path)
+        os.close(self._fd)
+        self._fd = os.open(self._segments[-1].path, os.O_RDWR | os.O_CLOEXEC)
+        self._end = HEAD_SIZE
+
+    def _add_segment(self, first: int) -> None:
+        head = Head(first, self._server, self._generation)
+        path = self.directory / segment.segment_name(first)
+        temporary = path.with_suffix(".tmp")
+        try:
+            write_file(temporary, [segment.encode_head(head)], sync=True)
+            temporary.rename(path)
+            sync_directory(self.directory)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise write_error("cannot begin a segment of the log", self.directory, error) from error
+        self._segments.append(Segment(path, head))
+
+    # ---------------------------------------------------------------------------- opening
+
+    def _recover(self, accept_loss: bool) -> tuple[int, int]:
+        """(last lsn, end of the last segment), after its torn tail was cut."""
+        todo = list(self._segments) if accept_loss else self._segments[-1:]
+        for one in todo:
+            last, end, damage = segment.scan(one)
+            is_newest = one is self._segments[-1]
+            if damage is None:
+                if is_newest:
+                    return last, end
+                continue
+            later = segment.whole_records_after(one.path, damage.offset)
+            if later and not accept_loss:
+                raise LogDamage(
+                    one.path,
+                    damage.offset,
+                    f"{damage.reason}; {later} whole records stand behind it",
+                    hint="start from a replica or a checkpoint; accepting the loss cuts there",
+                )
+            self._cut_tail(one, end, damage, later)
+            return last, end
+        raise AssertionError("the newest segment is always among those scanned")
+
+    def _cut_tail(self, one: Segment, end: int, damage: LogDamage, later: int) -> None:
+        size = one.path.stat().st_size
+        fd = os.open(one.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._device.truncate(fd, end)
+            self._device.sync(fd)
+        finally:
+            os.close(fd)
+        dropped = ""
+        while self._segments[-1] is not one:
+            gone = self._segments.pop()
+            gone.path.unlink()
+            dropped += f", {gone.path.name} was deleted"
+        if later:
+            dropped += f", {later} whole records behind it are lost"
+        self.warnings.append(
+            f"log {one.path}: {size - end} bytes at byte {end} were cut: {damage.reason}{dropped}"
+        )

@@ -1,0 +1,250 @@
+"""Writes checkpoints (checkpoint.py reads them): begin, one part by each server, commit.
+
+Whoever asks for the save calls begin_checkpoint and commit_checkpoint; each server write_part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paddock.errors import PaddockError, UsageError
+from paddock.ps.durable import delta
+from paddock.ps.durable.arrays import Arrays, Written, encode_arrays, write_arrays
+from paddock.ps.durable.checkpoint import (
+    CHAIN_MAX,
+    FORMAT,
+    LATEST,
+    MANIFEST,
+    PART,
+    ROWS,
+    SAME,
+    WHOLE,
+    Checkpoint,
+    Entry,
+    list_checkpoints,
+    open_checkpoint,
+    read_part,
+)
+from paddock.ps.durable.files import (
+    DamageError,
+    remove_tree,
+    replace_file,
+    sync_directory,
+    sync_files,
+    write_error,
+    write_json,
+)
+from paddock.ps.durable.snapshot import row_count
+from paddock.ps.spec import TableSpec, to_json
+
+Take = Callable[[str, int], tuple[int, Arrays]]
+
+
+def begin_checkpoint(directory: Path | str, step: int) -> str:
+    """A fresh name for the checkpoint of this step; removes what an earlier save left undone.
+
+    Raises PaddockError when DIR cannot be written.
+    """
+    directory = Path(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for leftover in directory.glob("step-*.tmp"):
+            remove_tree(leftover)
+        name, again = f"step-{step:012d}", 1
+        while (directory / name).exists():
+            again += 1
+            name = f"step-{step:012d}.{again:04d}"
+        (directory / (name + ".tmp")).mkdir()
+    except OSError as error:
+        raise write_error("cannot save a checkpoint", directory, error) from error
+    return name
+
+
+def abandon_checkpoint(directory: Path | str, name: str) -> None:
+    """Removes what was written of a checkpoint that will not be committed."""
+    remove_tree(Path(directory) / (name + ".tmp"))
+
+
+def write_part(
+    directory: Path | str,
+    name: str,
+    *,
+    index: int,
+    server: int,
+    generation: int,
+    specs: Sequence[TableSpec],
+    owned: Mapping[str, Sequence[int]],
+    take: Take,
+    state: Mapping[str, Any],
+    base: Checkpoint | None = None,
+) -> dict[str, Any]:
+    """Writes what server number `index` owns; rows and bytes written.
+
+    take(table, shard) -> (lsn, copies), called once for each owned shard. base: write a delta
+    of it. server, generation: the identity whose lsns the versions are; a shard that the base
+    has from another identity is written whole.
+    Raises PaddockError when it cannot be written.
+    """
+    parent = Path(directory) / (name + ".tmp")
+    place = f"server-{index}"
+    path = parent / place
+    entries: list[Entry] = []
+    try:
+        if not parent.is_dir():
+            raise PaddockError(
+                f"server {index} does not see {parent}",
+                hint="a checkpoint's directory must be shared by all servers and by the trainer "
+                "that saves",
+            )
+        path.mkdir()
+        for number, spec in enumerate(specs):
+            for shard in owned.get(spec.name, ()):
+                lsn, arrays = take(spec.name, shard)
+                version = (lsn, server, generation)
+                kind, content = _choose(spec, shard, arrays, version, base)
+                written = Written("", 0, "")
+                if kind != SAME:
+                    file = path / f"s-{number}-{shard}.bin"
+                    written = write_arrays(file, content, sync=False)
+                rows = row_count(content)
+                entries.append(Entry(spec.name, shard, kind, rows, *version, place, written))
+        sync_files(path)
+        part = {
+            "shards": [one.to_json() for one in entries],
+            "tables": [to_json(spec) for spec in specs],
+            "state": dict(state),
+        }
+        checksum = write_json(path / PART, part)
+    except OSError as error:
+        raise write_error("cannot save a checkpoint", parent, error) from error
+    return {
+        "checksum": checksum,
+        "rows": sum(one.rows for one in entries),
+        "bytes": sum(one.written.bytes for one in entries),
+    }
+
+
+def _choose(
+    spec: TableSpec,
+    shard: int,
+    arrays: Arrays,
+    version: tuple[int, int, int],
+    base: Checkpoint | None,
+) -> tuple[str, Arrays]:
+    """What the file of a shard holds: everything, what changed since the base, or nothing."""
+    old = base.entries.get((spec.name, shard)) if base else None
+    if base is None or old is None or to_json(base.spec(spec.name)) != to_json(spec):
+        return WHOLE, arrays
+    if delta.KEYS not in arrays:
+        _, root = encode_arrays(arrays)
+        unchanged = root == base.effective(spec.name, shard).written.xxh3
+        return (SAME, {}) if unchanged else (WHOLE, arrays)
+    comparable = (old.server, old.generation) == version[1:] and old.version <= version[0]
+    rewritten = delta.REWRITTEN in arrays and int(arrays[delta.REWRITTEN][0]) > old.version
+    if delta.VERSIONS not in arrays or not comparable or rewritten:
+        return WHOLE, arrays
+    arrays = delta.sort_rows(arrays)
+    change = delta.make_delta(arrays, base.keys(spec.name, shard), old.version)
+    if len(change[delta.KEYS]) == 0 == len(change[delta.DELETED]):
+        names = [*change, *base.array_names(spec.name, shard)]
+        has_more = not all(map(delta.is_row_array, names))
+        return (ROWS, change) if has_more else (SAME, {})
+    return ROWS, change
+
+
+def commit_checkpoint(
+    directory: Path | str,
+    name: str,
+    *,
+    job: str,
+    step: int,
+    servers: int,
+    positions: Mapping[str, Any] | None = None,
+    base: Checkpoint | None = None,
+    keep: int = 3,
+) -> Checkpoint:
+    """Makes the parts of all servers one checkpoint, the newest; removes all but `keep`.
+
+    A base of one that is kept is kept. Raises PaddockError when a part or a shard is missing or
+    two servers disagree: nothing is committed, and the checkpoint before stays the newest.
+    """
+    directory = Path(directory)
+    path = directory / (name + ".tmp")
+    if base is not None and sum(1 for _ in base.bases()) + 2 > CHAIN_MAX:
+        raise UsageError(
+            f"checkpoint {base.path} is already {CHAIN_MAX - 1} deltas long",
+            hint="save a full one",
+        )
+    parts, tables = [], None
+    seen: dict[tuple[str, int], str] = {}
+    for index in range(servers):
+        place = f"server-{index}"
+        part, checksum = read_part(path / place)
+        parts.append([place, checksum])
+        if tables is not None and part["tables"] != tables:
+            raise PaddockError(
+                f"server 0 and server {index} have different tables in {path}",
+                hint="create every table on all servers before saving",
+            )
+        tables = part["tables"]
+        for table, shard, *_ in part["shards"]:
+            if (table, shard) in seen:
+                raise PaddockError(
+                    f"shard {shard} of table {table!r} was saved by {seen[table, shard]} "
+                    f"and by {place}",
+                    hint="a shard moved during the save; save again",
+                    retryable=True,
+                )
+            seen[table, shard] = place
+    for spec in tables or []:
+        missing = [n for n in range(spec["shards"]) if (spec["name"], n) not in seen]
+        if missing:
+            raise PaddockError(
+                f"no server saved shard {missing[0]} of table {spec['name']!r} "
+                f"({len(missing)} are missing)",
+                hint="a shard moved during the save; save again",
+                retryable=True,
+            )
+    manifest = {
+        "format": FORMAT,
+        "serial": 1 + max((one.serial for one in _openable(directory)), default=0),
+        "job": job,
+        "step": step,
+        "base": {"name": base.name, "checksum": base.checksum} if base else None,
+        "tables": tables or [],
+        "parts": parts,
+        "positions": dict(positions or {}),
+    }
+    try:
+        write_json(path / MANIFEST, manifest)
+        path.rename(directory / name)
+        sync_directory(directory)
+        replace_file(directory / LATEST, name.encode() + b"\n")
+    except OSError as error:
+        raise write_error("cannot save a checkpoint", directory, error) from error
+    checkpoint = open_checkpoint(directory, name=name)
+    _prune(directory, checkpoint, keep)
+    return checkpoint
+
+
+def _openable(directory: Path) -> list[Checkpoint]:
+    """The checkpoints whose manifests are whole, in no order."""
+    found = []
+    for name in list_checkpoints(directory):
+        try:
+            found.append(open_checkpoint(directory, name=name))
+        except DamageError:
+            continue  # Damaged ones are left for a person to look at.
+    return found
+
+
+def _prune(directory: Path, newest: Checkpoint, keep: int) -> None:
+    found = sorted(_openable(directory), key=lambda one: one.serial, reverse=True)
+    needed = {newest.name}
+    for one in found[: max(keep, 1)]:
+        needed |= {one.name, *(base.name for base in one.bases())}
+    for one in found:
+        if one.name not in needed:
+            remove_tree(one.path)

@@ -1,0 +1,242 @@
+"""Paddle's fleet names for parameter-server jobs: one script that runs as server or as trainer.
+
+    from paddock.ps import fleet
+
+    fleet.init()                                   # who am I? TRAINING_ROLE, PADDLE_*
+    if fleet.is_server():
+        fleet.init_server()
+        fleet.run_server()                         # returns when the job is over
+    else:
+        client = fleet.init_worker(strategy)
+        ...                                        # paddock.ps.torch, .paddle or .jax with client
+        fleet.stop_worker()
+
+Starts alike under `paddock launch --server_num N --worker_num M`, under Paddle's operator, and by
+hand. Differs from Paddle: dygraph (and torch, and JAX) instead of static graphs, init_worker()
+returns the client, and whatever has no effect is refused instead of ignored.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from paddock.errors import UsageError
+from paddock.ps.fleet_strategy import DistributedStrategy, client_options
+from paddock.ps.roles import Role, read_role
+
+if TYPE_CHECKING:
+    from paddock.ps.client.client import Client
+
+__all__ = ["DistributedStrategy", "Fleet", "Role"]
+
+
+class Fleet:
+    """The state behind the module's functions: a role, then a client or a server.
+
+    env: where the role is read from.
+    """
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+        self._role: Role | None = None
+        self._client: Client | None = None
+        self._load_dir: str | None = None
+        self._strategy: DistributedStrategy | None = None
+        self._model: Any = None
+
+    # ---------------------------------------------------------------------------------- who am I
+
+    def init(
+        self,
+        role_maker: Role | None = None,
+        is_collective: bool = False,
+        strategy: DistributedStrategy | None = None,
+    ) -> None:
+        """Reads the role (or takes it). Raises UsageError with all that is missing."""
+        if is_collective:
+            raise UsageError(
+                "is_collective=True: this fleet is that of parameter servers",
+                hint="from paddle.distributed import fleet, for collective training",
+            )
+        self._role = role_maker if role_maker is not None else read_role(self._env)
+        self._strategy = strategy
+
+    @property
+    def role(self) -> Role:
+        """The role. Raises UsageError before init()."""
+        if self._role is None:
+            raise UsageError("fleet.init() was not called", hint="call it first")
+        return self._role
+
+    def is_server(self) -> bool:
+        """Whether this process is a parameter server."""
+        return self.role.is_server
+
+    def is_worker(self) -> bool:
+        """Whether this process trains."""
+        return not self.role.is_server
+
+    def is_first_worker(self) -> bool:
+        """Whether this is trainer 0, by custom the one that saves and prints."""
+        return self.is_worker() and self.role.index == 0
+
+    def worker_index(self) -> int:
+        """This trainer's number, from 0."""
+        self._must_be_worker("worker_index()")
+        return self.role.index
+
+    def worker_num(self) -> int:
+        """How many trainers the job has."""
+        return self.role.worker_num
+
+    def server_index(self) -> int:
+        """This server's number, from 0."""
+        self._must_be_server("server_index()")
+        return self.role.index
+
+    def server_num(self) -> int:
+        """How many servers the job has."""
+        return len(self.role.server_endpoints)
+
+    def server_endpoints(self, to_string: bool = False) -> list[str] | str:
+        """host:port of every server, in order; as one text with commas if asked."""
+        found = list(self.role.server_endpoints)
+        return ",".join(found) if to_string else found
+
+    # ------------------------------------------------------------------------------------ server
+
+    def init_server(self, dirname: str | None = None) -> None:
+        """Notes the checkpoint that run_server() is to begin with, if any."""
+        self._must_be_server("init_server()")
+        self._load_dir = dirname
+
+    def run_server(self) -> None:
+        """Serves in this process until the job is over or a signal ends it."""
+        self._must_be_server("run_server()")
+        from paddock.ps.fleet_server import serve_role
+
+        serve_role(self.role, self._env, load_dir=self._load_dir)
+
+    # ----------------------------------------------------------------------------------- trainer
+
+    def init_worker(
+        self, strategy: DistributedStrategy | None = None, **options: Any
+    ) -> Client:
+        """Connects this trainer. options: further ones of Client, as timeout or token_file."""
+        self._must_be_worker("init_worker()")
+        if self._client is not None:
+            raise UsageError("init_worker() was called before", hint="fleet.client has the client")
+        from paddock.ps.client.client import Client
+
+        self._strategy = strategy or self._strategy or DistributedStrategy()
+        self._client = Client(
+            self.role.server_endpoints,
+            trainer=self.role.index,
+            trainers=self.role.worker_num,
+            **client_options(self._strategy),
+            **options,
+        )
+        return self._client
+
+    @property
+    def client(self) -> Client:
+        """The trainer's client. Raises UsageError before init_worker()."""
+        if self._client is None:
+            raise UsageError("there is no client yet", hint="fleet.init_worker() makes it")
+        return self._client
+
+    def stop_worker(self) -> None:
+        """Everything pushed is acknowledged, then the connections end."""
+        client = self.client
+        self._client = None
+        client.close()
+
+    def barrier_worker(self) -> None:
+        """Waits for all trainers."""
+        self.client.barrier("fleet.barrier_worker")
+
+    def distributed_model(self, model: Any) -> Any:
+        """The model itself; distributed_optimizer() then finds its embeddings and parameters."""
+        self._model = model
+        return model
+
+    def distributed_optimizer(
+        self, optimizer: Any, strategy: DistributedStrategy | None = None
+    ) -> Any:
+        """A torch or Paddle optimizer whose rule runs on the servers: step(), minimize(loss).
+
+        For the dense parameters of the model given to distributed_model(); its embeddings have
+        their own optimizers and are pushed with it. Raises UsageError where the servers have no
+        rule with the same numbers.
+        """
+        self._must_be_worker("distributed_optimizer()")
+        if strategy is not None and strategy != self._strategy:
+            raise UsageError(
+                "distributed_optimizer() got another strategy than init_worker()",
+                hint="the strategy is chosen where the client is made: init_worker(strategy)",
+            )
+        if self._model is None:
+            raise UsageError(
+                "distributed_optimizer() does not know the model",
+                hint="model = fleet.distributed_model(model) first",
+            )
+        from paddock.ps.fleet_optimizer import DistributedOptimizer
+
+        return DistributedOptimizer(self.client, self._model, optimizer)
+
+    # ------------------------------------------------------------------------------- checkpoints
+
+    def save_persistables(self, dirname: str, mode: int = 0) -> None:
+        """Writes a checkpoint of all tables. mode 0: everything; 1: what changed since the last.
+
+        Once for the job: let is_first_worker() call it.
+        """
+        names = {0: "full", 1: "delta"}
+        if mode not in names:
+            raise UsageError(
+                f"mode is {mode}", hint="0 everything, 1 changes; Paddle's others have no equal"
+            )
+        self.client.save(dirname, mode=names[mode])
+
+    def load_model(self, path: str, mode: int = 0) -> None:
+        """Reads a checkpoint into the servers, whatever number of them wrote it."""
+        if mode != 0:
+            raise UsageError(f"mode is {mode}", hint="0: deltas are found beside the full ones")
+        self.client.load(path)
+
+    def shrink(self, threshold: float | None = None) -> int:
+        """Drops the rows that their tables' accessors give up. Returns how many."""
+        if threshold is not None:
+            raise UsageError(
+                f"threshold is {threshold}",
+                hint="Paddle ignores it; the tables say it: AccessorSpec(delete_score=...)",
+            )
+        dropped = 0
+        for table in self.client.status()[0]["tables"]:
+            if table["kind"] == "sparse":
+                dropped += self.client.shrink(str(table["name"]))
+        return dropped
+
+    # ------------------------------------------------------------------------------------ checks
+
+    def _must_be_worker(self, call: str) -> None:
+        if self.role.is_server:
+            raise UsageError(f"{call} in a server", hint="if fleet.is_worker(): ...")
+
+    def _must_be_server(self, call: str) -> None:
+        if not self.role.is_server:
+            raise UsageError(f"{call} in a trainer", hint="if fleet.is_server(): ...")
+
+
+# Paddle's fleet is one object whose methods are the module's functions; so is this.
+_fleet = Fleet(os.environ)
+_NAMES = tuple(name for name in vars(Fleet) if not name.startswith("_"))
+
+
+def __getattr__(name: str) -> Any:
+    """fleet.init and the others: those of the process's one Fleet."""
+    if name in _NAMES:
+        return getattr(_fleet, name)
+    raise AttributeError(f"module 'paddock.ps.fleet' has no attribute {name!r}")

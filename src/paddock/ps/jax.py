@@ -1,0 +1,184 @@
+"""JAX on the parameter server: rows are arguments of the jitted step, gradients its results.
+
+    embed = ps.jax.Embedding(client, "deep", 16, optimizer="adam", lr=1e-3)
+    dense = ps.jax.DenseParameters(client, params, optimizer="adam", lr=1e-3)
+    for ids, x, label in batches:
+        rows, pushback = embed.pull(ids)                       # outside jit
+        loss, (d_rows, d_params) = step(rows, dense.params, x, label)   # jitted value_and_grad
+        pushback(d_rows)
+        dense.push(d_params)
+        client.step()
+        dense.pull()
+
+Nothing is called back from inside jit: a callback costs ten times what an argument does
+(0.66 against 0.06 ms for 1.7 MB, measured), and would hide an effect from JAX's transformations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from numpy.typing import NDArray
+
+from paddock.errors import UsageError
+from paddock.ps.adapter import (
+    FlatParameters,
+    Floats,
+    Gradient,
+    Rows,
+    TableClient,
+    as_optimizer,
+    as_sparse_spec,
+)
+from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.ps.table.sharding import expand, sum_by
+
+__all__ = ["DenseParameters", "Embedding", "pool"]
+
+Pushback = Callable[[Any], None]
+
+
+class Embedding:
+    """Rows of a sparse table by int64 id, any id.
+
+    ids are a numpy array: JAX makes them int32 unless jax_enable_x64 is set, which would cut
+    hash ids in two. A jax array is taken only where it is int64.
+    """
+
+    def __init__(
+        self,
+        client: TableClient,
+        table: str | SparseSpec,
+        dim: int | None = None,
+        *,
+        optimizer: str | OptimizerSpec = "adagrad",
+        lr: float | None = None,
+        push_at_once: bool = True,
+    ) -> None:
+        spec = as_sparse_spec(table, dim, optimizer, lr)
+        self.rows = Rows(client, spec, at_once=push_at_once)
+
+    @property
+    def dim(self) -> int:
+        """Floats in a row."""
+        return self.rows.spec.dim
+
+    def pull(
+        self,
+        ids: NDArray[np.int64],
+        *,
+        mask: NDArray[Any] | None = None,
+        clicks: NDArray[Any] | None = None,
+    ) -> tuple[jax.Array, Pushback]:
+        """(*ids.shape, dim) float32 rows, and what takes their gradient, of the same shape.
+
+        The shape depends on that of ids only, never on how many are distinct, so that a jitted
+        step is compiled once. For slots of varying length pad the ids and give a mask, of the
+        shape of ids: where it is 0 the row is zeros, its gradient is left out, and the id is not
+        even asked for; pool() takes the same mask.
+        """
+        array = np.asarray(ids)
+        shape = (*array.shape, self.dim)
+        real = None if mask is None else np.asarray(mask, dtype=bool).reshape(-1)
+        asked = array.reshape(-1) if real is None else array.reshape(-1)[real]
+        found = self.rows.look_up(asked, None if clicks is None else np.asarray(clicks).reshape(-1))
+        values = expand(found.rows, found.inverse)
+        if real is not None:
+            padded = np.zeros((array.size, self.dim), np.float32)
+            padded[real] = values
+            values = padded
+        rows = jnp.from_dlpack(values.reshape(shape))
+
+        def pushback(gradient: Any) -> None:
+            grads = np.asarray(gradient, dtype=np.float32)
+            if grads.shape != shape:
+                raise UsageError(
+                    f"the gradient has shape {grads.shape}, the rows had {shape}",
+                    hint="differentiate with respect to the rows that pull() gave",
+                )
+            flat = np.ascontiguousarray(grads).reshape(-1, self.dim)
+            sums = sum_by(found.inverse, len(found.keys), flat if real is None else flat[real])
+            self.rows.receive(Gradient(found.keys, sums, found.shows, found.clicks))
+
+        return rows, pushback
+
+    def look_up(self, ids: NDArray[np.int64]) -> jax.Array:
+        """The rows alone, for evaluation: nothing can be pushed."""
+        return self.pull(ids)[0]
+
+    def prefetch(self, ids: NDArray[np.int64]) -> None:
+        """Asks for the rows of a later batch now, so that they travel while this one computes."""
+        self.rows.client.prefetch(self.rows.spec.name, np.asarray(ids).reshape(-1))
+
+    def push(self) -> int:
+        """Sends the gradients that wait (push_at_once=False). Returns of how many look-ups."""
+        return self.rows.push()
+
+
+class DenseParameters:
+    """A pytree of float32 parameters as one dense table. Trainer 0 initialises it."""
+
+    def __init__(
+        self,
+        client: TableClient,
+        params: Any,
+        *,
+        table: str = "dense",
+        optimizer: str | OptimizerSpec = "sgd",
+        lr: float | None = None,
+        merge: str = "mean",
+    ) -> None:
+        flat, unravel = ravel_pytree(params)
+        if flat.dtype != jnp.float32:
+            raise UsageError(f"the parameters are {flat.dtype}", hint="dense tables are float32")
+        self._unravel = jax.jit(unravel)
+        self._ravel = jax.jit(lambda tree: ravel_pytree(tree)[0])
+        self._flat = FlatParameters(
+            client,
+            [("params", (flat.size,))],
+            table=table,
+            optimizer=as_optimizer(optimizer, lr),
+            merge=merge,
+        )
+        self._flat.values[...] = np.asarray(flat)
+        self._flat.start()
+        self.params: Any = self._tree()
+
+    def pull(self) -> Any:
+        """The servers' newest parameters as a pytree, also kept in .params."""
+        self._flat.pull()
+        self.params = self._tree()
+        return self.params
+
+    def push(self, gradients: Any) -> None:
+        """Sends the gradients, a pytree as the parameters are."""
+        self._flat.grads[...] = np.asarray(self._ravel(gradients))
+        self._flat.push()
+
+    @property
+    def flat(self) -> Floats:
+        """(size,) float32: all parameters as last pulled. A view, not a copy."""
+        return self._flat.values
+
+    def _tree(self) -> Any:
+        # A copy: JAX believes that its arrays never change, and the next pull writes here.
+        return self._unravel(jnp.array(self._flat.values, copy=True))
+
+
+def pool(rows: jax.Array, mask: jax.Array, pooling: str = "sum") -> jax.Array:
+    """(bags, length, dim) rows pooled to (bags, dim); mask (bags, length) is 1 where an id is.
+
+    Runs inside jit. An empty bag gives zeros.
+    """
+    if pooling not in ("sum", "mean"):
+        raise UsageError(f"pooling is {pooling!r}", hint="sum or mean")
+    kept = mask.astype(rows.dtype)[..., None]
+    sums = (rows * kept).sum(-2)
+    if pooling == "sum":
+        return sums
+    return sums / jnp.maximum(kept.sum(-2), 1.0)

@@ -1,0 +1,108 @@
+"""What an optimizer is to the server: its options, its state per row, and its two updates.
+
+A rule's file has these things and no more; ``table.py`` lists the files. Arithmetic is float32
+and the two updates, numba loops and numpy arrays, give the same bits: servers with and without
+numba, a primary and its replica, a replayed log, all agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.errors import Problem
+
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+
+# loops(values (capacity, width), rows (n,) distinct, grads (n, dim), lr, options in declared
+# order): updates values[rows] in place, reads grads.
+Loops = Callable[[F32, I64, F32, float, F64], None]
+# arrays(block (n, width), grads (n, dim), lr, options): the same on rows already gathered.
+Arrays = Callable[[F32, F32, float, F64], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One number a rule takes. low and high are allowed themselves unless above/below is set.
+
+    >>> Option(0.9, high=1.0, below=True).range
+    'at least 0, below 1'
+    """
+
+    default: float
+    low: float = 0.0
+    high: float = math.inf
+    above: bool = False
+    below: bool = False
+    flag: bool = False
+
+    @property
+    def range(self) -> str:
+        """The allowed values in words, for a hint."""
+        if self.flag:
+            return "0 or 1"
+        text = f"{'above' if self.above else 'at least'} {self.low:g}"
+        if math.isfinite(self.high):
+            text += f", {'below' if self.below else 'at most'} {self.high:g}"
+        return text
+
+    def accepts(self, value: object) -> bool:
+        """Whether the value is a finite number in the range (bool counts for a flag only)."""
+        if isinstance(value, bool):
+            return self.flag
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            return False
+        if self.flag:
+            return value in (0, 1)
+        fits_low = value > self.low if self.above else value >= self.low
+        return fits_low and (value < self.high if self.below else value <= self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A piece of a row's state: dim floats, or one float per row. initial: its first value."""
+
+    name: str
+    initial: float = 0.0
+    per_row: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An optimizer. slots(options): the state after the weights, per-row scalars last.
+
+    refuses: fields of OptimizerSpec that make no sense with this rule, and what to use instead.
+    """
+
+    name: str
+    options: Mapping[str, Option]
+    slots: Callable[[Mapping[str, float]], tuple[Slot, ...]]
+    loops: Loops
+    arrays: Arrays
+    refuses: Mapping[str, str] = field(default_factory=dict)
+
+    def complete(self, options: Mapping[str, float]) -> dict[str, float]:
+        """The given options with the defaults of the others, in declared order."""
+        return {
+            name: float(options.get(name, option.default)) for name, option in self.options.items()
+        }
+
+    def check(self, options: Mapping[str, float]) -> list[Problem]:
+        """Every option that is unknown or out of its range."""
+        found = []
+        known = ", ".join(self.options) or "none"
+        for name, value in options.items():
+            option = self.options.get(name)
+            if option is None:
+                found.append(
+                    Problem(f"optimizer {self.name!r} has no option {name!r}", f"it has: {known}")
+                )
+            elif not option.accepts(value):
+                found.append(Problem(f"optimizer {self.name!r}: {name} is {value!r}", option.range))
+        return found

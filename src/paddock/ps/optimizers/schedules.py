@@ -1,0 +1,138 @@
+"""The learning rate at a global step. Pure functions of the spec: no state is kept.
+
+Factors of the optimizer's own lr, at step 0, 1, 2, ...; p = step / every, floored by staircase:
+    constant      1
+    exponential   rate ** p                     (torch ExponentialLR; with staircase StepLR)
+    natural_exp   exp(-rate * p)
+    inverse_time  1 / (1 + rate * p)
+    piecewise     values[i] while step < boundaries[i], values[-1] after     (MultiStepLR)
+    noam          dim ** -0.5 * min(s ** -0.5, s * warmup_steps ** -1.5), s = max(step, 1)
+With warmup_steps (all but noam, which has its own): a straight line from warmup_start at step 0
+to the schedule's value at warmup_steps (LinearLR before a constant). The schedule itself is not
+shifted: it counts from step 0.
+
+Source: noam: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, equation 3; the others as
+paddle.optimizer.lr and torch.optim.lr_scheduler have them.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable
+
+from paddock.errors import Problem, UsageError
+from paddock.ps.spec import OptimizerSpec, ScheduleSpec
+
+
+def learning_rate(spec: OptimizerSpec, step: int) -> float:
+    """The rate of the update that starts from global step ``step`` (0 is the first).
+
+    Raises: UsageError when the kind is unknown.
+
+    >>> halves = ScheduleSpec("exponential", rate=0.5, every=10, staircase=True)
+    >>> [learning_rate(OptimizerSpec(lr=0.1, schedule=halves), s) for s in (0, 9, 10)]
+    [0.1, 0.1, 0.05]
+    """
+    schedule = spec.schedule
+    factor = KINDS.get(schedule.kind)
+    if factor is None:
+        raise UsageError.of([_unknown(schedule.kind)])
+    warmup = schedule.warmup_steps
+    if step < warmup and schedule.kind != "noam":
+        start, end = schedule.warmup_start, factor(schedule, warmup)
+        return spec.lr * (start + (end - start) * (step / warmup))
+    return spec.lr * factor(schedule, step)
+
+
+def _periods(schedule: ScheduleSpec, step: int) -> float:
+    return float(step // schedule.every) if schedule.staircase else step / schedule.every
+
+
+def _constant(schedule: ScheduleSpec, step: int) -> float:
+    return 1.0
+
+
+def _exponential(schedule: ScheduleSpec, step: int) -> float:
+    return float(schedule.rate ** _periods(schedule, step))
+
+
+def _natural_exp(schedule: ScheduleSpec, step: int) -> float:
+    return math.exp(-schedule.rate * _periods(schedule, step))
+
+
+def _inverse_time(schedule: ScheduleSpec, step: int) -> float:
+    return 1.0 / (1.0 + schedule.rate * _periods(schedule, step))
+
+
+def _noam(schedule: ScheduleSpec, step: int) -> float:
+    s = max(step, 1)
+    return float(schedule.dim**-0.5 * min(s**-0.5, s * schedule.warmup_steps**-1.5))
+
+
+def _piecewise(schedule: ScheduleSpec, step: int) -> float:
+    return schedule.values[bisect_right(schedule.boundaries, step)]
+
+
+KINDS: dict[str, Callable[[ScheduleSpec, int], float]] = {
+    "constant": _constant,
+    "exponential": _exponential,
+    "natural_exp": _natural_exp,
+    "inverse_time": _inverse_time,
+    "noam": _noam,
+    "piecewise": _piecewise,
+}
+
+
+def check_schedule(schedule: ScheduleSpec) -> list[Problem]:
+    """Everything wrong with a schedule, its unused fields left alone.
+
+    >>> [p.message for p in check_schedule(ScheduleSpec("cosine"))]
+    ["schedule 'cosine' is unknown"]
+    """
+    kind = schedule.kind
+    if kind not in KINDS:
+        return [_unknown(kind)]
+    found: list[Problem] = []
+
+    def need(fact: bool, name: str, hint: str) -> None:
+        if not fact:
+            found.append(Problem(f"schedule {kind}: {name} is {getattr(schedule, name)!r}", hint))
+
+    if kind == "exponential":
+        # A growing one would overflow at a step that depends on the machine's patience.
+        need(_number(schedule.rate) and 0.0 < schedule.rate <= 1.0, "rate", "above 0, at most 1")
+    if kind in ("natural_exp", "inverse_time"):
+        need(_number(schedule.rate) and schedule.rate >= 0.0, "rate", "0 or more")
+    need(_whole(schedule.every, 1), "every", "a whole number, at least 1")
+    need(_whole(schedule.warmup_steps, 0), "warmup_steps", "a whole number, 0 or more")
+    need(
+        _number(schedule.warmup_start) and schedule.warmup_start >= 0.0,
+        "warmup_start",
+        "a factor of lr, 0 or more",
+    )
+    if kind == "noam":
+        need(_whole(schedule.dim, 1), "dim", "the model's width, at least 1")
+        need(schedule.warmup_steps != 0, "warmup_steps", "at least 1: noam has a warm-up")
+    if kind == "piecewise":
+        edges, values = schedule.boundaries, schedule.values
+        rising = all(_whole(e, 1) for e in edges) and list(edges) == sorted(set(edges))
+        need(rising, "boundaries", "rising whole numbers, at least 1")
+        need(
+            all(_number(v) and v >= 0.0 for v in values) and len(values) == len(edges) + 1,
+            "values",
+            f"{len(edges) + 1} factors of lr, 0 or more: one more than boundaries",
+        )
+    return found
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(value: object, low: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+
+
+def _unknown(kind: str) -> Problem:
+    return Problem(f"schedule {kind!r} is unknown", "one of " + ", ".join(KINDS))

@@ -1,0 +1,107 @@
+"""Applies one table's optimizer to rows of its arena: guards, rule, bound. Keeps no state itself.
+
+A row is float32[width]: dim weights, then each slot of dim floats, then the per-row scalars. A
+shard of a dense table is one row whose dim is the shard's length.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paddock.errors import UsageError
+from paddock.ps.jit import HAVE_NUMBA
+from paddock.ps.optimizers import guards
+from paddock.ps.optimizers.rule import F32, I64, Slot
+from paddock.ps.optimizers.table import check_optimizer, find_rule
+from paddock.ps.spec import OptimizerSpec
+
+
+class Updater:
+    """One optimizer for rows of one dim. compiled=False runs numpy: same bits, slower.
+
+    Raises: UsageError with every problem of the spec.
+
+    >>> updater = Updater(OptimizerSpec("adagrad", options={"initial": 0.5}), dim=2)
+    >>> updater.width, updater.initial_state.tolist()
+    (4, [0.5, 0.5])
+    """
+
+    __slots__ = (
+        "_bounded",
+        "_clips",
+        "_decays",
+        "_guarded",
+        "_options",
+        "_rule",
+        "compiled",
+        "dim",
+        "initial_state",
+        "slots",
+        "spec",
+        "width",
+    )
+
+    def __init__(self, spec: OptimizerSpec, dim: int, *, compiled: bool = HAVE_NUMBA) -> None:
+        problems = check_optimizer(spec)
+        if problems:
+            raise UsageError.of(problems)
+        assert HAVE_NUMBA or not compiled
+        self.spec = spec
+        self.dim = dim
+        self.compiled = compiled
+        self._rule = find_rule(spec.name)
+        options = self._rule.complete(spec.options)
+        self._options = np.array(list(options.values()), np.float64)
+        self.slots: tuple[Slot, ...] = self._rule.slots(options)
+        # state after the weights, float32 (width - dim,)
+        self.initial_state: F32 = np.concatenate(
+            [np.zeros(0, np.float32)]
+            + [np.full(1 if s.per_row else dim, s.initial, np.float32) for s in self.slots]
+        )
+        self.width = dim + len(self.initial_state)
+        self._clips = (float(spec.clip_value), float(spec.clip_norm))
+        self._decays = (float(spec.l1), float(spec.l2))
+        self._guarded = guards.has_before(spec)
+        self._bounded = spec.bound > 0.0
+
+    def apply(self, values: F32, rows: I64, grads: F32, lr: float) -> None:
+        """Updates values[rows] in place.
+
+        Args: values: (capacity, width) float32, C-contiguous. rows: (n,) int64, distinct, each
+        below capacity (not checked here). grads: (n, dim) float32, C-contiguous and writable;
+        clipping and l1/l2 overwrite them. lr: of this step (schedules.learning_rate).
+        """
+        assert values.shape[1] == self.width and values.flags.c_contiguous
+        assert grads.shape == (len(rows), self.dim) and grads.flags.carray
+        assert values.dtype == grads.dtype == np.float32 and rows.dtype == np.int64
+        if self.compiled:
+            self._apply_loops(values, rows, grads, float(lr))
+        elif len(rows) == 1:  # A dense shard is updated where it is, not copied there and back.
+            self._apply_arrays(values[rows[0] : rows[0] + 1], grads, float(lr))
+        else:
+            block = values[rows]
+            self._apply_arrays(block, grads, float(lr))
+            values[rows] = block
+
+    def warm(self) -> None:
+        """Compiles, or loads from numba's cache, what apply will run: before the first push."""
+        if self.compiled:
+            values = np.zeros((1, self.width), np.float32)
+            grads = np.zeros((1, self.dim), np.float32)
+            self.apply(values, np.zeros(1, np.int64), grads, self.spec.lr)
+
+    def _apply_loops(self, values: F32, rows: I64, grads: F32, lr: float) -> None:
+        if self._guarded:
+            guards.before_loops(values, rows, grads, self._clips, self._decays)
+        self._rule.loops(values, rows, grads, lr, self._options)
+        if self._bounded:
+            guards.bound_loops(values, rows, self.dim, float(self.spec.bound))
+
+    def _apply_arrays(self, block: F32, grads: F32, lr: float) -> None:
+        # Infinite gradients overflow silently, as they do in the compiled loops.
+        with np.errstate(all="ignore"):
+            if self._guarded:
+                guards.before_arrays(block, grads, self._clips, self._decays)
+            self._rule.arrays(block, grads, lr, self._options)
+            if self._bounded:
+                guards.bound_arrays(block, self.dim, float(self.spec.bound))

@@ -1,0 +1,94 @@
+"""What is in the body of a frame, as views; and what makes it unacceptable. No state here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.ps.protocol.frames import Flag, Header
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.finite import all_finite, first_bad
+
+Body = bytes | bytearray | memoryview
+DELTA, STATISTICS, CONTRIBUTION, LAST = (
+    int(Flag.DELTA),
+    int(Flag.STATISTICS),
+    int(Flag.CONTRIBUTION),
+    int(Flag.LAST),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SparsePart:
+    """The arrays in a sparse frame's body; views where the body can be written to."""
+
+    keys: NDArray[np.int64]
+    rows: NDArray[np.float32]
+    shows: NDArray[np.float32] | None
+    clicks: NDArray[np.float32] | None
+
+    def where(self, mask: NDArray[np.bool_]) -> SparsePart:
+        """The rows that the mask selects."""
+        shows = None if self.shows is None else self.shows[mask]
+        clicks = None if self.clicks is None else self.clicks[mask]
+        return SparsePart(self.keys[mask], self.rows[mask], shows, clicks)
+
+
+def sparse_part(header: Header, body: Body, dim: int) -> SparsePart:
+    """Keys int64[count], rows float32[count, dim], and statistics when the frame has them."""
+    count = header.count
+    wanted = count * (8 + 4 * dim) + (8 * count if header.flags & STATISTICS else 0)
+    if len(body) != wanted:
+        raise Refusal(
+            "value",
+            f"a frame of {count} rows of dim {dim} has {len(body)} bytes instead of {wanted}",
+            hint="do all trainers declare the table with the same dim?",
+        )
+    keys = np.frombuffer(body, np.int64, count)
+    floats = _writable(np.frombuffer(body, np.float32, offset=8 * count))
+    rows = floats[: count * dim].reshape(count, dim)
+    if not header.flags & STATISTICS:
+        return SparsePart(keys, rows, None, None)
+    tail = floats[count * dim :]
+    return SparsePart(keys, rows, tail[:count], tail[count:])
+
+
+def dense_part(header: Header, body: Body) -> tuple[int, NDArray[np.float32]]:
+    """(start, values) of a dense frame's body."""
+    if len(body) != 8 + 4 * header.count:
+        raise Refusal("value", f"a frame of {header.count} elements has {len(body)} bytes")
+    return int.from_bytes(body[:8], "little"), _writable(np.frombuffer(body, np.float32, offset=8))
+
+
+def _writable(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Optimizers use gradients as scratch; what comes from a log may be read-only."""
+    return np.require(array, np.float32, ["A", "C", "W"])
+
+
+def json_part(body: Body) -> dict[str, Any]:
+    """The object in a JSON body. Raises Refusal."""
+    try:
+        data = json.loads(bytes(body))
+    except ValueError as error:
+        raise Refusal("usage", f"a frame's body is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise Refusal("usage", f"a frame's body is a JSON {type(data).__name__}, not an object")
+    return data
+
+
+def check_finite(table: str, values: NDArray[np.float32], keys: NDArray[np.int64] | None) -> None:
+    """Raises Refusal that names the first NaN or infinity."""
+    if not values.size or all_finite(values):
+        return
+    at = first_bad(values)
+    where = f"key {int(keys[at])}" if keys is not None else f"element {at} of the frame"
+    raise Refusal(
+        "value",
+        f"table {table!r}: {where} has a gradient or value that is NaN or infinite; "
+        "nothing of this frame was applied",
+        hint="lower the learning rate, or clip: OptimizerSpec(clip_value=...)",
+    )

@@ -1,0 +1,233 @@
+"""The chief's shell: gives events to the pure machine, logs its records, wakes who waits.
+
+One lock owns the machine. A trainer's Join or Arrive blocks its own connection's thread until
+the machine has a reply for it; a new question of the same trainer replaces the old one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from paddock.ps.consistency.barriers import Opened
+from paddock.ps.consistency.step_words import (
+    Arrive,
+    Committed,
+    Event,
+    Fail,
+    Heard,
+    Join,
+    Leave,
+    Output,
+    Refuse,
+    Release,
+    Reply,
+    Rules,
+    Tick,
+    Welcome,
+    check_rules,
+    record_to_json,
+)
+from paddock.ps.consistency.steps import Chief
+from paddock.ps.protocol.frames import Header, Op
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.engine import Engine
+
+TICK_SECONDS = 0.25
+# A trainer that waits asks again after so long, so that a lost reply is not waited for for ever.
+REPLY_SECONDS = 3600.0
+
+
+class Coordinator:
+    """The chief of a job's trainers. settings: how a lost trainer is judged."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        trainers: int,
+        silent_seconds: float,
+        on_silence: str,
+        say: Callable[[str], None],
+    ) -> None:
+        self.engine = engine
+        self.trainers = trainers
+        self.silent_seconds = silent_seconds
+        self.on_silence = on_silence
+        self.say = say
+        self._changed = threading.Condition()
+        self._replies: dict[tuple[int, int], Reply] = {}
+        self._asked: dict[tuple[int, int], int] = {}
+        self._stopped = False
+
+    @property
+    def chief(self) -> Chief | None:
+        """The machine; None until the first trainer has joined."""
+        return self.engine.store.chief
+
+    # -------------------------------------------------------------------------------- questions
+
+    def join(self, trainer: int, incarnation: int, terms: dict[str, Any]) -> dict[str, Any]:
+        """A trainer begins; waits until it is a member. Raises Refusal."""
+        with self._changed:
+            rules = self._rules(terms)
+            if self.chief is None:
+                self.engine.record(Op.RULES, asdict(rules))
+                self.say(f"strategy {rules.strategy}, {rules.trainers} trainers")
+            self._agree(rules)
+            reply = self._ask(Join(trainer, incarnation), (trainer, incarnation))
+        assert isinstance(reply, Welcome)
+        answer: dict[str, Any] = {"step": reply.step}
+        if reply.commit is not None:
+            answer["commit"] = _commit_json(reply.commit)
+        return answer
+
+    def _rules(self, terms: dict[str, Any]) -> Rules:
+        is_clocked = terms.get("strategy") in ("sync", "staleness")
+        rules = Rules(
+            terms.get("strategy", "async"),
+            int(terms.get("staleness", 0)),
+            trainers=self.trainers,
+            # Who waits for nobody is not waited for.
+            silent_seconds=self.silent_seconds if is_clocked else 0.0,
+            on_silence=self.on_silence,
+        )
+        problems = check_rules(rules)
+        if problems:
+            raise Refusal("usage", problems[0].message, hint=problems[0].hint)
+        return rules
+
+    def _agree(self, rules: Rules) -> None:
+        held = self.engine.store.rules
+        assert held is not None
+        if (rules.strategy, rules.staleness) != (held.strategy, held.staleness):
+            raise Refusal(
+                "spec",
+                f"this job's trainers follow {held.strategy} (staleness {held.staleness}), "
+                f"this one asks for {rules.strategy} (staleness {rules.staleness})",
+                hint="every trainer of a job must use the same strategy",
+            )
+
+    def arrive(self, trainer: int, incarnation: int, step: int) -> dict[str, Any]:
+        """A trainer has sent all of a step; waits until it may go on. Raises Refusal."""
+        with self._changed:
+            reply = self._ask(Arrive(trainer, incarnation, step), (trainer, incarnation))
+        assert isinstance(reply, Release)
+        if reply.commit is None:
+            return {"step": step, "members": []}
+        return _commit_json(reply.commit)
+
+    def leave(self, trainer: int, incarnation: int) -> None:
+        """A trainer ends."""
+        with self._changed:
+            if self.chief is not None:
+                self._handle(Leave(trainer, incarnation))
+
+    def _ask(self, event: Event, who: tuple[int, int]) -> Reply:
+        """The machine's reply to this trainer; lock held."""
+        number = self._asked.get(who, 0) + 1
+        self._asked[who] = number
+        self._replies.pop(who, None)
+        self._handle(event)
+        deadline = time.monotonic() + REPLY_SECONDS
+        while who not in self._replies:
+            left = deadline - time.monotonic()
+            if self._stopped or left <= 0 or self._asked[who] != number:
+                raise Refusal("deadline", "the question was given up: the server is ending")
+            self._changed.wait(left)
+        reply = self._replies.pop(who)
+        if isinstance(reply, Refuse):
+            raise Refusal(reply.code, reply.reason)
+        return reply
+
+    def _handle(self, event: Event) -> None:
+        """Give an event to the machine, carry out what it says; lock held."""
+        chief = self.chief
+        if chief is None:
+            if not isinstance(event, Tick):
+                raise Refusal("usage", "the trainer has not joined")
+            return
+        queue: deque[Output] = deque(chief.handle(event, time.monotonic()))
+        while queue:
+            output = queue.popleft()
+            if isinstance(output, (Welcome, Release, Refuse)):
+                self._replies[output.trainer, output.incarnation] = output
+            elif isinstance(output, Fail):
+                self.say(f"the job has failed: {output.reason}")
+            else:
+                op, data = record_to_json(output)
+                if not isinstance(output, Committed):
+                    self.say(_sentence(op, data))
+                queue.extend(self.engine.record(op, data).outputs)
+                if op in (Op.LEAVE, Op.EXPEL):
+                    for opened in self.engine.store.barriers.change(self._live()):
+                        self._open(opened)
+        self._changed.notify_all()
+
+    def barrier(self, name: str, turn: int, trainer: int) -> None:
+        """Wait for all trainers to reach a named barrier for the `turn`-th time."""
+        barriers = self.engine.store.barriers
+        with self._changed:
+            no = barriers.objection(name, turn)
+            if no is not None:
+                raise no
+            self._open(barriers.reach(name, turn, trainer, self._live()))
+            while not barriers.is_open(name, turn):
+                if self._stopped:
+                    raise Refusal("deadline", "the barrier was given up: the server is ending")
+                self._changed.wait()
+
+    def _open(self, opened: Opened | None) -> None:
+        if opened is not None:
+            self.engine.record(Op.OPEN, asdict(opened))
+            self._changed.notify_all()
+
+    def _live(self) -> list[int]:
+        """Trainers that a barrier waits for: all of the job until they have joined once."""
+        if self.chief is None or not self.chief.is_started:
+            return list(range(self.trainers))
+        return [trainer for trainer, _ in self.chief.members]
+
+    # ------------------------------------------------------------------------------------- time
+
+    def tick(self, connected: set[tuple[int, int]]) -> None:
+        """Time passes. connected: trainers whose connection is open and not silent for long."""
+        with self._changed:
+            if self.chief is None:
+                return
+            for trainer, incarnation in connected:
+                self.chief.handle(Heard(trainer, incarnation), time.monotonic())
+            self._handle(Tick())
+
+    def stop(self) -> None:
+        """Let go of everybody that waits."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def coordinate(self, header: Header, data: dict[str, Any]) -> dict[str, Any]:
+        """A Join, Leave or Arrive frame. Raises Refusal."""
+        who = header.trainer, header.incarnation
+        if header.op == Op.JOIN:
+            return self.join(*who, data)
+        if header.op == Op.LEAVE:
+            self.leave(*who)
+            return {}
+        return self.arrive(*who, header.step)
+
+
+def _commit_json(done: Committed) -> dict[str, Any]:
+    return {"step": done.step, "members": [list(member) for member in done.members]}
+
+
+def _sentence(op: Op, data: dict[str, Any]) -> str:
+    who = f"trainer {data['trainer']}"
+    if op == Op.JOIN:
+        return f"{who} joined at step {data['step'] + 1}"
+    if op == Op.LEAVE:
+        return f"{who} left after step {data['step']}"
+    return f"{who} {data['reason']}"

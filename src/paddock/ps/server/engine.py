@@ -1,0 +1,137 @@
+"""Check, log, apply, acknowledge: the one way by which a server's state changes.
+
+The log is written before the state changes, so whatever was acknowledged can be replayed. Records
+of one table are in the log in the order in which they were applied, because its lock is held over
+both; `_order` makes the same true for what belongs to the whole server.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal, NamedTuple
+
+from paddock.errors import PaddockError
+from paddock.ps.consistency.step_words import Output
+from paddock.ps.durable.log import Log
+from paddock.ps.protocol.frames import Flag, Header, Op
+from paddock.ps.protocol.identity import Verdict
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.bodies import Body
+from paddock.ps.server.store import Store
+
+Ack = Literal["memory", "log", "disk", "replica"]
+ACKS = ("memory", "log", "disk", "replica")
+REPEATED = int(Flag.REPEATED)
+
+
+class Written(NamedTuple):
+    """flags: of the answer. answer: what it says. outputs: what the chief has to say."""
+
+    flags: int
+    answer: dict[str, Any] | None
+    outputs: list[Output]
+
+
+class Engine:
+    """A store and its log. clock: seconds since 1970, read once for each record."""
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log | None,
+        ack: Ack,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.store = store
+        self.log = log
+        self.ack = ack
+        self.clock = clock
+        self.lsn = log.last if log is not None else 0
+        # Called with a record's lsn before it is acknowledged, when a replica must have it first.
+        self.replicated: Callable[[int], None] | None = None
+        # Raises Refusal while this server may not take writes (it is no longer the primary).
+        self.may_write: Callable[[], None] | None = None
+        self._order = threading.Lock()
+
+    def write(self, header: Header, body: Body) -> Written:
+        """Carry out a frame once. Raises Refusal when it is not: then nothing has changed."""
+        if self.may_write is not None:
+            self.may_write()
+        header = header._replace(stamp=self.clock())
+        outputs: list[Output] = []
+        with ExitStack() as held:
+            for lock in self.store.locks(header):
+                held.enter_context(lock)
+            if header.sequence and self._is_repeat(header):
+                return Written(REPEATED, None, outputs)
+            self.store.check(header, body)
+            with self._order:
+                if not header.sequence and self.store.is_done(header, body):
+                    return Written(REPEATED, self.store.answer(header, body), outputs)
+                lsn = self._append(header, body)
+                step, outputs = self.store.note(lsn, header, body)
+            answer = self.store.apply(lsn, header, body, step)
+        self._keep(lsn)
+        return Written(0, answer, outputs)
+
+    def record(self, op: Op, data: dict[str, Any], *, step: int = 0) -> Written:
+        """Write a record that this server makes itself."""
+        return self.write(Header(op, step=step), json.dumps(data).encode())
+
+    def _is_repeat(self, header: Header) -> bool:
+        verdict = self.store.windows.check(header.trainer, header.incarnation, header.sequence)
+        if verdict is Verdict.FRESH:
+            return False
+        if verdict is Verdict.REPEAT:
+            return True
+        raise Refusal(
+            "fenced",
+            f"trainer {header.trainer}: push {header.sequence} of incarnation "
+            f"{header.incarnation} is refused: {verdict.value}",
+            hint="is another process running as this trainer? each needs its own PADDLE_TRAINER_ID",
+        )
+
+    def _append(self, header: Header, body: Body) -> int:
+        if self.log is None:
+            self.lsn += 1
+            return self.lsn
+        try:
+            self.lsn = self.log.append(header, body)
+        except PaddockError as error:
+            raise Refusal("disk", error.message, hint=error.hint) from error
+        return self.lsn
+
+    def _keep(self, lsn: int) -> None:
+        """Wait until the record is as safe as --ack says."""
+        if self.ack == "disk" and self.log is not None:
+            self.log.wait_durable(lsn)
+        elif self.ack == "replica" and self.replicated is not None:
+            self.replicated(lsn)
+
+    def replay(self, lsn: int, header: Header, body: Body) -> None:
+        """Apply a record that is in a log already: recovery, or a replica following."""
+        with ExitStack() as held:
+            for lock in self.store.locks(header):
+                held.enter_context(lock)
+            with self._order:
+                self.lsn = lsn
+                step, _ = self.store.note(lsn, header, body)
+            self.store.apply(lsn, header, body, step)
+
+    def position(self) -> int:
+        """The newest record. With a table's lock held, all of the table's up to it are applied."""
+        with self._order:
+            return self.lsn
+
+    @contextmanager
+    def at_rest(self) -> Iterator[int]:
+        """Between two records, with every table applied up to the lsn that this gives."""
+        with ExitStack() as held:
+            for one in list(self.store.tables):
+                held.enter_context(one.lock)
+            held.enter_context(self._order)
+            yield self.lsn

@@ -1,0 +1,129 @@
+"""``paddock pserver``: one server from its options to its end.
+
+Opens the data directory, recovers what it holds, listens, says one line, and runs until SIGTERM
+or SIGINT: then a last snapshot is written and the exit code is 0.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+# numpy's BLAS starts a thread per core when it is imported; a server needs none of them.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from paddock.errors import PaddockError, UsageError  # after the variable above
+from paddock.ps.server.options import Options, read_options
+from paddock.ps.server.recovery import Snapshots, open_engine
+from paddock.ps.server.serve import Server, Settings
+from paddock.ps.server.store import Store
+
+SNAPSHOT_LOOK_SECONDS = 1.0
+
+
+def say(line: str) -> None:
+    """One line of news on stderr."""
+    sys.stderr.write(f"pserver: {line}\n")
+    sys.stderr.flush()
+
+
+def run(words: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run a server with these flags until it is told to end; the exit code."""
+    options = read_options(words, env)
+    for line in options.said:
+        say(line)
+    ended = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.set()
+
+    before = {n: signal.signal(n, end) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        serve(options, ended)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 0
+
+
+def serve(options: Options, ended: threading.Event) -> None:
+    """Be a server until `ended` is set; snapshots are written meanwhile and at the end."""
+    server, snapshots = make_server(options)
+    server.start()
+    sys.stdout.write(ready_line(server, options) + "\n")
+    sys.stdout.flush()
+    try:
+        while not ended.wait(SNAPSHOT_LOOK_SECONDS):
+            if snapshots is not None and snapshots.is_due():
+                _try_snapshot(snapshots)
+    finally:
+        server.stop()
+        if snapshots is not None and server.engine.log is not None:
+            _try_snapshot(snapshots)
+            server.engine.log.close()
+
+
+def _try_snapshot(snapshots: Snapshots) -> None:
+    try:
+        snapshots.take()
+    except PaddockError as error:
+        say(f"no snapshot: {error.message}")  # The log has everything; it goes on growing.
+
+
+def make_server(options: Options) -> tuple[Server, Snapshots | None]:
+    """A server with its state recovered, listening but not yet accepting."""
+    from paddock import __version__
+
+    store = Store(
+        options.index,
+        max(1, len(options.endpoints)),
+        memory_limit_bytes=options.memory_limit,
+    )
+    engine, server_id = open_engine(store, options.data_dir, options.ack, say)  # type: ignore[arg-type]  # read_options has looked
+    settings = Settings(
+        options.bind,
+        options.port,
+        options.index,
+        max(1, len(options.endpoints)),
+        options.num_gradient_servers,
+        options.job,
+        _token(options.token_file),
+        options.tls_cert,
+        options.tls_key,
+        __version__,
+        f"{server_id:016x}",
+        options.trainer_timeout,
+        options.on_lost_trainer,
+    )
+    snapshots = None
+    if engine.log is not None:
+        snapshots = Snapshots(engine, options.data_dir, server_id, options.snapshot_every, say)
+    return Server(settings, engine, say), snapshots
+
+
+def _token(path: str) -> bytes:
+    if not path:
+        return b""
+    try:
+        token = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise UsageError(
+            f"--token-file {path}: {error.strerror}", hint="a readable file with a secret"
+        ) from error
+    if not token:
+        raise UsageError(f"--token-file {path} is empty")
+    return token
+
+
+def ready_line(server: Server, options: Options) -> str:
+    """The one line that says the server is ready."""
+    s = server.settings
+    return (
+        f"pserver {s.server} of {s.servers} is ready on {s.host}:{server.port} "
+        f"(job {s.job}, {s.trainers} trainer{'s' * (s.trainers != 1)}, ack {options.ack})"
+    )

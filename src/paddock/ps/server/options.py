@@ -1,0 +1,315 @@
+"""The flags of ``paddock pserver``, and the environment that stands in for them. Pure.
+
+The names of 2017's ``paddle pserver`` are kept; what they were documented to mean is corrected
+where the page was wrong. A flag wins over the environment. All problems are told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from paddock.errors import Problem, UsageError
+
+DEFAULT_PORT = 7164  # The users' documents; the program's own default was 20134.
+ACKS = ("memory", "log", "disk", "replica")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A flag. kind: int, float, size, word or switch. env: variables that set it, best first."""
+
+    name: str
+    kind: str
+    default: str
+    meaning: str
+    env: tuple[str, ...] = ()
+
+
+OPTIONS = (
+    Option(
+        "port",
+        "int",
+        str(DEFAULT_PORT),
+        "port to listen on; 0 for any free one",
+        ("PADDLE_PORT", "PADDLE_INIT_PORT"),
+    ),
+    Option("bind", "word", "", "address to listen on; 127.0.0.1 without a token", ()),
+    Option(
+        "num_gradient_servers",
+        "int",
+        "1",
+        "number of trainers (not of servers)",
+        ("PADDLE_TRAINERS_NUM", "PADDLE_INIT_NUM_GRADIENT_SERVERS"),
+    ),
+    Option(
+        "endpoints",
+        "word",
+        "",
+        "host:port of every server of the job, in order",
+        ("PADDLE_PSERVERS_IP_PORT_LIST",),
+    ),
+    Option("index", "int", "-1", "which of the endpoints this server is", ("PADDLE_PSERVER_ID",)),
+    Option(
+        "job",
+        "word",
+        "default",
+        "the job's id; trainers of another job are refused",
+        ("PADDLE_JOB_ID",),
+    ),
+    Option(
+        "data-dir",
+        "word",
+        "",
+        "log and snapshots; without it the state dies with the process",
+        ("PADDOCK_PS_DATA_DIR",),
+    ),
+    Option(
+        "ack",
+        "word",
+        "",
+        "when a push is acknowledged: memory, log, disk or replica",
+        ("PADDOCK_PS_ACK",),
+    ),
+    Option("snapshot-every", "size", "1G", "bytes of log after which a snapshot is written", ()),
+    Option(
+        "memory-limit",
+        "size",
+        "0",
+        "bytes the tables may take; 0 for no limit",
+        ("PADDOCK_PS_MEMORY_LIMIT",),
+    ),
+    Option(
+        "token-file",
+        "word",
+        "",
+        "file with the secret that trainers must know",
+        ("PADDOCK_PS_TOKEN_FILE",),
+    ),
+    Option("tls-cert", "word", "", "certificate, PEM", ("PADDOCK_PS_TLS_CERT",)),
+    Option("tls-key", "word", "", "its key, PEM", ("PADDOCK_PS_TLS_KEY",)),
+    Option(
+        "trainer-timeout",
+        "float",
+        "60",
+        "seconds of silence after which a trainer is expelled",
+        ("PADDOCK_PS_TRAINER_TIMEOUT",),
+    ),
+    Option(
+        "on-lost-trainer",
+        "word",
+        "fail",
+        "fail, or rescale: go on with those that are left",
+        ("PADDOCK_PS_ON_LOST_TRAINER",),
+    ),
+    Option("replica-of", "word", "", "host:port of the primary that this server follows", ()),
+    Option("witness", "word", "", "host:port that grants the lease to primary or replica", ()),
+)
+# Accepted, and said to do nothing: the flags of 2017 that have no meaning here.
+IGNORED = {
+    "ports_num": "one port serves all tables",
+    "ports_num_for_sparse": "one port serves all tables",
+    "nics": "say which address with --bind",
+    "rdma_tcp": "TCP, and a Unix socket for trainers of the same machine",
+    "pserver_num_threads": "one thread a connection; run more servers for more cores",
+    "comment": "processes are owned by their pid, not found by a comment",
+    "small_messages": "TCP_NODELAY is always set",
+    "sock_send_buf_size": "buffers are set for the frames",
+    "sock_recv_buf_size": "buffers are set for the frames",
+    "log_period_server": "ask with paddock ps status",
+    "async_lagged_ratio_min": "the trainer's strategy says how far ahead it may be: staleness=N",
+    "async_lagged_ratio_default": "the trainer's strategy says how far ahead it may be",
+    "loadsave_parameters_in_pserver": "servers always read and write their own share",
+    "parameter_block_size": "shards are fixed",
+    "parameter_block_size_for_sparse": "shards are fixed",
+    "check_sparse_distribution_in_pserver": "keys are hashed over the shards",
+    "check_sparse_distribution_batches": "keys are hashed over the shards",
+    "check_sparse_distribution_ratio": "keys are hashed over the shards",
+    "check_sparse_unbalance_degree": "keys are hashed over the shards",
+    "log_barrier_abstract": "paddock ps status names who is waited for",
+    "log_barrier_show_log": "paddock ps status names who is waited for",
+    "log_barrier_lowest_nodes": "paddock ps status names who is waited for",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a server is asked to be. said: what to tell about flags that do nothing."""
+
+    port: int
+    bind: str
+    num_gradient_servers: int
+    endpoints: tuple[str, ...]
+    index: int
+    job: str
+    data_dir: str
+    ack: str
+    snapshot_every: int
+    memory_limit: int
+    token_file: str
+    tls_cert: str
+    tls_key: str
+    trainer_timeout: float
+    on_lost_trainer: str
+    replica_of: str
+    witness: str
+    said: tuple[str, ...] = ()
+
+
+def read_options(words: Sequence[str], env: Mapping[str, str]) -> Options:
+    """The options in the words of a command line and the environment. Raises UsageError.
+
+    >>> options = read_options(["--port=7164", "--ports_num=1", "--num_gradient_servers", "4"], {})
+    >>> options.port, options.num_gradient_servers, options.bind, options.said
+    (7164, 4, '127.0.0.1', ('--ports_num does nothing here: one port serves all tables',))
+    """
+    problems: list[Problem] = []
+    given, said = _split(words, problems)
+    texts = {}
+    for option in OPTIONS:
+        named = (env[name] for name in option.env if env.get(name))
+        text = given.get(option.name)
+        texts[option.name] = next(named, option.default) if text is None else text
+    values = {o.name.replace("-", "_"): _value(o, texts[o.name], problems) for o in OPTIONS}
+    endpoints = tuple(e.strip() for e in str(values["endpoints"]).split(",") if e.strip())
+    values["endpoints"] = endpoints
+    if not problems:
+        _settle(values, given, env, problems)
+    if problems:
+        raise UsageError.of(problems)
+    assert {f.name for f in fields(Options)} == {*values, "said"}
+    return Options(**values, said=tuple(said))  # type: ignore[arg-type]  # checked by _value
+
+
+def _split(words: Sequence[str], problems: list[Problem]) -> tuple[dict[str, str], list[str]]:
+    """Flags by their own name, and what to say about those that do nothing."""
+    known = {o.name.replace("-", "_"): o.name for o in OPTIONS}
+    given: dict[str, str] = {}
+    said: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, text = word.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        if not word.startswith("-") or (name not in known and name not in IGNORED):
+            problems.append(
+                Problem(f"{word!r} is not a flag of paddock pserver", "paddock pserver --help")
+            )
+            continue
+        if not equals:
+            if not rest or rest[0].startswith("--"):
+                if name not in IGNORED:
+                    problems.append(Problem(f"{word} needs a value", "paddock pserver --help"))
+                    continue
+            else:
+                text = rest.pop(0)
+        if name in IGNORED:
+            said.append(f"--{name} does nothing here: {IGNORED[name]}")
+        else:
+            given[known[name]] = text
+    return given, said
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def _value(option: Option, text: str, problems: list[Problem]) -> object:
+    try:
+        if option.kind == "int":
+            return int(text)
+        if option.kind == "float":
+            return float(text)
+        if option.kind == "size":
+            number = text.upper().rstrip("B").rstrip("I")
+            unit = number[-1:] if number[-1:].isalpha() else ""
+            return int(float(number[: len(number) - len(unit)]) * _UNITS[unit])
+    except (ValueError, KeyError):
+        wanted = {"int": "a whole number", "float": "seconds", "size": "bytes, as in 512M or 8G"}
+        problems.append(Problem(f"--{option.name} is {text!r}", wanted[option.kind]))
+        return 0
+    return text
+
+
+def _settle(
+    values: dict[str, object],
+    given: Mapping[str, str],
+    env: Mapping[str, str],
+    problems: list[Problem],
+) -> None:
+    """What follows from several options together."""
+
+    def need(fact: bool, message: str, hint: str) -> None:
+        if not fact:
+            problems.append(Problem(message, hint))
+
+    port, endpoints = values["port"], values["endpoints"]
+    assert isinstance(port, int) and isinstance(endpoints, tuple)
+    need(0 <= port < 65536, f"--port is {port}", "0 to 65535")
+    values["ack"] = values["ack"] or ("log" if values["data_dir"] else "memory")
+    need(values["ack"] in ACKS, f"--ack is {values['ack']!r}", "one of " + ", ".join(ACKS))
+    need(
+        values["ack"] == "memory" or bool(values["data_dir"]),
+        f"--ack {values['ack']} needs a log",
+        "--data-dir DIR",
+    )
+    need(
+        values["on_lost_trainer"] in ("fail", "rescale"),
+        f"--on-lost-trainer is {values['on_lost_trainer']!r}",
+        "fail or rescale",
+    )
+    trainers = values["num_gradient_servers"]
+    assert isinstance(trainers, int)
+    need(trainers >= 1, f"--num_gradient_servers is {trainers}", "the number of trainers")
+    _settle_place(values, env, problems)
+    if not values["bind"]:
+        # Explicitly listed in the job's endpoints: the launcher, or an operator, chose it.
+        mine = endpoints[values["index"]] if endpoints else ""  # type: ignore[index]
+        host = mine.rpartition(":")[0]
+        values["bind"] = host or ("0.0.0.0" if values["token_file"] else "127.0.0.1")
+    need(
+        not values["tls_key"] or bool(values["tls_cert"]),
+        "--tls-key is set without --tls-cert",
+        "both, or neither",
+    )
+
+
+def _settle_place(
+    values: dict[str, object], env: Mapping[str, str], problems: list[Problem]
+) -> None:
+    """Which of the endpoints this server is: by --index, else by POD_IP and port."""
+    endpoints, index, port = values["endpoints"], values["index"], values["port"]
+    assert isinstance(endpoints, tuple) and isinstance(index, int)
+    doubled = sorted({e for e in endpoints if endpoints.count(e) > 1})
+    if doubled:
+        problems.append(Problem(f"--endpoints lists {', '.join(doubled)} twice", "each once"))
+    if not endpoints:
+        values["index"] = max(index, 0)
+        return
+    if index < 0:
+        me = f"{env.get('POD_IP', '127.0.0.1')}:{port}"
+        same_port = [i for i, e in enumerate(endpoints) if e.rpartition(":")[2] == str(port)]
+        if me in endpoints:
+            index = endpoints.index(me)
+        elif len(same_port) == 1:
+            index = same_port[0]
+    if not 0 <= index < len(endpoints):
+        problems.append(
+            Problem(
+                f"this server (port {port}) is not one of {','.join(endpoints)}",
+                "say which: --index, from 0",
+            )
+        )
+    values["index"] = max(index, 0)
+
+
+def usage() -> str:
+    """What ``paddock pserver --help`` prints below its first line."""
+    lines = ["flags:"]
+    for option in OPTIONS:
+        default = f" (default {option.default})" if option.default not in ("", "0", "-1") else ""
+        lines.append(f"  --{option.name:<22}{option.meaning}{default}")
+        if option.env:
+            lines.append(f"  {'':<24}else ${', $'.join(option.env)}")
+    lines.append("accepted, without effect: " + ", ".join(IGNORED))
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,285 @@
+"""A server: listens, gives each connection a thread, and holds what they share."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from paddock.errors import UsageError
+from paddock.ps.protocol.frames import Header
+from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator
+from paddock.ps.server.engine import Engine
+from paddock.ps.server.session import Session
+from paddock.ps.server.store import Store
+from paddock.ps.stream import Stream, enlarge, os_reason
+
+BACKLOG = 512
+# Half-open connections are noticed by the kernel: idle, interval, count (tcp(7)).
+KEEPALIVE = (15, 5, 3)
+# A trainer whose connection is open is silent only after so many --trainer-timeout.
+PATIENCE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a server is started with. token: shared secret, b"" for none."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    server: int = 0
+    servers: int = 1
+    trainers: int = 1
+    job: str = "default"
+    token: bytes = b""
+    tls_cert: str = ""
+    tls_key: str = ""
+    version: str = ""
+    server_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    trainer_timeout_seconds: float = 60.0
+    on_lost_trainer: str = "fail"
+
+
+class Server:
+    """The shell around one engine. say: where one-line news go."""
+
+    def __init__(
+        self, settings: Settings, engine: Engine, say: Callable[[str], None] | None = None
+    ) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.store: Store = engine.store
+        self.token = settings.token
+        self.role = "primary"
+        self.epoch = 1
+        self.started = time.monotonic()
+        self.coordinator: Coordinator | None = None
+        if settings.server == 0:
+            self.coordinator = Coordinator(
+                engine,
+                trainers=settings.trainers,
+                silent_seconds=settings.trainer_timeout_seconds,
+                on_silence=settings.on_lost_trainer,
+                say=self.say,
+            )
+        self._say = say
+        self._sessions: set[Session] = set()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._tls = self._tls_context()
+        self._listener = self._listen()
+        self.port: int = self._listener.getsockname()[1]
+        self._unix_name, self._unix = self._listen_unix()
+
+    # ---------------------------------------------------------------------------------- listening
+
+    def _tls_context(self) -> ssl.SSLContext | None:
+        cert, key = self.settings.tls_cert, self.settings.tls_key
+        if not cert:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(cert, key or None)
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(
+                f"--tls-cert {cert}, --tls-key {key or '(none)'}: {error}",
+                hint="both in PEM form",
+            ) from error
+        return context
+
+    def _listen(self) -> socket.socket:
+        host, port = self.settings.host, self.settings.port
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            enlarge(sock)
+            sock.bind((host, port))
+            sock.listen(BACKLOG)
+        except OSError as error:
+            raise UsageError(
+                f"cannot listen on {host}:{port}: {os_reason(error)}",
+                hint=f"what has it? ss -ltnp 'sport = :{port}'; choose another with --port",
+            ) from error
+        return sock
+
+    def _listen_unix(self) -> tuple[str, socket.socket | None]:
+        """An abstract Unix socket beside the port (unix(7)); none with TLS or where there is no
+        such thing."""
+        if self._tls is not None or not sys.platform.startswith("linux"):
+            return "", None
+        name = f"paddock-ps-{self.settings.server_id}-{self.port}"
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        enlarge(sock)
+        try:
+            sock.bind("\0" + name)
+            sock.listen(BACKLOG)
+        except OSError:
+            sock.close()
+            return "", None
+        return name, sock
+
+    def start(self) -> None:
+        """Begin to accept connections."""
+        for listener in (self._listener, self._unix):
+            if listener is not None:
+                thread = threading.Thread(target=self._accept, args=(listener,), daemon=True)
+                thread.start()
+        if self.coordinator is not None:
+            threading.Thread(target=self._tick, daemon=True).start()
+
+    def _tick(self) -> None:
+        """The chief's clock. A trainer that is connected may compute PATIENCE times as long."""
+        assert self.coordinator is not None
+        patience = PATIENCE * self.settings.trainer_timeout_seconds
+        while not self._stopped.wait(TICK_SECONDS):
+            now = time.monotonic()
+            with self._lock:
+                alive = {s.who for s in self._sessions if now - s.heard_at < patience}
+            self.coordinator.tick(alive)
+
+    def _accept(self, listener: socket.socket) -> None:
+        while not self._stopped.is_set():
+            try:
+                sock, address = listener.accept()
+            except OSError:
+                if self._stopped.wait(0.05):  # Closed, or out of descriptors for a moment.
+                    return
+                continue
+            threading.Thread(target=self._begin, args=(sock, address), daemon=True).start()
+
+    def _begin(self, sock: socket.socket, address: object) -> None:
+        where = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix socket"
+        try:
+            if sock.family != socket.AF_UNIX:
+                _keep_alive(sock)
+            if self._tls is not None:
+                sock.settimeout(10.0)
+                sock = self._tls.wrap_socket(sock, server_side=True)
+        except (ssl.SSLError, OSError) as error:
+            self.say(f"{where}: no TLS: {error}")
+            sock.close()
+            return
+        session = Session(self, Stream(sock, 10.0), where)
+        with self._lock:
+            self._sessions.add(session)
+        session.run()
+
+    def forget(self, session: Session) -> None:
+        """A connection has ended."""
+        with self._lock:
+            self._sessions.discard(session)
+
+    def stop(self) -> None:
+        """Accept nothing more and end every connection; what was acknowledged stays."""
+        self._stopped.set()
+        for listener in (self._listener, self._unix):
+            if listener is not None:
+                try:
+                    listener.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # Not connected, which a listener never is on some kernels.
+                listener.close()
+        if self.coordinator is not None:
+            self.coordinator.stop()
+        with self._lock:
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.stream.interrupt()
+
+    # ------------------------------------------------------------------------- what sessions ask
+
+    def say(self, line: str) -> None:
+        """One line of news."""
+        if self._say is not None:
+            self._say(line)
+
+    def welcome(self, hello: Hello, challenge: str) -> Welcome:
+        """The answer to a greeting. Raises Refusal."""
+        settings = self.settings
+        if hello.job != settings.job and hello.purpose != "admin":
+            raise Refusal(
+                "auth",
+                f"this server serves job {settings.job!r}, trainer {hello.trainer} is of job "
+                f"{hello.job!r}",
+                hint="two jobs on one port? check PADDLE_PSERVERS_IP_PORT_LIST and the job's id",
+            )
+        proof = proof_of(self.token, "server", hello.nonce, challenge) if challenge else ""
+        return Welcome(
+            settings.version,
+            settings.job,
+            settings.server,
+            settings.servers,
+            settings.server_id,
+            self.epoch,
+            self.role,
+            self._unix_name if self._unix is not None else "",
+            challenge,
+            proof,
+            settings.trainer_timeout_seconds,
+        )
+
+    def readable(self, header: Header) -> Store:
+        """The store, when this server may answer reads. Raises Refusal."""
+        return self.store
+
+    def status(self) -> dict[str, Any]:
+        """Facts about this server, for `paddock ps status`."""
+        return {
+            "server": self.settings.server,
+            "servers": self.settings.servers,
+            "job": self.settings.job,
+            "role": self.role,
+            "epoch": self.epoch,
+            "server_id": self.settings.server_id,
+            "ack": self.engine.ack,
+            "lsn": self.engine.lsn,
+            "seconds": round(time.monotonic() - self.started, 3),
+            "connections": len(self._sessions),
+            "bytes": self.store.nbytes,
+            "tables": [self.store.describe(held) for held in self.store.tables],
+        }
+
+    def control(self, hello: Hello, order: dict[str, Any]) -> dict[str, Any]:
+        """An order that is no record. Raises Refusal."""
+        what = order.get("do")
+        if what == "barrier":
+            turn = order.get("turn")
+            if not isinstance(turn, int):
+                raise Refusal("usage", f"barrier turn {turn!r}")
+            self._chief().barrier(str(order.get("name")), turn, hello.trainer)
+            return {}
+        if what == "digest":
+            with self.engine.at_rest() as lsn:
+                return {"lsn": lsn, "tables": self.store.digests()}
+        raise Refusal("usage", f"order {what!r} is unknown")
+
+    def coordinate(self, header: Header, data: dict[str, Any]) -> dict[str, Any]:
+        """Join, leave, arrive. Raises Refusal."""
+        return self._chief().coordinate(header, data)
+
+    def _chief(self) -> Coordinator:
+        if self.coordinator is None:
+            raise Refusal(
+                "usage",
+                f"server {self.settings.server} does not coordinate, server 0 does",
+                hint="do all trainers list the servers in the same order?",
+            )
+        return self.coordinator
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    idle, interval, count = KEEPALIVE
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform.startswith("linux"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)

@@ -1,0 +1,222 @@
+"""One connection of a server: greets, proves, then answers frames in order until it ends.
+
+A frame that is no frame ends this connection and nothing else. What a trainer may not do is
+answered with a Refusal, and the connection goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paddock.errors import PaddockError
+from paddock.ps.protocol.frames import (
+    BODY_MAX,
+    FIRST_RECORD,
+    Flag,
+    FrameError,
+    Header,
+    Op,
+    answer_to,
+    verify,
+)
+from paddock.ps.protocol.handshake import (
+    NONCE_BYTES,
+    Hello,
+    hello_from,
+    proof_of,
+    same,
+    to_body,
+)
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.bodies import json_part
+from paddock.ps.stream import Closed, Silent, Stream
+
+if TYPE_CHECKING:
+    from paddock.ps.server.serve import Server
+
+ERROR = int(Flag.ANSWER | Flag.ERROR | Flag.LAST)
+# A greeting that takes longer is not one.
+GREETING_SECONDS = 10.0
+_NO_HELLO = Hello("", "", 0, 0, "", "")
+
+
+class Session:
+    """Runs in a thread of its own. hello: what the client said of itself."""
+
+    def __init__(self, server: Server, stream: Stream, where: str) -> None:
+        self.server = server
+        self.stream = stream
+        self.where = where
+        self.hello = _NO_HELLO
+        self.heard_at = time.monotonic()
+        # Grown to the largest frame seen; most connections never see one of 4 MiB.
+        self._body = memoryview(bytearray(64 << 10))
+        self._rows = np.empty(16 << 10, np.float32)
+        self._does: dict[int, Callable[[Header, memoryview], None]] = {
+            Op.PULL: self._pull,
+            Op.PULL_DENSE: self._pull_dense,
+            Op.PULL_CHANGED: self._pull_changed,
+            Op.STATUS: self._status,
+            Op.CONTROL: self._control,
+            Op.ARRIVE: self._coordinate,
+            Op.JOIN: self._coordinate,
+            Op.LEAVE: self._coordinate,
+        }
+
+    @property
+    def who(self) -> tuple[int, int]:
+        """(trainer, incarnation) at the other end."""
+        return self.hello.trainer, self.hello.incarnation
+
+    def run(self) -> None:
+        """Serve until the other side ends the connection."""
+        try:
+            if self._greet():
+                self.stream.set_silence(0)  # A trainer may compute for as long as it likes.
+                while True:
+                    self._serve_one()
+        except (Closed, Silent):
+            pass  # The client keeps what was not acknowledged, and comes back.
+        except FrameError as error:
+            self.server.say(f"{self.where}: connection ended: {error.message}")
+        finally:
+            self.stream.close()
+            self.server.forget(self)
+
+    # ---------------------------------------------------------------------------------- greeting
+
+    def _greet(self) -> bool:
+        self.stream.set_silence(GREETING_SECONDS)
+        header, body = self.stream.receive()
+        try:
+            if header.op != Op.HELLO:
+                raise Refusal("auth", "the first frame must be a greeting")
+            self.hello = hello_from(body)
+            challenge = os.urandom(NONCE_BYTES).hex() if self.server.token else ""
+            welcome = self.server.welcome(self.hello, challenge)
+            self.stream.send(answer_to(header), to_body(welcome))
+            if self.server.token:
+                self._expect_proof(challenge)
+            return True
+        except Refusal as refusal:
+            self.server.say(f"{self.where}: refused: {refusal.message}")
+            self._refuse(header, refusal)
+            return False
+
+    def _expect_proof(self, challenge: str) -> None:
+        header, body = self.stream.receive()
+        wanted = proof_of(self.server.token, "trainer", self.hello.nonce, challenge)
+        try:
+            given = bytes(body).decode("ascii")
+        except UnicodeDecodeError:
+            given = ""
+        if header.op != Op.PROOF or not same(given, wanted):
+            raise Refusal(
+                "auth",
+                "the token is not this server's",
+                hint="use the file that --token-file names there",
+            )
+        self.stream.send(answer_to(header))
+
+    # ------------------------------------------------------------------------------------- frames
+
+    def _serve_one(self) -> None:
+        header, head = self.stream.receive_header()
+        if header.length > self._body.nbytes:
+            size = 1 << (header.length - 1).bit_length()
+            self._body = memoryview(bytearray(min(size, BODY_MAX)))
+        body = self._body[: header.length]
+        self.stream.read_into(body)
+        verify(head, header, body)
+        self.heard_at = time.monotonic()
+        try:
+            action = self._does.get(header.op)
+            if action is not None:
+                action(header, body)
+            elif header.op >= FIRST_RECORD:
+                self._write(header, body)
+            else:
+                raise Refusal("usage", f"frames of op {header.op} are not served")
+        except Refusal as refusal:
+            self._refuse(header, refusal)
+        except (Closed, Silent, FrameError):
+            raise
+        except PaddockError as error:
+            self._refuse(header, Refusal("usage", error.message, hint=error.hint))
+
+    def _refuse(self, header: Header, refusal: Refusal) -> None:
+        self.stream.send(answer_to(header, flags=ERROR), refusal.to_body())
+
+    def _say(self, header: Header, answer: dict[str, Any] | None, flags: int = 0) -> None:
+        base = answer_to(header)
+        body = b"" if answer is None else json.dumps(answer).encode()
+        self.stream.send(base._replace(flags=base.flags | flags), body)
+
+    def _floats(self, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        if count * 4 > BODY_MAX:
+            raise Refusal("usage", f"an answer of {count} floats is over the limit of {BODY_MAX} B")
+        if self._rows.size < count:
+            self._rows = np.empty(min(1 << (count - 1).bit_length(), BODY_MAX // 4), np.float32)
+        return self._rows[:count]
+
+    def _write(self, header: Header, body: memoryview) -> None:
+        written = self.server.engine.write(header, body)
+        self._say(header, written.answer, written.flags)
+
+    def _pull(self, header: Header, body: memoryview) -> None:
+        held = self.server.readable(header).sparse(header.table)
+        if len(body) != 8 * header.count:
+            raise Refusal("value", f"a pull of {header.count} keys has {len(body)} bytes")
+        keys = np.frombuffer(body, np.int64)
+        dim = held.spec.dim
+        rows = self._floats(header.count * dim).reshape(header.count, dim)
+        with held.lock:
+            held.table.pull(keys, rows)
+        self.stream.send(answer_to(header, count=header.count), rows.data.cast("B"))
+
+    def _pull_dense(self, header: Header, body: memoryview) -> None:
+        held = self.server.readable(header).dense(header.table)
+        start = int.from_bytes(body[:8], "little")
+        if len(body) != 8 or not held.table.holds(start, start + header.count):
+            raise Refusal(
+                "value",
+                f"table {held.spec.name!r}: elements {start} to {start + header.count} are not "
+                f"all on server {self.server.store.server}",
+            )
+        values = self._floats(header.count)
+        with held.lock:
+            held.table.pull(start, values)
+        self.stream.send(answer_to(header, count=header.count), values.data.cast("B"))
+
+    def _pull_changed(self, header: Header, body: memoryview) -> None:
+        """Rows changed after a version: frames of keys and rows, the last one flagged LAST."""
+        held = self.server.readable(header).sparse(header.table)
+        dim = held.spec.dim
+        with held.lock:
+            version = self.server.engine.lsn
+            keys = held.table.changed_since(header.step)
+        most = BODY_MAX // (8 + 4 * dim)
+        for start in range(0, max(1, len(keys)), most):
+            part = keys[start : start + most]
+            rows = np.empty((len(part), dim), np.float32)
+            with held.lock:
+                held.table.pull(part, rows)
+            is_last = start + most >= len(keys)
+            flags = int(Flag.ANSWER) | (int(Flag.LAST) if is_last else 0)
+            answer = answer_to(header, count=len(part), flags=flags)._replace(step=version)
+            self.stream.send(answer, part.data.cast("B"), rows.data.cast("B"))
+
+    def _status(self, header: Header, body: memoryview) -> None:
+        self._say(header, self.server.status())
+
+    def _control(self, header: Header, body: memoryview) -> None:
+        self._say(header, self.server.control(self.hello, json_part(body)))
+
+    def _coordinate(self, header: Header, body: memoryview) -> None:
+        self._say(header, self.server.coordinate(header, json_part(body)))

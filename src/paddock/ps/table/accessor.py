@@ -1,0 +1,170 @@
+"""Which keys get a row, and which rows are given up: counts, scores, chance and age.
+
+Time comes with the call (seconds of the record being applied) and chance from a hash of (seed,
+key, lsn), so a replay decides the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.ps.jit import HAVE_NUMBA
+from paddock.ps.spec import AccessorSpec
+from paddock.ps.table.hashing import coin
+from paddock.ps.table.index import make_index
+from paddock.ps.table.memory import Growing
+
+Keys = NDArray[np.int64]
+Floats = NDArray[np.float32]
+State = dict[str, NDArray[np.generic]]
+
+
+def score(shows: Floats, clicks: Floats, spec: AccessorSpec) -> Floats:
+    """(show - click) * nonclick_coeff + click * click_coeff of each row, float32[n].
+
+    Source: Paddle 2.6, CtrCommonAccessor::ShowClickScore.
+
+    >>> score(np.float32([10]), np.float32([2]), AccessorSpec(nonclick_coeff=0.5)).tolist()
+    [6.0]
+    """
+    nonclick, click = np.float32(spec.nonclick_coeff), np.float32(spec.click_coeff)
+    out: Floats = (shows - clicks) * nonclick + clicks * click
+    return out
+
+
+def seconds(now: float) -> np.uint32:
+    """Whole seconds since 1970 in 4 bytes, until 2106."""
+    out: np.uint32 = np.uint32(min(max(int(now), 0), 0xFFFFFFFF))
+    return out
+
+
+def expired(touched: NDArray[np.uint32], ttl_seconds: int, now: float) -> NDArray[np.bool_]:
+    """Which of these were last pushed more than ttl_seconds ago; none when it is 0."""
+    if ttl_seconds == 0:
+        return np.zeros(len(touched), np.bool_)
+    out: NDArray[np.bool_] = np.int64(seconds(now)) - touched.astype(np.int64) > ttl_seconds
+    return out
+
+
+def admits_all(spec: AccessorSpec) -> bool:
+    """Whether every key gets a row at its first push."""
+    return spec.admit_count <= 1 and spec.admit_probability >= 1.0 and spec.admit_score <= 0.0
+
+
+class Candidates:
+    """Keys that were pushed and have no row yet: how often, and their shows and clicks.
+
+    A key is admitted by a push that fulfils all of the spec's conditions. Each push tosses its
+    own coin. Without ttl_seconds a candidate is kept until it is admitted.
+    """
+
+    def __init__(
+        self,
+        spec: AccessorSpec,
+        shards: int,
+        rows_max: int,
+        seed: int,
+        *,
+        compiled: bool = HAVE_NUMBA,
+    ) -> None:
+        self._spec = spec
+        self._seed = seed
+        self._index = make_index(shards, rows_max, compiled=compiled)
+        # With a coin alone there is nothing to remember.
+        self._counts = spec.admit_count > 1 or spec.admit_score > 0.0
+        self._columns = {"counts": Growing(np.uint32, reserve=rows_max)}
+        if spec.statistics:
+            self._columns["shows"] = Growing(np.float32, reserve=rows_max)
+            self._columns["clicks"] = Growing(np.float32, reserve=rows_max)
+        if spec.ttl_seconds:
+            self._columns["touched"] = Growing(np.uint32, reserve=rows_max)
+
+    @property
+    def count(self) -> int:
+        """Keys that wait."""
+        return self._index.live
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the index and the columns."""
+        return self._index.nbytes + sum(column.nbytes for column in self._columns.values())
+
+    def admit(
+        self, keys: Keys, shows: Floats, clicks: Floats, *, now: float, lsn: int
+    ) -> tuple[NDArray[np.bool_], Floats, Floats]:
+        """Counts a push of keys that have no row: (admitted, shows and clicks gathered so far).
+
+        The admitted are forgotten here: they get a row.
+        """
+        spec = self._spec
+        lucky = np.ones(len(keys), np.bool_)
+        if spec.admit_probability < 1.0:
+            lucky = coin(keys, self._seed, lsn) < spec.admit_probability
+        if not self._counts:
+            return lucky, shows, clicks
+        rows, fresh = self._index.make(keys)
+        for name, column in self._columns.items():
+            column.need(self._index.top)
+            column.array[rows[fresh]] = 0
+            if name == "touched":
+                column.array[rows] = seconds(now)
+        counts = self._columns["counts"].array
+        counts[rows] += np.uint32(1)
+        admitted = lucky & (counts[rows] >= spec.admit_count)
+        if spec.statistics:
+            kept_shows, kept_clicks = self._columns["shows"].array, self._columns["clicks"].array
+            kept_shows[rows] += shows
+            kept_clicks[rows] += clicks
+            shows, clicks = kept_shows[rows], kept_clicks[rows]
+            if spec.admit_score > 0.0:
+                admitted &= score(shows, clicks, spec) >= spec.admit_score
+        self._index.remove(keys[admitted])
+        return admitted, shows, clicks
+
+    def forget(self, keys: Keys) -> None:
+        """Drops these, because they have a row now."""
+        self._index.remove(keys)
+
+    def shrink(self, shard: int, *, now: float) -> int:
+        """Decays shows and clicks, drops the expired; how many were dropped."""
+        keys, rows = self._index.entries(shard)
+        if len(keys) == 0:
+            return 0
+        decay = np.float32(self._spec.decay)
+        if self._spec.statistics and decay != 1.0:
+            self._columns["shows"].array[rows] *= decay
+            self._columns["clicks"].array[rows] *= decay
+        if not self._spec.ttl_seconds:
+            return 0
+        touched = self._columns["touched"].array[rows]
+        gone = np.sort(keys[expired(touched, self._spec.ttl_seconds, now)])
+        self._index.remove(gone)
+        return len(gone)
+
+    def shard_state(self, shard: int) -> State:
+        """Copies of a shard's columns, sorted by key, under names that begin with candidate_."""
+        keys, rows = self._index.entries(shard)
+        if len(keys) == 0:
+            return {}
+        order = np.argsort(keys)
+        state: State = {"candidate_keys": keys[order]}
+        for name, column in self._columns.items():
+            state[f"candidate_{name}"] = column.array[rows[order]]
+        return state
+
+    def load_shard(self, shard: int, state: State) -> None:
+        """Replaces a shard's candidates by those of a state; it may have none."""
+        self.drop_shard(shard)
+        if "candidate_keys" not in state:
+            return
+        keys = np.array(state["candidate_keys"], np.int64)
+        self._index.reserve(shard, len(keys))
+        rows, _ = self._index.make(keys)
+        for name, column in self._columns.items():
+            column.need(self._index.top)
+            column.array[rows] = state.get(f"candidate_{name}", np.zeros(1, column.dtype))
+
+    def drop_shard(self, shard: int) -> None:
+        """Forgets a shard's candidates."""
+        self._index.clear(shard)

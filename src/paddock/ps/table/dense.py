@@ -1,0 +1,193 @@
+"""A flat vector of float32, cut into shards; each shard is one row of its optimizer.
+
+Not thread-safe: the caller holds `lock`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from paddock.errors import PaddockError, UsageError
+from paddock.ps.jit import HAVE_NUMBA
+from paddock.ps.spec import DenseSpec, shard_range
+from paddock.ps.table.accessor import Floats, State
+from paddock.ps.table.initial import Initial
+from paddock.ps.table.sharding import behaved_floats
+from paddock.ps.table.sparse import RowUpdater
+
+_ROW = np.zeros(1, np.int64)
+
+
+def spans(spec: DenseSpec, shards: range, elements_max: int) -> list[tuple[int, int]]:
+    """[start, stop) of the frames that carry these shards: whole shards, as many as fit.
+
+    An optimizer sees a shard's gradient as a whole, so no frame may end within one.
+    Raises: UsageError when a shard does not fit into a frame.
+
+    >>> spans(DenseSpec("w", 10, shards=4), range(4), 6)
+    [(0, 5), (5, 10)]
+    """
+    out: list[tuple[int, int]] = []
+    for shard in shards:
+        start, stop = shard_range(spec.size, spec.shards, shard)
+        if stop - start > elements_max:
+            raise UsageError(
+                f"table {spec.name!r}: a shard of {stop - start} elements is over the limit of "
+                f"{elements_max} for one frame",
+                hint=f"DenseSpec(shards=...): more than {spec.shards}, a power of two",
+            )
+        if out and stop - out[-1][0] <= elements_max:
+            out[-1] = (out[-1][0], stop)
+        elif stop > start:
+            out.append((start, stop))
+    return out
+
+
+class DenseTable:
+    """The shards of one dense table that are on this server. updaters: of each of them.
+
+    >>> from paddock.ps.optimizers.updater import Updater
+    >>> spec = DenseSpec("w", 4, shards=2)
+    >>> table = DenseTable(spec, {s: Updater(spec.optimizer, 2) for s in range(2)})
+    >>> table.push(0, np.ones(4, np.float32), lr=0.5)
+    >>> out = np.empty(3, np.float32)
+    >>> table.pull(1, out)
+    >>> out.tolist()
+    [-0.5, -0.5, -0.5]
+    """
+
+    def __init__(
+        self,
+        spec: DenseSpec,
+        updaters: Mapping[int, RowUpdater],
+        *,
+        compiled: bool = HAVE_NUMBA,
+    ) -> None:
+        self.spec = spec
+        self.lock = threading.Lock()
+        self._compiled = compiled
+        self._updaters: dict[int, RowUpdater] = {}
+        self._rows: dict[int, Floats] = {}
+        for shard, updater in updaters.items():
+            self.add_shard(shard, updater)
+
+    @property
+    def shards(self) -> list[int]:
+        """Shards that are here, in order."""
+        return sorted(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights and state."""
+        return sum(row.nbytes for row in self._rows.values())
+
+    def add_shard(self, shard: int, updater: RowUpdater) -> None:
+        """Takes a shard in, at its first value."""
+        start, stop = shard_range(self.spec.size, self.spec.shards, shard)
+        row = np.empty((1, updater.width), np.float32)
+        # Element e is column e of key 0, so it starts the same however the vector is cut.
+        initial = Initial(self.spec.initial, self.spec.size, compiled=self._compiled)
+        initial.fill(np.zeros(1, np.int64), row[:, : stop - start], start)
+        row[:, stop - start :] = updater.initial_state
+        self._updaters[shard] = updater
+        self._rows[shard] = row
+
+    def holds(self, start: int, stop: int) -> bool:
+        """Whether the elements [start, stop) are all here."""
+        if not 0 <= start <= stop <= self.spec.size:
+            return False
+        return all(shard in self._rows for shard, _, _ in self._parts(start, stop))
+
+    def holds_whole(self, start: int, stop: int) -> bool:
+        """Whether they are all here and no shard is cut, as a push needs."""
+        return self.holds(start, stop) and all(
+            shard_range(self.spec.size, self.spec.shards, shard) == (first, end)
+            for shard, first, end in self._parts(start, stop)
+        )
+
+    def pull(self, start: int, out: Floats) -> None:
+        """Writes the elements from `start` on to out, (n,) float32."""
+        for part, weights in self._weights(start, start + len(out)):
+            out[part] = weights
+
+    def push(self, start: int, grads: Floats, *, lr: float) -> None:
+        """Updates whole shards by grads, (n,) float32, which may be overwritten.
+
+        Raises: PaddockError when a shard is not here or is covered only in part; nothing is
+        changed then.
+        """
+        if not self.holds_whole(start, start + len(grads)):
+            raise self._refused(start, start + len(grads))
+        grads = behaved_floats(grads)
+        for shard, first, end in self._parts(start, start + len(grads)):
+            part = grads[first - start : end - start].reshape(1, -1)
+            self._updaters[shard].apply(self._rows[shard], _ROW, part, lr)
+
+    def set(self, start: int, values: Floats) -> None:
+        """Sets the elements from `start` on; state stays."""
+        for part, weights in self._weights(start, start + len(values)):
+            weights[:] = values[part]
+
+    def add(self, start: int, deltas: Floats) -> None:
+        """Adds to the elements from `start` on; state stays."""
+        for part, weights in self._weights(start, start + len(deltas)):
+            weights += deltas[part]
+
+    def shard_state(self, shard: int) -> State:
+        """A copy of a shard: values float32[1, width], weights and state."""
+        return {"values": self._rows[shard].copy()}
+
+    def load_shard(self, shard: int, state: State) -> None:
+        """Makes a shard that is here what a state says. Raises: PaddockError if it cannot be."""
+        row, values = self._rows[shard], state["values"]
+        if values.shape != row.shape or values.dtype != np.float32:
+            raise PaddockError(
+                f"table {self.spec.name!r}: shard {shard} was saved as {values.dtype} "
+                f"{values.shape}, this table needs float32 {row.shape}",
+                hint="was it saved with another size or optimizer?",
+            )
+        row[:] = values
+
+    def drop_shard(self, shard: int) -> None:
+        """Forgets a shard."""
+        del self._rows[shard], self._updaters[shard]
+
+    def digest(self) -> int:
+        """64-bit hash of the content; sums modulo 2 ** 64 over shards and servers."""
+        total = 0
+        for shard, row in self._rows.items():
+            total += xxhash.xxh3_64_intdigest(row.tobytes(), seed=shard)
+        return total & ((1 << 64) - 1)
+
+    def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """(shard, first, end): the elements of [start, stop) that each shard has."""
+        size, shards = self.spec.size, self.spec.shards
+        # The shard of element e: the largest with shard * size // shards <= e.
+        shard = ((start + 1) * shards - 1) // size
+        while start < stop:
+            _, end = shard_range(size, shards, shard)
+            if end > start:
+                yield shard, start, min(end, stop)
+                start = min(end, stop)
+            shard += 1
+
+    def _weights(self, start: int, stop: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+        """(slice of [0, stop - start), the weights there as a view) for each shard."""
+        if not self.holds(start, stop):
+            raise self._refused(start, stop)
+        for shard, first, end in self._parts(start, stop):
+            begin, _ = shard_range(self.spec.size, self.spec.shards, shard)
+            weights = self._rows[shard][0, first - begin : end - begin]
+            yield slice(first - start, end - start), weights
+
+    def _refused(self, start: int, stop: int) -> PaddockError:
+        return PaddockError(
+            f"table {self.spec.name!r}: elements {start} to {stop} are not whole shards of this "
+            f"server (size {self.spec.size} in {self.spec.shards} shards)",
+            hint="cut frames at shards: dense.spans()",
+        )

@@ -1,0 +1,388 @@
+"""From key to row: open addressing with linear probing, one block of slots for each shard.
+
+A slot is a pair (key, row) of int64 in one flat array: one cache line is fetched where two arrays
+would take two. Row -1 marks an empty slot, so any int64 is a legal key. Blocks are
+at most 0.7 full and are doubled one shard at a time; a removed key's followers move up, so there
+are no tombstones. Rows are numbers that the index hands out: those given back first, then new.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.ps.jit import HAVE_NUMBA, kernel
+from paddock.ps.table.blocks import Blocks
+from paddock.ps.table.hashing import mix
+from paddock.ps.table.memory import Growing
+from paddock.ps.table.sharding import shard_of, shard_shift
+
+# Columns of the table of shards.
+_OFFSET, _MASK, _LIVE, _LIMIT = 0, 1, 2, 3
+# Counters that the loops keep.
+_TOP, _FREE, _FRESH = 0, 1, 2
+_SLOTS_MIN = 16
+_ONE = np.uint64(1)
+# A freed block of at least this many slots gives its memory back at once.
+_RELEASE_FROM_SLOTS = 1 << 13
+
+Keys = NDArray[np.int64]
+Rows = NDArray[np.int64]
+Slots = NDArray[np.int64]  # (n, 2)
+
+
+def make_index(shards: int, rows_max: int, *, compiled: bool = HAVE_NUMBA) -> FlatIndex | DictIndex:
+    """The index for this process: compiled, or on dicts (about 6 times slower, 5 times larger)."""
+    return FlatIndex(shards, rows_max) if compiled else DictIndex(shards)
+
+
+# --------------------------------------------------------------------------------- the loops
+
+
+@kernel
+def _find(
+    keys: Keys,
+    rows: Rows,
+    slots: Slots,
+    table: NDArray[np.int64],
+    shift: int,
+) -> None:
+    s = np.uint64(shift)
+    for i in range(keys.size):
+        key = keys[i]
+        h = mix(np.uint64(key))
+        shard = np.int64((h >> _ONE) >> s)
+        offset = table[shard, 0]
+        mask = table[shard, 1]
+        slot = np.int64(h) & mask
+        row = slots[offset + slot, 1]
+        while row >= 0 and slots[offset + slot, 0] != key:
+            slot = (slot + 1) & mask
+            row = slots[offset + slot, 1]
+        rows[i] = row
+
+
+@kernel
+def _make(
+    begin: int,
+    keys: Keys,
+    rows: Rows,
+    fresh: NDArray[np.int64],
+    slots: Slots,
+    table: NDArray[np.int64],
+    shift: int,
+    free: NDArray[np.int32],
+    counters: NDArray[np.int64],
+) -> int:
+    """As _find from position `begin` on, giving unknown keys a row; stops at a full shard.
+
+    Returns the position where it stopped. fresh: positions of the keys that were unknown.
+    """
+    s = np.uint64(shift)
+    for i in range(begin, keys.size):
+        key = keys[i]
+        h = mix(np.uint64(key))
+        shard = np.int64((h >> _ONE) >> s)
+        offset = table[shard, 0]
+        mask = table[shard, 1]
+        slot = np.int64(h) & mask
+        row = slots[offset + slot, 1]
+        while row >= 0 and slots[offset + slot, 0] != key:
+            slot = (slot + 1) & mask
+            row = slots[offset + slot, 1]
+        if row < 0:
+            if table[shard, 2] >= table[shard, 3]:
+                return i
+            if counters[1] > 0:
+                counters[1] -= 1
+                row = np.int64(free[counters[1]])
+            else:
+                row = counters[0]
+                counters[0] += 1
+            slots[offset + slot, 0] = key
+            slots[offset + slot, 1] = row
+            table[shard, 2] += 1
+            fresh[counters[2]] = i
+            counters[2] += 1
+        rows[i] = row
+    return keys.size
+
+
+@kernel
+def _move(
+    slots: Slots,
+    old: int,
+    old_count: int,
+    new: int,
+    new_count: int,
+) -> None:
+    mask = new_count - 1
+    for i in range(new, new + new_count):
+        slots[i, 1] = -1
+    for i in range(old, old + old_count):
+        if slots[i, 1] >= 0:
+            slot = np.int64(mix(np.uint64(slots[i, 0]))) & mask
+            while slots[new + slot, 1] >= 0:
+                slot = (slot + 1) & mask
+            slots[new + slot, 0] = slots[i, 0]
+            slots[new + slot, 1] = slots[i, 1]
+
+
+@kernel
+def _remove(
+    keys: Keys,
+    slots: Slots,
+    table: NDArray[np.int64],
+    shift: int,
+    free: NDArray[np.int32],
+    counters: NDArray[np.int64],
+) -> None:
+    """Knuth, TAOCP 3, 6.4, algorithm R: the keys behind the hole move into it where they may."""
+    s = np.uint64(shift)
+    for i in range(keys.size):
+        key = keys[i]
+        h = mix(np.uint64(key))
+        shard = np.int64((h >> _ONE) >> s)
+        offset = table[shard, 0]
+        mask = table[shard, 1]
+        hole = np.int64(h) & mask
+        while slots[offset + hole, 1] >= 0 and slots[offset + hole, 0] != key:
+            hole = (hole + 1) & mask
+        if slots[offset + hole, 1] < 0:
+            continue
+        free[counters[1]] = slots[offset + hole, 1]
+        counters[1] += 1
+        table[shard, 2] -= 1
+        at = (hole + 1) & mask
+        while slots[offset + at, 1] >= 0:
+            home = np.int64(mix(np.uint64(slots[offset + at, 0]))) & mask
+            if ((at - home) & mask) >= ((at - hole) & mask):
+                slots[offset + hole, 0] = slots[offset + at, 0]
+                slots[offset + hole, 1] = slots[offset + at, 1]
+                hole = at
+            at = (at + 1) & mask
+        slots[offset + hole, 1] = -1
+
+
+@kernel
+def _entries(
+    slots: Slots,
+    offset: int,
+    count: int,
+    keys: Keys,
+    rows: Rows,
+) -> None:
+    n = 0
+    for i in range(offset, offset + count):
+        if slots[i, 1] >= 0:
+            keys[n] = slots[i, 0]
+            rows[n] = slots[i, 1]
+            n += 1
+
+
+# ----------------------------------------------------------------------------------- compiled
+
+
+class FlatIndex:
+    """The index in flat arrays. Needs numba; correct without it, but far too slow."""
+
+    def __init__(self, shards: int, rows_max: int) -> None:
+        """rows_max: rows to reserve addresses for; more grow by copy."""
+        self._shards = shards
+        self._shift = shard_shift(shards)
+        # A block is at least 0.25 full but for the smallest; the blocks that were outgrown make
+        # the array twice as long at worst.
+        slots = 8 * rows_max + 2 * shards * _SLOTS_MIN
+        self._slots = Growing(np.int64, (2,), reserve=slots)
+        self._blocks = Blocks()
+        self._table = np.zeros((shards, 4), np.int64)
+        self._counters = np.zeros(3, np.int64)
+        self._free = np.empty(16, np.int32)
+        for shard in range(shards):
+            self._place(shard, _SLOTS_MIN)
+
+    @property
+    def top(self) -> int:
+        """Rows ever handed out: every row is below."""
+        return int(self._counters[_TOP])
+
+    @property
+    def live(self) -> int:
+        """Rows in use."""
+        return int(self._counters[_TOP] - self._counters[_FREE])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the shards' blocks and of the list of free rows."""
+        used = self._blocks.end - self._blocks.free
+        return used * 16 + int(self._counters[_FREE]) * 4
+
+    def find(self, keys: Keys) -> Rows:
+        """The row of each key, int64[n]; -1 where there is none."""
+        rows = np.empty(keys.size, np.int64)
+        _find(keys, rows, self._slots.array, self._table, self._shift)
+        return rows
+
+    def make(self, keys: Keys) -> tuple[Rows, NDArray[np.int64]]:
+        """(row of each key, positions of the keys that had none and have one now)."""
+        n = keys.size
+        rows = np.empty(n, np.int64)
+        fresh = np.empty(n, np.int64)
+        self._counters[_FRESH] = 0
+        at = 0
+        while True:
+            at = _make(
+                at, keys, rows, fresh, self._slots.array, self._table,
+                self._shift, self._free, self._counters,
+            )  # fmt: skip
+            if at == n:
+                return rows, fresh[: self._counters[_FRESH]]
+            shard = int(shard_of(keys[at : at + 1], self._shards)[0])
+            self._place(shard, 2 * (int(self._table[shard, _MASK]) + 1))
+
+    def remove(self, keys: Keys) -> None:
+        """Drops these keys; their rows are free. Unknown keys are passed over."""
+        need = int(self._counters[_FREE]) + keys.size
+        if need > len(self._free):
+            free = np.empty(max(need, 2 * len(self._free)), np.int32)
+            free[: len(self._free)] = self._free
+            self._free = free
+        _remove(
+            keys, self._slots.array, self._table, self._shift, self._free,
+            self._counters,
+        )  # fmt: skip
+        self._forget_when_empty()
+
+    def reserve(self, shard: int, more: int) -> None:
+        """Makes the shard's block large enough for `more` further keys, in one move."""
+        slots = int(self._table[shard, _MASK]) + 1
+        while _limit(shard, slots) < int(self._table[shard, _LIVE]) + more:
+            slots *= 2
+        if slots > int(self._table[shard, _MASK]) + 1:
+            self._place(shard, slots)
+
+    def entries(self, shard: int) -> tuple[Keys, Rows]:
+        """(keys, rows) of a shard, in no useful order; copies."""
+        offset, mask, live, _ = (int(v) for v in self._table[shard])
+        keys = np.empty(live, np.int64)
+        rows = np.empty(live, np.int64)
+        _entries(self._slots.array, offset, mask + 1, keys, rows)
+        return keys, rows
+
+    def live_in(self, shard: int) -> int:
+        """Rows of one shard."""
+        return int(self._table[shard, _LIVE])
+
+    def clear(self, shard: int) -> None:
+        """Drops all keys of a shard; its block becomes small again."""
+        keys, _ = self.entries(shard)
+        if len(keys) == 0:
+            return
+        self.remove(np.sort(keys))
+        self._place(shard, _SLOTS_MIN)
+
+    def _forget_when_empty(self) -> None:
+        if self._counters[_FREE] == self._counters[_TOP]:
+            self._counters[:2] = 0
+
+    def _place(self, shard: int, slots: int) -> None:
+        """Gives the shard a block of another size, and moves its keys there."""
+        old, old_slots = int(self._table[shard, _OFFSET]), int(self._table[shard, _MASK]) + 1
+        if self._table[shard, _LIMIT] == 0:
+            old_slots = 0  # The shard has no block yet.
+        new = self._blocks.take(slots)
+        self._slots.need(self._blocks.end)
+        _move(self._slots.array, old, old_slots, new, slots)
+        self._table[shard, _OFFSET] = new
+        self._table[shard, _MASK] = slots - 1
+        self._table[shard, _LIMIT] = _limit(shard, slots)
+        if old_slots:
+            self._blocks.give(old, old_slots)
+        if old_slots >= _RELEASE_FROM_SLOTS:
+            self._slots.release(old, old + old_slots)
+
+
+def _limit(shard: int, slots: int) -> int:
+    """Keys that a block of so many slots may hold: 0.7 of it for shard 0, down to 0.5 for others.
+
+    Keys spread evenly, so with one limit all shards would be full, and move, in the same frame.
+    """
+    return int(slots * (0.7 - 0.2 * (shard * 0.6180339887 % 1.0)))
+
+
+# ------------------------------------------------------------------------------ without numba
+
+
+class DictIndex:
+    """The same with one dict for each shard, for where numba is missing."""
+
+    def __init__(self, shards: int) -> None:
+        self._shards = shards
+        self._dicts: list[dict[int, int]] = [{} for _ in range(shards)]
+        self._free: list[int] = []
+        self.top = 0
+
+    @property
+    def live(self) -> int:
+        """Rows in use."""
+        return self.top - len(self._free)
+
+    @property
+    def nbytes(self) -> int:
+        """An estimate: a dict's entry, its key and its row are objects."""
+        return self.live * 150
+
+    def find(self, keys: Keys) -> Rows:
+        """The row of each key, int64[n]; -1 where there is none."""
+        dicts = self._dicts
+        found = [
+            dicts[shard].get(key, -1)
+            for shard, key in zip(shard_of(keys, self._shards).tolist(), keys.tolist(), strict=True)
+        ]
+        return np.array(found, np.int64)
+
+    def make(self, keys: Keys) -> tuple[Rows, NDArray[np.int64]]:
+        """(row of each key, positions of the keys that had none and have one now)."""
+        rows = self.find(keys)
+        unknown = np.flatnonzero(rows < 0)
+        fresh = []
+        shards = shard_of(keys[unknown], self._shards).tolist()
+        for at, shard, key in zip(unknown.tolist(), shards, keys[unknown].tolist(), strict=True):
+            row = self._dicts[shard].get(key)
+            if row is None:
+                if self._free:
+                    row = self._free.pop()
+                else:
+                    row = self.top
+                    self.top += 1
+                self._dicts[shard][key] = row
+                fresh.append(at)
+            rows[at] = row
+        return rows, np.array(fresh, np.int64)
+
+    def remove(self, keys: Keys) -> None:
+        """Drops these keys; their rows are free. Unknown keys are passed over."""
+        for shard, key in zip(shard_of(keys, self._shards).tolist(), keys.tolist(), strict=True):
+            row = self._dicts[shard].pop(key, None)
+            if row is not None:
+                self._free.append(row)
+        if self.live == 0:
+            self.top = 0
+            self._free.clear()
+
+    def reserve(self, shard: int, more: int) -> None:
+        """Nothing: a dict grows by itself."""
+
+    def entries(self, shard: int) -> tuple[Keys, Rows]:
+        """(keys, rows) of a shard; copies."""
+        entries = self._dicts[shard]
+        return np.array(list(entries), np.int64), np.array(list(entries.values()), np.int64)
+
+    def live_in(self, shard: int) -> int:
+        """Rows of one shard."""
+        return len(self._dicts[shard])
+
+    def clear(self, shard: int) -> None:
+        """Drops all keys of a shard."""
+        keys, _ = self.entries(shard)
+        self.remove(np.sort(keys))

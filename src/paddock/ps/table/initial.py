@@ -1,0 +1,250 @@
+"""First values of rows: pure functions of (seed, key, column), the same on any server.
+
+Only operations that IEEE 754 rounds exactly are used (no log, no sin), so that the compiled loop
+and numpy give the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.ps.jit import HAVE_NUMBA, kernel
+from paddock.ps.spec import InitialSpec
+from paddock.ps.table.hashing import GOLDEN, mix, mix64, mix_int
+
+_CONSTANT, _UNIFORM, _NORMAL = 0, 1, 2
+_ONE = np.uint64(1)
+_THREE = np.uint64(3)
+_S40 = np.uint64(40)
+_S16 = np.uint64(16)
+_S32 = np.uint64(32)
+_S48 = np.uint64(48)
+_LOW16 = np.uint64(0xFFFF)
+_STEP = 2.0**-23
+_CHUNK = 4096
+# Rows that are fetched ahead.
+_BLOCK = 64
+
+
+@kernel
+def _quarters(h: np.uint64) -> np.uint64:
+    """Sum of the four 16-bit parts."""
+    low, high = (h & _LOW16) + ((h >> _S16) & _LOW16), ((h >> _S32) & _LOW16) + (h >> _S48)
+    out: np.uint64 = low + high
+    return out
+
+
+@kernel
+def draw(kind: int, scale: float, state: np.uint64, column: int) -> np.float32:
+    """One element. state: of the key, see ``key_state``.
+
+    normal: twelve uniforms of 16 bits are added, and the sum's missing kurtosis (-0.1) is put
+    right by a cubic. Source: Knuth, TAOCP 2, 3.4.1 (Teichroew's method); Cornish and Fisher 1938.
+    """
+    out: np.float32 = np.float32(scale)
+    if kind == 0:
+        return out
+    c = np.uint64(column)
+    if kind == 1:
+        h = mix(state + (c + _ONE) * GOLDEN)
+        out = np.float32(scale * (np.float64(h >> _S40) * _STEP - 1.0))
+        return out
+    c = c * _THREE
+    total = _quarters(mix(state + (c + _ONE) * GOLDEN))
+    total += _quarters(mix(state + (c + _ONE + _ONE) * GOLDEN))
+    total += _quarters(mix(state + (c + _THREE) * GOLDEN))
+    x = (np.float64(total) - 393210.0) * 0.0000152587890625
+    z = x + (x * x - 3.0) * x * 0.004166666666666667
+    out = np.float32(scale * z)
+    return out
+
+
+@kernel
+def key_state(key: np.int64, seed: np.uint64) -> np.uint64:
+    """What ``draw`` starts from."""
+    return mix(mix(np.uint64(key)) ^ seed)
+
+
+@kernel
+def _fill(
+    kind: int,
+    scale: float,
+    seed: np.uint64,
+    keys: NDArray[np.int64],
+    start: int,
+    out: NDArray[np.float32],
+) -> None:
+    for i in range(keys.size):
+        state = key_state(keys[i], seed)
+        for j in range(out.shape[1]):
+            out[i, j] = draw(kind, scale, state, start + j)
+
+
+@kernel
+def _fetch(
+    rows: NDArray[np.int64], begin: int, end: int, values: NDArray[np.float32]
+) -> np.float32:
+    """Reads both ends of a block of rows, and does nothing else.
+
+    Without a branch the reads do not wait for one another, and the loop that follows finds its
+    rows in the cache: half its time. The sum is returned so that they are not optimised away.
+    """
+    total: np.float32 = np.float32(0.0)
+    last = values.shape[1] - 1
+    for i in range(begin, end):
+        row = max(rows[i], 0)
+        total += values[row, 0] + values[row, last]
+    return total
+
+
+@kernel
+def mark(
+    rows: NDArray[np.int64],
+    version: NDArray[np.int64],
+    lsn: int,
+    values: NDArray[np.float32],
+) -> np.float32:
+    """version[rows] = lsn, and brings the rows into the cache for the optimizer that follows."""
+    for i in range(rows.size):
+        version[rows[i]] = lsn
+    return _fetch(rows, 0, rows.size, values)
+
+
+@kernel
+def _gather(
+    kind: int,
+    scale: float,
+    seed: np.uint64,
+    keys: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    values: NDArray[np.float32],
+    out: NDArray[np.float32],
+) -> float:
+    dim = out.shape[1]
+    seen = 0.0
+    for i in range(keys.size):
+        if i % _BLOCK == 0:
+            seen += _fetch(rows, i, min(i + _BLOCK, keys.size), values)
+        row = rows[i]
+        if row >= 0:
+            for j in range(dim):
+                out[i, j] = values[row, j]
+        else:
+            state = key_state(keys[i], seed)
+            for j in range(dim):
+                out[i, j] = draw(kind, scale, state, j)
+    return seen
+
+
+@kernel
+def _start(
+    kind: int,
+    scale: float,
+    seed: np.uint64,
+    keys: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    fresh: NDArray[np.int64],
+    state0: NDArray[np.float32],
+    values: NDArray[np.float32],
+) -> None:
+    dim = values.shape[1] - state0.size
+    for f in range(fresh.size):
+        row = rows[fresh[f]]
+        state = key_state(keys[fresh[f]], seed)
+        for j in range(dim):
+            values[row, j] = draw(kind, scale, state, j)
+        for j in range(state0.size):
+            values[row, dim + j] = state0[j]
+
+
+class Initial:
+    """Draws first values. compiled: with numba; the bits are the same without, only later.
+
+    >>> initial = Initial(InitialSpec("uniform", 0.5, seed=7), dim=4)
+    >>> first = initial.values(np.array([3, -9]))
+    >>> bool((first[1] == initial.values(np.array([-9]))[0]).all())
+    True
+    """
+
+    def __init__(self, spec: InitialSpec, dim: int, *, compiled: bool = HAVE_NUMBA) -> None:
+        self.dim = dim
+        self.compiled = compiled
+        self.kind, self.scale = _kind_and_scale(spec, dim)
+        self.seed = np.uint64(mix_int(spec.seed ^ 0x696E6974))
+
+    def values(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+        """First values of these keys' rows, float32[n, dim]."""
+        out = np.empty((len(keys), self.dim), np.float32)
+        self.fill(np.ascontiguousarray(keys, np.int64), out)
+        return out
+
+    def fill(self, keys: NDArray[np.int64], out: NDArray[np.float32], start: int = 0) -> None:
+        """Writes columns start, start + 1, ... of each key's first value to out, (n, columns)."""
+        if self.compiled:
+            _fill(self.kind, self.scale, self.seed, keys, start, out)
+            return
+        columns = np.arange(start, start + out.shape[1], dtype=np.uint64)
+        for at in range(0, len(keys), _CHUNK):
+            state = mix64(mix64(keys[at : at + _CHUNK]) ^ self.seed)[:, None]
+            out[at : at + _CHUNK] = self._draw(state, columns)
+
+    def gather(
+        self,
+        keys: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        values: NDArray[np.float32],
+        out: NDArray[np.float32],
+    ) -> None:
+        """Writes each key's weights to out (n, dim): values[row], the first value where row < 0."""
+        if self.compiled:
+            _gather(self.kind, self.scale, self.seed, keys, rows, values, out)
+            return
+        known = rows >= 0
+        out[known] = values[rows[known], : self.dim]
+        if not known.all():
+            out[~known] = self.values(keys[~known])
+
+    def start(
+        self,
+        keys: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        fresh: NDArray[np.int64],
+        state: NDArray[np.float32],
+        values: NDArray[np.float32],
+    ) -> None:
+        """Writes new rows: first weights, then `state`. fresh: positions in keys and rows."""
+        if self.compiled:
+            _start(self.kind, self.scale, self.seed, keys, rows, fresh, state, values)
+            return
+        made = rows[fresh]
+        values[made, : self.dim] = self.values(keys[fresh])
+        values[made, self.dim :] = state
+
+    def _draw(self, state: NDArray[np.uint64], columns: NDArray[np.uint64]) -> NDArray[np.float32]:
+        """``draw`` for whole arrays, operation by operation."""
+        if self.kind == _CONSTANT:
+            return np.full((len(state), len(columns)), self.scale, np.float32)
+        if self.kind == _UNIFORM:
+            h = mix64(state + (columns + _ONE) * GOLDEN)
+            unit = (h >> _S40).astype(np.float64) * _STEP - 1.0
+            drawn: NDArray[np.float32] = (self.scale * unit).astype(np.float32)
+            return drawn
+        total = np.zeros((len(state), len(columns)), np.uint64)
+        for part in range(1, 4):
+            h = mix64(state + (columns * _THREE + np.uint64(part)) * GOLDEN)
+            total += (h & _LOW16) + ((h >> _S16) & _LOW16) + ((h >> _S32) & _LOW16) + (h >> _S48)
+        x = (total.astype(np.float64) - 393210.0) * 0.0000152587890625
+        z = x + (x * x - 3.0) * x * 0.004166666666666667
+        out: NDArray[np.float32] = (self.scale * z).astype(np.float32)
+        return out
+
+
+def _kind_and_scale(spec: InitialSpec, dim: int) -> tuple[int, float]:
+    """xavier is uniform in +-sqrt(6 / (fan_in + fan_out)). Source: Glorot and Bengio 2010, (16)."""
+    if spec.kind == "xavier":
+        return _UNIFORM, math.sqrt(6.0 / (spec.fan or dim))
+    kinds = {"zeros": _CONSTANT, "constant": _CONSTANT, "uniform": _UNIFORM, "normal": _NORMAL}
+    return kinds[spec.kind], 0.0 if spec.kind == "zeros" else float(spec.scale)

@@ -1,0 +1,124 @@
+"""Arrays that grow without being copied: address space is reserved, pages come when touched.
+
+Where reserving is refused (a limit on address space, strict overcommit) an array grows by copy.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# mmap.MAP_NORESERVE came with Python 3.13. Linux, asm-generic/mman-common.h: 0x4000.
+_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000) if sys.platform == "linux" else 0
+_PAGE = mmap.PAGESIZE
+# Below this an array keeps small pages, so that a small table stays small; above, huge pages
+# save most of the address lookups of random access.
+_HUGE_FROM_BYTES = 4 << 20
+# One mapping is never wider: a process has 128 TiB of addresses for all of its tables.
+_RESERVE_MAX = 1 << 40
+
+
+def physical_bytes() -> int:
+    """Memory of this machine; more than this is never worth reserving for one array."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return 64 << 30
+
+
+class Growing:
+    """An array whose first `length` entries are in use and that can grow at its end.
+
+    array: (capacity, *tail). The same object until ``need`` returns True, which only happens
+    when what was reserved does not suffice. Entries never used are zero.
+    """
+
+    def __init__(
+        self, dtype: Any, tail: tuple[int, ...] = (), *, reserve: int, mapped: bool = True
+    ) -> None:
+        """reserve: entries to hold addresses for. mapped=False grows by copy."""
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.tail = tail
+        self.entry_bytes: int = self.dtype.itemsize * math.prod(tail)
+        self.length = 0
+        self._map: mmap.mmap | None = None
+        self._huge = False
+        fit = max(1, min(reserve, _RESERVE_MAX // max(1, self.entry_bytes)))
+        self.array: NDArray[Any] = self._reserved(fit) if mapped else self._plain(16)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the entries in use."""
+        return self.length * self.entry_bytes
+
+    def need(self, length: int) -> bool:
+        """Makes room for `length` entries; True when `array` is another object now."""
+        if length <= self.length:
+            return False
+        moved = length > len(self.array)
+        if moved:
+            self._move(length)
+        self.length = length
+        if self._map is not None and not self._huge and self.nbytes >= _HUGE_FROM_BYTES:
+            self._huge = True
+            _advise(self._map, "MADV_HUGEPAGE", 0, len(self._map))
+        return moved
+
+    def release(self, start: int, stop: int) -> None:
+        """Gives the memory of these entries back; what is read there afterwards is not defined."""
+        if self._map is None:
+            return
+        first = -(-start * self.entry_bytes // _PAGE) * _PAGE
+        end = stop * self.entry_bytes // _PAGE * _PAGE
+        if end > first:
+            _advise(self._map, "MADV_DONTNEED", first, end - first)
+
+    def shrink_to(self, length: int) -> None:
+        """Takes entries from the end out of use and gives their memory back."""
+        if length < self.length:
+            self.release(length, self.length)
+            self.length = length
+
+    def _move(self, length: int) -> None:
+        old = self.array
+        used = self.length
+        if self._map is not None:
+            self._huge = False
+            self.array = self._reserved(max(length, 2 * len(old)))
+        else:
+            self.array = self._plain(max(length, len(old) + len(old) // 2))
+        self.array[:used] = old[:used]
+
+    def _plain(self, entries: int) -> NDArray[Any]:
+        self._map = None
+        return np.zeros((entries, *self.tail), self.dtype)
+
+    def _reserved(self, entries: int) -> NDArray[Any]:
+        size = -(-max(1, entries * self.entry_bytes) // _PAGE) * _PAGE
+        try:
+            self._map = mmap.mmap(
+                -1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
+            )
+        except (OSError, ValueError, OverflowError):
+            # Refused: the array begins small and grows by copy.
+            return self._plain(max(16, self.length * 2))
+        per_entry = self.entry_bytes // self.dtype.itemsize
+        flat = np.frombuffer(self._map, self.dtype, entries * per_entry)
+        return flat.reshape(entries, *self.tail)
+
+
+def _advise(mapping: mmap.mmap, name: str, start: int, length: int) -> None:
+    """madvise(2), where this system has the advice. It is advice: a refusal changes nothing."""
+    option = getattr(mmap, name, None)
+    if option is None:
+        return
+    try:
+        mapping.madvise(option, start, length)
+    except OSError:
+        return

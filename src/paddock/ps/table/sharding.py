@@ -1,0 +1,220 @@
+"""Which shard a key belongs to, which server a shard; and a client's work on a batch of keys.
+
+shard = the top bits of mix64(key); the index takes its slot from the low bits. No state here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.ps.jit import HAVE_NUMBA, kernel
+from paddock.ps.table.hashing import mix, mix64
+
+_ONE = np.uint64(1)
+
+
+def shard_shift(shards: int) -> int:
+    """s such that shard = (hash >> 1) >> s, which also holds for a single shard."""
+    return 63 - (shards.bit_length() - 1)
+
+
+def shard_of(keys: NDArray[np.int64], shards: int) -> NDArray[np.int32]:
+    """The shard of each key, int32[n]. shards: a power of two.
+
+    >>> shard_of(np.array([0, 1, -1]), 64).tolist()
+    [0, 21, 45]
+    """
+    shift = np.uint64(shard_shift(shards))
+    out: NDArray[np.int32] = ((mix64(keys) >> _ONE) >> shift).astype(np.int32)
+    return out
+
+
+def deal(shards: int, servers: int) -> list[range]:
+    """The shards that each server owns at the start.
+
+    >>> deal(8, 3)
+    [range(0, 2), range(2, 5), range(5, 8)]
+    """
+    return [range(s * shards // servers, (s + 1) * shards // servers) for s in range(servers)]
+
+
+def behaved(array: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The keys as the compiled loops want them: int64, contiguous, aligned, writable."""
+    if array.dtype == np.int64 and array.flags.carray:
+        return array
+    return np.array(array, np.int64)
+
+
+def behaved_floats(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """As ``behaved``, for float32."""
+    if array.dtype == np.float32 and array.flags.carray:
+        return array
+    return np.array(array, np.float32, order="C")
+
+
+# ---------------------------------------------------------------------------------- unique
+
+
+@kernel
+def _unique(
+    keys: NDArray[np.int64],
+    slots: NDArray[np.int32],
+    distinct: NDArray[np.int64],
+    inverse: NDArray[np.int32],
+) -> int:
+    mask = slots.size - 1
+    found = 0
+    for i in range(keys.size):
+        key = keys[i]
+        slot = np.int64(mix(np.uint64(key))) & mask
+        at = slots[slot]
+        while at >= 0 and distinct[at] != key:
+            slot = (slot + 1) & mask
+            at = slots[slot]
+        if at < 0:
+            at = found
+            slots[slot] = at
+            distinct[at] = key
+            found += 1
+        inverse[i] = at
+    return found
+
+
+def unique(
+    keys: NDArray[np.int64], *, compiled: bool = HAVE_NUMBA
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """(distinct int64[u] in first-seen order, inverse int32[n]): keys == distinct[inverse].
+
+    >>> distinct, inverse = unique(np.array([5, -2, 5]))
+    >>> distinct.tolist(), inverse.tolist()
+    ([5, -2], [0, 1, 0])
+    """
+    keys = behaved(keys).reshape(-1)
+    n = len(keys)
+    if compiled:
+        slots = np.full(1 << max(4, (2 * n - 1).bit_length()), -1, np.int32)
+        distinct = np.empty(n, np.int64)
+        inverse = np.empty(n, np.int32)
+        return distinct[: _unique(keys, slots, distinct, inverse)], inverse
+    ordered, first, where = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return ordered[order], rank[where.reshape(-1)]
+
+
+# ----------------------------------------------------------------------- sums and expansion
+
+
+@kernel
+def _sum_by(
+    inverse: NDArray[np.int32], grads: NDArray[np.float32], out: NDArray[np.float32]
+) -> None:
+    for i in range(inverse.size):
+        to = inverse[i]
+        for j in range(out.shape[1]):
+            out[to, j] += grads[i, j]
+
+
+def sum_by(
+    inverse: NDArray[np.int32],
+    count: int,
+    grads: NDArray[np.float32],
+    *,
+    compiled: bool = HAVE_NUMBA,
+) -> NDArray[np.float32]:
+    """Sum of the rows of grads (n, dim) with the same inverse: float32[count, dim].
+
+    Rows are added in their order, so the result has the same bits compiled or not.
+
+    >>> sum_by(np.array([0, 1, 0], np.int32), 2, np.float32([[1], [2], [3]])).tolist()
+    [[4.0], [2.0]]
+    """
+    grads = behaved_floats(grads)
+    out = np.zeros((count, grads.shape[1]), np.float32)
+    if compiled:
+        _sum_by(inverse, grads, out)
+        return out
+    # The k-th row of each sum is added in round k: as many rounds as the most frequent key has
+    # rows, so the rounds end early and a cumulative sum over the rest takes over.
+    order = np.argsort(inverse, kind="stable")
+    counts = np.bincount(inverse, minlength=count)
+    starts = np.cumsum(counts) - counts
+    alive = np.flatnonzero(counts)
+    for k in range(int(counts.max(initial=0))):
+        alive = alive[counts[alive] > k]
+        if len(alive) < 8:
+            for to in alive:
+                rest = grads[order[starts[to] + k : starts[to] + counts[to]]]
+                chain = np.concatenate([out[to : to + 1], rest])
+                out[to] = np.cumsum(chain, axis=0, dtype=np.float32)[-1]
+            break
+        out[alive] += grads[order[starts[alive] + k]]
+    return out
+
+
+def expand(rows: NDArray[np.float32], inverse: NDArray[np.int32]) -> NDArray[np.float32]:
+    """The row of each position: rows[inverse], float32[n, dim].
+
+    >>> expand(np.float32([[1], [2]]), np.array([1, 0, 1])).tolist()
+    [[2.0], [1.0], [2.0]]
+    """
+    out = np.empty((len(inverse), rows.shape[1]), np.float32)
+    # mode clip: numpy buffers `out` otherwise, for the case that an index is out of range.
+    np.take(rows, inverse, axis=0, out=out, mode="clip")
+    return out
+
+
+# ------------------------------------------------------------------------------------ group
+
+
+@kernel
+def _group(
+    keys: NDArray[np.int64],
+    shift: int,
+    owner: NDArray[np.int32],
+    bounds: NDArray[np.int64],
+    order: NDArray[np.int64],
+    of: NDArray[np.int32],
+) -> None:
+    s = np.uint64(shift)
+    for i in range(keys.size):
+        shard = np.int64((mix(np.uint64(keys[i])) >> _ONE) >> s)
+        of[i] = owner[shard]
+        bounds[of[i] + 1] += 1
+    for k in range(bounds.size - 1):
+        bounds[k + 1] += bounds[k]
+    at = bounds[:-1].copy()
+    for i in range(keys.size):
+        order[at[of[i]]] = i
+        at[of[i]] += 1
+
+
+def group(
+    keys: NDArray[np.int64],
+    owner: NDArray[np.int32],
+    servers: int,
+    *,
+    compiled: bool = HAVE_NUMBA,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(order int64[n], bounds int64[servers + 1]): positions of the keys grouped by server.
+
+    Server s gets keys[order[bounds[s]:bounds[s + 1]]], in their order. owner: int32[shards], the
+    server of each shard.
+
+    >>> order, bounds = group(np.array([0, -1, 1]), np.array([0, 1], np.int32), 2)
+    >>> order.tolist(), bounds.tolist()
+    ([0, 2, 1], [0, 2, 3])
+    """
+    keys = behaved(keys)
+    if not compiled:
+        of = owner[shard_of(keys, len(owner))]
+        order = np.argsort(of, kind="stable").astype(np.int64, copy=False)
+        counts = np.bincount(of, minlength=servers)
+        return order, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    bounds = np.zeros(servers + 1, np.int64)
+    order = np.empty(len(keys), np.int64)
+    of = np.empty(len(keys), np.int32)
+    _group(keys, shard_shift(len(owner)), owner, bounds, order, of)
+    return order, bounds

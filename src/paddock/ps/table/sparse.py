@@ -1,0 +1,460 @@
+"""A table of rows by int64 key: pulled, pushed, shrunk, saved shard by shard.
+
+Not thread-safe: the caller holds `lock`. Deterministic: the same calls in the same order give the
+same content, and where a row lies (its number) is no part of the content.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from paddock.errors import PaddockError
+from paddock.ps.jit import HAVE_NUMBA
+from paddock.ps.spec import SparseSpec
+from paddock.ps.table.accessor import (
+    Candidates,
+    Floats,
+    Keys,
+    State,
+    admits_all,
+    expired,
+    score,
+    seconds,
+)
+from paddock.ps.table.index import Rows, make_index
+from paddock.ps.table.initial import Initial, mark
+from paddock.ps.table.memory import Growing, physical_bytes
+from paddock.ps.table.sharding import behaved, behaved_floats, shard_of
+
+_ROWS_MAX = (1 << 31) - 16
+# What one eviction takes at least from a full shard, so that not every push has to evict.
+_EVICT_SHARE = 16
+# Rows are handed to the optimizer in pieces of this size: half of a small L2 cache.
+_PIECE_BYTES = 256 << 10
+# Bytes of index for a row, at a block's usual load.
+_INDEX_ROW_BYTES = 32
+# Parts of a state that tell when, not what: replicas that agree may differ in them.
+_HISTORY = ("version", "touched", "rewritten")
+
+
+class Slot(Protocol):
+    """A piece of a row's state: dim floats, or one float per row."""
+
+    @property
+    def per_row(self) -> bool: ...
+
+
+class RowUpdater(Protocol):
+    """What a table asks of ``paddock.ps.optimizers.updater.Updater``."""
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def initial_state(self) -> Floats: ...
+    @property
+    def slots(self) -> tuple[Slot, ...]: ...
+    def apply(self, values: Floats, rows: Rows, grads: Floats, lr: float) -> None: ...
+
+
+class SparseTable:
+    """Rows of one sparse table that are on this server.
+
+    owned: how many of the table's shards are here; max_rows is dealt out in this proportion.
+    """
+
+    def __init__(
+        self, spec: SparseSpec, updater: RowUpdater, *, compiled: bool = HAVE_NUMBA
+    ) -> None:
+        self.spec = spec
+        self.updater = updater
+        self.lock = threading.Lock()
+        self.owned = spec.shards
+        self._compiled = compiled
+        self._initial = Initial(spec.initial, spec.dim, compiled=compiled)
+        self._state0 = np.ascontiguousarray(updater.initial_state, np.float32)
+        rows_max = min(_ROWS_MAX, max(1024, physical_bytes() // (4 * updater.width)))
+        self._index = make_index(spec.shards, rows_max, compiled=compiled)
+        self._values = Growing(np.float32, (updater.width,), reserve=rows_max)
+        # One number for each row, by name; the names are those of a shard's state.
+        self._columns = {"version": Growing(np.int64, reserve=rows_max)}
+        accessor = spec.accessor
+        if accessor.statistics:
+            self._columns["shows"] = Growing(np.float32, reserve=rows_max)
+            self._columns["clicks"] = Growing(np.float32, reserve=rows_max)
+        if accessor.ttl_seconds or spec.eviction == "lru":
+            self._columns["touched"] = Growing(np.uint32, reserve=rows_max)
+        self._candidates: Candidates | None = None
+        if not admits_all(accessor):
+            self._candidates = Candidates(
+                accessor, spec.shards, rows_max, spec.initial.seed, compiled=compiled
+            )
+        self._shard_rows_max = -(-spec.max_rows // spec.shards) if spec.eviction == "lru" else 0
+        # The last lsn at which rows of a shard were dropped or decayed: not told by versions.
+        self._rewritten = np.zeros(spec.shards, np.int64)
+
+    # ------------------------------------------------------------------------------------ facts
+
+    @property
+    def rows(self) -> int:
+        """Rows in use."""
+        return self._index.live
+
+    @property
+    def candidates(self) -> int:
+        """Keys that were pushed and have no row yet."""
+        return self._candidates.count if self._candidates else 0
+
+    @property
+    def row_bytes(self) -> int:
+        """What one more row takes, index included."""
+        columns = sum(column.entry_bytes for column in self._columns.values())
+        return self._values.entry_bytes + columns + _INDEX_ROW_BYTES
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of rows, columns, index and candidates."""
+        own = self._values.nbytes + sum(column.nbytes for column in self._columns.values())
+        return own + self._index.nbytes + (self._candidates.nbytes if self._candidates else 0)
+
+    def rows_in(self, shard: int) -> int:
+        """Rows of one shard."""
+        return self._index.live_in(shard)
+
+    def unknown(self, keys: Keys) -> int:
+        """How many of these keys have no row."""
+        return int(np.count_nonzero(self._index.find(behaved(keys)) < 0))
+
+    def has_all(self, keys: Keys) -> bool:
+        """Whether each of these keys has a row."""
+        return self.unknown(keys) == 0
+
+    def has_room(self, keys: Keys, *, bytes_left: int | None = None) -> bool:
+        """Whether a push of these keys stays within max_rows, and within bytes_left if given.
+
+        With eviction "lru" max_rows makes its own room. Nothing is changed.
+        """
+        spec = self.spec
+        rows_left = _ROWS_MAX - self.rows
+        if spec.max_rows and spec.eviction == "refuse":
+            rows_left = spec.max_rows * self.owned // spec.shards - self.rows
+        if bytes_left is not None:
+            rows_left = min(rows_left, bytes_left // self.row_bytes)
+        return len(keys) <= rows_left or self.unknown(keys) <= max(rows_left, 0)
+
+    # ------------------------------------------------------------------------- pulls and pushes
+
+    def pull(self, keys: Keys, out: Floats) -> None:
+        """Writes the weights of each key to out, (n, dim) float32; changes nothing.
+
+        An unknown key's are its first value.
+        """
+        keys = behaved(keys)
+        assert out.shape == (len(keys), self.spec.dim)
+        self._initial.gather(keys, self._index.find(keys), self._values.array, out)
+
+    def push(
+        self,
+        keys: Keys,
+        grads: Floats,
+        *,
+        lr: float,
+        now: float,
+        lsn: int,
+        shows: Floats | None = None,
+        clicks: Floats | None = None,
+    ) -> int:
+        """Updates the rows of distinct keys by grads (n, dim); returns how many rows are new.
+
+        grads may be overwritten. shows and clicks, (n,) float32, are 1 and 0 when not given and
+        only count with accessor.statistics. now: seconds; lsn: of this record, ever higher.
+        """
+        keys, grads = behaved(keys), behaved_floats(grads)
+        accessor = self.spec.accessor
+        if accessor.statistics or self._candidates:
+            shows = np.ones(len(keys), np.float32) if shows is None else behaved_floats(shows)
+            clicks = np.zeros(len(keys), np.float32) if clicks is None else behaved_floats(clicks)
+            if self._candidates:
+                keep, shows, clicks = self._admit(keys, shows, clicks, now=now, lsn=lsn)
+                if not keep.all():
+                    keys, grads = keys[keep], grads[keep]
+                    shows, clicks = shows[keep], clicks[keep]
+        rows, made = self._rows_for(keys, now=now, lsn=lsn)
+        if not accessor.statistics:
+            self._apply(rows, grads, lr, lsn)
+            return made
+        assert shows is not None and clicks is not None
+        self._columns["shows"].array[rows] += shows
+        self._columns["clicks"].array[rows] += clicks
+        if accessor.unlock_score > 0.0 and accessor.unlock_from < self.spec.dim:
+            self._push_partly(rows, grads, lr, lsn)
+        else:
+            self._apply(rows, grads, lr, lsn)
+        return made
+
+    def set(self, keys: Keys, values: Floats, *, now: float, lsn: int) -> int:
+        """Gives distinct keys these weights, (n, dim); admission is not asked. Returns new rows."""
+        keys = behaved(keys)
+        rows, made = self._rows_for(keys, now=now, lsn=lsn)
+        self._values.array[rows, : self.spec.dim] = values
+        self._columns["version"].array[rows] = lsn
+        self._now_has_rows(keys)
+        return made
+
+    def add(self, keys: Keys, deltas: Floats, *, now: float, lsn: int) -> int:
+        """Adds deltas (n, dim) to the weights of distinct keys; as ``set`` otherwise."""
+        keys = behaved(keys)
+        rows, made = self._rows_for(keys, now=now, lsn=lsn)
+        self._values.array[rows, : self.spec.dim] += deltas
+        self._columns["version"].array[rows] = lsn
+        self._now_has_rows(keys)
+        return made
+
+    def _now_has_rows(self, keys: Keys) -> None:
+        if self._candidates:
+            self._candidates.forget(keys)
+
+    def _admit(
+        self, keys: Keys, shows: Floats, clicks: Floats, *, now: float, lsn: int
+    ) -> tuple[NDArray[np.bool_], Floats, Floats]:
+        """(which keys have or get a row, shows and clicks to add to it)."""
+        assert self._candidates is not None
+        known = self._index.find(keys) >= 0
+        if known.all():
+            return known, shows, clicks
+        new = np.flatnonzero(~known)
+        shows, clicks = shows.copy(), clicks.copy()
+        known[new], shows[new], clicks[new] = self._candidates.admit(
+            keys[new], shows[new], clicks[new], now=now, lsn=lsn
+        )
+        return known, shows, clicks
+
+    def _rows_for(self, keys: Keys, *, now: float, lsn: int) -> tuple[Rows, int]:
+        """The rows of these keys, new ones started, all touched now; and how many are new."""
+        if self._shard_rows_max:
+            self._evict_for(keys, lsn)
+        rows, fresh = self._index.make(keys)
+        if len(fresh):
+            self._need()
+            for column in self._columns.values():
+                column.array[rows[fresh]] = 0
+            self._initial.start(keys, rows, fresh, self._state0, self._values.array)
+        if "touched" in self._columns:
+            self._columns["touched"].array[rows] = seconds(now)
+        return rows, len(fresh)
+
+    def _apply(self, rows: Rows, grads: Floats, lr: float, lsn: int) -> None:
+        """Runs the optimizer over pieces of the batch that stay in the cache, and sets versions."""
+        values, version = self._values.array, self._columns["version"].array
+        if not self._compiled:
+            version[rows] = lsn
+            self.updater.apply(values, rows, grads, lr)
+            return
+        step = max(256, _PIECE_BYTES // self._values.entry_bytes)
+        for at in range(0, len(rows), step):
+            piece = rows[at : at + step]
+            mark(piece, version, lsn, values)
+            self.updater.apply(values, piece, grads[at : at + step], lr)
+
+    def _need(self) -> None:
+        top = self._index.top
+        self._values.need(top)
+        for column in self._columns.values():
+            column.need(top)
+
+    def _push_partly(self, rows: Rows, grads: Floats, lr: float, lsn: int) -> None:
+        """As apply, but columns from unlock_from on stay what they are in rows of low score."""
+        accessor, dim = self.spec.accessor, self.spec.dim
+        reached = score(
+            self._columns["shows"].array[rows], self._columns["clicks"].array[rows], accessor
+        )
+        locked = np.flatnonzero(reached < accessor.unlock_score)
+        held = np.arange(accessor.unlock_from, dim)
+        columns = [held]
+        start = dim
+        for slot in self.updater.slots:
+            if not slot.per_row:
+                columns.append(held + start)
+            start += 1 if slot.per_row else dim
+        where = np.ix_(rows[locked], np.concatenate(columns))
+        before = self._values.array[where]
+        grads[locked, accessor.unlock_from :] = 0.0
+        self._apply(rows, grads, lr, lsn)
+        self._values.array[where] = before
+
+    # -------------------------------------------------------------------------- giving rows up
+
+    def shrink(self, shard: int, *, now: float, lsn: int) -> int:
+        """Decays one shard's statistics, drops its expired and low rows; how many were dropped."""
+        accessor = self.spec.accessor
+        if self._candidates:
+            self._candidates.shrink(shard, now=now)
+        keys, rows = self._index.entries(shard)
+        drop = np.zeros(len(keys), np.bool_)
+        if accessor.statistics:
+            shows, clicks = self._columns["shows"].array, self._columns["clicks"].array
+            if accessor.decay != 1.0:
+                shows[rows] *= np.float32(accessor.decay)
+                clicks[rows] *= np.float32(accessor.decay)
+                self._rewritten[shard] = lsn
+            if accessor.delete_score > 0.0:
+                drop |= score(shows[rows], clicks[rows], accessor) < accessor.delete_score
+        if accessor.ttl_seconds:
+            drop |= expired(self._columns["touched"].array[rows], accessor.ttl_seconds, now)
+        return self._drop(shard, keys[drop], lsn)
+
+    def evict(self, shard: int, count: int, *, lsn: int) -> int:
+        """Drops the `count` rows of a shard not pushed for longest (ties: the lower key)."""
+        keys, rows = self._index.entries(shard)
+        return self._drop(shard, self._oldest(keys, rows)[:count], lsn)
+
+    def _oldest(self, keys: Keys, rows: Rows) -> Keys:
+        orders = [keys, self._columns["version"].array[rows]]
+        if "touched" in self._columns:
+            orders.append(self._columns["touched"].array[rows])
+        return keys[np.lexsort(orders)]
+
+    def _evict_for(self, keys: Keys, lsn: int) -> None:
+        """Makes room in every shard that these keys would fill beyond its part of max_rows."""
+        limit = self._shard_rows_max
+        shards = shard_of(keys, self.spec.shards)
+        for shard, asked in enumerate(np.bincount(shards, minlength=self.spec.shards).tolist()):
+            if asked == 0 or self._index.live_in(shard) + asked <= limit:
+                continue
+            mine = keys[shards == shard]
+            new = self.unknown(mine)
+            over = self._index.live_in(shard) + new - limit
+            if new == 0 or over <= 0:
+                continue
+            here, rows = self._index.entries(shard)
+            others = ~np.isin(here, mine)
+            oldest = self._oldest(here[others], rows[others])
+            self._drop(shard, oldest[: max(over, limit // _EVICT_SHARE)], lsn)
+
+    def _drop(self, shard: int, keys: Keys, lsn: int) -> int:
+        if len(keys):
+            self._rewritten[shard] = lsn
+            self._index.remove(np.sort(keys))
+            self._release_when_empty()
+        return len(keys)
+
+    def _release_when_empty(self) -> None:
+        if self._index.live == 0:
+            self._values.shrink_to(0)
+            for column in self._columns.values():
+                column.shrink_to(0)
+
+    # ------------------------------------------------------------------------------ whole shards
+
+    def changed_since(self, version: int, shard: int | None = None) -> Keys:
+        """Keys whose row was pushed with a higher lsn, sorted; of one shard, or of all."""
+        found = []
+        for s in range(self.spec.shards) if shard is None else (shard,):
+            keys, rows = self._index.entries(s)
+            found.append(keys[self._columns["version"].array[rows] > version])
+        return np.sort(np.concatenate(found))
+
+    def shard_state(self, shard: int) -> State:
+        """Copies of what a shard holds, sorted by key: equal content gives equal bytes.
+
+        keys int64[n], values float32[n, width], version int64[n]; shows, clicks float32[n] and
+        touched uint32[n] when the table keeps them; candidate_* and rewritten when there are any.
+        """
+        keys, rows = self._index.entries(shard)
+        return self._state_of(shard, keys, rows)
+
+    def shard_changes(self, shard: int, since: int) -> tuple[State, bool]:
+        """(state of the rows pushed after lsn `since`, False), for load_shard(merge=True).
+
+        (the whole state, True) when rows were dropped or decayed since: it replaces the shard.
+        """
+        keys, rows = self._index.entries(shard)
+        if self._rewritten[shard] > since:
+            return self._state_of(shard, keys, rows), True
+        new = self._columns["version"].array[rows] > since
+        return self._state_of(shard, keys[new], rows[new]), False
+
+    def _state_of(self, shard: int, keys: Keys, rows: Rows) -> State:
+        order = np.argsort(keys)
+        rows = rows[order]
+        state: State = {"keys": keys[order], "values": self._values.array.take(rows, axis=0)}
+        for name, column in self._columns.items():
+            state[name] = column.array[rows]
+        if self._rewritten[shard]:
+            state["rewritten"] = self._rewritten[shard : shard + 1].copy()
+        if self._candidates:
+            state.update(self._candidates.shard_state(shard))
+        return state
+
+    def load_shard(self, shard: int, state: State, *, merge: bool = False) -> None:
+        """Makes a shard what a state says; merge=True keeps the rows that it does not name.
+
+        Raises: PaddockError when the state is not of this shard, or has rows of another width;
+        nothing was changed then.
+        """
+        keys, values = behaved(np.asarray(state["keys"], np.int64)), state["values"]
+        self._check_state(shard, keys, values)
+        if not merge:
+            self.drop_shard(shard)
+        self._index.reserve(shard, len(keys))
+        rows, _ = self._index.make(keys)
+        self._need()
+        self._values.array[rows] = values
+        for name, column in self._columns.items():
+            column.array[rows] = state.get(name, np.zeros(1, column.dtype))
+        if "rewritten" in state:
+            self._rewritten[shard] = np.asarray(state["rewritten"], np.int64)[0]
+        if self._candidates:
+            self._candidates.load_shard(shard, state)
+
+    def _check_state(self, shard: int, keys: Keys, values: NDArray[np.generic]) -> None:
+        wanted = (len(keys), self.updater.width)
+        if values.shape != wanted or values.dtype != np.float32:
+            raise PaddockError(
+                f"table {self.spec.name!r}: shard {shard} was saved as {values.dtype} "
+                f"{values.shape}, this table needs float32 {wanted}",
+                hint="was it saved with another dim or optimizer?",
+            )
+        strangers = int(np.count_nonzero(shard_of(keys, self.spec.shards) != shard))
+        if strangers or len(np.unique(keys)) != len(keys):
+            raise PaddockError(
+                f"table {self.spec.name!r}: what was saved as shard {shard} has {strangers} keys "
+                f"of other shards, {len(keys) - len(np.unique(keys))} keys twice",
+                hint="was it saved with another number of shards?",
+            )
+
+    def drop_shard(self, shard: int) -> None:
+        """Forgets a shard: its rows, its candidates, its history."""
+        self._index.clear(shard)
+        self._rewritten[shard] = 0
+        if self._candidates:
+            self._candidates.drop_shard(shard)
+        self._release_when_empty()
+
+    def digest(self, *, exact: bool = False) -> int:
+        """64-bit hash of the content, whatever the order of insertion; 0 when empty.
+
+        Sums (modulo 2 ** 64) over shards, so the servers' digests add up to the table's.
+        exact: with versions and times as well.
+        """
+        total = 0
+        for shard in range(self.spec.shards):
+            if self._index.live_in(shard) or self._candidates:
+                total += state_digest(shard, self.shard_state(shard), exact=exact)
+        return total & ((1 << 64) - 1)
+
+
+def state_digest(shard: int, state: State, *, exact: bool = False) -> int:
+    """The part of one shard in ``digest``; of a table in memory or read from a file."""
+    if len(state["keys"]) == 0 and "candidate_keys" not in state:
+        return 0
+    hasher = xxhash.xxh3_64(seed=shard)
+    for name in sorted(state):
+        if exact or name.removeprefix("candidate_") not in _HISTORY:
+            hasher.update(name.encode())
+            hasher.update(np.ascontiguousarray(state[name]).tobytes())
+    return hasher.intdigest()

@@ -1,0 +1,279 @@
+"""Jobs with servers: who runs them, when they are ended, and what follows when one dies.
+
+``paddock pserver`` itself is stood in for by a program of that name, which is what a job can be
+told to use; the real one is in tests/real.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from local.jobs import PRELUDE, wait_until
+
+if TYPE_CHECKING:
+    from local.jobs import World
+
+SERVE = """
+ENV = os.environ
+ME = ENV["PADDLE_PSERVER_ID"]
+signal.signal(signal.SIGTERM, lambda n, f: (tell("told", "ps", ME), os._exit(0)))
+print("server", ME, "serves", flush=True)
+at = ENV["POD_IP"] + ":" + ENV["PADDLE_PORT"]
+place = ENV["PADDOCK_PS_DATA_DIR"]
+tell("serves", ME, os.getpid(), at, place, ENV["PADDLE_TRAINERS_NUM"], *sys.argv[1:])
+forever()
+"""
+TRAIN = "tell('trains', ATTEMPT, RANK)\ngate()\n"
+BOTH = """
+role = os.environ["TRAINING_ROLE"]
+tell("up", role, os.getpid())
+if role == "PSERVER": forever()
+gate()
+"""
+
+
+def stand_in(world: World, text: str = SERVE) -> str:
+    """A program that --server_script takes for Paddock's own server."""
+    path = world.folder / "paddock"
+    path.write_text(f"#!{sys.executable}\n{PRELUDE}{text}", "utf-8")
+    path.chmod(0o755)
+    return f"{path} pserver"
+
+
+def test_a_killed_server_is_started_again_in_place(world: World) -> None:
+    """The trainers go on; it finds its address and its data where they were."""
+    running = world.start(
+        "--server_num", 2, "--worker_num", 2, "--server_script", stand_in(world),
+        world.script(TRAIN),
+    )  # fmt: skip
+    world.events.wait("trains", count=2)
+    (before,) = (e for e in world.events.wait("serves", count=2) if e[1] == "1")
+    os.kill(int(before[2]), signal.SIGKILL)
+    after = world.events.wait("serves", "1", count=2)[1]
+    world.open_gate(2)
+    ended = running.end()
+    assert (ended.code, ended.left) == (0, [])
+    assert after[3:] == before[3:]
+    assert after[2] != before[2]
+    assert len(world.events.all("trains")) == 2
+    line = ended.line(f"(pid {before[2]}) was killed by SIGKILL")
+    assert "ps 1 on " in line
+    assert "started again in place, 1 of 3 restarts in 10 minutes (--server_restarts)" in line
+    assert "servers of this node were started again in place 1 time" in ended.err
+    assert "first failure" not in ended.err
+
+
+def test_a_server_told_to_end_by_others_is_started_again(world: World) -> None:
+    """It ends well on SIGTERM; the trainers need it all the same."""
+    running = world.start(
+        "--server_num", 1, "--worker_num", 1, "--server_script", stand_in(world),
+        world.script(TRAIN),
+    )  # fmt: skip
+    (server,) = world.events.wait("serves")
+    os.kill(int(server[2]), signal.SIGTERM)
+    world.events.wait("serves", count=2)
+    world.open_gate(1)
+    ended = running.end()
+    assert ended.code == 0
+    assert "exited with code 0; started again in place" in ended.err
+
+
+def test_the_log_of_a_server_started_again_goes_on(world: World) -> None:
+    """First what the one before has written, then a line that separates them."""
+    text = "print('last words', flush=True)\n" + SERVE
+    running = world.start(
+        "--server_num", 1, "--worker_num", 1, "--server_script", stand_in(world, text),
+        world.script(TRAIN),
+    )  # fmt: skip
+    (first,) = world.events.wait("serves")
+    os.kill(int(first[2]), signal.SIGSEGV)
+    world.events.wait("serves", count=2)
+    world.open_gate(1)
+    assert running.end().code == 0
+    words = [line for line in world.log(0, "server").decode().splitlines() if line]
+    assert words[:2] + words[3:] == ["last words", "server 0 serves"] * 2
+    assert "ps 0, run " in words[2]
+    assert words[2].endswith("restart 1 in place -----")
+
+
+def test_what_a_dead_server_left_in_its_group_is_gone(world: World) -> None:
+    """It could hold the port and the data that the next one needs."""
+    text = """
+if os.environ["PADDLE_PSERVER_ID"] and not os.path.exists("once"):
+    open("once", "w").close()
+    if os.fork() == 0:
+        tell("child", os.getpid())
+        forever()
+"""
+    running = world.start(
+        "--server_num", 1, "--worker_num", 1, "--server_script", stand_in(world, text + SERVE),
+        world.script(TRAIN),
+    )  # fmt: skip
+    (child,) = world.events.wait("child")
+    (server,) = world.events.wait("serves")
+    os.kill(int(server[2]), signal.SIGKILL)
+    world.events.wait("serves", count=2)
+    wait_until(lambda: not os.path.exists(f"/proc/{child[1]}/fd/0"))
+    world.open_gate(1)
+    assert running.end().code == 0
+
+
+def test_a_server_that_keeps_dying_ends_the_job(world: World) -> None:
+    """As the failure it is, with its exit code and its last words."""
+    text = "print('no disk', flush=True)\ntell('serves')\nsys.exit(9)\n"
+    ended = world.run(
+        "--server_num", 1, "--worker_num", 1, "--server_restarts", 2,
+        "--server_script", stand_in(world, text), world.script("forever()"),
+    )  # fmt: skip
+    assert (ended.code, ended.left) == (9, [])
+    assert len(world.events.all("serves")) == 3
+    assert (
+        "not started again: 2 restarts in 10 minutes (--server_restarts) are used up" in ended.err
+    )
+    assert "ps 0" in ended.line("first failure")
+    assert "no disk" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "how", "code"),
+    [(["--server_restarts", "0"], "os.kill(os.getpid(), 9)", 137), ([], "sys.exit(2)", 2)],
+)
+def test_a_server_that_may_not_start_again_ends_the_job(
+    world: World, flags: list[str], how: str, code: int
+) -> None:
+    """Restarts switched off, and flags that would be as wrong the second time."""
+    text = f"tell('serves')\n{how}\n"
+    ended = world.run(
+        "--server_num", 1, "--worker_num", 1, *flags, "--server_script", stand_in(world, text),
+        world.script("forever()"),
+    )  # fmt: skip
+    assert (ended.code, ended.left) == (code, [])
+    assert len(world.events.all("serves")) == 1
+    assert "again" not in ended.err
+
+
+def test_a_server_that_is_the_script_is_not_started_again(world: World) -> None:
+    """Its tables went with it."""
+    running = world.start("--server_num", 1, "--worker_num", 1, world.script(BOTH))
+    world.events.wait("up", "TRAINER")
+    (server,) = world.events.wait("up", "PSERVER")
+    os.kill(int(server[2]), signal.SIGKILL)
+    ended = running.end()
+    assert (ended.code, ended.left) == (137, [])
+    assert len(world.events.all("up")) == 2
+
+
+def test_servers_end_with_the_last_trainer(world: World) -> None:
+    """With SIGTERM, and the job has succeeded whatever they answer."""
+    text = SERVE.replace("os._exit(0)", "os._exit(3)")
+    running = world.start(
+        "--server_num", 2, "--worker_num", 2, "--server_script", stand_in(world, text),
+        world.script(TRAIN),
+    )  # fmt: skip
+    world.events.wait("serves", count=2)
+    world.events.wait("trains", count=2)
+    world.open_gate(1)
+    assert world.events.all("told") == []
+    world.open_gate(1)
+    ended = running.end()
+    assert (ended.code, ended.left) == (0, [])
+    assert len(world.events.all("told")) == 2
+
+
+def test_a_server_that_ignores_sigterm_is_killed(world: World) -> None:
+    """After the grace, and the job has succeeded all the same."""
+    text = BOTH.replace("forever()", "signal.signal(15, signal.SIG_IGN); tell('deaf'); forever()")
+    running = world.start(
+        "--server_num", 1, "--worker_num", 1, "--grace", "0.2", world.script(text)
+    )
+    world.events.wait("deaf")
+    world.open_gate(1)
+    ended = running.end()
+    assert (ended.code, ended.left) == (0, [])
+
+
+def test_trainers_that_are_told_to_stop_still_have_their_servers(world: World) -> None:
+    """Ctrl-C means save, and what there is to save is in the servers."""
+    train = """
+def save(number, frame):
+    tell("told", "worker", RANK)
+    gate()
+    os._exit(0)
+signal.signal(signal.SIGTERM, save)
+tell("trains", ATTEMPT, RANK)
+forever()
+"""
+    running = world.start(
+        "--server_num", 1, "--worker_num", 2, "--server_script", stand_in(world),
+        world.script(train),
+    )  # fmt: skip
+    world.events.wait("serves")
+    world.events.wait("trains", count=2)
+    running.signal(signal.SIGINT)
+    world.events.wait("told", "worker", count=2)
+    assert world.events.all("told", "ps") == []
+    world.open_gate(2)
+    ended = running.end()
+    assert (ended.code, ended.left) == (130, [])
+    assert world.events.all("told")[-1] == ("told", "ps", "0")
+    assert "every process saved and exited 0" in ended.err
+
+
+def test_a_new_attempt_gives_its_servers_empty_places(world: World) -> None:
+    """Its trainers begin anew, too; what they want to keep they load from a checkpoint."""
+    running = world.start(
+        "--server_num", 1, "--worker_num", 1, "--max_restart", 1, "--server_script",
+        stand_in(world), world.script("tell('trains')\ngate()\nsys.exit(ATTEMPT < 1)\n"),
+    )  # fmt: skip
+    for number in (1, 2):
+        world.events.wait("serves", count=number)
+        world.events.wait("trains", count=number)
+        world.open_gate(1)
+    assert running.end().code == 0
+    places = [event[4] for event in world.events.all("serves")]
+    assert len(set(places)) == 2
+    assert all(p.startswith(f"{world.log_dir}/ps/") and p.endswith("/server-0") for p in places)
+    assert (world.log_dir / "ps").is_dir()
+
+
+def test_flags_of_the_server_are_passed_on(world: World) -> None:
+    """--server_script takes a whole command."""
+    running = world.start(
+        "--server_num", 1, "--worker_num", 1, "--server_script",
+        stand_in(world) + " --ack 'two words'", world.script(TRAIN),
+    )  # fmt: skip
+    (event,) = world.events.wait("serves")
+    world.open_gate(1)
+    assert running.end().code == 0
+    assert event[6:] == ("pserver", "--ack", "two", "words")
+
+
+def test_servers_can_have_a_script_of_their_own(world: World) -> None:
+    """Not restarted in place: nobody knows where its state is."""
+    own = world.script("tell('own', os.environ['TRAINING_ROLE'], *sys.argv[1:])\nforever()", "s.py")
+    running = world.start(
+        "--server_num", 1, "--worker_num", 1, "--server_script", f"{own} 7",
+        world.script("tell('up', *sys.argv[1:])\ngate()"), "--lr", 1,
+    )  # fmt: skip
+    assert world.events.wait("own") == [("own", "PSERVER", "7")]
+    assert world.events.wait("up") == [("up", "--lr", "1")]
+    world.open_gate(1)
+    ended = running.end()
+    assert ended.code == 0
+    assert "servers run " in ended.err
+
+
+def test_a_server_script_that_is_not_there_is_said_first(world: World) -> None:
+    """Together with what else is wrong; nothing is started."""
+    ended = world.run(
+        "--server_num", 1, "--worker_num", 1, "--server_script", "nowhere.py",
+        world.script("tell('up')"),
+    )  # fmt: skip
+    assert ended.code == 2
+    assert "script 'nowhere.py' does not exist" in ended.err
+    assert world.events.all("up") == []

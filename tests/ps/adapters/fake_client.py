@@ -1,0 +1,93 @@
+"""A client without servers, for tests of what adapters send: plain SGD in dicts.
+
+Real servers are used wherever learning is judged; this one records pushes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec
+
+
+@dataclass(frozen=True)
+class FakePlace:
+    """Which trainer this is."""
+
+    trainer: int = 0
+
+
+def first_row(key: int, dim: int) -> np.ndarray:
+    """A row that differs from key to key."""
+    return np.sin(np.arange(1, dim + 1) * (key % 97 + 1)).astype(np.float32)
+
+
+class FakeClient:
+    """The methods of Client that adapters call. pushes: (table, keys, grads) as they came."""
+
+    def __init__(self, trainer: int = 0) -> None:
+        self.place = FakePlace(trainer)
+        self.specs: dict[str, TableSpec] = {}
+        self.rows: dict[str, dict[int, np.ndarray]] = {}
+        self.vectors: dict[str, np.ndarray] = {}
+        self.pushes: list[tuple[str, np.ndarray, np.ndarray]] = []
+        self.statistics: list[tuple[Any, Any]] = []
+        self.pulled: list[tuple[str, int]] = []
+        self.prefetched: list[tuple[str, int]] = []
+        self.steps = 0
+
+    def create(self, spec: TableSpec) -> None:
+        self.specs[spec.name] = spec
+        if isinstance(spec, SparseSpec):
+            self.rows.setdefault(spec.name, {})
+        else:
+            self.vectors.setdefault(spec.name, np.zeros(spec.size, np.float32))
+
+    def _row(self, table: str, key: int) -> np.ndarray:
+        spec = self.specs[table]
+        assert isinstance(spec, SparseSpec)
+        return self.rows[table].get(key, first_row(key, spec.dim))
+
+    def pull(self, table: str, keys: Any) -> np.ndarray:
+        array = np.asarray(keys)
+        self.pulled.append((table, array.size))
+        spec = self.specs[table]
+        assert isinstance(spec, SparseSpec)
+        out = np.zeros((array.size, spec.dim), np.float32)
+        for i, key in enumerate(array.reshape(-1)):
+            out[i] = self._row(table, int(key))
+        return out.reshape(*array.shape, spec.dim)
+
+    def push(
+        self, table: str, keys: Any, grads: Any, *, shows: Any = None, clicks: Any = None
+    ) -> None:
+        keys, grads = np.array(keys), np.array(grads)
+        assert len(set(keys.tolist())) == len(keys), "adapters push distinct keys"
+        self.pushes.append((table, keys, grads))
+        self.statistics.append((shows, clicks))
+        lr = np.float32(self.specs[table].optimizer.lr)
+        for key, grad in zip(keys.tolist(), grads):
+            self.rows[table][key] = self._row(table, key) - lr * grad
+
+    def prefetch(self, table: str, keys: Any) -> None:
+        self.prefetched.append((table, np.asarray(keys).size))
+
+    def pull_dense(self, table: str, out: np.ndarray | None = None) -> np.ndarray:
+        values = self.vectors[table]
+        if out is None:
+            return values.copy()
+        out[...] = values
+        return out
+
+    def push_dense(self, table: str, grads: Any) -> None:
+        spec = self.specs[table]
+        assert isinstance(spec, DenseSpec)
+        self.vectors[table] -= np.float32(spec.optimizer.lr) * np.asarray(grads)
+
+    def set_dense(self, table: str, values: Any) -> None:
+        self.vectors[table][...] = values
+
+    def step(self) -> None:
+        self.steps += 1

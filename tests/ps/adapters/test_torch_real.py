@@ -1,0 +1,181 @@
+"""PyTorch on real servers: the same gradients and the same parameters as torch alone."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from paddock.errors import UsageError
+from paddock.ps import Client, OptimizerSpec
+
+from ps.adapters.fake_client import FakeClient
+from ps.adapters.served import servers, together
+
+torch = pytest.importorskip("torch")
+from paddock.ps import torch as ps_torch  # after torch is known to be there
+
+pytestmark = pytest.mark.real
+
+SGD = OptimizerSpec("sgd", 1.0)
+LOCK = threading.Lock()
+HASHED = 0x7A3F_91C2_5D00_1234
+IDS = [3, -8, 3, HASHED, 3, -8, 11]
+OFFSETS = [0, 2, 2, 5]
+
+
+def reference(client: Client, table: str, pooling: str, scale: object) -> dict[int, np.ndarray]:
+    """Row by id after one SGD step, computed by torch's own embedding."""
+    keys = sorted(set(IDS))
+    weight = torch.tensor(client.pull(table, np.array(keys)), requires_grad=True)
+    places = torch.tensor([keys.index(key) for key in IDS])
+    if pooling == "none":
+        out = torch.nn.functional.embedding(places, weight)
+    else:
+        bags = torch.tensor(OFFSETS)
+        out = torch.nn.functional.embedding_bag(places, weight, bags, mode=pooling)
+    (out.pow(3) * scale).sum().backward()
+    after = (weight - weight.grad).detach().numpy()
+    return dict(zip(keys, after, strict=True))
+
+
+@pytest.mark.parametrize("pooling", ["none", "sum", "mean"])
+def test_gradients_are_those_of_torchs_embedding_bag(pooling: str) -> None:
+    """Repeated ids, negative and 63-bit ids, an empty bag: all as torch has it."""
+    with servers(2) as endpoints, Client(endpoints, strategy="half_async") as client:
+        layer = ps_torch.Embedding(client, "t", 5, optimizer=SGD, pooling=pooling)
+        ids = torch.tensor(IDS)
+        rows = len(IDS) if pooling == "none" else len(OFFSETS)
+        scale = torch.linspace(1e3, 2e3, rows).reshape(-1, 1)
+        wanted = reference(client, "t", pooling, scale)
+        out = layer(ids) if pooling == "none" else layer(ids, torch.tensor(OFFSETS))
+        (out.pow(3) * scale).sum().backward()
+        client.step()
+        got = client.pull("t", np.array(list(wanted)))
+        assert np.allclose(got, np.stack(list(wanted.values())), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["sum", "mean"])
+def test_all_ways_to_say_the_bags_agree(pooling: str) -> None:
+    """A matrix, flat ids with offsets, a list of tensors: one meaning."""
+    layer = ps_torch.Embedding(FakeClient(), "t", 4, optimizer=SGD, pooling=pooling)
+    matrix = torch.tensor([[1, 2, 2], [5, 6, 7]])
+    flat = layer(matrix.reshape(-1), torch.tensor([0, 3]))
+    assert torch.equal(layer(matrix), flat)
+    assert torch.equal(layer([matrix[0], matrix[1]]), flat)
+    assert torch.equal(layer([matrix[0], matrix[0][:0]])[1], torch.zeros(4))
+
+
+def test_ids_of_any_shape_give_rows_of_that_shape() -> None:
+    """No flattening by hand, and an empty batch is no special case."""
+    layer = ps_torch.Embedding(FakeClient(), "t", 4, optimizer=SGD)
+    assert layer(torch.zeros((2, 3, 5), dtype=torch.int64)).shape == (2, 3, 5, 4)
+    assert layer(torch.zeros((0, 3), dtype=torch.int64)).shape == (0, 3, 4)
+
+
+def test_evaluation_never_pushes_a_gradient() -> None:
+    """Neither eval() nor no_grad() may teach the tables the test set."""
+    client = FakeClient()
+    layer = ps_torch.Embedding(client, "t", 4, optimizer=SGD)
+    weight = torch.ones(4, requires_grad=True)
+    with torch.no_grad():
+        assert not layer(torch.tensor([1])).requires_grad
+    layer.eval()
+    (layer(torch.tensor([1])) * weight).sum().backward()
+    assert client.pushes == []
+    layer.train()
+    (layer(torch.tensor([1])) * weight).sum().backward()
+    assert len(client.pushes) == 1
+
+
+def test_several_look_ups_of_a_batch_are_one_push() -> None:
+    """A shared table used twice gets one optimizer step, with both gradients added."""
+    client = FakeClient()
+    model = torch.nn.Module()
+    model.table = ps_torch.Embedding(client, "t", 1, optimizer=SGD)
+    trainer = ps_torch.Trainer(client, model)
+    one, two = model.table(torch.tensor([1, 2])), model.table(torch.tensor([2, 3]))
+    trainer.step(one.sum() + 10 * two.sum())
+    ((_, keys, grads),) = client.pushes
+    assert dict(zip(keys.tolist(), grads[:, 0].tolist(), strict=True)) == {1: 1, 2: 11, 3: 10}
+    assert client.steps == 1
+
+
+def test_parameters_are_views_of_the_pulled_vector() -> None:
+    """Pulling writes where the module reads; nothing is copied."""
+    client = FakeClient()
+    module = torch.nn.Linear(3, 2)
+    before = module.weight.detach().clone()
+    dense = ps_torch.DenseParameters(client, module, optimizer=SGD)
+    assert torch.equal(module.weight, before)
+    assert module.weight.data_ptr() == dense.flat.data_ptr()
+    module(torch.ones(1, 3)).sum().backward()
+    dense.push()
+    dense.pull()
+    assert torch.equal(module.weight, before - 1.0)
+    assert torch.count_nonzero(module.weight.grad) == 0
+
+
+def test_gradients_survive_zero_grad_and_unused_parameters() -> None:
+    """zero_grad() takes the views away; a parameter without gradient sends zeros."""
+    client = FakeClient()
+    module = torch.nn.ModuleList([torch.nn.Linear(1, 1, bias=False) for _ in range(2)])
+    dense = ps_torch.DenseParameters(client, module, optimizer=SGD)
+    before = dense.flat.clone()
+    module.zero_grad()
+    module[0](torch.full((1, 1), 2.0)).sum().backward()
+    dense.push()
+    dense.pull()
+    assert (before - dense.flat).tolist() == pytest.approx([2.0, 0.0])
+
+
+def test_ids_of_the_wrong_type_are_told() -> None:
+    """int32 hash ids have lost half their digits already."""
+    layer = ps_torch.Embedding(FakeClient(), "t", 4, optimizer=SGD)
+    with pytest.raises(UsageError, match="ids are int32"):
+        layer(torch.zeros(3, dtype=torch.int32))
+
+
+def make_model(client: Client, optimizer: OptimizerSpec) -> torch.nn.Module:
+    """Two tables and a small MLP."""
+    torch.manual_seed(3)
+    model = torch.nn.Module()
+    model.deep = ps_torch.Embedding(client, "deep", 4, optimizer=optimizer)
+    model.bag = ps_torch.Embedding(client, "bag", 1, optimizer=optimizer, pooling="sum")
+    model.mlp = torch.nn.Sequential(
+        torch.nn.Linear(12, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
+    )
+    return model
+
+
+def fit(endpoints: str, trainer: int, trainers: int, optimizer: OptimizerSpec) -> list[np.ndarray]:
+    """Trains on this trainer's part of 12 batches; all parameters afterwards."""
+    client = Client(endpoints, strategy="sync", trainer=trainer, trainers=trainers)
+    with client:
+        with LOCK:  # torch's seed is one for all threads
+            model = make_model(client, optimizer)
+        fitted = ps_torch.Trainer(client, model, optimizer=optimizer)
+        for number in range(12):
+            rng = np.random.default_rng(number)
+            ids = torch.from_numpy(rng.integers(0, 40, (32, 3)))[trainer::trainers]
+            label = torch.from_numpy(rng.random((32, 1), np.float32))[trainer::trainers]
+            logits = model.mlp(model.deep(ids).flatten(1)) + model.bag(ids)
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, label)
+            fitted.step(loss)
+        keys = np.arange(40)
+        return [client.pull("deep", keys), client.pull("bag", keys), client.pull_dense("dense")]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
+def test_two_sync_trainers_equal_one_with_the_whole_batch(name: str) -> None:
+    """Each has half of every batch; the mean of the halves' means is the mean of the whole."""
+    optimizer = OptimizerSpec(name, 0.05)
+    with servers(1) as endpoints:
+        alone = fit(endpoints, 0, 1, optimizer)
+    found: dict[int, list[np.ndarray]] = {}
+    with servers(2, trainers=2) as endpoints:
+        together(2, lambda i: found.update({i: fit(endpoints, i, 2, optimizer)}))
+    for mine, other, whole in zip(found[0], found[1], alone, strict=True):
+        assert np.array_equal(mine, other)
+        # Adam divides by the root of squares: a last bit of a tiny gradient is then a whole step.
+        assert np.allclose(mine, whole, rtol=0, atol=1e-6 if name != "adam" else 1e-4)

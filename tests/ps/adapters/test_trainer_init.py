@@ -1,0 +1,94 @@
+"""init(**kwargs) and PADDLE_INIT_*: who wins, what is refused, and never alone by mistake."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from paddock.errors import PaddockError, UsageError
+from paddock.ps.trainer_init import init, read_settings
+
+ENV = {
+    "PADDLE_INIT_PSERVERS": "10.0.0.1,10.0.0.2",
+    "PADDLE_INIT_NUM_GRADIENT_SERVERS": "4",
+    "PADDLE_INIT_TRAINER_ID": "3",
+    "PADDLE_INIT_PORT": "7000",
+    "PADDLE_INIT_USE_GPU": "False",
+    "PADDLE_INIT_TRAINER_COUNT": "2",
+}
+
+
+def test_the_environment_gives_every_value() -> None:
+    """v0.10's variables, as its clusters set them."""
+    found = read_settings({}, ENV)
+    assert found.endpoints == ("10.0.0.1:7000", "10.0.0.2:7000")
+    assert (found.trainer_id, found.num_gradient_servers) == (3, 4)
+    assert found.accepted == {"use_gpu": False, "trainer_count": 2}
+
+
+def test_keywords_win_over_the_environment() -> None:
+    """The documented rule."""
+    found = read_settings({"trainer_id": 0, "pservers": "h:1,k"}, ENV)
+    assert found.trainer_id == 0
+    assert found.endpoints == ("h:1", "k:7000")
+
+
+def test_the_launcher_of_today_is_understood_too() -> None:
+    """Under paddock launch the servers are in Paddle's later variables."""
+    env = {
+        "PADDLE_PSERVERS_IP_PORT_LIST": "a:1,b:2",
+        "PADDLE_TRAINER_ID": "1",
+        "PADDLE_TRAINERS_NUM": "2",
+    }
+    found = read_settings({"use_gpu": False}, env)
+    assert found.endpoints == ("a:1", "b:2")
+    assert (found.trainer_id, found.num_gradient_servers) == (1, 2)
+
+
+def test_every_unknown_keyword_and_wrong_value_is_named() -> None:
+    """All at once, with what is known."""
+    with pytest.raises(UsageError) as caught:
+        read_settings({"trainer_number": 1, "pserver": "h", "port": "http"}, {})
+    messages = " ".join(problem.message for problem in caught.value.problems)
+    for word in ("trainer_number", "pserver", "init(port=...)"):
+        assert word in messages
+    assert "num_gradient_servers" in caught.value.problems[0].hint
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "env"),
+    [
+        ({}, {"PADDLE_CLUSTER_TRAIN": "True"}),
+        ({"local": 0}, {}),
+        ({"pservers": ""}, {}),
+        ({"num_gradient_servers": 2}, {}),
+        ({}, {"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1"}),
+        ({}, {"PADDLE_TRAINERS_NUM": "2"}),
+        ({"local": 1}, {"PADDLE_CLUSTER_TRAIN": "1"}),
+        ({"local": 1, "pservers": "h"}, {}),
+    ],
+)
+def test_nobody_trains_alone_by_mistake(kwargs: dict[str, object], env: dict[str, str]) -> None:
+    """The old scripts forgot to export their variables, and each trainer learnt for itself."""
+    with pytest.raises(UsageError, match=r"no pservers are named|local=1 beside"):
+        read_settings(kwargs, env)
+
+
+def test_training_alone_is_said_aloud(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing asks for servers: that is allowed, and visible."""
+    assert init(use_gpu=False, trainer_count=1) is None
+    assert "trains alone" in capsys.readouterr().err
+
+
+def test_a_trainer_number_beyond_the_trainers_is_refused() -> None:
+    """num_gradient_servers was documented as the number of servers, and jobs hung."""
+    with pytest.raises(UsageError, match="trainer_id is 3"):
+        read_settings({"pservers": "h", "trainer_id": 3, "num_gradient_servers": 2}, {})
+
+
+def test_named_servers_that_do_not_answer_are_an_error() -> None:
+    """init() connects, so that the failure is there and not in the results."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(PaddockError, match=str(port)):
+        init(pservers=f"127.0.0.1:{port}", timeout=0.1)

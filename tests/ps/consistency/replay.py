@@ -1,0 +1,136 @@
+"""Replays a transcript: what trainers say goes to a real chief, its answers are written down.
+
+As in tests/scenarios: a block is a command, a line ``----`` and what is expected; other lines are
+prose. The first command gives the rules, as ``chief strategy=sync trainers=2``. Then::
+
+    @12 arrive 1.7 5          trainer 1, incarnation 7, step 5; also join, leave, heard: 1.7
+    @13 tick
+    restart                   the chief dies and is made again from its log
+    restore                   the same, from a snapshot
+
+``@12`` sets the clock. The first line of an answer is the chief's state; records have a star.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from paddock.ps.consistency import step_words as w
+from paddock.ps.consistency.steps import Chief, carry_out
+from paddock.ps.protocol.frames import Op
+
+RULE = "----"
+
+
+def replay(text: str) -> str:
+    """The transcript with its expectations replaced by what happens now."""
+    lines = text.split("\n")
+    out: list[str] = []
+    story: Story | None = None
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        out.append(line)
+        at += 1
+        if at >= len(lines) or lines[at] != RULE:
+            continue
+        out.append(RULE)
+        at += 1
+        while at < len(lines) and lines[at]:
+            at += 1
+        words = shlex.split(line)
+        if story is None:
+            story = Story(words)
+            out.append("ok")
+        else:
+            out += story.do(words)
+    assert story is not None, "a transcript without commands"
+    return "\n".join(out)
+
+
+class Story:
+    """A chief with its log."""
+
+    def __init__(self, words: list[str]) -> None:
+        assert words.pop(0) == "chief"
+        given = dict(word.split("=", 1) for word in words)
+        self.rules = w.Rules(
+            given.get("strategy", "sync"),  # type: ignore[arg-type]  # check_rules reads it
+            staleness=int(given.get("staleness", 0)),
+            trainers=int(given.get("trainers", 1)),
+            fewest=int(given.get("fewest", 1)),
+            most=int(given.get("most", 0)),
+            silent_seconds=float(given.get("silent", 60)),
+            gather_seconds=float(given.get("gather", 300)),
+            on_silence=given.get("on_silence", "fail"),
+        )
+        assert w.check_rules(self.rules) == []
+        self.chief = Chief(self.rules)
+        self.log: list[tuple[Op, str]] = []
+        self.now = 0.0
+        self.shown: list[str] = []
+
+    def do(self, words: list[str]) -> list[str]:
+        """Carry out one command; the lines that tell what came of it."""
+        if words[0].startswith("@"):
+            self.now = float(words.pop(0)[1:])
+        self.shown = []
+        if words[0] in ("restart", "restore"):
+            self.start_anew(from_log=words[0] == "restart")
+        else:
+            outputs = self.chief.handle(self.event(words), self.now)
+            for reply in carry_out(self.chief, outputs, self.write):
+                self.shown.append("  " + shown(reply))
+        return [self.state(), *self.shown]
+
+    def event(self, words: list[str]) -> w.Event:
+        what = words.pop(0)
+        if what == "tick":
+            return w.Tick()
+        trainer, incarnation = (int(part) for part in words[0].split("."))
+        if what == "arrive":
+            return w.Arrive(trainer, incarnation, int(words[1]))
+        return {"join": w.Join, "leave": w.Leave, "heard": w.Heard}[what](trainer, incarnation)
+
+    def write(self, record: w.Record) -> None:
+        op, data = w.record_to_json(record)
+        self.log.append((op, json.dumps(data)))
+        self.shown.append("* " + shown(record))
+
+    def start_anew(self, *, from_log: bool) -> None:
+        before = self.chief.to_json()
+        if from_log:
+            self.chief = Chief(self.rules)
+            for op, body in self.log:
+                self.chief.apply(w.record_from_json(op, json.loads(body)))
+            self.chief.forget()
+        else:
+            self.chief = Chief.from_json(self.rules, json.loads(json.dumps(before)))
+        assert self.chief.to_json() == before
+
+    def state(self) -> str:
+        members = " ".join(f"{t}.{life}" for t, life in self.chief.members) or "nobody"
+        gathering = "" if self.chief.is_started else ", gathering"
+        failed = f", failed: {self.chief.failure}" if self.chief.failure else ""
+        return f"step {self.chief.slowest}: {members}{gathering}{failed}"
+
+
+def shown(output: w.Output) -> str:
+    """One record or reply in one line."""
+    if isinstance(output, w.Committed):
+        members = " ".join(f"{t}.{life}" for t, life in output.members)
+        return f"Committed {output.step}: {members}"
+    if isinstance(output, w.Fail):
+        return f"Fail: {output.reason}"
+    who = f"{type(output).__name__} {output.trainer}.{output.incarnation}"
+    if isinstance(output, w.Expelled):
+        return f"{who}: {output.reason}"
+    if isinstance(output, w.Refuse):
+        return f"{who} ({output.code}): {output.reason}"
+    commit = ""
+    if isinstance(output, (w.Welcome, w.Release)) and output.commit is not None:
+        relayed = output.commit
+        members = " ".join(f"{t}.{life}" for t, life in relayed.members)
+        commit = f", relays {relayed.step}: {members}"
+    return f"{who} after {output.step}{commit}"

@@ -1,0 +1,171 @@
+"""Exports: what other programs read is what was trained, and what they wrote can be read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paddock.errors import PaddockError, UsageError
+from paddock.ps.durable import paddle_text
+from paddock.ps.durable.export import (
+    read_npz,
+    read_safetensors,
+    tensor,
+    tensors_of,
+    write_npz,
+    write_safetensors,
+)
+from paddock.ps.durable.files import DamageError
+from ps.durable.shards import make_job
+from ps.durable.test_checkpoint import save
+
+JOB = make_job(4)
+KEYS = np.concatenate([JOB["wide", n]["keys"] for n in range(8)])
+WEIGHTS = np.concatenate([JOB["wide", n]["values"][:, :3] for n in range(8)])
+
+
+@pytest.mark.parametrize("form", ["npz", "safetensors"])
+def test_an_export_holds_keys_and_weights(tmp_path: Path, form: str) -> None:
+    """Of sparse tables both in one order, of dense ones the flat vector; no optimizer state."""
+    tensors = tensors_of(save(tmp_path / "saved", JOB))
+    path = tmp_path / f"out.{form}"
+    if form == "npz":
+        write_npz(path, tensors)
+        found = read_npz(path)
+    else:
+        write_safetensors(path, tensors, {"job": "ads"})
+        found = read_safetensors(path)
+    assert sorted(found) == ["deep.weights", "wide.keys", "wide.weights"]
+    assert found["wide.keys"].tolist() == KEYS.tolist()
+    assert found["wide.weights"].tobytes() == WEIGHTS.tobytes()
+    assert found["deep.weights"].shape == (50,) and found["deep.weights"].dtype == np.float32
+    assert found["deep.weights"][:6].tolist() == JOB["deep", 0]["values"][0, :6].tolist()
+    assert [one.name for one in tmp_path.glob("out*")] == [path.name]
+
+
+def test_safetensors_is_laid_out_as_documented(tmp_path: Path) -> None:
+    """Eight bytes of length, JSON, then the data with offsets that begin at zero."""
+    path = tmp_path / "x.safetensors"
+    write_safetensors(path, {"a": tensor(np.array([1.5], "<f4")), "b": tensor(np.arange(2))})
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    assert json.loads(data[8 : 8 + length]) == {
+        "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+        "b": {"dtype": "I64", "shape": [2], "data_offsets": [4, 20]},
+    }
+    assert data[8 + length :] == np.array([1.5], "<f4").tobytes() + np.arange(2).tobytes()
+
+
+@given(st.binary(max_size=200), st.integers(0, 300))
+@settings(max_examples=60, deadline=None)
+def test_bad_safetensors_are_refused_not_trusted(
+    tmp_path_factory: pytest.TempPathFactory, junk: bytes, at: int
+) -> None:
+    """A header from elsewhere may say anything."""
+    path = tmp_path_factory.mktemp("x") / "x.safetensors"
+    write_safetensors(path, {"a": tensor(np.arange(6).reshape(2, 3))})
+    data = path.read_bytes()
+    path.write_bytes(data[:at] + junk + data[at + len(junk) :])
+    try:
+        found = read_safetensors(path)
+    except DamageError as error:
+        assert str(path) in str(error)
+    else:
+        assert all(one.nbytes <= len(data) + 200 for one in found.values())
+
+
+def test_an_npz_with_objects_is_refused(tmp_path: Path) -> None:
+    """Reading a model must not run code."""
+    path = tmp_path / "x.npz"
+    np.savez(path, a=np.array([{}], dtype=object))
+    with pytest.raises(DamageError, match="not an npz of plain arrays"):
+        read_npz(path)
+    with pytest.raises(UsageError, match=r"none.npz cannot be read"):
+        read_npz(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize("rule", ["naive", "adagrad", "std_adagrad", "adam", "shared_adam"])
+def test_paddle_text_round_trips_to_the_bit(tmp_path: Path, rule: str) -> None:
+    """Weights, statistics and state; negative keys and keys above 2**53 among them."""
+    columns = paddle_text.columns_of(3, rule)
+    count = len(KEYS)
+    rng = np.random.default_rng(1)
+    rows = paddle_text.make_rows(
+        KEYS, WEIGHTS, columns, shows=rng.random(count, np.float32), clicks=np.ones(count, "<f4")
+    )
+    rows.embed_state[:] = rng.random(rows.embed_state.shape)
+    rows.embedx_state[:] = rng.standard_normal(rows.embedx_state.shape) * 1e-20
+    rows.has_embedx[::3] = False
+    rows.weights[::3, 1:] = 0
+    rows.embedx_state[::3] = 0
+    paddle_text.write_part(tmp_path / paddle_text.part_name(0, 0), rows)
+    (found,) = paddle_text.read_sparse(tmp_path, columns)
+    for name in rows.__slots__:
+        assert getattr(found, name).tobytes() == getattr(rows, name).tobytes(), name
+
+
+def test_a_line_as_paddle_writes_it_is_read(tmp_path: Path) -> None:
+    """Key, five facts, embed and its state, then embedx and its state if the key has them."""
+    lines = "18446744073709551615 7 0 0.25 3 1 0.5 3.01 1 2 -3 0.125\n5 7 2 0 1 0 -0.5 3\n"
+    with gzip.open(tmp_path / "part-001-00012.gz", "wb") as file:
+        file.write(lines.encode())
+    (tmp_path / "part-001-00013").write_text("6 0 0 0 0 0 1.5 3\n")
+    (tmp_path / "meta").write_text("not a part")
+    one, two = paddle_text.read_sparse(tmp_path, paddle_text.columns_of(4, "adagrad"))
+    assert one.keys.tolist() == [-1, 5] and two.keys.tolist() == [6]
+    assert one.weights.tolist() == [[0.5, 1, 2, -3], [-0.5, 0, 0, 0]]
+    assert one.facts.tolist() == [[7, 0, 0.25, 3, 1], [7, 2, 0, 1, 0]]
+    assert one.embed_state.ravel().tolist() == [np.float32(3.01), 3]
+    assert one.embedx_state.ravel().tolist() == [0.125, 0]
+    assert one.has_embedx.tolist() == [True, False]
+
+
+def test_bad_text_is_named_by_file_and_line(tmp_path: Path) -> None:
+    """The commonest mistake is a wrong dim or rule."""
+    path = tmp_path / "part-000-00000"
+    columns = paddle_text.columns_of(4, "adagrad")
+    path.write_text("1 0 0 0 0 0 1 3\n2 0 0\nx 0 0 0 0 0 1 3\n")
+    with pytest.raises(UsageError) as caught:
+        paddle_text.read_part(path, columns)
+    assert [one.message for one in caught.value.problems] == [
+        f"{path}, line 2: 2 columns after the key instead of 7 or 11",
+        f"{path}, line 3: b'x' is not a key",
+    ]
+    path.write_text("1 0 0 0 0 0 what 3\n")
+    with pytest.raises(UsageError, match=f"{path} holds what is not a number"):
+        paddle_text.read_part(path, columns)
+    with pytest.raises(UsageError, match="no sparse rule 'lion'"):
+        paddle_text.columns_of(4, "lion")
+    with pytest.raises(UsageError, match=r"there is no part-\* in"):
+        paddle_text.list_parts(tmp_path / "none")
+    packed = tmp_path / "part-000-00001.gz"
+    packed.write_bytes(gzip.compress(b"1 0 0 0 0 0 1 3\n" * 50)[:-9])
+    with pytest.raises(DamageError, match=f"{packed} is damaged"):
+        paddle_text.read_part(packed, columns)
+
+
+def test_dense_text_keeps_every_column(tmp_path: Path) -> None:
+    """The weight first; what the optimizer kept follows on the line."""
+    values = np.random.default_rng(2).standard_normal((100, 3)).astype(np.float32)
+    paddle_text.write_dense(tmp_path / "part-000", values[:60])
+    paddle_text.write_dense(tmp_path / "part-001.gz", values[60:])
+    assert paddle_text.read_dense(tmp_path).tobytes() == values.tobytes()
+    (tmp_path / "part-002").write_text("1 2\n")
+    with pytest.raises(UsageError, match="have 2 to 3 columns"):
+        paddle_text.read_dense(tmp_path)
+    (tmp_path / "part-002").write_text("1 2\n3\n")
+    with pytest.raises(UsageError, match="lines of 1 to 2 columns"):
+        paddle_text.read_dense(tmp_path)
+
+
+def test_an_export_that_cannot_be_written_says_where(tmp_path: Path) -> None:
+    """The path before stays as it was."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PaddockError, match=r"cannot write x.npz in .*file"):
+        write_npz(tmp_path / "file" / "x.npz", {"a": tensor(np.arange(3))})

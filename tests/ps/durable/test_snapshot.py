@@ -1,0 +1,174 @@
+"""Snapshots: whole or not there, and never the reason to lose the one before."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddock.errors import PaddockError
+from paddock.ps.durable.arrays import ArrayFile, Arrays, write_arrays
+from paddock.ps.durable.files import DamageError
+from paddock.ps.durable.snapshot import (
+    Snapshot,
+    State,
+    list_snapshots,
+    log_floor,
+    newest_snapshot,
+    open_snapshot,
+    save_snapshot,
+)
+from ps.durable.shards import ALL, SPECS, equal, make_job
+
+
+def save(directory: Path, seed: int, lsn: int) -> Snapshot:
+    """A snapshot of a whole job; shard n was copied n records after the state."""
+    job = make_job(seed)
+
+    def take(table: str, shard: int) -> tuple[int, Arrays]:
+        return lsn + shard, job[table, shard]
+
+    state = State(lsn, {"windows": {"0": [1, 2]}}, {"held": np.arange(5, dtype=np.float32)})
+    return save_snapshot(
+        directory, server=7, generation=2, specs=SPECS, owned=ALL,
+        take_state=lambda: state, take=take,
+    )  # fmt: skip
+
+
+def test_a_snapshot_comes_back_as_it_was(tmp_path: Path) -> None:
+    """Shards with their positions, the state with its own, the identity of the server."""
+    save(tmp_path, 1, 100)
+    snapshot, warnings = newest_snapshot(tmp_path, server=7)
+    assert snapshot is not None and warnings == []
+    assert (snapshot.server, snapshot.generation, snapshot.specs) == (7, 2, SPECS)
+    assert snapshot.state.values == {"windows": {"0": [1, 2]}}
+    assert snapshot.state.arrays["held"].tolist() == [0, 1, 2, 3, 4]
+    job = make_job(1)
+    assert {(one.table, one.shard) for one in snapshot.shards} == set(job)
+    assert all(equal(snapshot.read(one), job[one.table, one.shard]) for one in snapshot.shards)
+    assert newest_snapshot(tmp_path / "none") == (None, [])
+
+
+def test_the_plan_applies_each_record_once_to_each_part(tmp_path: Path) -> None:
+    """A record between the copies of two shards goes to the one that lacks it."""
+    plan = save(tmp_path, 1, 100).plan
+    assert (plan.first, plan.settled) == (101, 107)
+    assert not plan.wants_state(100) and plan.wants_state(101)
+    assert not plan.wants("wide", 3, 103) and plan.wants("wide", 3, 104)
+    assert plan.wanted("wide", np.arange(8), 104).tolist() == [True] * 4 + [False] * 4
+    assert plan.wanted("new", np.zeros(2, np.int32), 1).tolist() == [True, True]
+    assert log_floor(tmp_path) == 101
+
+
+def test_older_snapshots_go_when_newer_ones_are_whole(tmp_path: Path) -> None:
+    """Two are kept; the log is needed from the older one on."""
+    for seed in (1, 2, 3):
+        save(tmp_path, seed, 100 * seed)
+    assert [one.name[-3:] for one in list_snapshots(tmp_path)] == ["300", "200"]
+    assert log_floor(tmp_path) == 201
+    again = save(tmp_path, 9, 300)  # Nothing happened since: nothing is written.
+    assert equal(again.read(again.shards[3]), make_job(3)["wide", 3])
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "state.bin", "s-0-3.bin", "s-1-7.bin"])
+def test_a_damaged_snapshot_gives_way_to_the_one_before(tmp_path: Path, name: str) -> None:
+    """Any byte: the reader tells which file and takes the older one."""
+    save(tmp_path, 1, 100)
+    path = save(tmp_path, 2, 200).path / name
+    data = path.read_bytes()
+    places = random.Random(name).sample(range(len(data)), 40)
+    for change in [*places, None]:
+        if change is None:
+            path.write_bytes(data[:-1])
+        else:
+            flipped = bytearray(data)
+            flipped[change] ^= 16
+            path.write_bytes(flipped)
+        snapshot, warnings = newest_snapshot(tmp_path)
+        assert snapshot is not None and snapshot.state.lsn == 100
+        assert len(warnings) == 1 and str(path) in warnings[0]
+
+
+def test_the_error_names_every_damaged_snapshot(tmp_path: Path) -> None:
+    """With none left a server must not begin empty."""
+    for seed in (1, 2):
+        (save(tmp_path, seed, seed).path / "state.bin").unlink()
+    with pytest.raises(
+        DamageError, match=r"no snapshot in .* is whole.*2 is not used.*1 is not used"
+    ):
+        newest_snapshot(tmp_path)
+    with pytest.raises(DamageError):
+        open_snapshot(list_snapshots(tmp_path)[0])
+
+
+def test_another_servers_snapshot_is_refused(tmp_path: Path) -> None:
+    """Its rows belong to other shards."""
+    save(tmp_path, 1, 1)
+    with pytest.raises(PaddockError, match="is that of server 0000000000000007"):
+        newest_snapshot(tmp_path, server=8)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[3:]
+from ps.durable.test_snapshot import save
+directory, countdown = Path(sys.argv[1]), int(sys.argv[2])
+save(directory, 1, 100)
+
+def stop(event, args):
+    global countdown
+    if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree"):
+        countdown -= 1
+        if countdown == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(stop)
+for round in range(2, 5):
+    save(directory, round, 100 * round)
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_kill_during_a_save_leaves_a_whole_snapshot(tmp_path: Path, seed: int) -> None:
+    """Stopped at a random system call: the newest whole one is one of those saved."""
+    at = random.Random(seed).randrange(1, 240)
+    tests = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path), str(at), tests, *filter(None, sys.path)],
+        timeout=25, capture_output=True, text=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert done.returncode in (0, -9), done.stderr
+    snapshot, warnings = newest_snapshot(tmp_path)
+    assert snapshot is not None and warnings == []
+    job = make_job(snapshot.state.lsn // 100)
+    assert all(equal(snapshot.read(one), job[one.table, one.shard]) for one in snapshot.shards)
+    assert save(tmp_path, 6, 600).path == list_snapshots(tmp_path)[0]
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_arrays_of_every_shape_survive(tmp_path: Path) -> None:
+    """Empty, scalar, strided and foreign byte order arrays keep values, dtype and shape."""
+    arrays: Arrays = {
+        "empty": np.zeros((0, 5), np.float32),
+        "scalar": np.array(7, np.int64),
+        "strided": np.arange(20, dtype=np.int32).reshape(4, 5)[:, ::2],
+        "flags": np.array([True, False]),
+    }
+    write_arrays(tmp_path / "a", {**arrays, "big": np.arange(3, dtype=">i8")}, meta={"x": 1})
+    with ArrayFile(tmp_path / "a") as file:
+        found = file.read()
+        file.verify()
+        assert file.meta == {"x": 1}
+    assert found.pop("big").tolist() == [0, 1, 2]
+    assert equal(
+        found, {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in arrays.items()}
+    )
+    with pytest.raises(TypeError, match="'o' has dtype object"):
+        write_arrays(tmp_path / "b", {"o": np.array([None])})

@@ -1,0 +1,236 @@
+"""Looks at every world within bounds, breadth first, and says what is wrong in the first bad one.
+
+Symmetric worlds are looked at once: with two clients, the one is renamed to the other.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from paddock.errors import PaddockError
+from paddock.ps.consistency.replication import Role, Stage
+from ps.model.world import WITNESS, Mail, Model, World
+
+HEAL_ROUNDS = 40
+
+
+class Outcome(NamedTuple):
+    """What a search saw. complaint "": nothing wrong. is_whole: no world within bounds is left."""
+
+    worlds: int
+    steps: int
+    healed: int
+    is_whole: bool
+    complaint: str
+    trace: tuple[str, ...]
+
+
+def complaint_about(world: World, *, reads: bool) -> str:
+    """Which invariant a world breaks. reads: also that no server answers with old values."""
+    by_identity = {server.member.server: server for server in world.servers}
+    for at, server in enumerate(world.servers):
+        applied = [record for record in server.log if len(record) == 3]
+        if len(set(applied)) != len(applied):
+            return f"server {at} applied a push twice: {server.log}"
+        if reads and server.is_up and server.member.may_serve(now=world.now):
+            missing = world.answered - set(applied)
+            if missing:
+                return f"server {at} serves without acknowledged {sorted(missing)}"
+    for identity in world.register.in_sync:
+        if identity in by_identity:
+            missing = world.answered - set(by_identity[identity].log)
+            if missing:
+                return f"server {identity} may be promoted, but lacks acknowledged {sorted(missing)}"
+    epochs = [epoch for epoch, _ in world.answerers]
+    if len(set(epochs)) != len(epochs):
+        return f"two servers acknowledged in one epoch: {sorted(world.answerers)}"
+    return ""
+
+
+def healed(model: Model, world: World) -> str:
+    """Why a world, left alone by faults, does not come to rest with every push applied once."""
+    world = world._replace(mail=frozenset())
+    patient = Model(model.rules, model.bounds.__class__(**{
+        **vars(model.bounds), "sessions": 10**6, "epochs": 10**6, "delayed": 0, "crashes": 0,
+    }))  # fmt: skip
+    wanted = {
+        (client, incarnation, sequence)
+        for client, incarnation in enumerate(world.incarnations)
+        for sequence in range(1, model.bounds.pushes + 1)
+    }
+    for _ in range(HEAL_ROUNDS):
+        world = _healing_round(patient, world)
+        if wanted <= world.answered and len(world.register.in_sync) == 2:
+            break
+    else:
+        return f"comes to no rest: answered {sorted(world.answered)}, {world}"
+    logs = [server.log for server in world.servers]
+    if logs[0] != logs[1]:
+        return f"in sync with different logs: {logs}"
+    applied = {record for record in logs[0] if len(record) == 3}
+    if not world.answered <= applied:
+        return f"lost {sorted(world.answered - applied)}"
+    return complaint_about(world, reads=False)
+
+
+def _healing_round(model: Model, world: World) -> World:
+    for at, server in enumerate(world.servers):
+        if not server.is_up:
+            world = model.restart(world, at)
+    if model.bounds.now_max == 0:
+        for label, after in model.times(world):
+            if label == "expire" and not any(s.member.role is Role.PRIMARY for s in world.servers):
+                world = after
+    else:
+        world = model.settled(world._replace(now=world.now + 1))
+    for at in range(2):
+        # Connections that broke, or lost an Ack, are noticed (by the silence, at the latest).
+        if not _is_joined(world) or _is_silent(world):
+            world = model.cut(world, at)
+    for at in range(2):
+        world = model.asked(world, at)
+    for at in range(2):
+        member = world.servers[at].member
+        other = world.servers[1 - at].member
+        is_alone = member.role is Role.REPLICA and member.stage is Stage.ALONE
+        if is_alone and other.role is Role.PRIMARY:
+            world = model.joined(world, at)
+    for _, after in list(model.pushes(world))[:1]:
+        world = after
+    for _label, after in _fresh_pushes(model, world):
+        world = after
+    while True:
+        streamed = [after for label, after in model.streams(world) if "at once" in label]
+        if not streamed:
+            return world
+        world = streamed[0]
+
+
+def _fresh_pushes(model: Model, world: World) -> list[tuple[str, World]]:
+    """Every unanswered push, one after the other, to whoever serves."""
+    steps = []
+    for client, incarnation in enumerate(world.incarnations):
+        for sequence in range(1, model.sent_up_to(world, client, incarnation) + 1):
+            for at, server in enumerate(world.servers):
+                if server.is_up and server.member.may_serve(now=world.now):
+                    for label, after in model.push(world, at, (client, incarnation, sequence)):
+                        world = after
+                        steps.append((label, world))
+    return steps
+
+
+def _is_silent(world: World) -> bool:
+    """Whether a primary waits for an Ack that was lost; at the start of a round all is streamed."""
+    members = [server.member for server in world.servers if server.member.peer]
+    return any(one.counted == 0 or one.is_replica_silent(now=10**6) for one in members)
+
+
+def _is_joined(world: World) -> bool:
+    one, two = (server.member for server in world.servers)
+    roles = {one.role, two.role}
+    return len(roles) == 2 and one.session == two.session and Stage.FOLLOWING in (
+        one.stage, two.stage,
+    ) and one.peer + two.peer > 0  # fmt: skip
+
+
+def reached(model: Model, script: tuple[str, ...]) -> World:
+    """The world after steps, each named by how its label begins."""
+    world = model.first()
+    for wanted in script:
+        steps = {label: after for label, after in reversed(list(model.after(world)))}
+        found = [label for label in reversed(steps) if label.startswith(wanted)]
+        assert found, f"{wanted!r} is none of {sorted(steps)}"
+        world = steps[found[0]]
+    return world
+
+
+def explored(
+    model: Model,
+    *,
+    worlds_max: int,
+    script: tuple[str, ...] = (),
+    heal_every: int = 0,
+    reads: bool = False,
+) -> Outcome:
+    """Searches breadth first until all worlds are seen, one is bad, or worlds_max are seen.
+
+    script: what happens first. heal_every: of so many worlds one is left alone by faults, and must come to rest.
+    """
+    first = canonical(reached(model, script))
+    parents: dict[World, tuple[World, str] | None] = {first: None}
+    layer, steps, mended = [first], 0, 0
+    while layer:
+        found: list[World] = []
+        for world in layer:
+            try:
+                for label, after in model.after(world):
+                    steps += 1
+                    after = canonical(after)
+                    if after in parents:
+                        continue
+                    parents[after] = (world, label)
+                    complaint = complaint_about(after, reads=reads)
+                    if not complaint and heal_every and len(parents) % heal_every == 0:
+                        mended += 1
+                        complaint = healed(model, after)
+                    if complaint:
+                        trace = trace_of(parents, after)
+                        return Outcome(len(parents), steps, mended, False, complaint, trace)
+                    found.append(after)
+                    if len(parents) >= worlds_max:
+                        return Outcome(len(parents), steps, mended, False, "", ())
+            except PaddockError as error:  # a server that stops rather than lose what it answered
+                trace = trace_of(parents, world)
+                return Outcome(len(parents), steps, mended, False, f"halts: {error}", trace)
+        layer = found
+    return Outcome(len(parents), steps, mended, True, "", ())
+
+
+def trace_of(parents: dict[World, tuple[World, str] | None], world: World) -> tuple[str, ...]:
+    """What happened on the way to a world."""
+    labels: list[str] = []
+    step = parents[world]
+    while step is not None:
+        labels.append(step[1])
+        step = parents[step[0]]
+    return tuple(reversed(labels))
+
+
+def canonical(world: World) -> World:
+    """One world for all that differ in the names of clients only."""
+    if len(world.incarnations) != 2:
+        return world
+    other = _renamed(world)
+    return min(world, other, key=lambda one: hash((one.answered, one.servers, one.incarnations)))
+
+
+def _renamed(world: World) -> World:
+    """The world with clients 0 and 1 exchanged."""
+
+    def push(record: tuple) -> tuple:
+        return (1 - record[0], *record[1:]) if len(record) == 3 else record
+
+    def mail(one: Mail) -> Mail:
+        record = getattr(one.body, "record", None)
+        if one.to == WITNESS or record is None:
+            return one
+        body = type(one.body)(
+            one.body.session, one.body.epoch, one.body.position, push(record), one.body.begins
+        )
+        return one._replace(body=body)
+
+    servers = tuple(
+        server._replace(
+            log=tuple(push(record) for record in server.log),
+            waiting=frozenset((end, push(one)) for end, one in server.waiting),
+        )
+        for server in world.servers
+    )
+    return world._replace(
+        servers=servers,
+        mail=frozenset(mail(one) for one in world.mail),
+        incarnations=(world.incarnations[1], world.incarnations[0]),
+        answered=frozenset(push(one) for one in world.answered),
+    )
+
+

@@ -1,0 +1,171 @@
+"""The rules of a pair, each switched off alone: what the explorer must find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paddock.ps.consistency.lease import Register, Reply, Request
+from paddock.ps.consistency.replication import Action, Member, Start
+from paddock.ps.protocol.identity import Verdict, Windows
+from ps.model.world import Bounds, Rules
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    M = TypeVar("M", bound=Member)
+
+
+class NoDedupe(Windows):
+    """Every push is new."""
+
+    def check(self, trainer: int, incarnation: int, sequence: int) -> Verdict:
+        return Verdict.FRESH
+
+
+class OldIncarnations(Windows):
+    """A push of an older incarnation is judged as if it were of the newest."""
+
+    def check(self, trainer: int, incarnation: int, sequence: int) -> Verdict:
+        verdict = super().check(trainer, incarnation, sequence)
+        return Verdict.FRESH if verdict is Verdict.STALE else verdict
+
+
+class AnyoneTakes(Register):
+    """A server that lacks records may be promoted."""
+
+    __slots__ = ()
+
+    def may_take(self, request: Request, *, now: float) -> bool:
+        return self.version == 0 or (self.is_current(request) and now >= self.expiry)
+
+
+class LateChanges(Register):
+    """A request that was made for an earlier register still counts."""
+
+    __slots__ = ()
+
+    def is_current(self, request: Request) -> bool:
+        return True
+
+
+class HastyTakes(Register):
+    """The lease is given away before it expired."""
+
+    __slots__ = ()
+
+    def may_take(self, request: Request, *, now: float) -> bool:
+        return self.version == 0 or (self.is_current(request) and request.server in self.in_sync)
+
+
+class NoFence(Member):
+    """Messages of an older epoch or connection count."""
+
+    __slots__ = ()
+
+    def is_older(self, epoch: int) -> bool:
+        return False
+
+    def is_current(self, session: int, epoch: int) -> bool:
+        return True
+
+
+class NoWait(Member):
+    """The primary acknowledges what only it has."""
+
+    __slots__ = ()
+
+    def acknowledges(self, end: int, *, now: float) -> bool:
+        return self.may_serve(now=now)
+
+
+class NoRemoval(Member):
+    """A lost replica is forgotten without asking the witness."""
+
+    __slots__ = ()
+
+    def _given_up(self: M, *, now: float) -> tuple[M, list[Action]]:
+        return replace(self, counted=0, acked=0, safe=self.end), []
+
+
+class EarlyRemoval(Member):
+    """A lost replica is forgotten while the witness is being asked."""
+
+    __slots__ = ()
+
+    def acknowledges(self, end: int, *, now: float) -> bool:
+        return self.may_serve(now=now) and (self.is_removing or end <= self.safe)
+
+
+class EarlyAdd(Member):
+    """A replica is put in sync while it still catches up."""
+
+    __slots__ = ()
+
+    def wants_to_add(self) -> bool:
+        return self.counted not in (0, *self.register.in_sync) and self.counted == self.peer
+
+
+class NoTruncation(Member):
+    """A returning primary keeps what the promoted one does not have."""
+
+    __slots__ = ()
+
+    def started(self: M, message: Start) -> tuple[M, list[Action]]:
+        return Member.started(self, replace(message, common=max(message.common, self.end)))
+
+
+class LateLease(Member):
+    """The lease is counted from when its grant came, not from when it was asked for."""
+
+    __slots__ = ()
+
+    def replied(self: M, reply: Reply, *, now: float) -> tuple[M, list[Action]]:
+        return Member.replied(self, replace(reply, sent=now), now=now)
+
+
+class NoLease(Member):
+    """A primary serves until it hears that it is deposed."""
+
+    __slots__ = ()
+
+    def may_serve(self, *, now: float) -> bool:
+        return self.role.value == "primary"
+
+
+ONE = Bounds(pushes=1)
+TIMED = Bounds(pushes=1, crashes=0, cuts=1, now_max=5, epochs=2)
+# Two records at the primary, the second under way for ever; the replica takes over, the old primary
+# follows it, takes over again, and the replica follows anew with a log as long as that record wants.
+TWICE_OVER = (
+    "push (0, 1, 1) to 0", "push (0, 1, 2) to 0", "slow record 1 of 0", "lose Append",
+    "slow record 2 of 0", "ask 1 take", "expire", "ask 1 take", "ask 0 renew", "connect 0 at once",
+    "expire", "ask 0 take", "ask 0 take", "ask 1 renew",
+)  # fmt: skip
+# Rule that is off: the mutated rules, the bounds in which it must be found, what happens before.
+MUTATIONS: dict[str, tuple[Rules, Bounds, tuple[str, ...]]] = {
+    "dedupe": (Rules(windows=NoDedupe), ONE, ()),
+    "old incarnations refused": (Rules(windows=OldIncarnations), Bounds(client_restarts=1), ()),
+    "log before the answer": (Rules(logs_first=False), ONE, ()),
+    "replica logs before its Ack": (Rules(replica_logs_first=False), ONE, ()),
+    "promotion only in sync": (Rules(register=AnyoneTakes), ONE, ()),
+    "requests name a version": (Rules(register=LateChanges), Bounds(pushes=1, cuts=2), ()),
+    "wait for the replica": (Rules(member=NoWait), ONE, ()),
+    "removal through the witness": (Rules(member=NoRemoval), ONE, ()),
+    "removal before the answer": (Rules(member=EarlyRemoval), ONE, ()),
+    "caught up before added": (Rules(member=EarlyAdd), ONE, ()),
+    "truncation on return": (
+        Rules(member=NoTruncation), Bounds(pushes=1, crashes=0, cuts=0, delayed=0), (),
+    ),
+    "fences": (
+        Rules(member=NoFence), Bounds(pushes=2, crashes=0, cuts=0, sessions=3, delayed=1),
+        TWICE_OVER,
+    ),
+    "repeats wait": (Rules(repeats_wait=False), ONE, ()),
+    "lease from sending": (Rules(member=LateLease), TIMED, ()),
+    "lease at the holder": (Rules(member=NoLease), TIMED, ()),
+    "lease at the witness": (Rules(register=HastyTakes), TIMED, ()),
+    "witness waits after restart": (
+        Rules(restart_waits=False), replace(TIMED, witness_restarts=1), (),
+    ),
+}  # fmt: skip

@@ -1,0 +1,108 @@
+"""Dedupe windows: what is applied once stays applied once, over repeats, restarts and gaps."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from paddock.errors import PaddockError
+from paddock.ps.protocol.identity import AHEAD_MAX, TRAINERS_MAX, Verdict, Windows
+
+
+def test_a_repeat_is_told_from_a_new_push() -> None:
+    """A lost acknowledgement makes the trainer send again; that must not train twice."""
+    windows = Windows()
+    assert windows.note(3, 10, 1) is Verdict.FRESH
+    assert windows.check(3, 10, 1) is Verdict.REPEAT
+    assert windows.note(3, 10, 1) is Verdict.REPEAT
+    assert windows.check(3, 10, 2) is Verdict.FRESH
+
+
+def test_pushes_may_come_out_of_order() -> None:
+    """Two connections of one trainer overtake one another."""
+    windows = Windows()
+    for sequence in (3, 1, 2, 5):
+        assert windows.note(0, 1, sequence) is Verdict.FRESH
+    assert windows.applied(0) == 3
+    assert windows.check(0, 1, 5) is Verdict.REPEAT
+    assert windows.check(0, 1, 4) is Verdict.FRESH
+
+
+def test_a_gap_is_bounded_not_remembered_for_ever() -> None:
+    """A trainer that skips a number must not make the server keep all later ones."""
+    windows = Windows()
+    for sequence in range(2, AHEAD_MAX + 2):
+        windows.note(0, 1, sequence)
+    last = AHEAD_MAX + 1
+    assert windows.note(0, 1, last) is Verdict.TOO_FAR
+    assert len(windows.to_json()["0"][2]) == AHEAD_MAX - 1
+    windows.note(0, 1, 1)
+    assert windows.applied(0) == AHEAD_MAX
+    assert windows.check(0, 1, last) is Verdict.FRESH
+
+
+def test_a_newer_incarnation_fences_the_older() -> None:
+    """Of two processes that call themselves trainer 0, the older one's late frames are void."""
+    windows = Windows()
+    windows.note(0, 5, 1)
+    assert windows.note(0, 6, 1) is Verdict.FRESH
+    assert windows.check(0, 5, 2) is Verdict.STALE
+    assert windows.note(0, 5, 2) is Verdict.STALE
+    assert windows.applied(0) == 1
+    assert windows.incarnation_of(0) == 6
+
+
+def test_joining_fences_before_the_first_push() -> None:
+    """A join alone must keep the dead process's frames, still in some buffer, from applying."""
+    windows = Windows()
+    windows.note(0, 5, 1)
+    assert windows.fence(0, 6)
+    assert windows.check(0, 5, 2) is Verdict.STALE
+    assert not windows.fence(0, 6)
+    assert not windows.fence(0, 4)
+
+
+def test_a_check_changes_nothing_at_all() -> None:
+    """A frame that is refused after the check must leave no trace."""
+    windows = Windows()
+    windows.note(0, 5, 1)
+    before = windows.to_json()
+    for incarnation in (4, 5, 6):
+        for sequence in (1, 2, 9, 10**9):
+            windows.check(0, incarnation, sequence)
+            windows.check(7, incarnation, sequence)
+    assert windows.to_json() == before
+
+
+def test_a_push_without_a_number_is_refused() -> None:
+    """Sequence 0 is what a client that forgot the identity would send."""
+    with pytest.raises(PaddockError, match="has no identity"):
+        Windows().check(0, 1, 0)
+
+
+def test_the_number_of_trainers_is_bounded() -> None:
+    """A client that draws its trainer id at random must not fill the server's memory."""
+    data = {str(trainer): [1, 1, []] for trainer in range(TRAINERS_MAX)}
+    windows = Windows.from_json(data)
+    with pytest.raises(PaddockError, match="already knows"):
+        windows.check(TRAINERS_MAX, 1, 1)
+    assert windows.check(5, 2, 1) is Verdict.FRESH
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_traffic_applies_each_push_exactly_once(seed: int) -> None:
+    """Duplicates, reorderings and snapshots at random points: each sequence is FRESH once."""
+    rng = random.Random(seed)
+    windows = Windows()
+    waiting = [s for s in range(1, 200) for _ in range(rng.randint(1, 3))]
+    waiting.sort(key=lambda s: s + rng.uniform(0, 30))
+    applied = []
+    for sequence in waiting:
+        if windows.note(1, 1, sequence) is Verdict.FRESH:
+            applied.append(sequence)
+        if rng.random() < 0.1:
+            windows = Windows.from_json(json.loads(json.dumps(windows.to_json())))
+    assert sorted(applied) == list(range(1, 200))
+    assert windows.to_json() == {"1": [1, 199, []]}
