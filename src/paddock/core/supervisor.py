@@ -24,9 +24,9 @@
     ended      anything                     ended      none
 
 "Sweep" ends whatever a process left behind outside its own group. "Own servers" are those that
-Paddock provides: their state is in their log, so that one that ends unasked, even well (SIGTERM from
-elsewhere), is started again in place; and they get SIGTERM after this node's trainers have ended,
-which may still want to save through them.
+Paddock provides: their state is in their log, so that one that ends unasked, even well (SIGTERM
+from elsewhere), is started again in place; and they get SIGTERM after this node's trainers have
+ended, which may still want to save through them.
 """
 
 from __future__ import annotations

@@ -9,6 +9,10 @@ import os
 import socket
 import ssl
 import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
 from paddock.ps.protocol.frames import HEADER_SIZE, Header, decode, encode, verify
@@ -127,6 +131,15 @@ class Stream:
     def close(self) -> None:
         """Close the socket."""
         self._sock.close()
+
+
+def raw(array: NDArray[Any]) -> memoryview:
+    """The bytes of a C-contiguous array, not copied.
+
+    >>> raw(np.zeros((0, 4), np.float32)).nbytes, raw(np.ones(2, np.float32)).nbytes
+    (0, 8)
+    """
+    return array.reshape(-1).view(np.uint8).data
 
 
 def os_reason(error: OSError) -> str:

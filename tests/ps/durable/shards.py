@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from paddock.ps.durable.arrays import Arrays
-from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec
+from paddock.ps.durable.checkpoint import Checkpoint
+from paddock.ps.durable.saving import begin_checkpoint, commit_checkpoint, write_part
+from paddock.ps.durable.snapshot import Snapshot, State, save_snapshot
+from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec, shard_range
 
 WIDE = SparseSpec("wide", 3, OptimizerSpec("adagrad", 0.1), shards=8)
 DEEP = DenseSpec("deep", 50, shards=8)
+Job = dict[tuple[str, int], Arrays]
 SPECS = (WIDE, DEEP)
 ALL = {"wide": range(8), "deep": range(8)}
 
@@ -29,7 +35,7 @@ def dense_shard(seed: int) -> Arrays:
     return {"values": np.random.default_rng(seed).random((1, 12), np.float32)}
 
 
-def make_job(seed: int, lsn: int = 5) -> dict[tuple[str, int], Arrays]:
+def make_job(seed: int, lsn: int = 5) -> Job:
     """Every shard of both tables."""
     job = {("wide", n): sparse_shard(seed * 100 + n, 20 * n, lsn) for n in range(8)}
     return job | {("deep", n): dense_shard(seed * 100 + n) for n in range(8)}
@@ -43,3 +49,49 @@ def equal(one: Arrays, other: Arrays) -> bool:
         and one[name].tobytes() == other[name].tobytes()
         for name in one
     )
+
+
+def save_snap(directory: Path, seed: int, lsn: int) -> Snapshot:
+    """A snapshot of a whole job; shard n was copied n records after the state."""
+    job = make_job(seed)
+
+    def take(table: str, shard: int) -> tuple[int, Arrays]:
+        return lsn + shard, job[table, shard]
+
+    state = State(lsn, {"windows": {"0": [1, 2]}}, {"held": np.arange(5, dtype=np.float32)})
+    return save_snapshot(
+        directory, server=7, generation=2, specs=SPECS, owned=ALL,
+        take_state=lambda: state, take=take,
+    )  # fmt: skip
+
+
+def write_parts(
+    directory: Path, name: str, job: Job, servers: int, lsn: int, base: Checkpoint | None = None
+) -> None:
+    """What the servers do."""
+    for index in range(servers):
+        shards = range(*shard_range(8, servers, index))
+        write_part(
+            directory, name, index=index, server=70 + index, generation=1, specs=SPECS,
+            owned={"wide": shards, "deep": shards}, state={"server": index}, base=base,
+            take=lambda table, shard: (lsn, job[table, shard]),
+        )  # fmt: skip
+
+
+def save(
+    directory: Path,
+    job: Job,
+    *,
+    step: int = 1,
+    servers: int = 2,
+    lsn: int = 5,
+    base: Checkpoint | None = None,
+    keep: int = 3,
+) -> Checkpoint:
+    """A committed checkpoint."""
+    name = begin_checkpoint(directory, step)
+    write_parts(directory, name, job, servers, lsn, base)
+    return commit_checkpoint(
+        directory, name, job="ads", step=step, servers=servers, base=base, keep=keep,
+        positions={"0": {"shard": 3, "offset": 99}},
+    )  # fmt: skip

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,42 +32,18 @@ from paddock.ps.durable.saving import (
     commit_checkpoint,
     write_part,
 )
-from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec, shard_range
-from ps.durable.shards import SPECS, WIDE, dense_shard, equal, make_job, sparse_shard
-
-Job = dict[tuple[str, int], Arrays]
-
-
-def write_parts(
-    directory: Path, name: str, job: Job, servers: int, lsn: int, base: Checkpoint | None = None
-) -> None:
-    """What the servers do."""
-    for index in range(servers):
-        shards = range(*shard_range(8, servers, index))
-        write_part(
-            directory, name, index=index, server=70 + index, generation=1, specs=SPECS,
-            owned={"wide": shards, "deep": shards}, state={"server": index}, base=base,
-            take=lambda table, shard: (lsn, job[table, shard]),
-        )  # fmt: skip
-
-
-def save(
-    directory: Path,
-    job: Job,
-    *,
-    step: int = 1,
-    servers: int = 2,
-    lsn: int = 5,
-    base: Checkpoint | None = None,
-    keep: int = 3,
-) -> Checkpoint:
-    """A committed checkpoint."""
-    name = begin_checkpoint(directory, step)
-    write_parts(directory, name, job, servers, lsn, base)
-    return commit_checkpoint(
-        directory, name, job="ads", step=step, servers=servers, base=base, keep=keep,
-        positions={"0": {"shard": 3, "offset": 99}},
-    )  # fmt: skip
+from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec
+from ps.durable.shards import (
+    SPECS,
+    WIDE,
+    Job,
+    dense_shard,
+    equal,
+    make_job,
+    save,
+    sparse_shard,
+    write_parts,
+)
 
 
 def check_equal(checkpoint: Checkpoint, job: Job) -> None:
@@ -190,6 +169,44 @@ def test_a_save_that_stops_keeps_the_one_before(tmp_path: Path) -> None:
     assert open_checkpoint(tmp_path).checksum == first.checksum
     assert save(tmp_path, job, step=1).name == "step-000000000001.0002"
     assert not list(tmp_path.glob("*.tmp"))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[3:]
+from ps.durable.shards import make_job, save
+directory, countdown = Path(sys.argv[1]), int(sys.argv[2])
+checkpoint = save(directory, make_job(1), keep=1)
+
+def stop(event, args):
+    global countdown
+    if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree"):
+        countdown -= 1
+        if countdown == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(stop)
+for step in (2, 3):
+    save(directory, make_job(step), step=step, keep=1)
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_kill_during_a_save_leaves_a_whole_checkpoint(tmp_path: Path, seed: int) -> None:
+    """Stopped at a random system call: LATEST names a whole one, and saving goes on."""
+    at = random.Random(seed).randrange(1, 200)
+    tests = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path), str(at), tests, *filter(None, sys.path)],
+        timeout=25, capture_output=True, text=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert done.returncode in (0, -9), done.stderr
+    found = open_checkpoint(tmp_path)
+    check_equal(found, make_job(found.step))
+    last = save(tmp_path, make_job(7), step=7, keep=1)
+    assert list_checkpoints(tmp_path) == [last.name] and not list(tmp_path.glob("*.tmp"))
 
 
 def test_a_shard_saved_twice_is_told(tmp_path: Path) -> None:

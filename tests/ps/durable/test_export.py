@@ -22,8 +22,7 @@ from paddock.ps.durable.export import (
     write_safetensors,
 )
 from paddock.ps.durable.files import DamageError
-from ps.durable.shards import make_job
-from ps.durable.test_checkpoint import save
+from ps.durable.shards import make_job, save
 
 JOB = make_job(4)
 KEYS = np.concatenate([JOB["wide", n]["keys"] for n in range(8)])

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,9 +21,22 @@ from paddock.ps.protocol.frames import Flag, Header, Op
 SERVER = 0xABCDEF
 
 
+OPENED: list[Log] = []
+
+
+@pytest.fixture(autouse=True)
+def close_logs() -> Iterator[None]:
+    """Every log that a test opened is let go at its end."""
+    yield
+    while OPENED:
+        OPENED.pop().abandon()
+
+
 def open_log(directory: Path, **options: object) -> Log:
     """A log with the tests' identity."""
-    return Log(directory, **{"server": SERVER, **options})  # type: ignore[arg-type]  # options
+    log = Log(directory, **{"server": SERVER, **options})  # type: ignore[arg-type]  # options
+    OPENED.append(log)
+    return log
 
 
 def fill(log: Log, count: int, size: int = 40) -> list[bytes]:
@@ -82,8 +95,10 @@ def test_a_log_cut_at_any_byte_gives_a_prefix(tmp_path: Path) -> None:
         assert bodies_of(log) == bodies[:whole]
         assert len(log.warnings) == (0 if size in ends else 1)
         assert log.append(Header(Op.PUSH), b"next") == whole + 1
-        log.close()
-        assert bodies_of(open_log(directory)) == [*bodies[:whole], b"next"]
+        log.abandon()
+        log = open_log(directory)
+        assert bodies_of(log) == [*bodies[:whole], b"next"]
+        log.abandon()
 
 
 def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
@@ -111,6 +126,7 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
             assert bodies_of(log) == bodies[:2]
             (warning,) = log.warnings
             assert str(path) in warning and f"at byte {last_begins}" in warning
+            log.abandon()
 
 
 def test_damage_is_cut_only_when_the_loss_is_accepted(tmp_path: Path) -> None:
@@ -285,27 +301,65 @@ def test_another_servers_log_is_refused(tmp_path: Path) -> None:
     assert len(bodies_of(open_log(tmp_path, generation=6))) == 4
 
 
-def test_waiters_share_one_sync(tmp_path: Path) -> None:
-    """Durability costs one fdatasync for all who wait meanwhile."""
-    device = FullDevice()
-    log = open_log(tmp_path, device=device, segment_bytes=2000)
-    gate = threading.Barrier(8)
+class GatedDevice(Device):
+    """Its first sync lasts until the gate opens."""
+
+    def __init__(self) -> None:
+        self.sync_count = 0
+        self.entered = threading.Event()
+        self.gate = threading.Event()
+
+    def sync(self, fd: int) -> None:
+        self.sync_count += 1
+        if self.sync_count == 1:
+            self.entered.set()
+            assert self.gate.wait(20)
+        super().sync(fd)
+
+
+def test_all_who_wait_meanwhile_share_one_sync(tmp_path: Path) -> None:
+    """Eight acknowledgements cost two syncs: the one under way, and one for all the others."""
+    device = GatedDevice()
+    log = open_log(tmp_path, device=device)
+    appended = threading.Semaphore(0)
     seen: list[bool] = []
 
     def work() -> None:
-        gate.wait()
-        for _ in range(25):
-            lsn = log.append(Header(Op.PUSH), bytes(20))
-            log.wait_durable(lsn)
-            seen.append(log.durable >= lsn)
+        lsn = log.append(Header(Op.PUSH), bytes(20))
+        appended.release()
+        log.wait_durable(lsn)
+        seen.append(log.durable >= lsn)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    threads[0].start()
+    assert device.entered.wait(20)
+    for thread in threads[1:]:
+        thread.start()
+    for _ in threads:
+        assert appended.acquire(timeout=20)
+    device.gate.set()
+    for thread in threads:
+        thread.join(20)
+    assert seen == [True] * 8 and device.sync_count == 2
+
+
+def test_many_threads_append_and_wait(tmp_path: Path) -> None:
+    """Each gets its own lsn, also where segments roll under a sync."""
+    log = open_log(tmp_path, segment_bytes=2000)
+    lsns: list[int] = []
+
+    def work() -> None:
+        for _ in range(10):
+            lsns.append(log.append(Header(Op.PUSH), bytes(20)))
+            log.wait_durable(lsns[-1])
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
-    assert len(seen) == 200 and all(seen)
-    assert sorted(lsn for lsn, _, _ in log.read(1)) == list(range(1, 201))
+        thread.join(20)
+    assert sorted(lsns) == [lsn for lsn, _, _ in log.read(1)] == list(range(1, 81))
+    assert log.durable == 80
 
 
 def test_a_follower_sees_each_record_once(tmp_path: Path) -> None:
@@ -346,3 +400,13 @@ def test_closing_wakes_a_follower(tmp_path: Path) -> None:
     log.close()
     follower.join(10)
     assert len(errors) == 1 and "closed" in str(errors[0])
+
+
+def test_one_directory_has_one_server(tmp_path: Path) -> None:
+    """Two writers would interleave; the lock goes with the process, however it ends."""
+    log = open_log(tmp_path)
+    log.append(Header(Op.PUSH), b"x")
+    with pytest.raises(PaddockError, match="is in use by another server"):
+        open_log(tmp_path)
+    log.abandon()
+    assert bodies_of(open_log(tmp_path)) == [b"x"]

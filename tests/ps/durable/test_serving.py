@@ -11,8 +11,7 @@ import pytest
 from paddock.errors import UsageError
 from paddock.ps.durable.files import DamageError
 from paddock.ps.durable.serving import Serving, publish
-from ps.durable.shards import make_job
-from ps.durable.test_checkpoint import save
+from ps.durable.shards import make_job, save
 
 
 def test_a_version_answers_pulls_of_any_keys(tmp_path: Path) -> None:

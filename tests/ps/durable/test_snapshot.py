@@ -15,7 +15,6 @@ from paddock.errors import PaddockError
 from paddock.ps.durable.arrays import ArrayFile, Arrays, write_arrays
 from paddock.ps.durable.files import DamageError
 from paddock.ps.durable.snapshot import (
-    Snapshot,
     State,
     list_snapshots,
     log_floor,
@@ -24,20 +23,7 @@ from paddock.ps.durable.snapshot import (
     save_snapshot,
 )
 from ps.durable.shards import ALL, SPECS, equal, make_job
-
-
-def save(directory: Path, seed: int, lsn: int) -> Snapshot:
-    """A snapshot of a whole job; shard n was copied n records after the state."""
-    job = make_job(seed)
-
-    def take(table: str, shard: int) -> tuple[int, Arrays]:
-        return lsn + shard, job[table, shard]
-
-    state = State(lsn, {"windows": {"0": [1, 2]}}, {"held": np.arange(5, dtype=np.float32)})
-    return save_snapshot(
-        directory, server=7, generation=2, specs=SPECS, owned=ALL,
-        take_state=lambda: state, take=take,
-    )  # fmt: skip
+from ps.durable.shards import save_snap as save
 
 
 def test_a_snapshot_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -63,6 +49,33 @@ def test_the_plan_applies_each_record_once_to_each_part(tmp_path: Path) -> None:
     assert plan.wanted("wide", np.arange(8), 104).tolist() == [True] * 4 + [False] * 4
     assert plan.wanted("new", np.zeros(2, np.int32), 1).tolist() == [True, True]
     assert log_floor(tmp_path) == 101
+
+
+def test_a_log_that_does_not_reach_the_snapshot_is_refused(tmp_path: Path) -> None:
+    """New records would get the numbers of lost ones, and be skipped by the next recovery."""
+    plan = save(tmp_path, 1, 100).plan
+    plan.check_log(101, 107, tmp_path)
+    with pytest.raises(PaddockError, match=r"1 to 106, its snapshot holds some up to 107"):
+        plan.check_log(1, 106, tmp_path)
+    with pytest.raises(PaddockError, match=r"102 to 200, its snapshot needs those from 101 on"):
+        plan.check_log(102, 200, tmp_path)
+
+
+def test_the_log_is_durable_before_its_snapshot_is(tmp_path: Path) -> None:
+    """The highest lsn of any part is asked for; when the disk refuses, nothing is saved."""
+    asked: list[int] = []
+
+    def refuse(lsn: int) -> None:
+        asked.append(lsn)
+        raise PaddockError("the disk refused")
+
+    with pytest.raises(PaddockError, match="the disk refused"):
+        save_snapshot(
+            tmp_path, server=1, generation=1, specs=lambda: SPECS, owned=lambda: ALL,
+            take_state=lambda: State(5), take=lambda table, shard: (5 + shard, {}),
+            make_durable=refuse,
+        )  # fmt: skip
+    assert asked == [12] and list(tmp_path.iterdir()) == []
 
 
 def test_older_snapshots_go_when_newer_ones_are_whole(tmp_path: Path) -> None:
@@ -117,7 +130,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
-from ps.durable.test_snapshot import save
+from ps.durable.shards import save_snap as save
 directory, countdown = Path(sys.argv[1]), int(sys.argv[2])
 save(directory, 1, 100)
 

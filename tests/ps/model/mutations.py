@@ -136,7 +136,7 @@ class NoLease(Member):
 ONE = Bounds(pushes=1)
 TIMED = Bounds(pushes=1, crashes=0, cuts=1, now_max=5, epochs=2)
 # Two records at the primary, the second under way for ever; the replica takes over, the old primary
-# follows it, takes over again, and the replica follows anew with a log as long as that record wants.
+# follows it and takes over again, and the replica follows anew with a log that record would fit.
 TWICE_OVER = (
     "push (0, 1, 1) to 0", "push (0, 1, 2) to 0", "slow record 1 of 0", "lose Append",
     "slow record 2 of 0", "ask 1 take", "expire", "ask 1 take", "ask 0 renew", "connect 0 at once",
@@ -149,7 +149,9 @@ MUTATIONS: dict[str, tuple[Rules, Bounds, tuple[str, ...]]] = {
     "log before the answer": (Rules(logs_first=False), ONE, ()),
     "replica logs before its Ack": (Rules(replica_logs_first=False), ONE, ()),
     "promotion only in sync": (Rules(register=AnyoneTakes), ONE, ()),
-    "requests name a version": (Rules(register=LateChanges), Bounds(pushes=1, cuts=2), ()),
+    "requests name a version": (
+        Rules(register=LateChanges), Bounds(pushes=1, cuts=2), ("cut 0", "kill 1", "restart 1"),
+    ),
     "wait for the replica": (Rules(member=NoWait), ONE, ()),
     "removal through the witness": (Rules(member=NoRemoval), ONE, ()),
     "removal before the answer": (Rules(member=EarlyRemoval), ONE, ()),
@@ -162,7 +164,7 @@ MUTATIONS: dict[str, tuple[Rules, Bounds, tuple[str, ...]]] = {
         TWICE_OVER,
     ),
     "repeats wait": (Rules(repeats_wait=False), ONE, ()),
-    "lease from sending": (Rules(member=LateLease), TIMED, ()),
+    "lease from sending": (Rules(member=LateLease), TIMED, ("slow answer 0", "ask 1")),
     "lease at the holder": (Rules(member=NoLease), TIMED, ()),
     "lease at the witness": (Rules(register=HastyTakes), TIMED, ()),
     "witness waits after restart": (

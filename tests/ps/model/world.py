@@ -211,8 +211,9 @@ class Model:
         for client, incarnation in enumerate(world.incarnations):
             if world.used[CLIENT] < self.bounds.client_restarts:
                 incarnations = replaced(world.incarnations, client, incarnation + 1)
-                yield f"client {client} restarts", spend(world, CLIENT)._replace(
-                    incarnations=incarnations
+                yield (
+                    f"client {client} restarts",
+                    spend(world, CLIENT)._replace(incarnations=incarnations),
                 )
 
     def times(self, world: World) -> Iterator[Step]:
@@ -290,8 +291,9 @@ class Model:
             body = Append(member.session, member.epoch, server.sent, record, begins)
             moved = with_server(world, at, server._replace(sent=server.sent + 1))
             mail = Mail(at, to, body)
-            yield f"record {server.sent} of {at} at once", self.deliver(
-                moved, mail, haste=Haste.ALL
+            yield (
+                f"record {server.sent} of {at} at once",
+                self.deliver(moved, mail, haste=Haste.ALL),
             )
             if len(world.mail) < self.bounds.delayed:
                 yield f"record {server.sent} of {at}, slow Ack", self.deliver(moved, mail)

@@ -42,6 +42,7 @@ from paddock.ps.spec import (
     shard_range,
     to_json,
 )
+from paddock.ps.stream import raw
 from paddock.ps.table.sharding import deal, expand, group, sum_by, unique
 
 Keys = NDArray[np.int64]
@@ -413,7 +414,7 @@ class Client:
                     end - start,
                     step=self.strategy.step_now,
                 )
-                body = [array[start:end].data.cast("B") for array in (distinct, rows, *extra)]
+                body = [raw(array[start:end]) for array in (distinct, rows, *extra)]
                 peer.post(self.batch, header, *body)
                 start = end
 
@@ -432,7 +433,7 @@ class Client:
                 step=self.strategy.step_now,
             )
             self.peers[server].post(
-                self.batch, header, start.to_bytes(8, "little"), flat[start:stop].data.cast("B")
+                self.batch, header, start.to_bytes(8, "little"), raw(flat[start:stop])
             )
 
     def _next_part(self, known: Known, server: int) -> int:

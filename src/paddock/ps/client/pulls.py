@@ -16,7 +16,7 @@ from paddock.ps.client.peer import Peer
 from paddock.ps.protocol.frames import BODY_MAX, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import SparseSpec
-from paddock.ps.stream import Buffer, Closed, Silent
+from paddock.ps.stream import Buffer, Closed, Silent, raw
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
@@ -126,8 +126,8 @@ class Pull:
                 requests.append(
                     Request(
                         header,
-                        (grouped[start:end].data.cast("B"),),
-                        rows[start:end].data.cast("B"),
+                        (raw(grouped[start:end]),),
+                        raw(rows[start:end]),
                     )
                 )
             if requests:
@@ -151,7 +151,7 @@ class Pull:
                 end = min(at + most, stop)
                 header = Header(Op.PULL_DENSE, table=numbers[server], count=end - at, step=step)
                 by_server.setdefault(server, []).append(
-                    Request(header, (at.to_bytes(8, "little"),), out[at:end].data.cast("B"))
+                    Request(header, (at.to_bytes(8, "little"),), raw(out[at:end]))
                 )
         runs = [Run(peers[server], requests) for server, requests in by_server.items()]
         return cls(runs, np.empty(0, np.int64), out.reshape(-1, 1), None)

@@ -7,6 +7,7 @@ Any thread may call anything; one lock, held for one write.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 import time
@@ -58,8 +59,10 @@ class Log:
     the last segment. accept_loss: cut at the first damage wherever it is and drop what follows,
     which a person must have decided. warnings: one line for each thing that was cut.
 
+    One process at a time: the directory is locked (flock(2), released by the kernel when the
+    process dies) until `close` or `abandon`.
     Raises: LogDamage when there is damage before good records; PaddockError when the log is
-    another server's, or of a later generation.
+    another server's, of a later generation, or open elsewhere.
     """
 
     def __init__(
@@ -80,11 +83,21 @@ class Log:
         self._segment_bytes = segment_bytes
         self._device = device or Device()
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        # Followers wait for records, those that acknowledge for the disk.
+        self._grown = threading.Condition(self._lock)
+        self._synced = threading.Condition(self._lock)
         self._broken: str = ""
         self._syncing = False
         self._unsynced: list[Path] = []
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self._fd = -1
+        self._directory_fd = self._lock_directory()
+        try:
+            self._open(start, accept_loss)
+        except BaseException:
+            self._release()
+            raise
+
+    def _open(self, start: int, accept_loss: bool) -> None:
         for leftover in self.directory.glob("log-*.tmp"):
             leftover.unlink()
         self._segments = [
@@ -159,7 +172,7 @@ class Log:
             self._last += 1
             self._segments[-1].mark(self._last, self._end)
             self._end += size
-            self._changed.notify_all()
+            self._grown.notify_all()
             return self._last
 
     def wait_durable(self, lsn: int) -> None:
@@ -173,7 +186,7 @@ class Log:
             while self._durable < lsn:
                 self._check_open()
                 if self._syncing:
-                    self._changed.wait()
+                    self._synced.wait()
                     continue
                 self._lead_sync()
 
@@ -208,15 +221,19 @@ class Log:
             if self._fd < 0:
                 return
             while self._syncing:
-                self._changed.wait()
+                self._synced.wait()
             try:
                 if not self._broken and self._durable < self._last:
                     self._lead_sync()
             finally:
-                self._broken = self._broken or "it is closed"
-                os.close(self._fd)
-                self._fd = -1
-                self._changed.notify_all()
+                self._release()
+                self._break("it is closed")
+
+    def abandon(self) -> None:
+        """Lets go of the files with nothing synced: what a killed process leaves."""
+        with self._lock:
+            self._release()
+            self._break("it is closed")
 
     # ----------------------------------------------------------------------------- reading
 
@@ -268,11 +285,33 @@ class Log:
         with self._lock:
             while self._last < from_lsn:
                 self._check_open()
-                if not self._changed.wait(deadline - time.monotonic()):
+                if not self._grown.wait(deadline - time.monotonic()):
                     return iter(())
         return self.read(from_lsn)
 
     # ---------------------------------------------------------- inside; the lock is held
+
+    def _lock_directory(self) -> int:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise write_error("cannot open the log", self.directory, error) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise PaddockError(
+                f"the log in {self.directory} is in use by another server",
+                hint="stop it first, or give this server its own --data-dir",
+            ) from error
+        return fd
+
+    def _release(self) -> None:
+        for fd in (self._fd, self._directory_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._directory_fd = -1
 
     def _check_open(self) -> None:
         if self._broken:
@@ -306,7 +345,8 @@ class Log:
 
     def _break(self, reason: str) -> None:
         self._broken = self._broken or reason
-        self._changed.notify_all()
+        self._grown.notify_all()
+        self._synced.notify_all()
 
     def _lead_sync(self) -> None:
         """Syncs everything written so far, the lock released meanwhile."""
@@ -329,7 +369,7 @@ class Log:
             raise write_error("cannot sync the log", self.directory, failure) from failure
         self._unsynced = [path for path in self._unsynced if path not in paths]
         self._durable = max(self._durable, target)
-        self._changed.notify_all()
+        self._synced.notify_all()
 
     def _sync_path(self, path: Path) -> None:
         try:

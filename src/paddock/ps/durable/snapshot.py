@@ -73,6 +73,20 @@ class Plan:
         """Records above this one are applied whole, with no question asked."""
         return max([self.state_lsn, *(int(f.max()) for f in self.floors.values() if f.size)])
 
+    def check_log(self, first: int, last: int, directory: Path | str) -> None:
+        """Raises PaddockError when a log of records [first, last] lacks some that are needed.
+
+        One that ends below `settled` would number new records like those that parts hold already.
+        """
+        where = f"the log in {directory} holds records {first} to {last}, its snapshot"
+        hint = (
+            "were files removed? start from a replica, or load a checkpoint in an empty directory"
+        )
+        if first > self.first:
+            raise PaddockError(f"{where} needs those from {self.first} on", hint=hint)
+        if last < self.settled:
+            raise PaddockError(f"{where} holds some up to {self.settled}", hint=hint)
+
     def wants_state(self, lsn: int) -> bool:
         """Whether the state lacks this record."""
         return lsn > self.state_lsn
@@ -136,17 +150,24 @@ def save_snapshot(
     *,
     server: int,
     generation: int,
-    specs: Sequence[TableSpec],
-    owned: Mapping[str, Sequence[int]],
+    specs: Sequence[TableSpec] | Callable[[], Sequence[TableSpec]],
+    owned: Mapping[str, Sequence[int]] | Callable[[], Mapping[str, Sequence[int]]],
     take_state: Callable[[], State],
     take: Callable[[str, int], tuple[int, Arrays]],
+    make_durable: Callable[[int], object] | None = None,
     keep: int = 2,
 ) -> Snapshot:
     """Writes a snapshot and removes those older than the `keep` newest.
 
     take_state is called first, take(table, shard) -> (lsn, copies) once for each owned shard; the
-    server holds its lock within each call only. Of an older snapshot kept for the case that this
-    one gets damaged, the log is needed too: see log_floor.
+    server holds its lock within each call only. specs and owned, where they are functions, are
+    called after take_state: a table created meanwhile must not be missing, for the record that
+    created it may be below the state's lsn.
+    make_durable (Log.wait_durable) is called with the highest lsn of any part before the snapshot
+    is whole: a snapshot on the disk of a log that is not would, after a power cut, give the same
+    lsns to other records, which recovery would then skip.
+    Older snapshots are kept for the case that this one gets damaged, and need the log from
+    log_floor on.
     Raises PaddockError when it cannot be written; the snapshots before it stay.
     """
     directory = Path(directory)
@@ -163,9 +184,13 @@ def save_snapshot(
             except DamageError:
                 remove_tree(path)
         temporary.mkdir()
+        specs = specs() if callable(specs) else specs
+        owned = owned() if callable(owned) else owned
         shards = _write_shards(temporary, specs, owned, take)
         state_file = write_arrays(temporary / "state.bin", state.arrays, sync=False)
         sync_files(temporary)
+        if make_durable is not None:
+            make_durable(max([state.lsn, *(one.lsn for one in shards)]))
         manifest = {
             "format": FORMAT,
             "server": server,
@@ -180,6 +205,9 @@ def save_snapshot(
     except OSError as error:
         remove_tree(temporary)
         raise write_error("cannot save a snapshot", directory, error) from error
+    except BaseException:
+        remove_tree(temporary)
+        raise
     for old in list_snapshots(directory)[keep:]:
         remove_tree(old)
     return Snapshot(path, server, generation, tuple(specs), state, tuple(shards))

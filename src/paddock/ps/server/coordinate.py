@@ -164,7 +164,8 @@ class Coordinator:
                     self.say(_sentence(op, data))
                 queue.extend(self.engine.record(op, data).outputs)
                 if op in (Op.LEAVE, Op.EXPEL):
-                    for opened in self.engine.store.barriers.change(self._live()):
+                    self.engine.store.barriers.withdraw(data["trainer"])
+                    for opened in self.engine.store.barriers.recheck(self._live()):
                         self._open(opened)
         self._changed.notify_all()
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import time
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +37,7 @@ from paddock.ps.protocol.handshake import (
 )
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.bodies import json_part
-from paddock.ps.stream import Closed, Silent, Stream
+from paddock.ps.stream import Closed, Silent, Stream, raw
 
 if TYPE_CHECKING:
     from paddock.ps.server.serve import Server
@@ -149,6 +151,12 @@ class Session:
             raise
         except PaddockError as error:
             self._refuse(header, Refusal("usage", error.message, hint=error.hint))
+        except Exception as error:  # noqa: BLE001  # A bug: told to both sides; others are served.
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
+            self.server.say(f"{self.where}: bug in op {header.op}: {what}")
+            refusal = Refusal("internal", f"server {self.server.store.server}: {what}")
+            self._refuse(header, refusal)
 
     def _refuse(self, header: Header, refusal: Refusal) -> None:
         self.stream.send(answer_to(header, flags=ERROR), refusal.to_body())
@@ -178,7 +186,7 @@ class Session:
         rows = self._floats(header.count * dim).reshape(header.count, dim)
         with held.lock:
             held.table.pull(keys, rows)
-        self.stream.send(answer_to(header, count=header.count), rows.data.cast("B"))
+        self.stream.send(answer_to(header, count=header.count), raw(rows))
 
     def _pull_dense(self, header: Header, body: memoryview) -> None:
         held = self.server.readable(header).dense(header.table)
@@ -192,7 +200,7 @@ class Session:
         values = self._floats(header.count)
         with held.lock:
             held.table.pull(start, values)
-        self.stream.send(answer_to(header, count=header.count), values.data.cast("B"))
+        self.stream.send(answer_to(header, count=header.count), raw(values))
 
     def _pull_changed(self, header: Header, body: memoryview) -> None:
         """Rows changed after a version: frames of keys and rows, the last one flagged LAST."""
@@ -210,7 +218,7 @@ class Session:
             is_last = start + most >= len(keys)
             flags = int(Flag.ANSWER) | (int(Flag.LAST) if is_last else 0)
             answer = answer_to(header, count=len(part), flags=flags)._replace(step=version)
-            self.stream.send(answer, part.data.cast("B"), rows.data.cast("B"))
+            self.stream.send(answer, raw(part), raw(rows))
 
     def _status(self, header: Header, body: memoryview) -> None:
         self._say(header, self.server.status())

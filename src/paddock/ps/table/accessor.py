@@ -14,10 +14,10 @@ from paddock.ps.spec import AccessorSpec
 from paddock.ps.table.hashing import coin
 from paddock.ps.table.index import make_index
 from paddock.ps.table.memory import Growing
+from paddock.ps.table.states import State
 
 Keys = NDArray[np.int64]
 Floats = NDArray[np.float32]
-State = dict[str, NDArray[np.generic]]
 
 
 def score(shows: Floats, clicks: Floats, spec: AccessorSpec) -> Floats:

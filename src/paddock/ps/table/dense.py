@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.spec import DenseSpec, shard_range
-from paddock.ps.table.accessor import Floats, State
+from paddock.ps.table.accessor import Floats
 from paddock.ps.table.initial import Initial
 from paddock.ps.table.sharding import behaved_floats
 from paddock.ps.table.sparse import RowUpdater
+from paddock.ps.table.states import State
 
 _ROW = np.zeros(1, np.int64)
 

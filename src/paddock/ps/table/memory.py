@@ -72,18 +72,19 @@ class Growing:
 
     def release(self, start: int, stop: int) -> None:
         """Gives the memory of these entries back; what is read there afterwards is not defined."""
-        if self._map is None:
-            return
-        first = -(-start * self.entry_bytes // _PAGE) * _PAGE
-        end = stop * self.entry_bytes // _PAGE * _PAGE
-        if end > first:
-            _advise(self._map, "MADV_DONTNEED", first, end - first)
+        self._release(start * self.entry_bytes, stop * self.entry_bytes // _PAGE * _PAGE)
 
     def shrink_to(self, length: int) -> None:
         """Takes entries from the end out of use and gives their memory back."""
         if length < self.length:
-            self.release(length, self.length)
+            used = -(-self.length * self.entry_bytes // _PAGE) * _PAGE
+            self._release(length * self.entry_bytes, used)
             self.length = length
+
+    def _release(self, first: int, end: int) -> None:
+        first = -(-first // _PAGE) * _PAGE
+        if self._map is not None and end > first:
+            _advise(self._map, "MADV_DONTNEED", first, end - first)
 
     def _move(self, length: int) -> None:
         old = self.array

@@ -10,17 +10,14 @@ import threading
 from typing import Protocol
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
-from paddock.errors import PaddockError
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.spec import SparseSpec
 from paddock.ps.table.accessor import (
     Candidates,
     Floats,
     Keys,
-    State,
     admits_all,
     expired,
     score,
@@ -30,6 +27,7 @@ from paddock.ps.table.index import Rows, make_index
 from paddock.ps.table.initial import Initial, mark
 from paddock.ps.table.memory import Growing, physical_bytes
 from paddock.ps.table.sharding import behaved, behaved_floats, shard_of
+from paddock.ps.table.states import State, check_rows, state_digest
 
 _ROWS_MAX = (1 << 31) - 16
 # What one eviction takes at least from a full shard, so that not every push has to evict.
@@ -38,8 +36,6 @@ _EVICT_SHARE = 16
 _PIECE_BYTES = 256 << 10
 # Bytes of index for a row, at a block's usual load.
 _INDEX_ROW_BYTES = 32
-# Parts of a state that tell when, not what: replicas that agree may differ in them.
-_HISTORY = ("version", "touched", "rewritten")
 
 
 class Slot(Protocol):
@@ -397,7 +393,7 @@ class SparseTable:
         nothing was changed then.
         """
         keys, values = behaved(np.asarray(state["keys"], np.int64)), state["values"]
-        self._check_state(shard, keys, values)
+        check_rows(self.spec, self.updater.width, shard, keys, values)
         if not merge:
             self.drop_shard(shard)
         self._index.reserve(shard, len(keys))
@@ -410,22 +406,6 @@ class SparseTable:
             self._rewritten[shard] = np.asarray(state["rewritten"], np.int64)[0]
         if self._candidates:
             self._candidates.load_shard(shard, state)
-
-    def _check_state(self, shard: int, keys: Keys, values: NDArray[np.generic]) -> None:
-        wanted = (len(keys), self.updater.width)
-        if values.shape != wanted or values.dtype != np.float32:
-            raise PaddockError(
-                f"table {self.spec.name!r}: shard {shard} was saved as {values.dtype} "
-                f"{values.shape}, this table needs float32 {wanted}",
-                hint="was it saved with another dim or optimizer?",
-            )
-        strangers = int(np.count_nonzero(shard_of(keys, self.spec.shards) != shard))
-        if strangers or len(np.unique(keys)) != len(keys):
-            raise PaddockError(
-                f"table {self.spec.name!r}: what was saved as shard {shard} has {strangers} keys "
-                f"of other shards, {len(keys) - len(np.unique(keys))} keys twice",
-                hint="was it saved with another number of shards?",
-            )
 
     def drop_shard(self, shard: int) -> None:
         """Forgets a shard: its rows, its candidates, its history."""
@@ -446,15 +426,3 @@ class SparseTable:
             if self._index.live_in(shard) or self._candidates:
                 total += state_digest(shard, self.shard_state(shard), exact=exact)
         return total & ((1 << 64) - 1)
-
-
-def state_digest(shard: int, state: State, *, exact: bool = False) -> int:
-    """The part of one shard in ``digest``; of a table in memory or read from a file."""
-    if len(state["keys"]) == 0 and "candidate_keys" not in state:
-        return 0
-    hasher = xxhash.xxh3_64(seed=shard)
-    for name in sorted(state):
-        if exact or name.removeprefix("candidate_") not in _HISTORY:
-            hasher.update(name.encode())
-            hasher.update(np.ascontiguousarray(state[name]).tobytes())
-    return hasher.intdigest()

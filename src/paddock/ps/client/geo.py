@@ -1,0 +1,202 @@
+"""geo: the trainer learns on its own copy, and exchanges differences every geo_step batches."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.errors import UsageError
+from paddock.ps.client.link import Link
+from paddock.ps.client.place import Place
+from paddock.ps.client.strategy import Strategy
+from paddock.ps.consistency.geo import GeoRows, GeoVector, Pace
+from paddock.ps.optimizers.schedules import learning_rate
+from paddock.ps.optimizers.updater import Updater
+from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
+from paddock.ps.spec import DenseSpec, SparseSpec
+
+if TYPE_CHECKING:
+    from paddock.ps.client.client import Client, Known
+    from paddock.ps.client.peer import Peer
+
+Keys = NDArray[np.int64]
+Rows = NDArray[np.float32]
+DELTA, LAST = int(Flag.DELTA), int(Flag.LAST)
+
+
+@dataclass(slots=True)
+class LocalRows:
+    """A sparse table's copy. seen: per server, the version whose changes are here."""
+
+    known: Known
+    rows: GeoRows
+    updater: Updater
+    seen: list[int]
+    step: int = 0
+
+
+@dataclass(slots=True)
+class LocalVector:
+    """A dense table's copy; values: float32[1, width], the vector and its optimizer's state."""
+
+    known: Known
+    vector: GeoVector
+    updater: Updater
+    values: Rows
+    step: int = 0
+
+
+class Geo(Strategy):
+    """Pulls read the copy, pushes change it with the table's own optimizer, here."""
+
+    name = "geo"
+
+    def __init__(self, window: int, place: Place, geo_step: int) -> None:
+        super().__init__(window, place)
+        if geo_step < 1:
+            raise UsageError(f"geo_step is {geo_step}", hint="1 or more batches")
+        self._pace = Pace(batches=geo_step)
+        self._sparse: dict[str, LocalRows] = {}
+        self._dense: dict[str, LocalVector] = {}
+
+    def terms(self) -> dict[str, Any]:
+        """What all trainers of a job must agree on."""
+        return {"strategy": self.name, "staleness": 0}
+
+    def pull(self, client: Client, table: str, known: Known, distinct: Keys) -> Rows:
+        """Rows from the copy; those that are not in it are fetched."""
+        local = self._local(known)
+        at = self._find(client, local, distinct)
+        return local.rows.values[at, : local.rows.dim].copy()
+
+    def _local(self, known: Known) -> LocalRows:
+        assert isinstance(known.spec, SparseSpec)
+        local = self._sparse.get(known.spec.name)
+        if local is None:
+            updater = Updater(known.spec.optimizer, known.spec.dim)
+            rows = GeoRows(known.spec.dim, updater.initial_state)
+            local = LocalRows(known, rows, updater, [0] * len(known.numbers))
+            self._sparse[known.spec.name] = local
+        return local
+
+    def _find(self, client: Client, local: LocalRows, distinct: Keys) -> Keys:
+        missing = local.rows.missing(distinct)
+        if len(missing):
+            local.rows.insert(missing, client.pull_distinct(local.known, missing))
+        return local.rows.find(distinct)
+
+    def push(
+        self,
+        client: Client,
+        table: str,
+        known: Known,
+        distinct: Keys,
+        rows: Rows,
+        extra: list[Rows],
+    ) -> None:
+        """Update the copy."""
+        if extra:
+            raise UsageError(
+                f"table {table!r}: geo keeps no shows and clicks",
+                hint="another strategy, or leave them out",
+            )
+        if not np.isfinite(rows).all():
+            bad = int(distinct[int(np.argmin(np.isfinite(rows).all(axis=1)))])
+            raise UsageError(
+                f"table {table!r}: key {bad} has a gradient that is NaN or infinite; "
+                "nothing was applied",
+                hint="lower the learning rate, or clip: OptimizerSpec(clip_value=...)",
+            )
+        local = self._local(known)
+        at = self._find(client, local, distinct)
+        lr = learning_rate(known.spec.optimizer, local.step)
+        local.updater.apply(local.rows.values, at, rows, lr)
+        local.rows.touch(at)
+        local.step += 1
+
+    def pull_dense(self, client: Client, table: str, known: Known, out: Rows) -> Rows:
+        """The vector of the copy, into `out`."""
+        out[:] = self._vector(client, known).vector.latest
+        return out
+
+    def _vector(self, client: Client, known: Known) -> LocalVector:
+        spec = known.spec
+        assert isinstance(spec, DenseSpec)
+        local = self._dense.get(spec.name)
+        if local is None:
+            updater = Updater(spec.optimizer, spec.size)
+            values = np.empty((1, updater.width), np.float32)
+            values[0, spec.size :] = updater.initial_state
+            vector = GeoVector(client.pull_vector(known, np.empty(spec.size, np.float32)))
+            values[0, : spec.size] = vector.latest
+            vector.latest = values[0, : spec.size]  # The optimizer changes it where it is.
+            local = LocalVector(known, vector, updater, values)
+            self._dense[spec.name] = local
+        return local
+
+    def push_dense(self, client: Client, table: str, known: Known, grads: Rows) -> None:
+        """Update the copy of the vector."""
+        if not np.isfinite(grads).all():
+            raise UsageError(
+                f"table {table!r}: a gradient is NaN or infinite; nothing was applied",
+                hint="lower the learning rate, or clip: OptimizerSpec(clip_value=...)",
+            )
+        local = self._vector(client, known)
+        lr = learning_rate(known.spec.optimizer, local.step)
+        row = np.zeros(1, np.int64)
+        local.updater.apply(local.values, row, grads.reshape(1, -1).copy(), lr)
+        local.step += 1
+
+    def step(self, client: Client) -> None:
+        """Count the batch; exchange when it is time."""
+        if self._pace.batch(now=time.monotonic()):
+            self.flush(client)
+
+    def flush(self, client: Client) -> None:
+        """Send what was learned here, take over what was learned elsewhere."""
+        for local in self._sparse.values():
+            keys, delta = local.rows.take_delta(self.place.trainers)
+            if len(keys):
+                client.post_sparse(Op.PUSH, local.known, keys, delta, [], DELTA)
+        for dense in self._dense.values():
+            delta = dense.vector.take_delta(self.place.trainers)
+            client.post_dense(Op.PUSH_DENSE, dense.known, delta, DELTA)
+        client.settle(0)
+        client.finish_pulls()
+        for local in self._sparse.values():
+            for server, peer in enumerate(client.peers):
+                local.seen[server] = _receive(peer, server, local)
+        for dense in self._dense.values():
+            size = len(dense.vector.latest)
+            server_has = client.pull_vector(dense.known, np.empty(size, np.float32))
+            dense.vector.receive(server_has)
+
+
+def _receive(peer: Peer, server: int, local: LocalRows) -> int:
+    """Rows of one server that changed since the last time; the version they are of.
+
+    Taking a row over twice changes nothing, so a broken exchange is simply made again.
+    """
+    header = Header(
+        Op.PULL_CHANGED,
+        table=local.known.numbers[server],
+        trainer=peer.identity.trainer,
+        step=local.seen[server],
+    )
+    body = memoryview(bytearray(BODY_MAX))
+
+    def exchange(link: Link) -> int:
+        link.send(header)
+        while True:
+            answer = link.receive_into(body)
+            keys = np.frombuffer(body, np.int64, answer.count)
+            rows = np.frombuffer(body, np.float32, answer.count * local.rows.dim, 8 * answer.count)
+            local.rows.receive(keys, rows.reshape(answer.count, local.rows.dim))
+            if answer.flags & LAST:
+                return answer.step
+
+    return peer.retry("pull", exchange)

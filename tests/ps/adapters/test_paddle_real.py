@@ -1,0 +1,124 @@
+"""PaddlePaddle dygraph on real servers: the same gradients as Paddle's own embedding."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from paddock.errors import UsageError
+from paddock.ps import Client, OptimizerSpec
+
+from ps.adapters.fake_client import FakeClient
+from ps.adapters.served import servers
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
+    paddle = pytest.importorskip("paddle")
+from paddock.ps import paddle as ps_paddle  # after paddle is known to be there
+
+pytestmark = pytest.mark.real
+
+SGD = OptimizerSpec("sgd", 1.0)
+HASHED = 0x7A3F_91C2_5D00_1234
+IDS = [3, -8, 3, HASHED, 3, -8, 11]
+LENGTHS = [2, 0, 3, 2]
+
+
+def reference(client: Client, pooling: str, scale: object) -> dict[int, np.ndarray]:
+    """Row by id after one SGD step; Paddle's embedding, pooled bag by bag with its own sums."""
+    keys = sorted(set(IDS))
+    weight = paddle.to_tensor(client.pull("t", np.array(keys)), stop_gradient=False)
+    places = paddle.to_tensor([keys.index(key) for key in IDS])
+    each = paddle.nn.functional.embedding(places, weight)
+    if pooling != "none":
+        bags, start = [], 0
+        for length in LENGTHS:
+            bag = each[start : start + length]
+            start += length
+            if length == 0:
+                bags.append(paddle.zeros([5]))
+            else:
+                bags.append(bag.mean(0) if pooling == "mean" else bag.sum(0))
+        each = paddle.stack(bags)
+    (each.pow(3) * scale).sum().backward()
+    after = (weight - weight.grad).numpy()
+    return dict(zip(keys, after, strict=True))
+
+
+@pytest.mark.parametrize("pooling", ["none", "sum", "mean"])
+def test_gradients_are_those_of_paddles_embedding(pooling: str) -> None:
+    """Repeated ids, negative and 63-bit ids, an empty bag."""
+    with servers(2) as endpoints, Client(endpoints, strategy="half_async") as client:
+        layer = ps_paddle.Embedding(client, "t", 5, optimizer=SGD, pooling=pooling)
+        rows = len(IDS) if pooling == "none" else len(LENGTHS)
+        scale = paddle.linspace(1e3, 2e3, rows).reshape([-1, 1])
+        wanted = reference(client, pooling, scale)
+        ids = paddle.to_tensor(IDS)
+        out = layer(ids) if pooling == "none" else layer(ids, paddle.to_tensor([0, 2, 2, 5]))
+        (out.pow(3) * scale).sum().backward()
+        client.step()
+        got = client.pull("t", np.array(list(wanted)))
+        assert np.allclose(got, np.stack(list(wanted.values())), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["sum", "mean"])
+def test_all_ways_to_say_the_bags_agree(pooling: str) -> None:
+    """A matrix, flat ids with offsets, a list of tensors: one meaning."""
+    layer = ps_paddle.Embedding(FakeClient(), "t", 4, optimizer=SGD, pooling=pooling)
+    matrix = paddle.to_tensor([[1, 2, 2], [5, 6, 7]])
+    flat = layer(matrix.reshape([-1]), paddle.to_tensor([0, 3])).numpy()
+    assert np.allclose(layer(matrix).numpy(), flat)
+    assert np.allclose(layer([matrix[0], matrix[1]]).numpy(), flat)
+    empty = paddle.to_tensor(np.zeros(0, np.int64))
+    assert np.array_equal(layer([matrix[0], empty]).numpy()[1], np.zeros(4))
+
+
+def test_evaluation_never_pushes_a_gradient() -> None:
+    """Neither eval() nor no_grad() may teach the tables the test set."""
+    client = FakeClient()
+    layer = ps_paddle.Embedding(client, "t", 4, optimizer=SGD)
+    weight = paddle.ones([4])
+    weight.stop_gradient = False
+    with paddle.no_grad():
+        assert layer(paddle.to_tensor([1])).stop_gradient
+    layer.eval()
+    (layer(paddle.to_tensor([1])) * weight).sum().backward()
+    assert client.pushes == []
+    layer.train()
+    (layer(paddle.to_tensor([1])) * weight).sum().backward()
+    assert len(client.pushes) == 1
+
+
+def test_several_look_ups_of_a_batch_are_one_push() -> None:
+    """A shared table used twice gets one optimizer step, with both gradients added."""
+    client = FakeClient()
+    table = ps_paddle.Embedding(client, "t", 1, optimizer=SGD)
+    trainer = ps_paddle.Trainer(client, paddle.nn.LayerList([table]))
+    one, two = table(paddle.to_tensor([1, 2])), table(paddle.to_tensor([2, 3]))
+    trainer.step(one.sum() + 10 * two.sum())
+    ((_, keys, grads),) = client.pushes
+    assert dict(zip(keys.tolist(), grads[:, 0].tolist(), strict=True)) == {1: 1, 2: 11, 3: 10}
+    assert client.steps == 1
+
+
+def test_parameters_are_views_of_the_pulled_vector() -> None:
+    """Pulling writes where the layer reads; nothing is copied."""
+    client = FakeClient()
+    layer = paddle.nn.LayerList([paddle.nn.Linear(3, 2), paddle.nn.Linear(1, 1)])
+    before = layer[0].weight.numpy().copy()
+    dense = ps_paddle.DenseParameters(client, layer, optimizer=SGD)
+    assert layer[0].weight.data_ptr() == dense.flat.ctypes.data
+    for _ in range(2):
+        layer[0](paddle.ones([1, 3])).sum().backward()
+        dense.push()
+        dense.pull()
+    assert np.allclose(layer[0].weight.numpy(), before - 2.0)
+    assert not layer[0].weight.stop_gradient
+
+
+def test_ids_of_the_wrong_type_are_told() -> None:
+    """int32 hash ids have lost half their digits already."""
+    layer = ps_paddle.Embedding(FakeClient(), "t", 4, optimizer=SGD)
+    with pytest.raises(UsageError, match="ids are int32"):
+        layer(paddle.zeros([3], dtype="int32"))

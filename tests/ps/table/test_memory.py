@@ -1,0 +1,54 @@
+"""Reserved arrays and their fallback."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paddock.ps.table.memory import Growing
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_content_survives_growth_beyond_the_reservation(mapped: bool) -> None:
+    """Where the address space was too small, or refused, the array moves and says so."""
+    growing = Growing(np.float32, (3,), reserve=100, mapped=mapped)
+    growing.need(10)
+    growing.array[:10] = np.arange(30).reshape(10, 3)
+    assert growing.need(5000)
+    assert growing.array[:10].ravel().tolist() == list(range(30))
+    assert not growing.array[10:5000].any()
+    assert growing.nbytes == 5000 * 12
+
+
+def test_growth_within_the_reservation_does_not_move() -> None:
+    """Kernels may keep the array; a growing table is never copied."""
+    growing = Growing(np.int64, reserve=1_000_000)
+    array = growing.array
+    assert not growing.need(900_000)
+    assert growing.array is array
+
+
+def test_released_memory_is_given_back() -> None:
+    """The kernel hands out zero pages where some were released."""
+    growing = Growing(np.int64, reserve=1_000_000)
+    growing.need(1_000_000)
+    growing.array[:] = 7
+    growing.shrink_to(1000)
+    assert (growing.array[:1000] == 7).all()
+    assert not growing.array[2000:].any()
+
+
+def test_a_refused_reservation_grows_by_copy() -> None:
+    """More addresses than a process has cannot be reserved."""
+    growing = Growing(np.int8, reserve=1 << 39)
+    held = [growing]
+    for _ in range(400):
+        held.append(Growing(np.int8, reserve=1 << 40))
+        if held[-1]._map is None:
+            break
+    last = held[-1]
+    assert last._map is None
+    last.need(1000)
+    last.array[:1000] = 3
+    last.need(100_000)
+    assert last.array[:1000].sum() == 3000

@@ -1,0 +1,85 @@
+"""Jobs that train with the real `paddock pserver`: servers are killed, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from local.jobs import environment_of, marked
+from real.conftest import need_module
+
+if TYPE_CHECKING:
+    from local.jobs import Ended, Running, World
+
+TRAIN = """
+import numpy as np
+from paddock import ps
+
+with ps.Client(strategy=os.environ["STRATEGY"]) as client:
+    client.create(ps.SparseSpec("rows", 4, ps.OptimizerSpec("adagrad", 0.1)))
+    client.create(ps.DenseSpec("bias", 64, ps.OptimizerSpec("sgd", 0.1)))
+    for step in range(120):
+        if step == 20:
+            tell("under way", RANK)
+        if step == 80:
+            gate()
+        draw = np.random.default_rng([RANK, step])
+        keys = draw.integers(0, 5000, 512)
+        rows = client.pull("rows", keys)
+        client.push("rows", keys, rows * 0.01 + draw.standard_normal((512, 4)))
+        client.push_dense("bias", client.pull_dense("bias") * 0.1 + draw.standard_normal(64))
+        client.step()
+    client.barrier("end")
+    tell("digest", RANK, *sorted(f"{k}={v}" for k, v in client.digest().items()))
+    client.barrier("told")
+"""
+
+
+def server_pid(running: Running, server: int) -> int:
+    """The process that serves as this one of the job's servers."""
+    (pid,) = (
+        pid
+        for pid in marked(running.mark)
+        if environment_of(pid).get("PADDLE_PSERVER_ID") == str(server)
+    )
+    return pid
+
+
+def train(world: World, strategy: str, kill: tuple[int, ...]) -> tuple[Ended, set[str]]:
+    """Train with two servers and two trainers, killing these servers in the middle."""
+    seen = len(world.events.all("digest"))
+    under_way = len(world.events.all("under"))
+    running = world.start(
+        "--server_num", 2, "--worker_num", 2, world.script(TRAIN), env={"STRATEGY": strategy}
+    )
+    world.events.wait("under", count=under_way + 2)
+    for server in kill:
+        os.kill(server_pid(running, server), signal.SIGKILL)
+        running.wait_for("started again in place", count=kill.index(server) + 1)
+    world.open_gate(2)
+    ended = running.end()
+    return ended, {" ".join(event[2:]) for event in world.events.all("digest")[seen:]}
+
+
+def test_killed_servers_change_no_bit_of_the_tables(world: World) -> None:
+    """Both die, one after the other, and synchronous training ends as an undisturbed run does."""
+    need_module("numpy")
+    quiet, wanted = train(world, "sync", ())
+    assert (quiet.code, quiet.left) == (0, []), quiet.err
+    assert len(wanted) == 1
+    assert "Traceback" not in world.log(0, "server").decode()
+    ended, found = train(world, "sync", (1, 0))
+    assert (ended.code, ended.left) == (0, []), ended.err
+    assert found == wanted
+    assert ended.err.count("was killed by SIGKILL; started again in place") == 2
+    assert "first failure" not in ended.err
+    assert len(list((world.log_dir / "ps").glob("*-0/server-*"))) == 4
+
+
+def test_a_killed_server_does_not_end_asynchronous_training(world: World) -> None:
+    """Nobody waits for anybody, and nobody notices more than a pause."""
+    need_module("numpy")
+    ended, found = train(world, "async", (1,))
+    assert (ended.code, ended.left) == (0, []), ended.err
+    assert found
