@@ -50,7 +50,7 @@ def batch(
 
 def auc(label: np.ndarray, score: np.ndarray) -> float:
     """The share of (click, no click) pairs that the score puts in order; ties count half."""
-    values, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     rank = (ends - (counts - 1) / 2.0)[inverse]
     clicks = float(label.sum())

@@ -10,6 +10,7 @@ The same file works as the command of a PaddleJob's ps and worker containers, an
 """
 
 import criteo_like
+
 from paddock.ps import fleet
 
 

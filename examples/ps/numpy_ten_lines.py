@@ -6,6 +6,7 @@ Learns which ids are large modulo 7 from the sums of eight; the error falls from
 """
 
 import numpy as np
+
 from paddock import ps
 
 with ps.Client() as client:

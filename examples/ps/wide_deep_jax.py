@@ -1,15 +1,20 @@
 """Wide & deep click prediction, JAX on the parameter server.
 
     paddock launch --server_num 2 --worker_num 2 examples/ps/wide_deep_jax.py --strategy sync
+
+README.md beside it says what it prints.
 """
+
+from itertools import pairwise
 
 import criteo_like
 import jax
 import jax.numpy as jnp
 import numpy as np
+from report import Report
+
 from paddock import ps
 from paddock.ps import jax as ps_jax
-from report import Report
 
 Params = list[tuple[jax.Array, jax.Array]]
 
@@ -17,8 +22,9 @@ Params = list[tuple[jax.Array, jax.Array]]
 def first_params(sizes: list[int]) -> Params:
     """Weights and biases of an MLP."""
     rng = np.random.default_rng(0)
-    pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
-    draws = [rng.uniform(-1, 1, pair).astype(np.float32) / pair[0] ** 0.5 for pair in pairs]
+    draws = [
+        rng.uniform(-1, 1, pair).astype(np.float32) / pair[0] ** 0.5 for pair in pairwise(sizes)
+    ]
     return [(jnp.array(w), jnp.zeros(w.shape[1], jnp.float32)) for w in draws]
 
 

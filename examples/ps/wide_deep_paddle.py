@@ -1,6 +1,8 @@
 """Wide & deep click prediction, PaddlePaddle 3 dygraph on the parameter server.
 
     paddock launch --server_num 2 --worker_num 2 examples/ps/wide_deep_paddle.py --strategy sync
+
+README.md beside it says what it prints.
 """
 
 import argparse
@@ -8,9 +10,10 @@ import argparse
 import criteo_like
 import paddle
 from paddle import nn
+from report import Report
+
 from paddock import ps
 from paddock.ps import paddle as ps_paddle
-from report import Report
 
 
 class WideDeep(nn.Layer):

@@ -1,16 +1,19 @@
 """Wide & deep click prediction, PyTorch on the parameter server.
 
     paddock launch --server_num 2 --worker_num 2 examples/ps/wide_deep_torch.py --strategy sync
+
+README.md beside it says what it prints.
 """
 
 import argparse
 
 import criteo_like
 import torch
-from paddock import ps
-from paddock.ps import torch as ps_torch
 from report import Report
 from torch import nn
+
+from paddock import ps
+from paddock.ps import torch as ps_torch
 
 
 class WideDeep(nn.Module):

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from local.jobs import environment_of, marked
 from real.conftest import need_module
+from real.hosts import end_all
 
 if TYPE_CHECKING:
     from local.jobs import Ended, Running, World
+    from real.hosts import Hosts
 
 TRAIN = """
 import numpy as np
@@ -83,3 +85,20 @@ def test_a_killed_server_does_not_end_asynchronous_training(world: World) -> Non
     ended, found = train(world, "async", (1,))
     assert (ended.code, ended.left) == (0, []), ended.err
     assert found
+
+
+def test_a_node_starts_its_server_again_by_itself(hosts: Hosts, world: World) -> None:
+    """Two hosts with a server and a trainer each; the coordinator is not even told."""
+    need_module("numpy")
+    running = hosts.start_all(
+        "--nnodes", 2, "--master", "10.123.0.1:7000", "--server_num", 1, "--worker_num", 1,
+        world.script(TRAIN), env={"STRATEGY": "sync"},
+    )  # fmt: skip
+    world.events.wait("under", count=2)
+    os.kill(server_pid(running[1], 1), signal.SIGKILL)
+    running[1].wait_for("started again in place")
+    world.open_gate(2)
+    ended = end_all(running)
+    assert [(e.code, e.left) for e in ended] == [(0, []), (0, [])], ended[1].err
+    assert ["started again" in e.err for e in ended] == [False, True]
+    assert len({" ".join(event[2:]) for event in world.events.all("digest")}) == 1

@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from paddock.ps.spec import DenseSpec as DenseSpec
     from paddock.ps.spec import OptimizerSpec as OptimizerSpec
     from paddock.ps.spec import SparseSpec as SparseSpec
+    from paddock.ps.trainer_init import init as init
 
 _HOMES = {
     "Client": "paddock.ps.client.client",
     "DenseSpec": "paddock.ps.spec",
     "OptimizerSpec": "paddock.ps.spec",
     "SparseSpec": "paddock.ps.spec",
+    "init": "paddock.ps.trainer_init",
 }
 
-__all__ = ["Client", "DenseSpec", "OptimizerSpec", "SparseSpec"]
+__all__ = ["Client", "DenseSpec", "OptimizerSpec", "SparseSpec", "init"]
 
 
 def __getattr__(name: str) -> object:

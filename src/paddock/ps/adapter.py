@@ -5,7 +5,6 @@ numpy only; the frameworks are imported by their own adapters and by nothing els
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.errors import PaddockError, UsageError
+from paddock.errors import UsageError
 from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec, TableSpec
 from paddock.ps.table.sharding import sum_by, unique
 
@@ -21,8 +20,6 @@ Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
 
 POOLINGS = ("none", "sum", "mean")
-READY_SECONDS_MAX = 120.0
-POLL_SECONDS = 0.02
 
 
 class TrainerPlace(Protocol):
@@ -55,6 +52,8 @@ class TableClient(Protocol):
     def set_dense(self, table: str, values: Any) -> None: ...
 
     def step(self) -> None: ...
+
+    def barrier(self, name: str) -> None: ...
 
 
 def as_optimizer(optimizer: str | OptimizerSpec, lr: float | None) -> OptimizerSpec:
@@ -286,16 +285,7 @@ class FlatParameters:
         if self.client.place.trainer == 0 and not self.client.pull_dense(ready)[0]:
             self.client.set_dense(self.table, self.values)
             self.client.set_dense(ready, np.ones(1, np.float32))
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while not self.client.pull_dense(ready)[0]:
-            if time.monotonic() > deadline:
-                raise PaddockError(
-                    f"trainer 0 has not sent the first values of table {self.table!r} "
-                    f"in {READY_SECONDS_MAX:g} s",
-                    hint="is trainer 0 running? Its log says what it is doing",
-                    retryable=True,
-                )
-            time.sleep(POLL_SECONDS)
+        self.client.barrier(ready)
         self.pull()
 
     def pull(self) -> None:

@@ -42,7 +42,6 @@ class Fleet:
         self._env = env
         self._role: Role | None = None
         self._client: Client | None = None
-        self._load_dir: str | None = None
         self._strategy: DistributedStrategy | None = None
         self._model: Any = None
 
@@ -108,22 +107,28 @@ class Fleet:
     # ------------------------------------------------------------------------------------ server
 
     def init_server(self, dirname: str | None = None) -> None:
-        """Notes the checkpoint that run_server() is to begin with, if any."""
+        """Checks that this is a server; run_server() recovers what its data directory holds.
+
+        dirname: not here. A checkpoint is cut by shards, not by servers, and is read into
+        all servers at once by one trainer.
+        """
         self._must_be_server("init_server()")
-        self._load_dir = dirname
+        if dirname is not None:
+            raise UsageError(
+                f"init_server({dirname!r}): a server does not read checkpoints by itself",
+                hint="after init_worker(): if fleet.is_first_worker(): fleet.load_model(dirname)",
+            )
 
     def run_server(self) -> None:
         """Serves in this process until the job is over or a signal ends it."""
         self._must_be_server("run_server()")
         from paddock.ps.fleet_server import serve_role
 
-        serve_role(self.role, self._env, load_dir=self._load_dir)
+        serve_role(self.role, self._env)
 
     # ----------------------------------------------------------------------------------- trainer
 
-    def init_worker(
-        self, strategy: DistributedStrategy | None = None, **options: Any
-    ) -> Client:
+    def init_worker(self, strategy: DistributedStrategy | None = None, **options: Any) -> Client:
         """Connects this trainer. options: further ones of Client, as timeout or token_file."""
         self._must_be_worker("init_worker()")
         if self._client is not None:

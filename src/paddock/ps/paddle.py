@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+from numpy.typing import NDArray
 from paddle import nn
 from paddle.nn import functional
 from paddle.utils import dlpack
@@ -86,7 +87,7 @@ class Embedding(nn.Layer):
     ) -> paddle.Tensor:
         """The rows of ids, pooled. clicks: one per id, where the table keeps statistics."""
         starts: Keys | None = None if offsets is None else np.asarray(offsets.numpy())
-        if isinstance(ids, (list, tuple)):
+        if not isinstance(ids, paddle.Tensor):
             if starts is not None:
                 raise UsageError("offsets beside a list of ids", hint="give one of the two")
             starts = bags_of([int(bag.shape[0]) for bag in ids])
@@ -172,14 +173,14 @@ class DenseParameters:
             merge=merge,
         )
         views = self._flat.views(self._flat.values)
-        for view, parameter in zip(views, self._parameters):
+        for view, parameter in zip(views, self._parameters, strict=True):
             view[...] = parameter.numpy()
         self._flat.start()
         self._shared = all(p.place.is_cpu_place() for p in self._parameters)
         if self._shared:
             # _share_buffer_to is what Paddle's own fused parameter buffers use (3.3,
             # distributed/fleet/utils/tensor_fusion_helper.py); it has no public name.
-            for view, parameter in zip(views, self._parameters):
+            for view, parameter in zip(views, self._parameters, strict=True):
                 dlpack.from_dlpack(view)._share_buffer_to(parameter)
         else:
             self._copy_out()
@@ -197,13 +198,17 @@ class DenseParameters:
 
     def push(self) -> None:
         """Sends the gradients as one vector, zeros for those not used, and clears them."""
-        for view, parameter in zip(self._flat.views(self._flat.grads), self._parameters):
+        for view, parameter in zip(
+            self._flat.views(self._flat.grads), self._parameters, strict=True
+        ):
             view[...] = 0.0 if parameter.grad is None else _array(parameter.grad)
             parameter.clear_gradient(set_to_zero=False)
         self._flat.push()
 
     def _copy_out(self) -> None:
-        for view, parameter in zip(self._flat.views(self._flat.values), self._parameters):
+        for view, parameter in zip(
+            self._flat.views(self._flat.values), self._parameters, strict=True
+        ):
             parameter.set_value(view)
 
 
@@ -244,9 +249,10 @@ class Trainer:
             self.dense.pull()
 
 
-def _array(tensor: Any) -> Floats:
+def _array(tensor: paddle.Tensor) -> NDArray[Any]:
     """The tensor as a numpy array; no copy where it is on the CPU and lets itself be shared."""
     still = tensor.detach()
     if not still.place.is_cpu_place():
         return np.asarray(still.numpy())
-    return np.from_dlpack(still.contiguous())
+    shared: NDArray[Any] = np.from_dlpack(still.contiguous())
+    return shared

@@ -84,9 +84,7 @@ def _number(env: Mapping[str, str], name: str, problems: list[Problem]) -> int:
     return 0
 
 
-def _server_index(
-    env: Mapping[str, str], servers: Sequence[str], problems: list[Problem]
-) -> int:
+def _server_index(env: Mapping[str, str], servers: Sequence[str], problems: list[Problem]) -> int:
     """By address, else by the number given, else by a port that only one server has."""
     address, port = env.get("POD_IP", "").strip(), env.get("PADDLE_PORT", "").strip()
     if f"{address}:{port}" in servers:

@@ -12,16 +12,17 @@ The optimizers run on the servers; torch computes losses and gradients, any torc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
 from paddock.errors import UsageError
 from paddock.ps.adapter import (
     FlatParameters,
-    Floats,
     Gradient,
     Lookup,
     Rows,
@@ -35,8 +36,6 @@ from paddock.ps.adapter import (
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 
 __all__ = ["DenseParameters", "Embedding", "Trainer"]
-
-Ids = torch.Tensor | Sequence[torch.Tensor]
 
 
 class Embedding(nn.Module):
@@ -78,7 +77,7 @@ class Embedding(nn.Module):
 
     def forward(
         self,
-        ids: Ids,
+        ids: torch.Tensor | Sequence[torch.Tensor],
         offsets: torch.Tensor | None = None,
         *,
         clicks: torch.Tensor | None = None,
@@ -162,7 +161,9 @@ class DenseParameters:
             optimizer=as_optimizer(optimizer, lr),
             merge=merge,
         )
-        for view, parameter in zip(self._flat.views(self._flat.values), self._parameters):
+        for view, parameter in zip(
+            self._flat.views(self._flat.values), self._parameters, strict=True
+        ):
             view[...] = _array(parameter.detach())
         self._flat.start()
         device = self._parameters[0].device
@@ -170,7 +171,9 @@ class DenseParameters:
         self._values = torch.from_numpy(self._flat.values).to(device)
         self._grads = torch.from_numpy(self._flat.grads).to(device)
         self._on_cpu = device.type == "cpu"
-        for (_, shape, start, stop), parameter in zip(self._flat.places, self._parameters):
+        for (_, shape, start, stop), parameter in zip(
+            self._flat.places, self._parameters, strict=True
+        ):
             parameter.data = self._values[start:stop].view(shape)
             parameter.grad = self._grads[start:stop].view(shape)
 
@@ -187,7 +190,9 @@ class DenseParameters:
 
     def push(self) -> None:
         """Sends the gradients as one vector, zeros for those not used, and clears them."""
-        for (_, shape, start, stop), parameter in zip(self._flat.places, self._parameters):
+        for (_, shape, start, stop), parameter in zip(
+            self._flat.places, self._parameters, strict=True
+        ):
             view = self._grads[start:stop].view(shape)
             grad = parameter.grad
             if grad is None:  # zero_grad() took it away, and no backward brought another
@@ -227,7 +232,7 @@ class Trainer:
     def step(self, loss: torch.Tensor | None = None) -> None:
         """Ends a batch: backward of loss (where given), push, step, pull."""
         if loss is not None:
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            loss.backward()
         for embedding in self.embeddings:
             embedding.push()
         if self.dense is not None:
@@ -237,7 +242,6 @@ class Trainer:
             self.dense.pull()
 
 
-def _array(tensor: torch.Tensor) -> Floats:
+def _array(tensor: torch.Tensor) -> NDArray[Any]:
     """The tensor as a numpy array; no copy where it is on the CPU."""
-    array: Floats = np.asarray(tensor.detach().cpu().numpy())
-    return array
+    return np.asarray(tensor.detach().cpu().numpy())

@@ -67,9 +67,7 @@ class Settings:
     accepted: dict[str, Any]
 
 
-def init(
-    *, strategy: str = "async", timeout: float = 60.0, **kwargs: Any
-) -> Client | None:
+def init(*, strategy: str = "async", timeout: float = 60.0, **kwargs: Any) -> Client | None:
     """The client of this trainer, connected; None when nothing asks for servers.
 
     strategy: sync, half_async, async, geo or staleness, which v0.10 wrote in its optimizer.
@@ -189,7 +187,9 @@ def _endpoints(
         why = CLUSTER if cluster and CLUSTER in env else "local=0" if cluster else ""
         why = why or (f"{several[0]}={env[several[0]]}" if several else "")
         if "pservers" in given or "num_gradient_servers" in given:
-            why = why or "pservers is empty" * ("pservers" in given) or "num_gradient_servers is set"
+            why = (
+                why or "pservers is empty" * ("pservers" in given) or "num_gradient_servers is set"
+            )
         if why:
             problems.append(
                 Problem(

@@ -14,7 +14,7 @@ _HINT = "give the table an OptimizerSpec instead; its fields are in paddock.ps.s
 
 
 def framework_of(thing: object) -> str:
-    """"torch" or "paddle": whose class (or base class) the object is of. Raises UsageError."""
+    """ "torch" or "paddle": whose class (or base class) the object is of. Raises UsageError."""
     for cls in type(thing).__mro__:
         name = cls.__module__.split(".")[0]
         if name in ("torch", "paddle"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec
 
 
@@ -37,6 +38,7 @@ class FakeClient:
         self.pulled: list[tuple[str, int]] = []
         self.prefetched: list[tuple[str, int]] = []
         self.steps = 0
+        self.barriers: list[str] = []
 
     def create(self, spec: TableSpec) -> None:
         self.specs[spec.name] = spec
@@ -68,7 +70,7 @@ class FakeClient:
         self.pushes.append((table, keys, grads))
         self.statistics.append((shows, clicks))
         lr = np.float32(self.specs[table].optimizer.lr)
-        for key, grad in zip(keys.tolist(), grads):
+        for key, grad in zip(keys.tolist(), grads, strict=True):
             self.rows[table][key] = self._row(table, key) - lr * grad
 
     def prefetch(self, table: str, keys: Any) -> None:
@@ -91,3 +93,6 @@ class FakeClient:
 
     def step(self) -> None:
         self.steps += 1
+
+    def barrier(self, name: str) -> None:
+        self.barriers.append(name)

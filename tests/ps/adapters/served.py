@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples" / "ps"
-SERVER = "import os, sys; from paddock.ps.server.main import run; sys.exit(run(sys.argv[1:], os.environ))"
+SERVER = "import os, sys; from paddock.ps.server import main; main.run(sys.argv[1:], os.environ)"
 SECONDS_MAX = 100.0
 
 

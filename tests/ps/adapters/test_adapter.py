@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from paddock.errors import UsageError
 from paddock.ps import adapter
 from paddock.ps.adapter import FlatParameters, Gradient, Rows
 from paddock.ps.spec import AccessorSpec, OptimizerSpec, SparseSpec
-
 from ps.adapters.fake_client import FakeClient, first_row
 
 SPEC = SparseSpec("t", 3, OptimizerSpec("sgd", 1.0))

@@ -12,7 +12,11 @@ from ps.adapters.served import EXAMPLES, SECONDS_MAX, environment, free_ports, t
 
 pytestmark = pytest.mark.real
 
-SCRIPTS = {"torch": "wide_deep_torch.py", "paddle": "wide_deep_paddle.py", "jax": "wide_deep_jax.py"}
+SCRIPTS = {
+    "torch": "wide_deep_torch.py",
+    "paddle": "wide_deep_paddle.py",
+    "jax": "wide_deep_jax.py",
+}
 # The judge is a set of 20,000 examples: the standard error of its AUC is about 0.003.
 NOISE = 0.01
 

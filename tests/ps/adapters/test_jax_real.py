@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from paddock.errors import UsageError
 from paddock.ps import Client, OptimizerSpec
-
 from ps.adapters.fake_client import FakeClient
 from ps.adapters.served import servers
 
 jax = pytest.importorskip("jax")
-import jax.numpy as jnp  # after jax is known to be there
-from paddock.ps import jax as ps_jax
+import jax.numpy as jnp  # noqa: E402 - after jax is known to be there
+
+from paddock.ps import jax as ps_jax  # noqa: E402
 
 pytestmark = pytest.mark.real
 

@@ -6,9 +6,9 @@ import warnings
 
 import numpy as np
 import pytest
+
 from paddock.errors import UsageError
 from paddock.ps import Client, OptimizerSpec
-
 from ps.adapters.fake_client import FakeClient
 from ps.adapters.served import servers
 

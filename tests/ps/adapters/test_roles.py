@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from paddock.errors import UsageError
 from paddock.ps.fleet import Fleet
 from paddock.ps.fleet_server import server_words

@@ -6,14 +6,14 @@ import threading
 
 import numpy as np
 import pytest
+
 from paddock.errors import UsageError
 from paddock.ps import Client, OptimizerSpec
-
 from ps.adapters.fake_client import FakeClient
 from ps.adapters.served import servers, together
 
 torch = pytest.importorskip("torch")
-from paddock.ps import torch as ps_torch  # after torch is known to be there
+from paddock.ps import torch as ps_torch  # noqa: E402 - after torch is known to be there
 
 pytestmark = pytest.mark.real
 
@@ -142,9 +142,7 @@ def make_model(client: Client, optimizer: OptimizerSpec) -> torch.nn.Module:
     model = torch.nn.Module()
     model.deep = ps_torch.Embedding(client, "deep", 4, optimizer=optimizer)
     model.bag = ps_torch.Embedding(client, "bag", 1, optimizer=optimizer, pooling="sum")
-    model.mlp = torch.nn.Sequential(
-        torch.nn.Linear(12, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
-    )
+    model.mlp = torch.nn.Sequential(torch.nn.Linear(12, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
     return model
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
+
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.trainer_init import init, read_settings
 

@@ -62,6 +62,7 @@ def test_frames_have_the_recorded_bytes(same_as_golden: Callable[[Path, str], No
         rows = [whole[i : i + 16].hex(" ", -4) for i in range(0, len(whole), 16)]
         blocks.append("\n".join([name, *("  " + row for row in rows)]))
     same_as_golden(GOLDEN, "\n\n".join(blocks) + "\n")
+    assert GOLDEN.read_text("utf-8").count("44505053") == len(SHOWN)
 
 
 def test_recorded_frames_are_read_back() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import AccessorSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.initial import Initial
@@ -16,6 +17,7 @@ KEYS = np.arange(100, dtype=np.int64) - 50
 
 def make(compiled: bool, rule: str = "adagrad", **accessor: float | bool) -> SparseTable:
     """A table of dim 4 with this accessor."""
+    compiled = compiled and HAVE_NUMBA
     spec = SparseSpec(
         "t", 4, OptimizerSpec(rule), InitialSpec("normal", 1.0, seed=1),
         AccessorSpec(**accessor),  # type: ignore[arg-type]  # numbers by their fields' names

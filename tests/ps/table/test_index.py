@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.table.blocks import Blocks
 from paddock.ps.table.index import DictIndex, FlatIndex
 from paddock.ps.table.sharding import shard_of
 
+needs_numba = pytest.mark.skipif(not HAVE_NUMBA, reason="its loops are for numba")
 EDGES = [-(2**63), 2**63 - 1, 0, -1, 1, -2]
 KEYS = st.one_of(st.sampled_from(EDGES), st.integers(0, 40), st.integers(-(2**63), 2**63 - 1))
 STEPS = st.lists(
@@ -38,7 +40,7 @@ def shard_list(index: FlatIndex | DictIndex, shards: int) -> dict[int, int]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["flat", "dict"])
+@pytest.mark.parametrize("kind", [pytest.param("flat", marks=needs_numba), "dict"])
 @pytest.mark.parametrize("shards", [1, 4, 64])
 @given(steps=STEPS)
 @settings(max_examples=40, deadline=None)
@@ -72,6 +74,7 @@ def test_index_does_what_a_dict_does(kind: str, shards: int, steps: list) -> Non
     assert all(0 <= row < index.top for row in model.values())
 
 
+@needs_numba
 def test_both_indexes_hand_out_the_same_rows() -> None:
     """A server with numba and one without must go through the same states."""
     flat, plain = FlatIndex(4, 100), DictIndex(4)
@@ -87,6 +90,7 @@ def test_both_indexes_hand_out_the_same_rows() -> None:
     assert shard_list(flat, 4) == shard_list(plain, 4)
 
 
+@needs_numba
 def test_keys_with_the_same_low_hash_bits_are_told_apart() -> None:
     """A shard whose keys are made to collide gets slow, never wrong."""
     pool = np.arange(200_000)
@@ -98,6 +102,7 @@ def test_keys_with_the_same_low_hash_bits_are_told_apart() -> None:
     assert index.find(one_shard[1::2].copy()).tolist() == rows[1::2].tolist()
 
 
+@needs_numba
 def test_removed_rows_are_used_again() -> None:
     """A table that drops as many rows as it makes does not grow."""
     index = FlatIndex(64, 100)
@@ -108,6 +113,7 @@ def test_removed_rows_are_used_again() -> None:
     assert (index.live, index.top) == (1000, 1000)
 
 
+@needs_numba
 def test_outgrown_blocks_are_joined_and_used_again() -> None:
     """Growth of 64 shards leaves no more room behind than it uses."""
     index = FlatIndex(64, 1_000_000)

@@ -316,6 +316,16 @@ class Client:
         self.flush()
         load(self.peers, os.fspath(directory), self.place.job)
 
+    def note_position(self, position: dict[str, Any]) -> None:
+        """Say how far this trainer has read its data; kept with the step, and in checkpoints."""
+        self.peers[0].ask(Op.POSITION, position, step=self.strategy.step_now)
+
+    def position(self) -> dict[str, Any] | None:
+        """Where this trainer's data goes on: what it, or its life before, noted last."""
+        found = self.peers[0].ask(Op.CONTROL, {"do": "progress"})["positions"]
+        position: dict[str, Any] | None = found.get(str(self.place.trainer))
+        return position
+
     def shrink(self, table: str) -> int:
         """Decay statistics, drop rows that the accessor gives up; returns how many."""
         known, spec = self._sparse(table)

@@ -77,8 +77,8 @@ class _Held(Generic[P]):
         self.nbytes += piece.nbytes
         return True
 
-    def _take(self, step: int, members: Iterable[tuple[int, int]]) -> list[list[P]] | None:
-        """Per member that gave something, its pieces by part; what else there was is dropped.
+    def _take(self, step: int, members: list[tuple[int, int]]) -> list[list[P]] | None:
+        """Per member that gave something, in their order, its pieces by part; all else is dropped.
 
         None when the step was committed before.
         """
@@ -87,7 +87,7 @@ class _Held(Generic[P]):
         self.committed = step
         held = self._steps.get(step, {})
         taken = []
-        for trainer, incarnation in sorted(members):
+        for trainer, incarnation in members:
             life, parts = held.get(trainer, (incarnation, {}))
             if life == incarnation and parts:
                 taken.append([parts[i] for i in sorted(parts)])

@@ -52,6 +52,7 @@ class Op(IntEnum):
     POSITION = 43  # JSON: how far a trainer has read its data
     MOVE = 44  # JSON: a shard changes hands
     ADOPT = 45
+    LOAD = 48  # JSON: take over this server's share of a checkpoint
     RULES = 46  # JSON: the strategy that all trainers of the job follow
     OPEN = 47  # JSON {"name", "turn"}: all members have reached a barrier
 

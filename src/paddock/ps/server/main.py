@@ -53,7 +53,8 @@ def run(words: Sequence[str], env: Mapping[str, str]) -> int:
 
 def serve(options: Options, ended: threading.Event) -> None:
     """Be a server until `ended` is set; snapshots are written meanwhile and at the end."""
-    server, snapshots = make_server(options)
+    server = make_server(options)
+    snapshots = server.snapshots
     server.start()
     sys.stdout.write(ready_line(server, options) + "\n")
     sys.stdout.flush()
@@ -75,7 +76,7 @@ def _try_snapshot(snapshots: Snapshots) -> None:
         say(f"no snapshot: {error.message}")  # The log has everything; it goes on growing.
 
 
-def make_server(options: Options) -> tuple[Server, Snapshots | None]:
+def make_server(options: Options) -> Server:
     """A server with its state recovered, listening but not yet accepting."""
     from paddock import __version__
 
@@ -103,7 +104,9 @@ def make_server(options: Options) -> tuple[Server, Snapshots | None]:
     snapshots = None
     if engine.log is not None:
         snapshots = Snapshots(engine, options.data_dir, server_id, options.snapshot_every, say)
-    return Server(settings, engine, say), snapshots
+    server = Server(settings, engine, say)
+    server.snapshots = snapshots
+    return server
 
 
 def _token(path: str) -> bytes:

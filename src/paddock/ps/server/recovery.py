@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paddock.errors import PaddockError
-from paddock.ps.durable.arrays import Arrays
 from paddock.ps.durable.log import Log, read_identity
 from paddock.ps.durable.snapshot import State, log_floor, newest_snapshot, save_snapshot
 from paddock.ps.server.engine import Ack, Engine
@@ -112,7 +111,7 @@ class Snapshots:
                 specs=specs,
                 owned=owned,
                 take_state=self._state,
-                take=self._shard,
+                take=self.engine.copy_shard,
             )
             log.cut(log_floor(self.directory))
             self._floor = log.nbytes
@@ -121,8 +120,3 @@ class Snapshots:
     def _state(self) -> State:
         with self.engine.at_rest() as lsn:
             return State(lsn, self.engine.store.state_values(), self.engine.store.state_arrays())
-
-    def _shard(self, table: str, shard: int) -> tuple[int, Arrays]:
-        held = self.engine.store.by_name[table]
-        with held.lock:
-            return self.engine.position(), held.table.shard_state(shard)

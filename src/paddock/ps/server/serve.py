@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddock.errors import UsageError
+from paddock.ps.durable.checkpoint import open_checkpoint
+from paddock.ps.durable.saving import write_part
 from paddock.ps.protocol.frames import Header
 from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator
 from paddock.ps.server.engine import Engine
+from paddock.ps.server.recovery import Snapshots
 from paddock.ps.server.session import Session
 from paddock.ps.server.store import Store
 from paddock.ps.stream import Stream, enlarge, os_reason
@@ -70,6 +73,7 @@ class Server:
                 on_silence=settings.on_lost_trainer,
                 say=self.say,
             )
+        self.snapshots: Snapshots | None = None
         self._say = say
         self._sessions: set[Session] = set()
         self._lock = threading.Lock()
@@ -260,7 +264,35 @@ class Server:
         if what == "digest":
             with self.engine.at_rest() as lsn:
                 return {"lsn": lsn, "tables": self.store.digests()}
+        if what == "progress":
+            return self.store.progress()
+        if what == "save":
+            return self._save(order)
+        if what == "snapshot":
+            if self.snapshots is None:
+                raise Refusal("usage", "this server keeps no log", hint="--data-dir DIR")
+            return {"lsn": self.snapshots.take()}
         raise Refusal("usage", f"order {what!r} is unknown")
+
+    def _save(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Write this server's part of a checkpoint."""
+        directory, name, base = (str(order.get(key, "")) for key in ("directory", "name", "base"))
+        with self.engine.at_rest():
+            state = {"steps": self.store.state_values()["steps"]}
+            specs = [held.spec for held in self.store.tables]
+            owned = {held.spec.name: list(held.owned) for held in self.store.tables}
+        return write_part(
+            directory,
+            name,
+            index=self.settings.server,
+            server=int(self.settings.server_id, 16),
+            generation=self.epoch,
+            specs=specs,
+            owned=owned,
+            take=self.engine.copy_shard,
+            state=state,
+            base=open_checkpoint(directory, name=base) if base else None,
+        )
 
     def coordinate(self, header: Header, data: dict[str, Any]) -> dict[str, Any]:
         """Join, leave, arrive. Raises Refusal."""

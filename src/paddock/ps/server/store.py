@@ -19,6 +19,7 @@ from paddock.ps.consistency.barriers import Barriers, Opened, Positions, positio
 from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
 from paddock.ps.consistency.step_words import Output, Rules, record_from_json
 from paddock.ps.consistency.steps import Chief
+from paddock.ps.durable.checkpoint import Checkpoint, check_specs, open_checkpoint
 from paddock.ps.durable.snapshot import Plan
 from paddock.ps.optimizers.schedules import learning_rate
 from paddock.ps.optimizers.updater import Updater
@@ -47,7 +48,11 @@ OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK)
 
 @dataclass(slots=True)
 class HeldSparse:
-    """A sparse table of this server. step: batches that its optimizer has seen."""
+    """A sparse table of this server.
+
+    step: batches that its optimizer has seen. base: those of them before this job's first, when
+    it began with a checkpoint.
+    """
 
     number: int
     spec: SparseSpec
@@ -56,6 +61,7 @@ class HeldSparse:
     owned: list[int]
     lock: threading.Lock = field(default_factory=threading.Lock)
     step: int = 0
+    base: int = 0
 
 
 @dataclass(slots=True)
@@ -69,6 +75,7 @@ class HeldDense:
     owned: list[int]
     lock: threading.Lock = field(default_factory=threading.Lock)
     step: int = 0
+    base: int = 0
 
 
 Held = HeldSparse | HeldDense
@@ -142,6 +149,16 @@ class Store:
             return {**facts, "dim": held.spec.dim, "rows": held.table.rows}
         return {**facts, "size": held.spec.size}
 
+    def progress(self) -> dict[str, Any]:
+        """{"step": of the job, "positions": of each trainer's data after it}."""
+        step = max((held.step for held in self.tables), default=0)
+        committed = self.chief.step if self.rules and self.rules.strategy == "sync" else None
+        trainers = self.positions.to_json()
+        return {
+            "step": step,
+            "positions": {t: self.positions.at(int(t), committed) for t in trainers},
+        }
+
     def digests(self) -> dict[str, int]:
         """A hash of each table's content here, whatever the order in which it came about.
 
@@ -155,7 +172,7 @@ class Store:
         """The locks under which the record is checked, logged and applied, in order."""
         if header.op in OF_ONE_TABLE:
             return [self.find(header.table).lock]
-        if header.op == Op.COMMIT:
+        if header.op in (Op.COMMIT, Op.LOAD):
             return [held.lock for held in self.tables]
         return []
 
@@ -185,6 +202,8 @@ class Store:
             self._check_dense(header, body)
         elif op == Op.CREATE:
             self._check_create(body)
+        elif op == Op.LOAD:
+            self._check_load(json_part(body))
         elif op == Op.POSITION:
             no = position_objection(json_part(body))
             if no is not None:
@@ -276,9 +295,11 @@ class Store:
             before = held.step
             held.step += bool(header.flags & LAST)
             return Noted(before, [])
+        if op == Op.LOAD:
+            self._begin_from(json_part(body))
         if op == Op.COMMIT:
             for held in self.tables:
-                held.step = json_part(body)["step"]
+                held.step = held.base + int(json_part(body)["step"])
         if op in OF_THE_CHIEF and self.chief is not None:
             return Noted(0, self.chief.apply(record_from_json(op, json_part(body))))
         if op == Op.RULES:
@@ -310,6 +331,8 @@ class Store:
                 dense.table.set(start, values)
         elif op == Op.COMMIT:
             self._commit(lsn, header, body)
+        elif op == Op.LOAD:
+            self._load(lsn, json_part(body))
         elif op == Op.SHRINK:
             return self._shrink(lsn, header, body)
         return self.answer(header, body)
@@ -329,6 +352,7 @@ class Store:
             dense = DenseTable(spec, _updaters(spec, owned))
             held = HeldDense(number, spec, dense, DenseContributions(), owned)
         held.contributions.committed = held.step = committed
+        held.base = 0
         self.by_name[spec.name] = held
         self.tables.append(held)
         return held
@@ -378,7 +402,7 @@ class Store:
         data = json_part(body)
         step, members = int(data["step"]), [(int(t), int(life)) for t, life in data["members"]]
         for held in self.tables:
-            lr = learning_rate(held.spec.optimizer, step - 1)
+            lr = learning_rate(held.spec.optimizer, held.base + step - 1)
             merge = "mean" if held.spec.merge == "mean" else "sum"
             if isinstance(held, HeldSparse):
                 one = held.contributions.merge(step, members, merge)  # type: ignore[arg-type]
@@ -405,6 +429,40 @@ class Store:
         if self.plan is not None and not self.plan.wants(held.spec.name, shard, lsn):
             return {"dropped": 0}
         return {"dropped": held.table.shrink(shard, now=int(header.stamp), lsn=lsn)}
+
+    # ------------------------------------------------------------------------------- checkpoints
+
+    def _check_load(self, order: dict[str, Any]) -> None:
+        checkpoint = _open(order)
+        checkpoint.verify()
+        check_specs(checkpoint, [held.spec for held in self.tables])
+        if any(held.contributions.nbytes for held in self.tables):
+            raise Refusal(
+                "usage",
+                "a checkpoint cannot be loaded in the middle of a step",
+                hint="load before the first push of a step, from one trainer, then barrier()",
+            )
+
+    def _begin_from(self, order: dict[str, Any]) -> None:
+        """The tables of a checkpoint, and how many steps they have behind them."""
+        checkpoint = _open(order)
+        steps = checkpoint.states[0].get("steps", {}) if checkpoint.states else {}
+        for spec in checkpoint.specs:
+            held = self.add_table(spec)
+            done = held.step - held.base
+            held.base = int(steps.get(spec.name, (0, 0))[0])
+            held.step = held.base + done
+        for trainer, position in checkpoint.positions.items():
+            self.positions.note(int(trainer), 0, position)
+
+    def _load(self, lsn: int, order: dict[str, Any]) -> None:
+        checkpoint = _open(order)
+        for held in self.tables:
+            if not any(spec.name == held.spec.name for spec in checkpoint.specs):
+                continue
+            for shard in held.owned:
+                if self.plan is None or self.plan.wants(held.spec.name, shard, lsn):
+                    held.table.load_shard(shard, checkpoint.read(held.spec.name, shard))
 
     # ---------------------------------------------------------------------------------- recovery
 
@@ -437,7 +495,7 @@ class Store:
             "chief": None if self.chief is None else self.chief.to_json(),
             "positions": self.positions.to_json(),
             "barriers": self.barriers.to_json(),
-            "steps": {held.spec.name: held.step for held in self.tables},
+            "steps": {held.spec.name: [held.step, held.base] for held in self.tables},
             "contributions": {
                 held.spec.name: held.contributions.to_arrays()[0] for held in self.tables
             },
@@ -460,7 +518,7 @@ class Store:
         self.positions = Positions.from_json(values["positions"])
         self.barriers = Barriers.from_json(values["barriers"])
         for held in self.tables:
-            held.step = values["steps"].get(held.spec.name, 0)
+            held.step, held.base = values["steps"].get(held.spec.name, (0, 0))
             data = values["contributions"].get(held.spec.name)
             if data is None:
                 continue
@@ -470,6 +528,17 @@ class Store:
                 held.contributions = SparseContributions.from_arrays(held.spec.dim, data, mine)
             else:
                 held.contributions = DenseContributions.from_arrays(data, mine)
+
+
+def _open(order: dict[str, Any]) -> Checkpoint:
+    checkpoint = open_checkpoint(order["directory"], name=order["name"])
+    if checkpoint.checksum != order["checksum"]:
+        raise Refusal(
+            "value",
+            f"checkpoint {checkpoint.path} is not the one that was asked for",
+            hint="was it written anew meanwhile? load again",
+        )
+    return checkpoint
 
 
 def _updaters(spec: DenseSpec, owned: list[int]) -> dict[int, Updater]:

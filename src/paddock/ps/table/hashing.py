@@ -1,4 +1,8 @@
-"""The hash of keys, and the draws made of it: the same bits compiled, in numpy, everywhere."""
+"""The hash of keys, and coins made of it: the same bits compiled, in numpy, everywhere.
+
+numba does not see that this file changed when it loads a caller's cached code: whoever changes
+it removes the ``__pycache__`` of this folder.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from paddock.ps.table.accessor import (
     seconds,
 )
 from paddock.ps.table.index import Rows, make_index
-from paddock.ps.table.initial import Initial, mark
+from paddock.ps.table.initial import Initial, copy_rows, mark
 from paddock.ps.table.memory import Growing, physical_bytes
 from paddock.ps.table.sharding import behaved, behaved_floats, shard_of
 from paddock.ps.table.states import State, check_rows, state_digest
@@ -377,7 +377,12 @@ class SparseTable:
     def _state_of(self, shard: int, keys: Keys, rows: Rows) -> State:
         order = np.argsort(keys)
         rows = rows[order]
-        state: State = {"keys": keys[order], "values": self._values.array.take(rows, axis=0)}
+        values = np.empty((len(rows), self.updater.width), np.float32)
+        if self._compiled:
+            copy_rows(rows, self._values.array, values)
+        else:
+            self._values.array.take(rows, axis=0, out=values, mode="clip")
+        state: State = {"keys": keys[order], "values": values}
         for name, column in self._columns.items():
             state[name] = column.array[rows]
         if self._rewritten[shard]:
@@ -399,9 +404,13 @@ class SparseTable:
         self._index.reserve(shard, len(keys))
         rows, _ = self._index.make(keys)
         self._need()
-        self._values.array[rows] = values
+        where: Rows | slice = rows
+        if len(rows) and (np.diff(rows) == 1).all():
+            # New rows lie side by side: copied as one piece.
+            where = slice(int(rows[0]), int(rows[-1]) + 1)
+        self._values.array[where] = values
         for name, column in self._columns.items():
-            column.array[rows] = state.get(name, np.zeros(1, column.dtype))
+            column.array[where] = state.get(name, np.zeros(1, column.dtype))
         if "rewritten" in state:
             self._rewritten[shard] = np.asarray(state["rewritten"], np.int64)[0]
         if self._candidates:
