@@ -6,6 +6,7 @@ One Stream belongs to one thread at a time. Bodies are read straight into the ca
 from __future__ import annotations
 
 import os
+import select
 import socket
 import ssl
 import struct
@@ -15,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.protocol.frames import HEADER_SIZE, Header, decode, encode, verify
+from paddock.ps.protocol.frames import HEADER_SIZE, Buffer, Header, decode, encode, verify
 
-Buffer = bytes | bytearray | memoryview
 # Two frames in flight fit; Linux doubles it and caps it at net.core.{r,w}mem_max.
 SOCKET_BUFFER_BYTES = 4 << 20
 
@@ -120,6 +120,12 @@ class Stream:
             raise Silent("no answer came in time") from None
         except OSError as error:
             raise Closed(f"the connection broke: {os_reason(error)}") from error
+
+    def is_gone(self) -> bool:
+        """Whether the other side has ended the connection, without reading from it."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def interrupt(self) -> None:
         """End both directions from another thread, so that a blocked read or write returns."""

@@ -46,7 +46,8 @@ def _of_torch(optimizer: Any) -> OptimizerSpec:
     for name in ("amsgrad", "maximize", "dampening", "lr_decay"):
         if found.get(name):
             raise _refuse(optimizer, f"{name}={found[name]}")
-    kind, lr, l2 = type(optimizer).__name__, float(found["lr"]), float(found["weight_decay"])
+    kind, lr = type(optimizer).__name__, float(found["lr"])
+    l2 = float(found.get("weight_decay", 0.0))
     if kind == "SGD":
         return _sgd(lr, float(found["momentum"]), bool(found["nesterov"]), l2)
     if kind in ("Adam", "AdamW"):

@@ -424,7 +424,8 @@ class Client:
                     end - start,
                     step=self.strategy.step_now,
                 )
-                body = [raw(array[start:end]) for array in (distinct, rows, *extra)]
+                body = [raw(distinct[start:end]), raw(rows[start:end])]
+                body += [raw(column[start:end]) for column in extra]
                 peer.post(self.batch, header, *body)
                 start = end
 

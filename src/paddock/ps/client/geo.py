@@ -71,7 +71,8 @@ class Geo(Strategy):
         """Rows from the copy; those that are not in it are fetched."""
         local = self._local(known)
         at = self._find(client, local, distinct)
-        return local.rows.values[at, : local.rows.dim].copy()
+        rows: Rows = local.rows.values[at, : local.rows.dim].copy()
+        return rows
 
     def _local(self, known: Known) -> LocalRows:
         assert isinstance(known.spec, SparseSpec)

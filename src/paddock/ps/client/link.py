@@ -11,7 +11,7 @@ import ssl
 from dataclasses import dataclass
 
 from paddock.errors import PaddockError
-from paddock.ps.protocol.frames import Flag, Header, Op, verify
+from paddock.ps.protocol.frames import Buffer, Flag, Header, Op, verify
 from paddock.ps.protocol.handshake import (
     NONCE_BYTES,
     Hello,
@@ -22,7 +22,7 @@ from paddock.ps.protocol.handshake import (
     welcome_from,
 )
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.stream import Buffer, Closed, Stream, connect, connect_unix, os_reason
+from paddock.ps.stream import Closed, Stream, connect, connect_unix, os_reason
 
 ERROR = int(Flag.ERROR)
 

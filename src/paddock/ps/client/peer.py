@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 from paddock.errors import PaddockError
 from paddock.ps.client.link import Identity, Link
-from paddock.ps.protocol.frames import Header, Op
+from paddock.ps.protocol.frames import Buffer, Header, Op
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.stream import Buffer, Closed, Silent
+from paddock.ps.stream import Closed, Silent
 
 T = TypeVar("T")
 # Waits between attempts to reach a server again: from, factor, at most.
@@ -49,6 +49,8 @@ class Peer:
         self.reconnects = 0
         self.unacknowledged: deque[Unacknowledged] = deque()
         self._sequence = 0
+        # Numbers of refused frames: told to the server, so that its window has no gap.
+        self._refused: list[int] = []
         self._links: dict[str, Link] = {}
 
     # ------------------------------------------------------------------------------------- links
@@ -132,9 +134,15 @@ class Peer:
 
     def post(self, batch: int, header: Header, *body: Buffer) -> None:
         """Send a frame that changes the server; it is kept until the server says it has it."""
+        for sequence in self._refused:
+            self._send(batch, Header(Op.SKIP), sequence, ())
+        self._refused.clear()
         self._sequence += 1
+        self._send(batch, header, self._sequence, body)
+
+    def _send(self, batch: int, header: Header, sequence: int, body: tuple[Buffer, ...]) -> None:
         header = header._replace(
-            sequence=self._sequence,
+            sequence=sequence,
             trainer=self.identity.trainer,
             incarnation=self.identity.incarnation,
         )
@@ -176,7 +184,10 @@ class Peer:
                 self.reconnects += 1
                 continue
             except Refusal:
-                waiting.popleft()
+                refused = waiting.popleft().header
+                self._refused.append(refused.sequence)
+                if refused.op == Op.SKIP:
+                    continue  # What was refused itself has been raised; it is tried again.
                 raise
             if header.sequence != waiting[0].header.sequence:
                 self.drop("push")  # Answers come in order; this link has lost its place.

@@ -14,7 +14,7 @@ from paddock.errors import Problem, UsageError
 SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
 TRAINER = "PADDLE_TRAINER_ID"
 TRAINERS = "PADDLE_TRAINERS_NUM"
-JOB = "PADDLE_JOB_ID"
+JOBS = ("PADDLE_JOB_ID", "PADDOCK_JOB_ID")
 TOKEN_FILE = "PADDOCK_PS_TOKEN_FILE"
 TLS_CA = "PADDOCK_PS_TLS_CA"
 
@@ -63,7 +63,7 @@ def read_place(
         found,
         number,
         total,
-        job or env.get(JOB) or "default",
+        job or next((env[name] for name in JOBS if env.get(name)), "default"),
         token_file or env.get(TOKEN_FILE, ""),
         tls_ca or env.get(TLS_CA, ""),
     )
@@ -75,7 +75,14 @@ def _endpoints(
     text = env.get(SERVERS, "") if given is None else given
     items = text.split(",") if isinstance(text, str) else list(text)
     items = [item.strip() for item in items if item.strip()]
-    if not items:
+    if given is None and env.get("TRAINING_ROLE") == "PSERVER":
+        problems.append(
+            Problem(
+                "this process is a server (TRAINING_ROLE=PSERVER), and it started a Client",
+                "paddock launch --server_script pserver, or paddock.ps.fleet for one script",
+            )
+        )
+    elif not items:
         problems.append(
             Problem(
                 f"no parameter server is named: {SERVERS} is not set and no endpoints were given",

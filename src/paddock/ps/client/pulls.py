@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.ps.client.peer import Peer
-from paddock.ps.protocol.frames import BODY_MAX, Header, Op
+from paddock.ps.protocol.frames import BODY_MAX, Buffer, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import SparseSpec
-from paddock.ps.stream import Buffer, Closed, Silent, raw
+from paddock.ps.stream import Closed, Silent, raw
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]

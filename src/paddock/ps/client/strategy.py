@@ -41,6 +41,8 @@ class Strategy:
     def join(self, client: Client) -> None:
         """The trainer begins: the chief says at which step."""
         answer = client.peers[0].ask(Op.JOIN, self.terms(), wait=True)
+        for peer in client.peers:
+            peer.ask(Op.FENCE, {})
         if "commit" in answer:
             for peer in client.peers[1:]:
                 peer.ask(Op.COMMIT, answer["commit"])

@@ -14,6 +14,7 @@ import xxhash
 
 from paddock.errors import PaddockError
 
+Buffer = bytes | bytearray | memoryview
 MAGIC = 0x53505044  # "DPPS"
 VERSION = 1
 BODY_MAX = 4 << 20
@@ -53,6 +54,8 @@ class Op(IntEnum):
     MOVE = 44  # JSON: a shard changes hands
     ADOPT = 45
     LOAD = 48  # JSON: take over this server's share of a checkpoint
+    SKIP = 49  # a push that was refused: its sequence will not be used again
+    FENCE = 50  # earlier incarnations of the trainer are refused from now on
     RULES = 46  # JSON: the strategy that all trainers of the job follow
     OPEN = 47  # JSON {"name", "turn"}: all members have reached a barrier
 
@@ -104,7 +107,7 @@ class FrameError(PaddockError):
     """Bytes that are not a frame. Ends the connection they came on, and nothing else."""
 
 
-def checksum_of(head: bytes | memoryview, *body: bytes | memoryview) -> int:
+def checksum_of(head: Buffer, *body: Buffer) -> int:
     """xxh3-64 over the header up to its checksum, and the body's pieces in order."""
     digest = xxhash.xxh3_64(head[: HEADER_SIZE - 8])
     for piece in body:
@@ -112,7 +115,7 @@ def checksum_of(head: bytes | memoryview, *body: bytes | memoryview) -> int:
     return digest.intdigest()
 
 
-def encode(header: Header, *body: bytes | memoryview) -> bytes:
+def encode(header: Header, *body: Buffer) -> bytes:
     """The 64 bytes that go before `body`; fills in length and checksum.
 
     >>> decode(encode(Header(Op.PULL, count=1), bytes(8))).length
@@ -130,7 +133,7 @@ def encode(header: Header, *body: bytes | memoryview) -> bytes:
     return head + _CHECKSUM.pack(checksum_of(head, *body))
 
 
-def decode(head: bytes | memoryview) -> Header:
+def decode(head: Buffer) -> Header:
     """The header in 64 bytes. Raises FrameError; the checksum is tested when the body is there."""
     if len(head) != HEADER_SIZE:
         raise FrameError(f"a header has {len(head)} bytes instead of {HEADER_SIZE}")
@@ -151,7 +154,7 @@ def decode(head: bytes | memoryview) -> Header:
     return header
 
 
-def verify(head: bytes | memoryview, header: Header, *body: bytes | memoryview) -> None:
+def verify(head: Buffer, header: Header, *body: Buffer) -> None:
     """Raises FrameError when header and body are not what was sent."""
     if checksum_of(head, *body) != header.checksum:
         raise FrameError("a frame was damaged on its way: its checksum does not fit")

@@ -81,7 +81,9 @@ def welcome_from(body: bytes | bytearray | memoryview) -> Welcome:
     return Welcome(**_fields(body, Welcome))
 
 
-def _fields(body: bytes | bytearray | memoryview, cls: type) -> dict[str, Any]:
+def _fields(
+    body: bytes | bytearray | memoryview, cls: type[Hello] | type[Welcome]
+) -> dict[str, Any]:
     try:
         data = json.loads(bytes(body))
         return {name: data[name] for name in cls.__dataclass_fields__}

@@ -36,10 +36,12 @@ from paddock.ps.consistency.steps import Chief
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.engine import Engine
+from paddock.ps.stream import Closed
 
 TICK_SECONDS = 0.25
-# A trainer that waits asks again after so long, so that a lost reply is not waited for for ever.
-REPLY_SECONDS = 3600.0
+# A trainer that waits is looked after: is its connection still there?
+LOOK_SECONDS = 1.0
+IsGone = Callable[[], bool]
 
 
 class Coordinator:
@@ -71,7 +73,9 @@ class Coordinator:
 
     # -------------------------------------------------------------------------------- questions
 
-    def join(self, trainer: int, incarnation: int, terms: dict[str, Any]) -> dict[str, Any]:
+    def join(
+        self, trainer: int, incarnation: int, terms: dict[str, Any], is_gone: IsGone
+    ) -> dict[str, Any]:
         """A trainer begins; waits until it is a member. Raises Refusal."""
         with self._changed:
             rules = self._rules(terms)
@@ -79,7 +83,7 @@ class Coordinator:
                 self.engine.record(Op.RULES, asdict(rules))
                 self.say(f"strategy {rules.strategy}, {rules.trainers} trainers")
             self._agree(rules)
-            reply = self._ask(Join(trainer, incarnation), (trainer, incarnation))
+            reply = self._ask(Join(trainer, incarnation), (trainer, incarnation), is_gone)
         assert isinstance(reply, Welcome)
         answer: dict[str, Any] = {"step": reply.step}
         if reply.commit is not None:
@@ -112,10 +116,10 @@ class Coordinator:
                 hint="every trainer of a job must use the same strategy",
             )
 
-    def arrive(self, trainer: int, incarnation: int, step: int) -> dict[str, Any]:
+    def arrive(self, trainer: int, incarnation: int, step: int, is_gone: IsGone) -> dict[str, Any]:
         """A trainer has sent all of a step; waits until it may go on. Raises Refusal."""
         with self._changed:
-            reply = self._ask(Arrive(trainer, incarnation, step), (trainer, incarnation))
+            reply = self._ask(Arrive(trainer, incarnation, step), (trainer, incarnation), is_gone)
         assert isinstance(reply, Release)
         if reply.commit is None:
             return {"step": step, "members": []}
@@ -127,18 +131,20 @@ class Coordinator:
             if self.chief is not None:
                 self._handle(Leave(trainer, incarnation))
 
-    def _ask(self, event: Event, who: tuple[int, int]) -> Reply:
-        """The machine's reply to this trainer; lock held."""
+    def _ask(self, event: Join | Arrive, who: tuple[int, int], is_gone: IsGone) -> Reply:
+        """The machine's reply to this trainer; lock held. Raises Refusal."""
         number = self._asked.get(who, 0) + 1
         self._asked[who] = number
         self._replies.pop(who, None)
         self._handle(event)
-        deadline = time.monotonic() + REPLY_SECONDS
         while who not in self._replies:
-            left = deadline - time.monotonic()
-            if self._stopped or left <= 0 or self._asked[who] != number:
+            if self._stopped or self._asked[who] != number:
                 raise Refusal("deadline", "the question was given up: the server is ending")
-            self._changed.wait(left)
+            if is_gone():
+                if isinstance(event, Join):
+                    self._handle(Leave(*who))  # Nobody would be there to take part.
+                raise Closed("the trainer has gone")
+            self._changed.wait(LOOK_SECONDS)
         reply = self._replies.pop(who)
         if isinstance(reply, Refuse):
             raise Refusal(reply.code, reply.reason)
@@ -163,13 +169,12 @@ class Coordinator:
                 if not isinstance(output, Committed):
                     self.say(_sentence(op, data))
                 queue.extend(self.engine.record(op, data).outputs)
-                if op in (Op.LEAVE, Op.EXPEL):
+                if op != Op.COMMIT:
                     self.engine.store.barriers.withdraw(data["trainer"])
-                    for opened in self.engine.store.barriers.recheck(self._live()):
-                        self._open(opened)
+                self._recheck()
         self._changed.notify_all()
 
-    def barrier(self, name: str, turn: int, trainer: int) -> None:
+    def barrier(self, name: str, turn: int, trainer: int, is_gone: IsGone) -> None:
         """Wait for all trainers to reach a named barrier for the `turn`-th time."""
         barriers = self.engine.store.barriers
         with self._changed:
@@ -180,18 +185,22 @@ class Coordinator:
             while not barriers.is_open(name, turn):
                 if self._stopped:
                     raise Refusal("deadline", "the barrier was given up: the server is ending")
-                self._changed.wait()
+                if is_gone():
+                    raise Closed("the trainer has gone")
+                self._changed.wait(LOOK_SECONDS)
 
     def _open(self, opened: Opened | None) -> None:
         if opened is not None:
             self.engine.record(Op.OPEN, asdict(opened))
             self._changed.notify_all()
 
-    def _live(self) -> list[int]:
-        """Trainers that a barrier waits for: all of the job until they have joined once."""
-        if self.chief is None or not self.chief.is_started:
-            return list(range(self.trainers))
-        return [trainer for trainer, _ in self.chief.members]
+    def _live(self) -> tuple[int, ...]:
+        """Trainers that a barrier waits for; none are known while the first ones gather."""
+        return () if self.chief is None else self.chief.everyone
+
+    def _recheck(self) -> None:
+        for opened in self.engine.store.barriers.recheck(self._live()):
+            self._open(opened)
 
     # ------------------------------------------------------------------------------------- time
 
@@ -210,15 +219,15 @@ class Coordinator:
             self._stopped = True
             self._changed.notify_all()
 
-    def coordinate(self, header: Header, data: dict[str, Any]) -> dict[str, Any]:
+    def coordinate(self, header: Header, data: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
         """A Join, Leave or Arrive frame. Raises Refusal."""
         who = header.trainer, header.incarnation
         if header.op == Op.JOIN:
-            return self.join(*who, data)
+            return self.join(*who, data, is_gone)
         if header.op == Op.LEAVE:
             self.leave(*who)
             return {}
-        return self.arrive(*who, header.step)
+        return self.arrive(*who, header.step, is_gone)
 
 
 def _commit_json(done: Committed) -> dict[str, Any]:

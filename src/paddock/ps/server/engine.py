@@ -60,24 +60,28 @@ class Engine:
 
     def write(self, header: Header, body: Body) -> Written:
         """Carry out a frame once. Raises Refusal when it is not: then nothing has changed."""
-        if self.may_write is not None:
-            self.may_write()
         header = header._replace(stamp=self.clock())
-        outputs: list[Output] = []
         with ExitStack() as held:
             for lock in self.store.locks(header):
                 held.enter_context(lock)
-            if header.sequence and self._is_repeat(header):
-                return Written(REPEATED, None, outputs)
-            self.store.check(header, body)
-            with self._order:
-                if not header.sequence and self.store.is_done(header, body):
-                    return Written(REPEATED, self.store.answer(header, body), outputs)
-                lsn = self._append(header, body)
-                step, outputs = self.store.note(lsn, header, body)
-            answer = self.store.apply(lsn, header, body, step)
-        self._keep(lsn)
-        return Written(0, answer, outputs)
+            written = self._write(header, body)
+        # A repeat waits too: what it repeats may not be safe yet.
+        self._keep(self.lsn)
+        return written
+
+    def _write(self, header: Header, body: Body) -> Written:
+        """The frame's locks are held."""
+        if header.sequence and self._is_repeat(header):
+            return Written(REPEATED, None, [])
+        self.store.check(header, body)
+        with self._order:
+            if self.may_write is not None:
+                self.may_write()
+            if not header.sequence and self.store.is_done(header, body):
+                return Written(REPEATED, self.store.answer(header, body), [])
+            lsn = self._append(header, body)
+            step, outputs = self.store.note(lsn, header, body)
+        return Written(0, self.store.apply(lsn, header, body, step), outputs)
 
     def record(self, op: Op, data: dict[str, Any], *, step: int = 0) -> Written:
         """Write a record that this server makes itself."""

@@ -56,7 +56,7 @@ OPTIONS = (
         "word",
         "default",
         "the job's id; trainers of another job are refused",
-        ("PADDLE_JOB_ID",),
+        ("PADDLE_JOB_ID", "PADDOCK_JOB_ID"),
     ),
     Option(
         "data-dir",
@@ -264,7 +264,9 @@ def _settle(
     _settle_place(values, env, problems)
     if not values["bind"]:
         # Explicitly listed in the job's endpoints: the launcher, or an operator, chose it.
-        mine = endpoints[values["index"]] if endpoints else ""  # type: ignore[index]
+        index = values["index"]
+        assert isinstance(index, int)
+        mine = endpoints[index] if endpoints else ""
         host = mine.rpartition(":")[0]
         values["bind"] = host or ("0.0.0.0" if values["token_file"] else "127.0.0.1")
     need(

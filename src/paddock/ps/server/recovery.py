@@ -43,6 +43,7 @@ def open_engine(
     for line in (*warnings, *log.warnings):
         say(line)
     if snapshot is not None:
+        snapshot.plan.check_log(log.first, log.last, path)
         for spec in snapshot.specs:
             store.add_table(spec)
         for entry in snapshot.shards:
@@ -102,16 +103,15 @@ class Snapshots:
         store, log = self.engine.store, self.engine.log
         assert log is not None
         with self._lock:
-            specs = [held.spec for held in store.tables]
-            owned = {held.spec.name: held.owned for held in store.tables}
             snapshot = save_snapshot(
                 self.directory,
                 server=self.server,
                 generation=0,
-                specs=specs,
-                owned=owned,
+                specs=lambda: [held.spec for held in store.tables],
+                owned=lambda: {held.spec.name: list(held.owned) for held in store.tables},
                 take_state=self._state,
                 take=self.engine.copy_shard,
+                make_durable=log.wait_durable,
             )
             log.cut(log_floor(self.directory))
             self._floor = log.nbytes

@@ -18,7 +18,7 @@ from paddock.ps.durable.saving import write_part
 from paddock.ps.protocol.frames import Header
 from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator
+from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator, IsGone
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.recovery import Snapshots
 from paddock.ps.server.session import Session
@@ -252,14 +252,14 @@ class Server:
             "tables": [self.store.describe(held) for held in self.store.tables],
         }
 
-    def control(self, hello: Hello, order: dict[str, Any]) -> dict[str, Any]:
+    def control(self, hello: Hello, order: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
         """An order that is no record. Raises Refusal."""
         what = order.get("do")
         if what == "barrier":
             turn = order.get("turn")
             if not isinstance(turn, int):
                 raise Refusal("usage", f"barrier turn {turn!r}")
-            self._chief().barrier(str(order.get("name")), turn, hello.trainer)
+            self._chief().barrier(str(order.get("name")), turn, hello.trainer, is_gone)
             return {}
         if what == "digest":
             with self.engine.at_rest() as lsn:
@@ -294,9 +294,9 @@ class Server:
             base=open_checkpoint(directory, name=base) if base else None,
         )
 
-    def coordinate(self, header: Header, data: dict[str, Any]) -> dict[str, Any]:
+    def coordinate(self, header: Header, data: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
         """Join, leave, arrive. Raises Refusal."""
-        return self._chief().coordinate(header, data)
+        return self._chief().coordinate(header, data, is_gone)
 
     def _chief(self) -> Coordinator:
         if self.coordinator is None:

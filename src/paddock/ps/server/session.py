@@ -155,8 +155,8 @@ class Session:
             at = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
             self.server.say(f"{self.where}: bug in op {header.op}: {what}")
-            refusal = Refusal("internal", f"server {self.server.store.server}: {what}")
-            self._refuse(header, refusal)
+            told = Refusal("internal", f"server {self.server.store.server}: {what}")
+            self._refuse(header, told)
 
     def _refuse(self, header: Header, refusal: Refusal) -> None:
         self.stream.send(answer_to(header, flags=ERROR), refusal.to_body())
@@ -224,7 +224,7 @@ class Session:
         self._say(header, self.server.status())
 
     def _control(self, header: Header, body: memoryview) -> None:
-        self._say(header, self.server.control(self.hello, json_part(body)))
+        self._say(header, self.server.control(self.hello, json_part(body), self.stream.is_gone))
 
     def _coordinate(self, header: Header, body: memoryview) -> None:
-        self._say(header, self.server.coordinate(header, json_part(body)))
+        self._say(header, self.server.coordinate(header, json_part(body), self.stream.is_gone))

@@ -100,6 +100,7 @@ class Store:
         self.windows = Windows()
         self.rules: Rules | None = None
         self.chief: Chief | None = None
+        self.committed = 0  # the newest step of sync
         self.barriers = Barriers()
         self.positions = Positions()
         # In recovery: what shards hold already.
@@ -152,7 +153,8 @@ class Store:
     def progress(self) -> dict[str, Any]:
         """{"step": of the job, "positions": of each trainer's data after it}."""
         step = max((held.step for held in self.tables), default=0)
-        committed = self.chief.step if self.rules and self.rules.strategy == "sync" else None
+        is_sync = self.rules is not None and self.rules.strategy == "sync"
+        committed = self.committed if is_sync else None
         trainers = self.positions.to_json()
         return {
             "step": step,
@@ -183,9 +185,7 @@ class Store:
         if header.op != Op.COMMIT:
             return False
         step = int(json_part(body)["step"])
-        if self.chief is not None:
-            return self.chief.step >= step
-        return all(held.contributions.committed >= step for held in self.tables)
+        return self.committed >= step
 
     def answer(self, header: Header, body: Body) -> dict[str, Any] | None:
         """What a JSON answer says, to the first asking and to repeats."""
@@ -288,6 +288,8 @@ class Store:
     def note(self, lsn: int, header: Header, body: Body) -> Noted:
         """What a record means for the server as a whole, in the order of the log."""
         op = header.op
+        if op == Op.FENCE:
+            self.windows.fence(header.trainer, header.incarnation)
         if header.sequence:
             self.windows.note(header.trainer, header.incarnation, header.sequence)
         if op in (Op.PUSH, Op.PUSH_DENSE) and not header.flags & CONTRIBUTION:
@@ -298,6 +300,7 @@ class Store:
         if op == Op.LOAD:
             self._begin_from(json_part(body))
         if op == Op.COMMIT:
+            self.committed = max(self.committed, int(json_part(body)["step"]))
             for held in self.tables:
                 held.step = held.base + int(json_part(body)["step"])
         if op in OF_THE_CHIEF and self.chief is not None:
@@ -343,7 +346,6 @@ class Store:
         if held is not None:
             return held
         number = len(self.tables)
-        committed = self.tables[0].contributions.committed if self.tables else 0
         owned = list(deal(spec.shards, self.servers)[self.server])
         if isinstance(spec, SparseSpec):
             table = SparseTable(spec, Updater(spec.optimizer, spec.dim))
@@ -351,7 +353,7 @@ class Store:
         else:
             dense = DenseTable(spec, _updaters(spec, owned))
             held = HeldDense(number, spec, dense, DenseContributions(), owned)
-        held.contributions.committed = held.step = committed
+        held.contributions.committed = held.step = self.committed
         held.base = 0
         self.by_name[spec.name] = held
         self.tables.append(held)
@@ -491,6 +493,7 @@ class Store:
         """What is no table's rows, JSON-ready; contributions are beside it, as arrays."""
         return {
             "windows": self.windows.to_json(),
+            "committed": self.committed,
             "rules": None if self.rules is None else asdict(self.rules),
             "chief": None if self.chief is None else self.chief.to_json(),
             "positions": self.positions.to_json(),
@@ -512,6 +515,7 @@ class Store:
     def restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Take over what state_values and state_arrays gave; the tables are made already."""
         self.windows = Windows.from_json(values["windows"])
+        self.committed = values["committed"]
         if values["rules"] is not None:
             self.rules = Rules(**values["rules"])
             self.chief = Chief.from_json(self.rules, values["chief"])
