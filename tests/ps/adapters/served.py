@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,34 +36,70 @@ def environment(**changes: str) -> dict[str, str]:
     }
 
 
+class Servers:
+    """`count` servers of one job. data_dir: where each keeps its log, for those to be killed."""
+
+    def __init__(self, count: int, trainers: int, data_dir: Path | None = None) -> None:
+        self.endpoints = ",".join(f"127.0.0.1:{port}" for port in free_ports(count))
+        self.trainers = trainers
+        self.data_dir = data_dir
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def start(self, index: int) -> subprocess.Popen[str]:
+        """A server's process; its first line is yet to be read."""
+        words = [
+            f"--port={self.endpoints.split(',')[index].rpartition(':')[2]}",
+            f"--index={index}",
+            f"--endpoints={self.endpoints}",
+            f"--num_gradient_servers={self.trainers}",
+        ]
+        if self.data_dir is not None:
+            words.append(f"--data-dir={self.data_dir / str(index)}")
+        command = [sys.executable, "-c", SERVER, *words]
+        return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
+
+    def start_all(self) -> None:
+        """All of them, each ready."""
+        self.processes = [self.start(i) for i in range(len(self.endpoints.split(",")))]
+        for process in self.processes:
+            wait_ready(process)
+
+    def kill_and_restart(self, index: int) -> None:
+        """kill -9, and the same command again."""
+        self.processes[index].kill()
+        self._forget(self.processes[index])
+        self.processes[index] = self.start(index)
+        wait_ready(self.processes[index])
+
+    def end(self) -> None:
+        """SIGTERM to all, and their ends."""
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            self._forget(process)
+
+    @staticmethod
+    def _forget(process: subprocess.Popen[str]) -> None:
+        process.wait(20)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def wait_ready(process: subprocess.Popen[str]) -> None:
+    """Returns when the server has said that it is ready."""
+    assert process.stdout is not None
+    assert "is ready" in process.stdout.readline()
+
+
 @contextlib.contextmanager
 def servers(count: int = 1, trainers: int = 1) -> Iterator[str]:
     """The endpoints of `count` running servers, with commas; they end with the block."""
-    endpoints = ",".join(f"127.0.0.1:{port}" for port in free_ports(count))
-    started: list[subprocess.Popen[str]] = []
+    started = Servers(count, trainers)
     try:
-        for index, endpoint in enumerate(endpoints.split(",")):
-            words = [
-                f"--port={endpoint.rpartition(':')[2]}",
-                f"--index={index}",
-                f"--endpoints={endpoints}",
-                f"--num_gradient_servers={trainers}",
-            ]
-            command = [sys.executable, "-c", SERVER, *words]
-            started.append(
-                subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
-            )
-        for process in started:
-            assert process.stdout is not None
-            assert "is ready" in process.stdout.readline()
-        yield endpoints
+        started.start_all()
+        yield started.endpoints
     finally:
-        for process in started:
-            process.terminate()
-        for process in started:
-            process.wait(10)
-            assert process.stdout is not None
-            process.stdout.close()
+        started.end()
 
 
 @dataclass(frozen=True)
@@ -86,26 +122,41 @@ class Trained:
 def train(name: str, *words: str, count: int = 1, trainers: int = 1) -> Trained:
     """Runs an example to its end: `count` servers, and `trainers` of it."""
     with servers(count, trainers) as endpoints:
-        processes = []
-        for trainer in range(trainers):
-            env = environment(
-                PADDLE_PSERVERS_IP_PORT_LIST=endpoints,
-                PADDLE_TRAINERS_NUM=str(trainers),
-                PADDLE_TRAINER_ID=str(trainer),
-                TRAINING_ROLE="TRAINER",
+        return finish(start_trainers(name, words, endpoints, trainers))
+
+
+def start_trainers(
+    name: str, words: Sequence[str], endpoints: str, trainers: int
+) -> list[subprocess.Popen[str]]:
+    """The trainers' processes, their output to be read."""
+    processes = []
+    for trainer in range(trainers):
+        env = environment(
+            PADDLE_PSERVERS_IP_PORT_LIST=endpoints,
+            PADDLE_TRAINERS_NUM=str(trainers),
+            PADDLE_TRAINER_ID=str(trainer),
+            TRAINING_ROLE="TRAINER",
+        )
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, str(EXAMPLES / name), *words],
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
-            command = [sys.executable, str(EXAMPLES / name), *words]
-            processes.append(
-                subprocess.Popen(
-                    command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-                )
-            )
-        try:
-            output = [process.communicate(timeout=SECONDS_MAX)[0] for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait(10)
+        )
+    return processes
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> Trained:
+    """What the trainers printed, once all have ended well."""
+    try:
+        output = [process.communicate(timeout=SECONDS_MAX)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(10)
     for process, text in zip(processes, output, strict=True):
         assert process.returncode == 0, text
     return Trained(output)

@@ -5,10 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from ps.adapters.served import EXAMPLES, SECONDS_MAX, environment, free_ports, train
+from ps.adapters.served import (
+    EXAMPLES,
+    SECONDS_MAX,
+    Servers,
+    environment,
+    finish,
+    free_ports,
+    start_trainers,
+    train,
+)
 
 pytestmark = pytest.mark.real
 
@@ -42,6 +52,40 @@ def test_two_sync_runs_end_with_the_same_bits(framework: str) -> None:
     one = train(SCRIPTS[framework], *words, trainers=2, count=1).text("parameters")
     two = train(SCRIPTS[framework], *words, trainers=2, count=2).text("parameters")
     assert one == two
+
+
+@pytest.mark.limit(170)
+@pytest.mark.parametrize("framework", ["torch", "paddle"])
+def test_killed_servers_change_no_bit(framework: str, tmp_path: Path) -> None:
+    """kill -9 of one server, then of the other, while two trainers go on: nothing is lost."""
+    pytest.importorskip(framework)
+    words = ("--strategy", "sync", "--epochs", "1")
+    calm = train(SCRIPTS[framework], *words, trainers=2, count=2).text("parameters")
+    servers = Servers(2, 2, tmp_path)
+    try:
+        servers.start_all()
+        trainers = start_trainers(SCRIPTS[framework], words, servers.endpoints, 2)
+        assert trainers[1].stdout is not None
+        read = ""
+        for batch, victim in ((20, 1), (60, 0)):
+            while f"batch {batch} " not in read:
+                line = trainers[1].stdout.readline()
+                assert line, read  # the trainer has ended
+                read += line
+            servers.kill_and_restart(victim)
+        assert finish(trainers).text("parameters") == calm
+    finally:
+        servers.end()
+
+
+@pytest.mark.limit(170)
+def test_two_sync_trainers_reach_the_auc_of_one() -> None:
+    """The same batches, cut in halves: the same model but for rounding."""
+    pytest.importorskip("torch")
+    words = ("--strategy", "sync")
+    alone = train(SCRIPTS["torch"], *words, trainers=1).number("AUC")
+    both = train(SCRIPTS["torch"], *words, trainers=2, count=2).number("AUC")
+    assert abs(both - alone) < 0.002
 
 
 @pytest.mark.limit(120)

@@ -50,6 +50,8 @@ Rows = NDArray[np.float32]
 STATISTICS, LAST = int(Flag.STATISTICS), int(Flag.LAST)
 # Distinct key sets remembered, so that a push of the keys just pulled need not find them again.
 REMEMBERED = 4
+# Fewer keys are found again sooner than compared.
+WORTH_REMEMBERING = 512
 
 
 @dataclass(slots=True)
@@ -225,6 +227,8 @@ class Client:
         self.settle(0)
 
     def _unique(self, known: Known, flat: Keys) -> tuple[Keys, NDArray[np.int32]]:
+        if len(flat) < WORTH_REMEMBERING:
+            return unique(flat)
         for held, distinct, inverse in known.recent:
             if held.shape == flat.shape and np.array_equal(held, flat):
                 return distinct, inverse
