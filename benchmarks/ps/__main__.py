@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from pathlib import Path
@@ -56,6 +57,8 @@ def main() -> int:
     if sys.platform != "linux":
         print("the benchmarks read /proc and need Linux", file=sys.stderr)
         return 2
+    # SIGTERM unwinds, so that no server is left behind.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     idle = 0.0 if args.quick else args.idle
     bench = Bench(args.source, quick=args.quick, idle_seconds=idle, with_peer=not args.no_peer)
     names = args.names or (QUICK if args.quick else NAMES)

@@ -76,13 +76,13 @@ class Bench:
         """
         try:
             with self.group() as group:
+                many = {"servers": servers, "trainers": trainers}
                 if side == "peer":
                     assert self.peer is not None
-                    many = {"servers": servers, "trainers": trainers}
                     with peer_job(group, self.peer, script, words, **many) as job:
                         return job.run_trainers(words, LIMIT_SECONDS)
-                with ours_job(group, self.source, servers=servers) as ours:
-                    return ours.run_trainers(script, words, LIMIT_SECONDS, trainers=trainers)
+                with ours_job(group, self.source, **many) as ours:
+                    return ours.run_trainers(script, words, LIMIT_SECONDS)
         except (ChildFailed, TimeoutError) as error:
             self.failed(f"{side}: {script} {' '.join(words)}", error)
             return []

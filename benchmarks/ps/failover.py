@@ -40,11 +40,11 @@ def measure(bench: Bench) -> list[Figure]:
 def _pause(bench: Bench) -> float:
     """The longest time between two acknowledged pushes, with a kill in between."""
     with bench.group() as group:
-        job = OursJob(group, bench.source, 1, ack="replica", replicas=True)
-        primary, replica = job.start_pair(0)
+        job = OursJob(group, bench.source, 1, ack="replica")
+        primary, replica = job.start_pair()
         for child in (primary, replica):
             child.wait_line(READY, READY_SECONDS)
-        trainer = job.start_trainer("steady.py", ["--seconds", "15"], 0, 1)
+        trainer = job.start_trainer("steady.py", ["--seconds", "12"])
         trainer.wait_line("pushing", READY_SECONDS)
         time.sleep(RUNNING_SECONDS)
         primary.kill(signal.SIGKILL)

@@ -16,12 +16,15 @@ MB, SAVE_SECONDS, LOAD_SECONDS = 150.0, 0.5, 1.0
 
 
 def measure(bench: Bench) -> list[Figure]:
-    """One accumulator a row on both sides; then, of ours, an accumulator for each element."""
+    """One accumulator a row on both sides, which is what the peer calls adagrad.
+
+    Then, of ours, an accumulator for each element: 64 bytes a row more, so no target.
+    """
     rows = QUICK_ROWS if bench.quick else ROWS
     memory = Figure("memory of a million rows, row adagrad", "MB", MB)
     save = Figure(f"save {rows:,} rows", "s", SAVE_SECONDS)
     load = Figure(f"load {rows:,} rows", "s", LOAD_SECONDS)
-    wide = Figure("memory of a million rows, element adagrad", "MB", MB)
+    wide = Figure("memory of a million rows, element adagrad", "MB")
     by_name = {"rows": (memory, "mb_per_million"), "save": (save, "s"), "load": (load, "s")}
     for number in range(1 if bench.quick else ROUNDS):
         folder = str(bench.home / f"checkpoint{number}")

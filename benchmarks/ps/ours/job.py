@@ -27,12 +27,11 @@ class OursJob:
     """Servers that are up, and how to run trainers against them."""
 
     def __init__(
-        self, group: Group, source: Path, servers: int, *, ack: str = "log", replicas: bool = False
+        self, group: Group, source: Path, servers: int, trainers: int = 1, *, ack: str = "log"
     ) -> None:
-        """source: the folder that holds the package paddock. replicas: each server has one."""
-        self._group, self.ack = group, ack
-        self.ports = free_ports(2 * servers if replicas else servers)
-        self.replica_ports, self.ports = self.ports[servers:], self.ports[:servers]
+        """source: the folder that holds the package paddock."""
+        self._group, self.ack, self.trainers = group, ack, trainers
+        self.ports = free_ports(servers)
         self.endpoints = ",".join(f"{HOST}:{port}" for port in self.ports)
         env = clean_environment()
         kept = {k: v for k, v in env.items() if not k.startswith(DROPPED_PREFIXES)}
@@ -53,7 +52,7 @@ class OursJob:
         lives = sum(child.name.startswith(f"server{index}.") for child in self.servers)
         words = [
             *("--port", str(self.ports[index]), "--data-dir", str(self.folder_of(index))),
-            *("--ack", self.ack, *options),
+            *("--ack", self.ack, "--num_gradient_servers", str(self.trainers), *options),
         ]
         env = {**self.env, "TRAINING_ROLE": "PSERVER", "POD_IP": HOST}
         env |= {"PADDLE_PORT": str(self.ports[index]), "PADDLE_PSERVER_ID": str(index)}
@@ -67,14 +66,27 @@ class OursJob:
         started = [self.start_server(index, *options) for index in range(len(self.ports))]
         self.ready_seconds = [child.wait_line(READY, READY_SECONDS) for child in started]
 
-    def start_trainer(self, script: str, words: list[str], rank: int, trainers: int) -> Child:
-        """One trainer of several."""
+    def start_pair(self) -> tuple[Child, Child]:
+        """A primary and its replica, with the witness between them; none waited for."""
+        port, witness = free_ports(2)
+        self.ports.append(port)
+        primary, replica = (f"{HOST}:{number}" for number in self.ports)
+        # Trainers know both; which of them serves, they find out.
+        self.env["PADDLE_PSERVERS_IP_PORT_LIST"] = f"{primary}|{replica}"
+        argv = [sys.executable, "-m", "paddock", "ps", "witness", "--port", str(witness)]
+        self._group.start("witness", argv, self.env)
+        lease = ("--witness", f"{HOST}:{witness}")
+        first = self.start_server(0, *lease)
+        return first, self.start_server(1, "--index", "0", "--replica-of", primary, *lease)
+
+    def start_trainer(self, script: str, words: list[str], rank: int = 0) -> Child:
+        """One trainer of the job's."""
         alive = [child.pid for child in self.servers if child.process.poll() is None]
         env = {
             **self.env,
             "TRAINING_ROLE": "TRAINER",
             "PADDLE_TRAINER_ID": str(rank),
-            "PADDLE_TRAINERS_NUM": str(trainers),
+            "PADDLE_TRAINERS_NUM": str(self.trainers),
             "BENCH_SERVER_PIDS": " ".join(str(pid) for pid in alive),
         }
         argv = [sys.executable, "-u", str(HERE / script), *words]
@@ -82,19 +94,22 @@ class OursJob:
         return self._group.start(f"trainer{rank}.{count}", argv, env)
 
     def run_trainers(
-        self, script: str, words: list[str], limit_seconds: float, *, trainers: int = 1
+        self, script: str, words: list[str], limit_seconds: float, *, processes: int | None = None
     ) -> list[list[dict[str, Any]]]:
-        """What each trainer measured, in order. Raises: ChildFailed."""
-        ranks = range(trainers)
-        running = [self.start_trainer(script, words, rank, trainers) for rank in ranks]
+        """What each trainer measured, in order; processes: fewer than trainers, if one is many.
+
+        Raises: ChildFailed.
+        """
+        ranks = range(self.trainers if processes is None else processes)
+        running = [self.start_trainer(script, words, rank) for rank in ranks]
         return [child.wait(limit_seconds) for child in running]
 
 
 @contextmanager
 def ours_job(
-    group: Group, source: Path, *, servers: int = 1, ack: str = "log"
+    group: Group, source: Path, *, servers: int = 1, trainers: int = 1, ack: str = "log"
 ) -> Iterator[OursJob]:
     """A job whose servers are up; they end with the group."""
-    job = OursJob(group, source, servers, ack=ack)
+    job = OursJob(group, source, servers, trainers, ack=ack)
     job.start_servers()
     yield job

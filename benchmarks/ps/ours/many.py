@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
+import traceback
+from typing import NoReturn
 
 import numpy as np
 
@@ -27,7 +28,7 @@ def main() -> None:
     words.add_argument("--seconds", type=float, default=4.0)
     words.add_argument("--pace", type=float, default=0.0, help="pulls a second; 0: no pause")
     args = words.parse_args()
-    with Client(trainer=0, trainers=1) as client:
+    with Client(trainer=0, trainers=args.clients) as client:
         client.create(SPEC)
         keys = draw_ids(np.random.default_rng(2), 1024)
         client.push("emb", keys, np.full((*keys.shape, DIM), 1e-4, np.float32))
@@ -39,18 +40,17 @@ def main() -> None:
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
-            found = one_client(rank, args, begin)
-            with open(writing, "w", encoding="ascii") as out:
-                json.dump(found, out)
-            sys.stdout.flush()
-            os._exit(0)
+            child(rank, args, begin, writing)
         os.close(writing)
         ends.append((pid, reading))
     found = []
     for pid, reading in ends:
         with open(reading, encoding="ascii") as text:
-            found.append(json.load(text))
+            words_of_child = text.read()
         os.waitpid(pid, 0)
+        if not words_of_child:
+            raise SystemExit("a client failed; its error is above")
+        found.append(json.loads(words_of_child))
     merged = np.concatenate([np.array(samples) for samples in found])
     counts = [len(samples) for samples in found]
     say(
@@ -58,6 +58,20 @@ def main() -> None:
         p99_ms=1e3 * float(np.quantile(merged, 0.99)), fewest=min(counts), most=max(counts),
         worst_ms=1e3 * float(merged.max()),
     )  # fmt: skip
+
+
+def child(rank: int, args: argparse.Namespace, begin: float, writing: int) -> NoReturn:
+    """The life of one trainer's process; its failure is told on stderr."""
+    code = 1
+    try:
+        found = one_client(rank, args, begin)
+        with open(writing, "w", encoding="ascii") as out:
+            json.dump(found, out)
+        code = 0
+    finally:
+        if code:
+            traceback.print_exc()
+        os._exit(code)
 
 
 def one_client(rank: int, args: argparse.Namespace, begin: float) -> list[float]:

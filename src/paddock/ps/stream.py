@@ -5,11 +5,14 @@ One Stream belongs to one thread at a time. Bodies are read straight into the ca
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
 import ssl
 import struct
+import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,10 @@ from paddock.ps.protocol.frames import HEADER_SIZE, Buffer, Header, decode, enco
 
 # Two frames in flight fit; Linux doubles it and caps it at net.core.{r,w}mem_max.
 SOCKET_BUFFER_BYTES = 4 << 20
+# Half-open connections are noticed by the kernel: idle, interval, count (tcp(7)).
+KEEPALIVE = (15, 5, 3)
+# What a peer that is refused may take to read why.
+FINISH_SECONDS = 1.0
 
 
 class Closed(PaddockError):
@@ -48,6 +55,9 @@ class Stream:
 
     def set_silence(self, seconds: float) -> None:
         """Change the longest wait; 0 waits for ever."""
+        if self._tls:  # OpenSSL tries again where a read gave up; only Python's own limit ends it.
+            self._sock.settimeout(seconds or None)
+            return
         whole = int(seconds)
         value = struct.pack("ll", whole, int((seconds - whole) * 1e6))
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
@@ -76,7 +86,7 @@ class Stream:
                     sent -= pieces.pop(0).nbytes
                 pieces[0] = pieces[0][sent:]
                 sent = self._sock.sendmsg(pieces)
-        except BlockingIOError:
+        except (BlockingIOError, TimeoutError):
             raise Silent("the other side takes no data") from None
         except OSError as error:
             raise Closed(f"the connection broke while sending: {os_reason(error)}") from error
@@ -116,7 +126,7 @@ class Stream:
                 if got == 0:
                     raise Closed("the other side closed the connection")
                 done += got
-        except BlockingIOError:
+        except (BlockingIOError, TimeoutError):
             raise Silent("no answer came in time") from None
         except OSError as error:
             raise Closed(f"the connection broke: {os_reason(error)}") from error
@@ -133,6 +143,20 @@ class Stream:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # It had ended already.
+
+    def finish(self) -> None:
+        """Close after a last frame. What came unread is read, or the kernel would reset the
+        connection, and the frame could be lost with it."""
+        deadline = time.monotonic() + FINISH_SECONDS
+        try:
+            self.set_silence(FINISH_SECONDS)
+            if not self._tls:
+                self._sock.shutdown(socket.SHUT_WR)
+            while self._sock.recv(1 << 16) and time.monotonic() < deadline:
+                pass
+        except OSError:
+            pass  # The other side was quicker.
+        self.close()
 
     def close(self) -> None:
         """Close the socket."""
@@ -160,7 +184,12 @@ def os_reason(error: OSError) -> str:
 def connect(host: str, port: int, seconds: float) -> socket.socket:
     """A TCP connection with large buffers. Raises OSError."""
     sock = socket.create_connection((host, port), timeout=seconds)
+    if sock.getsockname() == sock.getpeername():
+        # On one machine, a connect to a port that nobody listens on can meet itself.
+        sock.close()
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     enlarge(sock)
+    keep_alive(sock)
     return sock
 
 
@@ -175,6 +204,16 @@ def connect_unix(name: str, seconds: float) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Have the kernel ask whether the other machine is still there."""
+    idle, interval, count = KEEPALIVE
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform.startswith("linux"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)
 
 
 def enlarge(sock: socket.socket) -> None:

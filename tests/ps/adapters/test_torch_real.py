@@ -175,5 +175,4 @@ def test_two_sync_trainers_equal_one_with_the_whole_batch(name: str) -> None:
         together(2, lambda i: found.update({i: fit(endpoints, i, 2, optimizer)}))
     for mine, other, whole in zip(found[0], found[1], alone, strict=True):
         assert np.array_equal(mine, other)
-        # Adam divides by the root of squares: a last bit of a tiny gradient is then a whole step.
-        assert np.allclose(mine, whole, rtol=0, atol=1e-6 if name != "adam" else 1e-4)
+        assert np.allclose(mine, whole, rtol=0, atol=1e-6)

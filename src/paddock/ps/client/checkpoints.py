@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from paddock.errors import UsageError
 from paddock.ps.client.peer import Peer
-from paddock.ps.durable.checkpoint import latest_name, open_checkpoint
+from paddock.ps.durable.checkpoint import (
+    Checkpoint,
+    check_specs,
+    latest_name,
+    open_checkpoint,
+)
 from paddock.ps.durable.saving import abandon_checkpoint, begin_checkpoint, commit_checkpoint
 from paddock.ps.protocol.frames import Op
+from paddock.ps.spec import TableSpec, from_json, to_json
 
 MODES = ("full", "delta")
 
@@ -55,11 +60,36 @@ def save(peers: Sequence[Peer], directory: str, mode: str, job: str, *, keep: in
     return name
 
 
-def load(peers: Sequence[Peer], directory: str, job: str, name: str = "") -> dict[str, Any]:
-    """Have every server read its share of a checkpoint; the trainers' data positions in it."""
-    path = Path(directory).absolute()
-    checkpoint = open_checkpoint(path, name=name or None, job=job)
-    order = {"directory": str(path), "name": checkpoint.name, "checksum": checkpoint.checksum}
+def load(
+    peers: Sequence[Peer], directory: str, job: str | None, name: str = ""
+) -> Checkpoint:
+    """Have every server read its share of a checkpoint, the newest or the one named.
+
+    job: whose it must be; None takes any job's. Tables that the servers have not are made.
+    """
+    checkpoint = open_checkpoint(Path(directory).absolute(), name=name or None, job=job)
+    held = [specs_of(peer) for peer in peers]
+    for specs in held:
+        check_specs(checkpoint, specs)
+    for peer, specs in zip(peers, held, strict=True):
+        names = {spec.name for spec in specs}
+        for spec in checkpoint.specs:
+            if spec.name not in names:
+                peer.ask(Op.CREATE, to_json(spec))
+    order = {
+        "directory": str(checkpoint.path.parent),
+        "name": checkpoint.name,
+        "checksum": checkpoint.checksum,
+    }
+    # All of them can, before the first one does.
+    for peer in peers:
+        peer.ask(Op.CONTROL, {"do": "check load", **order}, wait=True)
     for peer in peers:
         peer.ask(Op.LOAD, order, wait=True)
-    return checkpoint.positions
+    return checkpoint
+
+
+def specs_of(peer: Peer) -> list[TableSpec]:
+    """The tables that a server has."""
+    found = peer.ask(Op.CONTROL, {"do": "tables"})["tables"]
+    return [from_json(table["spec"]) for table in found]

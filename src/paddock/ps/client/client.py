@@ -107,7 +107,10 @@ class Client:
             Path(place.token_file).read_bytes().strip() if place.token_file else b"",
             place.tls_ca,
         )
-        self.peers = [Peer(i, e, identity, timeout) for i, e in enumerate(place.endpoints)]
+        self.peers = [
+            Peer(i, e, identity, timeout, servers=len(place.endpoints))
+            for i, e in enumerate(place.endpoints)
+        ]
         self._tables: dict[str, Known] = {}
         self._turns: dict[str, int] = {}
         for peer in self.peers:
@@ -216,7 +219,7 @@ class Client:
         return self.pull(table, next_keys)
 
     def set(self, table: str, keys: ArrayLike, values: ArrayLike) -> None:
-        """Give rows these weights; their optimizer state begins anew. Keys must be distinct."""
+        """Give rows these weights; their optimizer state stays. Keys must be distinct."""
         known, spec = self._sparse(table)
         flat = as_keys(table, keys).reshape(-1)
         rows = as_floats(table, values, (len(flat), spec.dim))
@@ -288,7 +291,7 @@ class Client:
         self.flush()
         self._turns[name] = self._turns.get(name, 0) + 1
         order = {"do": "barrier", "name": name, "turn": self._turns[name]}
-        self.peers[0].ask(Op.CONTROL, order, wait=True)
+        self.peers[0].ask(Op.CONTROL, order, again=True)
 
     def status(self) -> list[dict[str, Any]]:
         """What each server says of itself."""

@@ -11,7 +11,15 @@ import ssl
 from dataclasses import dataclass
 
 from paddock.errors import PaddockError
-from paddock.ps.protocol.frames import Buffer, Flag, Header, Op, verify
+from paddock.ps.protocol.frames import (
+    Buffer,
+    DamageError,
+    Flag,
+    FrameError,
+    Header,
+    Op,
+    verify,
+)
 from paddock.ps.protocol.handshake import (
     NONCE_BYTES,
     Hello,
@@ -71,6 +79,8 @@ class Link:
         context.check_hostname = False  # The certificate names a job's key, not a host.
         try:
             return context.wrap_socket(sock)
+        except (ConnectionError, TimeoutError, ssl.SSLEOFError) as error:
+            raise Closed(f"server {self.endpoint}: no TLS: {os_reason(error)}") from error
         except (ssl.SSLError, OSError) as error:
             raise Refusal(
                 "auth",
@@ -84,7 +94,10 @@ class Link:
             identity.version, identity.job, identity.trainer, identity.incarnation, purpose, nonce
         )
         stream.send(Header(Op.HELLO, trainer=identity.trainer), to_body(hello))
-        header, body = stream.receive()
+        try:
+            header, body = stream.receive()
+        except DamageError as error:
+            raise Closed(error.message) from error
         if header.flags & ERROR:
             raise Refusal.from_body(body)
         welcome = welcome_from(body)
@@ -135,13 +148,22 @@ class Link:
 
     def receive(self) -> tuple[Header, bytearray]:
         """The next answer. Raises Refusal when it is a no."""
-        header, body = self.stream.receive()
+        try:
+            header, body = self.stream.receive()
+        except FrameError as error:
+            raise Closed(error.message) from error
         if header.flags & ERROR:
             raise Refusal.from_body(body)
         return header, body
 
     def receive_into(self, view: memoryview) -> Header:
         """The next answer, its body in `view`. Raises Refusal when it is a no."""
+        try:
+            return self._receive_into(view)
+        except FrameError as error:
+            raise Closed(error.message) from error
+
+    def _receive_into(self, view: memoryview) -> Header:
         header, head = self.stream.receive_header()
         if header.flags & ERROR or header.length > view.nbytes:
             body = bytearray(header.length)

@@ -24,6 +24,8 @@ from paddock.ps.stream import Closed, Silent
 T = TypeVar("T")
 # Waits between attempts to reach a server again: from, factor, at most.
 BACKOFF_SECONDS = (0.02, 1.6, 0.5)
+# Silent links before a server counts as unreachable.
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,30 @@ class Unacknowledged:
 
 
 class Peer:
-    """One server. endpoint: "host:port", or "host:port|host:port" with its replica's."""
+    """One server. endpoint: "host:port", or "host:port|host:port" with its replica's.
 
-    def __init__(self, index: int, endpoint: str, identity: Identity, timeout: float) -> None:
+    purpose: of the link that asks: "control" of a trainer, "admin" of `paddock ps`.
+    servers: how many the job has, as far as this side knows; 0 does not know.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        endpoint: str,
+        identity: Identity,
+        timeout: float,
+        *,
+        purpose: str = "control",
+        servers: int = 0,
+    ) -> None:
         self.index = index
         self.endpoints = endpoint.split("|")
         self.identity = identity
         self.timeout = timeout
+        # A silent link is made anew: what is on the way back may have been lost.
+        self.silence = timeout / ATTEMPTS
+        self.purpose = purpose
+        self.servers = servers
         self.server_id = ""
         self.epoch = 0
         self.trainer_timeout = 60.0
@@ -67,7 +86,7 @@ class Peer:
         problem: PaddockError | None = None
         for endpoint in self.endpoints:
             try:
-                link = Link(endpoint, self.identity, purpose, self.timeout)
+                link = Link(endpoint, self.identity, purpose, self.silence)
             except (Closed, Silent) as error:
                 problem = error
                 continue
@@ -87,6 +106,13 @@ class Peer:
 
     def _recognise(self, link: Link) -> None:
         welcome = link.welcome
+        if self.servers and (welcome.server, welcome.servers) != (self.index, self.servers):
+            raise Refusal(
+                "usage",
+                f"{link.endpoint} is server {welcome.server} of {welcome.servers}, here it is "
+                f"listed as {self.index} of {self.servers}",
+                hint="list all servers of the job, in the order that the servers were given",
+            )
         if self.server_id and welcome.server_id != self.server_id:
             raise Refusal(
                 "lost",
@@ -115,15 +141,24 @@ class Peer:
                 self.reconnects += 1
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise PaddockError(
-                        f"server {self.index} ({'|'.join(self.endpoints)}) has not answered for "
-                        f"{self.timeout:g} s: {error.message}",
-                        hint="is it running? its last lines are in serverlog."
-                        f"{self.index}; a longer wait: Client(timeout=...)",
-                        retryable=True,
-                    ) from error
+                    raise self.unreachable(error) from error
                 time.sleep(min(left, wait * (1.0 + 0.1 * random.random())))
                 wait = min(wait * factor, longest)
+            except Refusal:
+                raise
+            except BaseException:
+                self.drop(purpose)  # An answer that nobody has read would be taken for the next.
+                raise
+
+    def unreachable(self, error: PaddockError) -> PaddockError:
+        """What is told after `timeout` seconds without an answer; error: the last attempt's."""
+        return PaddockError(
+            f"server {self.index} ({'|'.join(self.endpoints)}) has not answered for "
+            f"{self.timeout:g} s: {error.message}",
+            hint="is it running? its last lines are in serverlog."
+            f"{self.index}; a longer wait: Client(timeout=...)",
+            retryable=True,
+        )
 
     def close(self) -> None:
         """End all links."""
@@ -172,6 +207,7 @@ class Peer:
         Raises Refusal when the server refused a frame: nothing of that frame was applied.
         """
         waiting = self.unacknowledged
+        deadline = time.monotonic() + self.timeout
         while waiting and waiting[0].batch < oldest_batch:
             link = self._links.get("push")
             if link is None:
@@ -179,9 +215,11 @@ class Peer:
                 continue
             try:
                 header, _ = link.receive()
-            except (Closed, Silent):
+            except (Closed, Silent) as error:
                 self.drop("push")
                 self.reconnects += 1
+                if time.monotonic() > deadline:
+                    raise self.unreachable(error) from error
                 continue
             except Refusal:
                 refused = waiting.popleft().header
@@ -193,15 +231,24 @@ class Peer:
                 self.drop("push")  # Answers come in order; this link has lost its place.
                 continue
             waiting.popleft()
+            deadline = time.monotonic() + self.timeout
 
     # ----------------------------------------------------------------------------------- control
 
     def ask(
-        self, op: Op, data: dict[str, Any], *, step: int = 0, table: int = 0, wait: bool = False
+        self,
+        op: Op,
+        data: dict[str, Any],
+        *,
+        step: int = 0,
+        table: int = 0,
+        wait: bool = False,
+        again: bool = False,
     ) -> dict[str, Any]:
         """A question or an order that may be repeated without harm, as JSON; its answer.
 
-        wait: the answer waits for other trainers, so only a dead connection ends the wait.
+        wait: the answer may take any time, so only a dead connection ends the wait.
+        again: it waits for other trainers; asked anew now and then, for the answer may be lost.
         """
         header = Header(
             op,
@@ -212,16 +259,23 @@ class Peer:
         )
         body = json.dumps(data).encode()
 
-        def once(link: Link) -> dict[str, Any]:
+        def once(link: Link) -> dict[str, Any] | None:
             link.send(header, body)
             if wait:
                 link.stream.set_silence(0)
             try:
                 _, answer = link.receive()
+            except Silent:
+                if not again:
+                    raise
+                self.drop(self.purpose)
+                return None
             finally:
                 if wait and link.stream.fileno() >= 0:
-                    link.stream.set_silence(self.timeout)
+                    link.stream.set_silence(self.silence)
             found: dict[str, Any] = json.loads(bytes(answer)) if answer else {}
             return found
 
-        return self.retry("control", once)
+        while (found := self.retry(self.purpose, once)) is None:
+            pass  # It has heard the question, at the latest over the new link.
+        return found

@@ -6,15 +6,16 @@ its answers never wait behind requests that nobody reads.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paddock.errors import PaddockError
 from paddock.ps.client.peer import Peer
 from paddock.ps.protocol.frames import BODY_MAX, Buffer, Header, Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import SparseSpec
 from paddock.ps.stream import Closed, Silent, raw
 
@@ -42,6 +43,7 @@ class Run:
         self.requests = requests
         self.sent = 0
         self.received = 0
+        self._deadline = time.monotonic() + peer.timeout
 
     @property
     def is_done(self) -> bool:
@@ -55,8 +57,8 @@ class Run:
             try:
                 self.peer.link("pull").send(request.header, *request.body)
                 self.sent += 1
-            except (Closed, Silent):
-                self._lost()
+            except (Closed, Silent) as error:
+                self._lost(error)
 
     def take(self) -> None:
         """Read one answer."""
@@ -64,15 +66,15 @@ class Run:
         try:
             self.peer.link("pull").receive_into(request.into)
             self.received += 1
-        except (Closed, Silent):
-            self._lost()
-        except Refusal:
-            self.peer.drop("pull")  # Answers of the requests behind it would be misread.
-            raise
+            self._deadline = time.monotonic() + self.peer.timeout
+        except (Closed, Silent) as error:
+            self._lost(error)
 
-    def _lost(self) -> None:
+    def _lost(self, error: PaddockError) -> None:
         self.peer.drop("pull")
         self.peer.reconnects += 1
+        if time.monotonic() > self._deadline:
+            raise self.peer.unreachable(error) from error
         self.peer.retry("pull", lambda link: None)
         self.sent = self.received
 
@@ -160,10 +162,15 @@ class Pull:
 def run_pulls(pulls: Sequence[Pull], *, wait: bool = True) -> None:
     """Send what can be sent, then read all answers; with wait=False only send."""
     runs = [run for pull in pulls for run in pull.runs if not run.is_done]
-    for run in runs:
-        run.fill()
-    while wait and runs:
+    try:
         for run in runs:
-            run.take()
             run.fill()
-        runs = [run for run in runs if not run.is_done]
+        while wait and runs:
+            for run in runs:
+                run.take()
+                run.fill()
+            runs = [run for run in runs if not run.is_done]
+    except BaseException:
+        for run in runs:
+            run.peer.drop("pull")  # Answers that nobody has read would be taken for the next ones.
+        raise

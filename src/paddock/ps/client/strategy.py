@@ -40,7 +40,7 @@ class Strategy:
 
     def join(self, client: Client) -> None:
         """The trainer begins: the chief says at which step."""
-        answer = client.peers[0].ask(Op.JOIN, self.terms(), wait=True)
+        answer = client.peers[0].ask(Op.JOIN, self.terms(), again=True)
         for peer in client.peers:
             peer.ask(Op.FENCE, {})
         if "commit" in answer:
@@ -123,7 +123,7 @@ class Clocked(Strategy):
     def step(self, client: Client) -> None:
         """Tell the chief; wait until the slowest is near enough."""
         client.settle(self.window)
-        client.peers[0].ask(Op.ARRIVE, {}, step=self.step_now, wait=True)
+        client.peers[0].ask(Op.ARRIVE, {}, step=self.step_now, again=True)
         self.step_now += 1
 
 
@@ -137,7 +137,7 @@ class Sync(Clocked):
         """All of this step is with the servers; wait for the others; have it applied everywhere."""
         client.settle(0)
         chief, *others = client.peers
-        answer = chief.ask(Op.ARRIVE, {}, step=self.step_now, wait=True)
+        answer = chief.ask(Op.ARRIVE, {}, step=self.step_now, again=True)
         for peer in others:
             peer.ask(Op.COMMIT, {"step": answer["step"], "members": answer["members"]})
         self.step_now += 1

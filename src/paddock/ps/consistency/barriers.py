@@ -63,6 +63,10 @@ class Barriers:
             )
         return None
 
+    def describe(self) -> dict[str, list[int]]:
+        """Who waits where, by name; for people."""
+        return {name: sorted(waiting) for name, waiting in sorted(self._waiting.items())}
+
     def is_open(self, name: str, turn: int) -> bool:
         """Whether a trainer may go on at once."""
         return turn <= self._opened.get(name, 0)

@@ -139,6 +139,38 @@ class Chief:
         """Whom a barrier waits for: the members' numbers; none while the first ones gather."""
         return () if self._is_gathering else tuple(sorted(self._members))
 
+    def describe(self) -> dict[str, Any]:
+        """Who takes part, how far each is, and who keeps the others waiting; for people."""
+        waits = sorted(self._waiting)
+        awaited = []
+        if waits and self.rules.strategy in ("sync", "staleness"):
+            lowest = min(self._waiting.values())
+            needed = lowest if self._is_sync else lowest - self.rules.staleness
+            clocks = {t: self._clocks.get(t, m.joined) for t, m in self._members.items()}
+            awaited = [t for t in sorted(clocks) if t not in waits and clocks[t] < needed]
+        return {
+            "strategy": self.rules.strategy,
+            "staleness": self.rules.staleness,
+            "step": self.slowest,
+            "expected": self.rules.trainers,
+            "gathering": self._is_gathering,
+            "members": [
+                {
+                    "trainer": trainer,
+                    "incarnation": member.incarnation,
+                    "step": max(self.step, member.joined)
+                    if self._is_sync
+                    else self._clocks.get(trainer, member.joined),
+                    "arrived": self._waiting.get(trainer),
+                    "leaving": member.leaving is not None,
+                }
+                for trainer, member in sorted(self._members.items())
+            ],
+            "asking": sorted(self._asking),
+            "waiting_for": awaited,
+            "failure": self.failure,
+        }
+
     @property
     def _is_sync(self) -> bool:
         return self.rules.strategy == "sync"

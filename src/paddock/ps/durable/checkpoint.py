@@ -11,7 +11,7 @@ changed since its base and names the base by checksum. All servers must see the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,12 +138,16 @@ class Checkpoint:
         with checkpoint._open(self.effective(table, shard)) as file:
             return file.names
 
-    def verify(self) -> None:
-        """Reads every file of the checkpoint and of its bases. Raises DamageError."""
+    def verify(self, owned: Mapping[str, Container[int]] | None = None) -> None:
+        """Reads every file of the checkpoint and of its bases. Raises DamageError.
+
+        owned: those of these shards only, by table.
+        """
         checkpoint: Checkpoint | None = self
         while checkpoint is not None:
             for entry in checkpoint.entries.values():
-                if entry.kind != SAME:
+                is_asked = owned is None or entry.shard in owned.get(entry.table, ())
+                if is_asked and entry.kind != SAME:
                     with checkpoint._open(entry) as file:
                         file.verify()
             checkpoint = checkpoint.base

@@ -98,6 +98,8 @@ def write_part(
                 hint="a checkpoint's directory must be shared by all servers and by the trainer "
                 "that saves",
             )
+        if path.exists():  # The order came twice: the connection broke, or this server died.
+            remove_tree(path)
         path.mkdir()
         for number, spec in enumerate(specs):
             for shard in owned.get(spec.name, ()):

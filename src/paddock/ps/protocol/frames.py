@@ -107,6 +107,10 @@ class FrameError(PaddockError):
     """Bytes that are not a frame. Ends the connection they came on, and nothing else."""
 
 
+class DamageError(FrameError):
+    """A frame whose bytes changed on their way."""
+
+
 def checksum_of(head: Buffer, *body: Buffer) -> int:
     """xxh3-64 over the header up to its checksum, and the body's pieces in order."""
     digest = xxhash.xxh3_64(head[: HEADER_SIZE - 8])
@@ -157,7 +161,7 @@ def decode(head: Buffer) -> Header:
 def verify(head: Buffer, header: Header, *body: Buffer) -> None:
     """Raises FrameError when header and body are not what was sent."""
     if checksum_of(head, *body) != header.checksum:
-        raise FrameError("a frame was damaged on its way: its checksum does not fit")
+        raise DamageError("a frame was damaged on its way: its checksum does not fit")
 
 
 def answer_to(header: Header, **changes: int) -> Header:

@@ -139,7 +139,7 @@ class Coordinator:
         self._handle(event)
         while who not in self._replies:
             if self._stopped or self._asked[who] != number:
-                raise Refusal("deadline", "the question was given up: the server is ending")
+                raise Closed("the server is ending, or the question was asked anew")
             if is_gone():
                 if isinstance(event, Join):
                     self._handle(Leave(*who))  # Nobody would be there to take part.
@@ -184,7 +184,7 @@ class Coordinator:
             self._open(barriers.reach(name, turn, trainer, self._live()))
             while not barriers.is_open(name, turn):
                 if self._stopped:
-                    raise Refusal("deadline", "the barrier was given up: the server is ending")
+                    raise Closed("the server is ending")
                 if is_gone():
                     raise Closed("the trainer has gone")
                 self._changed.wait(LOOK_SECONDS)
@@ -201,6 +201,13 @@ class Coordinator:
     def _recheck(self) -> None:
         for opened in self.engine.store.barriers.recheck(self._live()):
             self._open(opened)
+
+    def describe(self) -> dict[str, Any]:
+        """Who takes part and who is waited for; {} before the first trainer."""
+        with self._changed:
+            if self.chief is None:
+                return {}
+            return {**self.chief.describe(), "barriers": self.engine.store.barriers.describe()}
 
     # ------------------------------------------------------------------------------------- time
 

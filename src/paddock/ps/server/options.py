@@ -286,6 +286,13 @@ def _settle_place(
     if doubled:
         problems.append(Problem(f"--endpoints lists {', '.join(doubled)} twice", "each once"))
     if not endpoints:
+        if index > 0:
+            problems.append(
+                Problem(
+                    f"--index is {index}, but no other server is known",
+                    "--endpoints, or PADDLE_PSERVERS_IP_PORT_LIST: every server of the job",
+                )
+            )
         values["index"] = max(index, 0)
         return
     if index < 0:

@@ -92,17 +92,25 @@ class Snapshots:
         self.say = say
         self._floor = engine.log.nbytes if engine.log is not None else 0
         self._lock = threading.Lock()
+        self._is_asked = False
 
     def is_due(self) -> bool:
-        """Whether the log has grown enough."""
+        """Whether the log has grown enough, or somebody asked."""
         log = self.engine.log
-        return log is not None and self.every > 0 and log.nbytes - self._floor >= self.every
+        if log is None:
+            return False
+        return self._is_asked or 0 < self.every <= log.nbytes - self._floor
+
+    def ask(self) -> None:
+        """Have one written soon."""
+        self._is_asked = True
 
     def take(self) -> int:
         """Write a snapshot now, and cut the log behind it; its lsn. Raises PaddockError."""
         store, log = self.engine.store, self.engine.log
         assert log is not None
         with self._lock:
+            self._is_asked = False
             snapshot = save_snapshot(
                 self.directory,
                 server=self.server,

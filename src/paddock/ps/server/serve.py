@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import ssl
@@ -12,22 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps.durable.checkpoint import open_checkpoint
 from paddock.ps.durable.saving import write_part
-from paddock.ps.protocol.frames import Header
+from paddock.ps.protocol.frames import MAGIC, Header, Op
 from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator, IsGone
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.recovery import Snapshots
-from paddock.ps.server.session import Session
-from paddock.ps.server.store import Store
-from paddock.ps.stream import Stream, enlarge, os_reason
+from paddock.ps.server.session import ERROR, Session
+from paddock.ps.server.store import HeldSparse, Store
+from paddock.ps.spec import to_json
+from paddock.ps.stream import Stream, enlarge, keep_alive, os_reason
 
 BACKLOG = 512
-# Half-open connections are noticed by the kernel: idle, interval, count (tcp(7)).
-KEEPALIVE = (15, 5, 3)
+SIGNATURE = MAGIC.to_bytes(4, "little")
 # A trainer whose connection is open is silent only after so many --trainer-timeout.
 PATIENCE = 10
 
@@ -75,8 +76,10 @@ class Server:
             )
         self.snapshots: Snapshots | None = None
         self._say = say
+        self._said = ""
         self._sessions: set[Session] = set()
         self._lock = threading.Lock()
+        self._saving = threading.Lock()
         self._stopped = threading.Event()
         self._tls = self._tls_context()
         self._listener = self._listen()
@@ -144,11 +147,22 @@ class Server:
         """The chief's clock. A trainer that is connected may compute PATIENCE times as long."""
         assert self.coordinator is not None
         patience = PATIENCE * self.settings.trainer_timeout_seconds
-        while not self._stopped.wait(TICK_SECONDS):
+        # Several ticks a deadline: a chief that got fewer was itself held up, and blames nobody.
+        pause = min(TICK_SECONDS, self.settings.trainer_timeout_seconds / 10 or TICK_SECONDS)
+        while not self._stopped.wait(pause):
             now = time.monotonic()
             with self._lock:
-                alive = {s.who for s in self._sessions if now - s.heard_at < patience}
-            self.coordinator.tick(alive)
+                sessions = [s for s in self._sessions if s.hello.purpose != "admin"]
+                alive = {s.who for s in sessions if now - s.heard_at < patience}
+            try:
+                self.coordinator.tick(alive)
+            except PaddockError as error:  # The log takes no record now; the next tick asks again.
+                self._say_once(error.message)
+
+    def _say_once(self, line: str) -> None:
+        if line != self._said:
+            self.say(line)
+        self._said = line
 
     def _accept(self, listener: socket.socket) -> None:
         while not self._stopped.is_set():
@@ -164,9 +178,12 @@ class Server:
         where = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix socket"
         try:
             if sock.family != socket.AF_UNIX:
-                _keep_alive(sock)
+                keep_alive(sock)
             if self._tls is not None:
                 sock.settimeout(10.0)
+                if sock.recv(len(SIGNATURE), socket.MSG_PEEK) == SIGNATURE:
+                    self._refuse_plain(sock, where)
+                    return
                 sock = self._tls.wrap_socket(sock, server_side=True)
         except (ssl.SSLError, OSError) as error:
             self.say(f"{where}: no TLS: {error}")
@@ -176,6 +193,21 @@ class Server:
         with self._lock:
             self._sessions.add(session)
         session.run()
+
+    def _refuse_plain(self, sock: socket.socket, where: str) -> None:
+        """Tell a trainer that speaks without TLS, in its own words."""
+        self.say(f"{where}: refused: it speaks without TLS")
+        stream = Stream(sock, 1.0)
+        refusal = Refusal(
+            "auth",
+            f"server {self.settings.server} speaks TLS only",
+            hint="Client(tls_ca=...), or PADDOCK_PS_TLS_CA",
+        )
+        try:
+            stream.send(Header(Op.HELLO, ERROR), refusal.to_body())
+        except PaddockError:
+            pass  # It has gone.
+        stream.finish()
 
     def forget(self, session: Session) -> None:
         """A connection has ended."""
@@ -231,12 +263,26 @@ class Server:
             settings.trainer_timeout_seconds,
         )
 
+    def check_admin(self, hello: Hello) -> None:
+        """An admin connection may read from any job, and write to the one it names.
+
+        Raises Refusal.
+        """
+        if hello.job != self.settings.job:
+            raise Refusal(
+                "auth",
+                f"server {self.settings.server} serves job {self.settings.job!r}, this order is "
+                f"for job {hello.job!r}",
+                hint=f"--job {self.settings.job}, if that is the one you mean",
+            )
+
     def readable(self, header: Header) -> Store:
         """The store, when this server may answer reads. Raises Refusal."""
         return self.store
 
     def status(self) -> dict[str, Any]:
         """Facts about this server, for `paddock ps status`."""
+        tables, log = list(self.store.tables), self.engine.log
         return {
             "server": self.settings.server,
             "servers": self.settings.servers,
@@ -248,8 +294,14 @@ class Server:
             "lsn": self.engine.lsn,
             "seconds": round(time.monotonic() - self.started, 3),
             "connections": len(self._sessions),
+            "rows": sum(h.table.rows for h in tables if isinstance(h, HeldSparse)),
             "bytes": self.store.nbytes,
-            "tables": [self.store.describe(held) for held in self.store.tables],
+            "memory_limit": self.store.memory_limit_bytes,
+            "log_bytes": 0 if log is None else log.nbytes,
+            "version": self.settings.version,
+            "pid": os.getpid(),
+            "tables": [self.store.describe(held) for held in tables],
+            "trainers": None if self.coordinator is None else self.coordinator.describe(),
         }
 
     def control(self, hello: Hello, order: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
@@ -266,8 +318,16 @@ class Server:
                 return {"lsn": lsn, "tables": self.store.digests()}
         if what == "progress":
             return self.store.progress()
+        if what == "tables":
+            tables = [self.store.describe(held) for held in self.store.tables]
+            for table, held in zip(tables, self.store.tables, strict=False):
+                table.update(number=held.number, owned=held.owned, spec=to_json(held.spec))
+            return {"tables": tables}
         if what == "save":
             return self._save(order)
+        if what == "check load":
+            self.store.check_load(order)
+            return {}
         if what == "snapshot":
             if self.snapshots is None:
                 raise Refusal("usage", "this server keeps no log", hint="--data-dir DIR")
@@ -277,22 +337,28 @@ class Server:
     def _save(self, order: dict[str, Any]) -> dict[str, Any]:
         """Write this server's part of a checkpoint."""
         directory, name, base = (str(order.get(key, "")) for key in ("directory", "name", "base"))
-        with self.engine.at_rest():
-            state = {"steps": self.store.state_values()["steps"]}
-            specs = [held.spec for held in self.store.tables]
-            owned = {held.spec.name: list(held.owned) for held in self.store.tables}
-        return write_part(
-            directory,
-            name,
-            index=self.settings.server,
-            server=int(self.settings.server_id, 16),
-            generation=self.epoch,
-            specs=specs,
-            owned=owned,
-            take=self.engine.copy_shard,
-            state=state,
-            base=open_checkpoint(directory, name=base) if base else None,
-        )
+        with self._saving:
+            with self.engine.at_rest():
+                state = {"steps": self.store.state_values()["steps"]}
+                # In an order that is the same on all servers.
+                tables = sorted(self.store.tables, key=lambda held: held.spec.name)
+                owned = {held.spec.name: list(held.owned) for held in tables}
+            written = write_part(
+                directory,
+                name,
+                index=self.settings.server,
+                server=int(self.settings.server_id, 16),
+                generation=self.epoch,
+                specs=[held.spec for held in tables],
+                owned=owned,
+                take=self.engine.copy_shard,
+                state=state,
+                base=open_checkpoint(directory, name=base) if base else None,
+            )
+            if self.engine.log is not None:
+                # A delta compares versions: after a power cut no other record may have these.
+                self.engine.log.wait_durable(self.engine.position())
+        return written
 
     def coordinate(self, header: Header, data: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
         """Join, leave, arrive. Raises Refusal."""
@@ -307,11 +373,3 @@ class Server:
             )
         return self.coordinator
 
-
-def _keep_alive(sock: socket.socket) -> None:
-    idle, interval, count = KEEPALIVE
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if sys.platform.startswith("linux"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)

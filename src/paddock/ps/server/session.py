@@ -95,7 +95,13 @@ class Session:
 
     def _greet(self) -> bool:
         self.stream.set_silence(GREETING_SECONDS)
-        header, body = self.stream.receive()
+        try:
+            header, body = self.stream.receive()
+        except FrameError as error:
+            what = f"server {self.server.store.server} cannot read the greeting: {error.message}"
+            self._refuse(Header(Op.HELLO), Refusal("usage", what, hint=error.hint))
+            self.stream.finish()
+            raise
         try:
             if header.op != Op.HELLO:
                 raise Refusal("auth", "the first frame must be a greeting")
@@ -174,7 +180,11 @@ class Session:
         return self._rows[:count]
 
     def _write(self, header: Header, body: memoryview) -> None:
+        if self.hello.purpose == "admin":
+            self.server.check_admin(self.hello)
         written = self.server.engine.write(header, body)
+        if header.op == Op.LOAD and self.server.snapshots is not None:
+            self.server.snapshots.ask()  # So that the log does without the checkpoint.
         self._say(header, written.answer, written.flags)
 
     def _pull(self, header: Header, body: memoryview) -> None:

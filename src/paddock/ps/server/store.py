@@ -203,7 +203,7 @@ class Store:
         elif op == Op.CREATE:
             self._check_create(body)
         elif op == Op.LOAD:
-            self._check_load(json_part(body))
+            self.check_load(json_part(body))
         elif op == Op.POSITION:
             no = position_objection(json_part(body))
             if no is not None:
@@ -434,10 +434,21 @@ class Store:
 
     # ------------------------------------------------------------------------------- checkpoints
 
-    def _check_load(self, order: dict[str, Any]) -> None:
+    def check_load(self, order: dict[str, Any]) -> None:
+        """Raises Refusal, UsageError or DamageError when the checkpoint cannot be loaded here."""
         checkpoint = _open(order)
-        checkpoint.verify()
+        missing = [spec.name for spec in checkpoint.specs if spec.name not in self.by_name]
+        if missing:
+            # Made before, so that their locks are held: a snapshot must not fall in between.
+            raise Refusal(
+                "usage",
+                f"server {self.server} has no table {missing[0]!r}, which the checkpoint has",
+                hint="create the checkpoint's tables on every server, then load",
+            )
+        owned = {spec.name: self.by_name[spec.name].owned for spec in checkpoint.specs}
+        checkpoint.verify(owned)
         check_specs(checkpoint, [held.spec for held in self.tables])
+        self._check_room_for(checkpoint)
         if any(held.contributions.nbytes for held in self.tables):
             raise Refusal(
                 "usage",
@@ -445,17 +456,40 @@ class Store:
                 hint="load before the first push of a step, from one trainer, then barrier()",
             )
 
+    def _check_room_for(self, checkpoint: Checkpoint) -> None:
+        """A checkpoint that the memory limit does not allow is refused before it is read."""
+        if not self.memory_limit_bytes:
+            return
+        known = {spec.name for spec in checkpoint.specs}
+        needed = sum(h.table.nbytes for h in self.tables if h.spec.name not in known)
+        for spec in checkpoint.specs:
+            held = self.by_name[spec.name]
+            if isinstance(held, HeldDense):
+                needed += held.table.nbytes
+                continue
+            rows = sum(len(checkpoint.keys(spec.name, shard)) for shard in held.owned)
+            needed += rows * held.table.row_bytes
+        if needed > self.memory_limit_bytes:
+            raise Refusal(
+                "memory",
+                f"server {self.server}: its share of {checkpoint.path} takes {needed} bytes, the "
+                f"limit is {self.memory_limit_bytes}",
+                hint="raise --memory-limit, or add servers",
+            )
+
     def _begin_from(self, order: dict[str, Any]) -> None:
-        """The tables of a checkpoint, and how many steps they have behind them."""
+        """How many steps the tables of a checkpoint have behind them, and the trainers' data."""
         checkpoint = _open(order)
         steps = checkpoint.states[0].get("steps", {}) if checkpoint.states else {}
         for spec in checkpoint.specs:
-            held = self.add_table(spec)
+            held = self.by_name[spec.name]
             done = held.step - held.base
             held.base = int(steps.get(spec.name, (0, 0))[0])
             held.step = held.base + done
+        self.positions = Positions()  # What was read since the save is read again.
         for trainer, position in checkpoint.positions.items():
-            self.positions.note(int(trainer), 0, position)
+            if position is not None:
+                self.positions.note(int(trainer), 0, position)
 
     def _load(self, lsn: int, order: dict[str, Any]) -> None:
         checkpoint = _open(order)
@@ -464,7 +498,12 @@ class Store:
                 continue
             for shard in held.owned:
                 if self.plan is None or self.plan.wants(held.spec.name, shard, lsn):
-                    held.table.load_shard(shard, checkpoint.read(held.spec.name, shard))
+                    state = checkpoint.read(held.spec.name, shard)
+                    if isinstance(held, HeldSparse):
+                        # To deltas and replicas every row changes now, and some are gone.
+                        state["version"] = np.full(len(state["keys"]), lsn, np.int64)
+                        state["rewritten"] = np.array([lsn], np.int64)
+                    held.table.load_shard(shard, state)
 
     # ---------------------------------------------------------------------------------- recovery
 

@@ -1,0 +1,70 @@
+"""What the trainers of these tests compute: a pure function of seed, trainer, step and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
+from paddock.ps.spec import AccessorSpec
+
+WORDS = SparseSpec("words", 8, OptimizerSpec("adagrad", lr=0.1))
+ADS = SparseSpec("ads", 4, OptimizerSpec("adam", lr=0.01), accessor=AccessorSpec(statistics=True))
+TOP = DenseSpec("top", 3000, OptimizerSpec("momentum", lr=0.05), shards=4)
+VOCABULARY = 500
+BATCH = 64
+
+
+def declare(client: Client) -> None:
+    """The three tables."""
+    for spec in (WORDS, ADS, TOP):
+        client.create(spec)
+
+
+def batch(client: Client, seed: int, trainer: int, step: int, *, reads: bool) -> None:
+    """One batch; it pushes to each table once. reads: gradients depend on what is pulled."""
+    rng = np.random.default_rng([seed, trainer, step])
+    words = rng.integers(-VOCABULARY, VOCABULARY, BATCH)
+    ads = rng.integers(0, 2**62, 8) // 2**54
+    rows, more = rng.normal(size=(BATCH, 8)), rng.normal(size=(8, 4))
+    top = rng.normal(size=3000).astype(np.float32)
+    if reads:
+        rows = rows * 0.1 + client.pull("words", words)
+        more = more * 0.1 + client.pull("ads", ads)
+        top = top * np.float32(0.1) + client.pull_dense("top")
+    client.push("words", words, rows.astype(np.float32))
+    client.push("ads", ads, more.astype(np.float32), shows=np.ones(8), clicks=ads % 2)
+    client.push_dense("top", top)
+    client.step()
+
+
+def train(
+    client: Client,
+    seed: int,
+    steps: int,
+    *,
+    before: Callable[[int], None] = lambda step: None,
+) -> dict[str, str]:
+    """Train from the step the job is at to `steps`; the digests of the tables.
+
+    before: called with each step before it begins.
+    """
+    declare(client)
+    name = client.strategy.name
+    is_clocked = name in ("sync", "staleness")
+    first = client.strategy.step_now if is_clocked else 1
+    for step in range(first, steps + 1):
+        before(step)
+        batch(client, seed, client.place.trainer, step, reads=name in ("sync", "half_async"))
+    return client.digest()
+
+
+def applied(client: Client, tables: Sequence[str] = ("words", "ads", "top")) -> dict[str, int]:
+    """Pushes (batches) applied to each table; on every server the same number."""
+    counts: dict[str, set[int]] = {name: set() for name in tables}
+    for status in client.status():
+        for table in status["tables"]:
+            counts[table["name"]].add(table["step"])
+    assert all(len(found) == 1 for found in counts.values()), counts
+    return {name: found.pop() for name, found in counts.items()}
