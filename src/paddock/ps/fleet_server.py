@@ -19,11 +19,15 @@ def server_words(role: Role) -> list[str]:
         f"--index={role.index}",
         f"--endpoints={','.join(role.server_endpoints)}",
         f"--num_gradient_servers={role.worker_num}",
+        "--end-with-trainers=yes",
     ]
 
 
 def serve_role(role: Role, env: Mapping[str, str]) -> None:
-    """Serves until SIGTERM or SIGINT. Raises PaddockError when the server ended badly."""
+    """Serves until the trainers have ended, or SIGTERM or SIGINT.
+
+    Raises PaddockError when the server ended badly.
+    """
     from paddock.ps.server.main import run
 
     code = run(server_words(role), env)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from ps.real.proxy import Fault, Kind, Way, proxied
 from ps.real.work import applied, train
-from ps.running import running
+from ps.running import inside
 
+from paddock.ps import Client
 from paddock.ps.protocol.frames import Op
 
 pytestmark = pytest.mark.real
 
 SEED, STEPS = 5, 12
-# A silent connection is given up after so long.
-TIMEOUT_SECONDS = 1.5
+# A connection that is silent for a third of it is given up.
+TIMEOUT_SECONDS = 3.0
 FAULTS: list[tuple[Kind, Way, Op, int, int]] = [
     # kind, way, op, nth, at
     ("cut", "down", Op.PUSH, 3, 0),  # the lost acknowledgement
@@ -67,13 +66,12 @@ def name_of(case: tuple[Kind, Way, Op, int, int]) -> str:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+def undisturbed() -> dict[str, dict[str, str]]:
     """The digests after the same training without faults, by strategy."""
     found = {}
     for strategy in ("sync", "half_async", "async"):
-        with running(tmp_path_factory.mktemp("calm"), 2, keep=False) as job:
-            with job.client(strategy=strategy) as client:
-                found[strategy] = train(client, SEED, STEPS)
+        with inside(2) as endpoints, Client(endpoints, trainer=0, strategy=strategy) as client:
+            found[strategy] = train(client, SEED, STEPS)
     return found
 
 
@@ -83,17 +81,15 @@ def test_a_fault_on_the_way_changes_no_bit(
     strategy: str,
     case: tuple[Kind, Way, Op, int, int],
     undisturbed: dict[str, dict[str, str]],
-    tmp_path: Path,
 ) -> None:
     """Two servers, the fault before the first one; every push is applied exactly once."""
     kind, way, op, nth, at = case
     if strategy != "sync" and op in (Op.ARRIVE, Op.PULL, Op.PULL_DENSE):
         strategy = "half_async" if op != Op.ARRIVE else "sync"
     fault = Fault(kind, way, op, nth, at, DELAY_SECONDS)
-    with running(tmp_path, 2, keep=False) as job, proxied(job.endpoints[0], fault) as proxy:
-        endpoints = [proxy.endpoint, job.endpoints[1]]
-        with job.client(
-            strategy=strategy, endpoints=endpoints, timeout=TIMEOUT_SECONDS
+    with inside(2) as (zero, one), proxied(zero, fault) as proxy:
+        with Client(
+            [proxy.endpoint, one], trainer=0, strategy=strategy, timeout=TIMEOUT_SECONDS
         ) as client:
             assert train(client, SEED, STEPS) == undisturbed[strategy]
             assert applied(client) == dict.fromkeys(("words", "ads", "top"), STEPS)
@@ -102,12 +98,11 @@ def test_a_fault_on_the_way_changes_no_bit(
 
 @pytest.mark.parametrize("strategy", ["sync", "async"])
 def test_every_push_again_over_another_connection_changes_nothing(
-    strategy: str, undisturbed: dict[str, dict[str, str]], tmp_path: Path
+    strategy: str, undisturbed: dict[str, dict[str, str]]
 ) -> None:
     """Duplicates that come late, in any order, are called repeats."""
-    with running(tmp_path, 2, keep=False) as job, proxied(job.endpoints[0]) as proxy:
-        endpoints = [proxy.endpoint, job.endpoints[1]]
-        with job.client(strategy=strategy, endpoints=endpoints) as client:
+    with inside(2) as (zero, one), proxied(zero) as proxy:
+        with Client([proxy.endpoint, one], trainer=0, strategy=strategy) as client:
             digest = train(client, SEED, STEPS)
             repeated = proxy.replay(SEED)
             assert len(repeated) >= 3 * STEPS and all(repeated)

@@ -350,6 +350,8 @@ class Client:
         try:
             self.flush()
             self.strategy.leave(self)
+            for peer in self.peers:
+                peer.ask(Op.CONTROL, {"do": "finished"})
         finally:
             for peer in self.peers:
                 peer.close()

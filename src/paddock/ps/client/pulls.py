@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
+from paddock.ps.client.link import Link
 from paddock.ps.client.peer import Peer
 from paddock.ps.protocol.frames import BODY_MAX, Buffer, Header, Op
 from paddock.ps.spec import SparseSpec
@@ -43,6 +44,7 @@ class Run:
         self.requests = requests
         self.sent = 0
         self.received = 0
+        self._link: Link | None = None
         self._deadline = time.monotonic() + peer.timeout
 
     @property
@@ -52,10 +54,16 @@ class Run:
 
     def fill(self) -> None:
         """Send what may be outstanding. After a broken link, ask again for what is missing."""
-        while self.sent < min(len(self.requests), self.received + AHEAD):
-            request = self.requests[self.sent]
+        while not self.is_done:
             try:
-                self.peer.link("pull").send(request.header, *request.body)
+                link = self.peer.link("pull")
+                if link is not self._link:  # Whatever was asked over another one is lost.
+                    self._link = link
+                    self.sent = self.received
+                if self.sent == min(len(self.requests), self.received + AHEAD):
+                    return
+                request = self.requests[self.sent]
+                link.send(request.header, *request.body)
                 self.sent += 1
             except (Closed, Silent) as error:
                 self._lost(error)
@@ -76,7 +84,7 @@ class Run:
         if time.monotonic() > self._deadline:
             raise self.peer.unreachable(error) from error
         self.peer.retry("pull", lambda link: None)
-        self.sent = self.received
+        self.fill()
 
 
 class Pull:

@@ -60,6 +60,8 @@ def serve(options: Options, ended: threading.Event) -> None:
     sys.stdout.flush()
     try:
         while not ended.wait(SNAPSHOT_LOOK_SECONDS):
+            if options.end_with_trainers == "yes" and server.is_finished:
+                break
             if snapshots is not None and snapshots.is_due():
                 _try_snapshot(snapshots)
     finally:

@@ -103,6 +103,9 @@ OPTIONS = (
         "fail, or rescale: go on with those that are left",
         ("PADDOCK_PS_ON_LOST_TRAINER",),
     ),
+    Option(
+        "end-with-trainers", "word", "no", "yes: end when every trainer has closed its client", ()
+    ),
     Option("replica-of", "word", "", "host:port of the primary that this server follows", ()),
     Option("witness", "word", "", "host:port that grants the lease to primary or replica", ()),
 )
@@ -152,6 +155,7 @@ class Options:
     tls_key: str
     trainer_timeout: float
     on_lost_trainer: str
+    end_with_trainers: str
     replica_of: str
     witness: str
     said: tuple[str, ...] = ()
@@ -257,6 +261,11 @@ def _settle(
         values["on_lost_trainer"] in ("fail", "rescale"),
         f"--on-lost-trainer is {values['on_lost_trainer']!r}",
         "fail or rescale",
+    )
+    need(
+        values["end_with_trainers"] in ("yes", "no"),
+        f"--end-with-trainers is {values['end_with_trainers']!r}",
+        "yes or no",
     )
     trainers = values["num_gradient_servers"]
     assert isinstance(trainers, int)

@@ -75,6 +75,7 @@ class Server:
                 say=self.say,
             )
         self.snapshots: Snapshots | None = None
+        self._finished: set[int] = set()
         self._say = say
         self._said = ""
         self._sessions: set[Session] = set()
@@ -209,6 +210,11 @@ class Server:
             pass  # It has gone.
         stream.finish()
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether every trainer of the job has closed its client."""
+        return len(self._finished) >= self.settings.trainers
+
     def forget(self, session: Session) -> None:
         """A connection has ended."""
         with self._lock:
@@ -316,6 +322,9 @@ class Server:
         if what == "digest":
             with self.engine.at_rest() as lsn:
                 return {"lsn": lsn, "tables": self.store.digests()}
+        if what == "finished":
+            self._finished.add(hello.trainer)
+            return {}
         if what == "progress":
             return self.store.progress()
         if what == "tables":
@@ -372,4 +381,3 @@ class Server:
                 hint="do all trainers list the servers in the same order?",
             )
         return self.coordinator
-

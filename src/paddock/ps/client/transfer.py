@@ -1,0 +1,242 @@
+"""Tables to and from files of other programs: what `paddock ps export` and `import` do.
+
+Weights travel, optimizer state does not. Export reads a checkpoint. Import gives the weights to
+running servers, or makes a checkpoint of them that a job can begin with.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.errors import UsageError
+from paddock.ps.client.admin import Admin
+from paddock.ps.durable import export, paddle_text
+from paddock.ps.durable.arrays import Arrays
+from paddock.ps.durable.checkpoint import Checkpoint, open_checkpoint
+from paddock.ps.durable.saving import (
+    abandon_checkpoint,
+    begin_checkpoint,
+    commit_checkpoint,
+    write_part,
+)
+from paddock.ps.optimizers.table import check_optimizer
+from paddock.ps.optimizers.updater import Updater
+from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, shard_range
+from paddock.ps.table.dense import DenseTable
+from paddock.ps.table.sparse import SparseTable
+
+Keys = NDArray[np.int64]
+Floats = NDArray[np.float32]
+FORMATS = ("npz", "safetensors", "paddle")
+RULE = "naive"
+
+
+@contextmanager
+def temporary_checkpoint(admin: Admin, near: Path) -> Iterator[Checkpoint]:
+    """The servers' tables as they are now, in a directory beside `near` that goes away again."""
+    near = near.absolute()
+    try:
+        near.parent.mkdir(parents=True, exist_ok=True)
+        directory = Path(tempfile.mkdtemp(prefix=".paddock-ps-", dir=near.parent))
+    except OSError as error:
+        raise UsageError(
+            f"{near.parent} cannot be written: {error.strerror}",
+            hint="a directory that this process and all servers see, or --checkpoint DIR",
+        ) from error
+    try:
+        directory.chmod(0o755)  # Servers may run as another user.
+        name = admin.save(os.fspath(directory))
+        yield open_checkpoint(directory, name=name)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+# ---------------------------------------------------------------------------------------- export
+
+
+def write_tables(
+    checkpoint: Checkpoint, path: Path, form: str, tables: Sequence[str] | None, rule: str
+) -> list[str]:
+    """Write the tables (None: all) of a checkpoint to `path` in one of FORMATS; their names."""
+    names = [spec.name for spec in checkpoint.specs] if tables is None else list(tables)
+    for name in names:
+        checkpoint.spec(name)
+    if form == "paddle":
+        for name in names:
+            # One table: as Paddle has it. Several: a directory for each.
+            _write_paddle(checkpoint, name, path if tables and len(names) == 1 else path / name, rule)
+    elif form == "npz":
+        export.write_npz(path, export.tensors_of(checkpoint, names))
+    else:
+        facts = {"job": checkpoint.job, "step": str(checkpoint.step), "format": "paddock"}
+        export.write_safetensors(path, export.tensors_of(checkpoint, names), facts)
+    return names
+
+
+def _write_paddle(checkpoint: Checkpoint, name: str, directory: Path, rule: str) -> None:
+    spec = checkpoint.spec(name)
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(
+            f"{directory} is there already", hint="parts of two tables must not mix: remove it"
+        )
+    for shard in range(spec.shards):
+        arrays = checkpoint.read(name, shard)
+        weights = export.weights_of(spec, arrays, shard)
+        if isinstance(spec, SparseSpec):
+            rows = paddle_text.make_rows(
+                arrays["keys"],
+                weights,
+                paddle_text.columns_of(spec.dim, rule),
+                shows=arrays.get("shows"),
+                clicks=arrays.get("clicks"),
+            )
+            paddle_text.write_part(directory / paddle_text.part_name(0, shard), rows)
+        else:
+            part = paddle_text.part_name(0, shard, compressed=False)
+            paddle_text.write_dense(directory / part, weights)
+
+
+# ---------------------------------------------------------------------------------------- import
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A table out of a file. keys: None for a dense one. weights: (n, dim), or (size,).
+
+    shows, clicks: (n,) where the file has them.
+    """
+
+    keys: Keys | None
+    weights: Floats
+    shows: Floats | None = None
+    clicks: Floats | None = None
+
+
+def read_table(path: Path, form: str, spec: TableSpec, rule: str) -> Read:
+    """A table of this spec out of a file. Raises UsageError, DamageError."""
+    if form == "paddle":
+        return _read_paddle(path, spec, rule)
+    arrays = export.read_npz(path) if form == "npz" else export.read_safetensors(path)
+    weights = _pick(arrays, path, spec.name, "weights")
+    if weights.dtype.kind != "f":
+        raise UsageError(f"{path}: the weights of {spec.name!r} are {weights.dtype}, not floats")
+    values = np.ascontiguousarray(weights, np.float32)
+    if isinstance(spec, DenseSpec):
+        return _checked(Read(None, values.reshape(-1)), path, spec)
+    keys = _pick(arrays, path, spec.name, "keys")
+    if keys.dtype.kind != "i" and keys.dtype != np.uint64:
+        raise UsageError(f"{path}: the keys of {spec.name!r} are {keys.dtype}, not int64")
+    return _checked(Read(np.ascontiguousarray(keys).astype(np.int64), values), path, spec)
+
+
+def _pick(arrays: Arrays, path: Path, table: str, what: str) -> NDArray[np.generic]:
+    for name in (f"{table}.{what}", what):
+        if name in arrays:
+            return arrays[name]
+    held = ", ".join(sorted(arrays)[:8]) or "nothing"
+    raise UsageError(
+        f"{path} has no array {table}.{what}", hint=f"it has {held}; {what} alone is taken as well"
+    )
+
+
+def _read_paddle(path: Path, spec: TableSpec, rule: str) -> Read:
+    if isinstance(spec, DenseSpec):
+        columns = paddle_text.read_dense(path)
+        return _checked(Read(None, np.ascontiguousarray(columns[:, 0])), path, spec)
+    parts = list(paddle_text.read_sparse(path, paddle_text.columns_of(spec.dim, rule)))
+    facts = np.concatenate([part.facts for part in parts])
+    read = Read(
+        np.concatenate([part.keys for part in parts]),
+        np.concatenate([part.weights for part in parts]),
+        facts[:, 3],
+        facts[:, 4],
+    )
+    return _checked(read, path, spec)
+
+
+def _checked(read: Read, path: Path, spec: TableSpec) -> Read:
+    """The same; what does not fit the table, or would be refused half-way, raises here."""
+    where = f"{path}, table {spec.name!r}"
+    if isinstance(spec, DenseSpec):
+        if read.weights.shape != (spec.size,):
+            raise UsageError(f"{where}: {read.weights.size} elements, the table has {spec.size}")
+    else:
+        assert read.keys is not None
+        if read.keys.ndim != 1 or read.weights.shape != (len(read.keys), spec.dim):
+            raise UsageError(
+                f"{where}: weights of shape {list(read.weights.shape)} for keys of shape "
+                f"{list(read.keys.shape)}; the table's dim is {spec.dim}"
+            )
+        doubled = len(read.keys) - len(np.unique(read.keys))
+        if doubled:
+            raise UsageError(f"{where}: {doubled} keys are there twice")
+    bad = ~np.isfinite(read.weights)
+    if bad.any():
+        raise UsageError(f"{where}: {int(bad.sum())} weights are NaN or infinite")
+    return read
+
+
+def give_to_servers(admin: Admin, table: str, read: Read) -> int:
+    """Set the weights in a running job; rows or elements given."""
+    if read.keys is None:
+        admin.set_dense(table, read.weights)
+    else:
+        admin.set_rows(table, read.keys, read.weights)
+    return len(read.weights)
+
+
+def make_checkpoint(directory: Path, job: str, spec: TableSpec, read: Read) -> Checkpoint:
+    """A checkpoint of step 0 with this one table, its optimizer state as at the beginning."""
+    problems = check_spec(spec) or check_optimizer(spec.optimizer)
+    if problems:
+        raise UsageError.of(problems)
+    shards = _sparse_shards(spec, read) if isinstance(spec, SparseSpec) else _dense(spec, read)
+    name = begin_checkpoint(directory, 0)
+    try:
+        write_part(
+            directory,
+            name,
+            index=0,
+            server=0,
+            generation=0,
+            specs=[spec],
+            owned={spec.name: list(range(spec.shards))},
+            take=lambda table, shard: (0, shards[shard]),
+            state={"steps": {spec.name: [0, 0]}},
+        )
+        return commit_checkpoint(directory, name, job=job, step=0, servers=1, keep=1 << 30)
+    except BaseException:
+        abandon_checkpoint(directory, name)
+        raise
+
+
+def _sparse_shards(spec: SparseSpec, read: Read) -> list[Arrays]:
+    assert read.keys is not None
+    table = SparseTable(spec, Updater(spec.optimizer, spec.dim))
+    table.set(read.keys, read.weights, now=int(time.time()), lsn=0)
+    shards = [table.shard_state(shard) for shard in range(spec.shards)]
+    if spec.accessor.statistics and read.shows is not None and read.clicks is not None:
+        order = np.argsort(read.keys)
+        ordered = read.keys[order]
+        for arrays in shards:
+            at = order[np.searchsorted(ordered, arrays["keys"])]
+            arrays["shows"], arrays["clicks"] = read.shows[at], read.clicks[at]
+    return shards
+
+
+def _dense(spec: DenseSpec, read: Read) -> list[Arrays]:
+    lengths = [shard_range(spec.size, spec.shards, shard) for shard in range(spec.shards)]
+    updaters = {i: Updater(spec.optimizer, stop - start) for i, (start, stop) in enumerate(lengths)}
+    table = DenseTable(spec, updaters)
+    table.set(0, read.weights)
+    return [table.shard_state(shard) for shard in range(spec.shards)]
