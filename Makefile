@@ -107,8 +107,9 @@ $(VENV)/.real: $(VENV)/.python pyproject.toml constraints.txt
 	@touch $(VENV)/.demo $(VENV)/.dev
 
 # The peer has an environment of its own, .venv-peer, which the benchmark makes by itself.
+PS_EXTRAS := ps,torch
 $(VENV)/.bench-ps: $(VENV)/.python pyproject.toml constraints.txt
-	$(call install,paddock with its parameter server and PyTorch,-e '.[ps,torch]')
+	$(call install,paddock with its parameter server and PyTorch,-e '.[$(PS_EXTRAS)]')
 
 # command:package, for whatever Debian does not install by itself.
 REAL_TOOLS := etcd:etcd-server mpirun:openmpi-bin ip:iproute2 faketime:faketime \

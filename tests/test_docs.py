@@ -22,6 +22,7 @@ import pytest
 
 from paddock.jobfile.flags import FLAGS
 from paddock.jobfile.parse import parse
+from paddock.ps.server.options import IGNORED, OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -30,7 +31,14 @@ PAGES = [
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
     ROOT / "docs" / "failure.md",
 ]
-LINKED = [*PAGES, *sorted((ROOT / "docs" / "decisions").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+LINKED = [
+    *PAGES,
+    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+    *sorted((ROOT / "docs" / "concepts").glob("*.md")),
+    *sorted((ROOT / "examples").rglob("README.md")),
+    ROOT / "CONTRIBUTING.md",
+]
+TEN_LINES = ROOT / "examples" / "ps" / "numpy_ten_lines.py"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)]*)?\)")
 FLAG = re.compile(r"`(--?[a-zA-Z][\w-]*)")
@@ -192,6 +200,7 @@ def test_every_flag_in_the_text_exists(page: Path) -> None:
     """A flag that was renamed must not live on in prose."""
     known = {f"--{name}" for f in FLAGS for name in (f.name, *f.aliases)}
     known |= {f"-{f.short}" for f in FLAGS if f.short}
+    known |= {f"--{name.replace('-', '_')}" for name in (*(o.name for o in OPTIONS), *IGNORED)}
     for flag in FLAG.findall(FENCE.sub("", page.read_text("utf-8"))):
         name = flag if flag.count("-") == 1 else "--" + flag[2:].replace("-", "_")
         assert name in known or flag in OTHERS, f"{page.name} names {flag}"
@@ -246,3 +255,12 @@ def test_both_readmes_tell_the_same() -> None:
         for n in ("README.md", "README.zh.md")
     ]
     assert links[0] == links[1]
+
+
+def test_the_ten_lines_are_those_of_the_example() -> None:
+    """What the pages show is the script that is tested, to the letter."""
+    script = TEN_LINES.read_text("utf-8").partition('"""\n\n')[2]
+    pages = [ROOT / "README.md", ROOT / "README.zh.md", ROOT / "docs/guide/parameter-server.md"]
+    for page in pages:
+        shown = [body for language, body in FENCE.findall(page.read_text("utf-8"))]
+        assert script in shown, page.name

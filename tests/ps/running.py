@@ -57,7 +57,8 @@ def eventually(fact: Any, what: str, seconds: float = 30.0) -> Any:
 class Job:
     """The servers of a job. flags: added to each server's. keep: whether they have data dirs.
 
-    prefix: a command before the server's, such as unshare(1).
+    prefix: a command before the server's, such as nsenter(1). disk: where this process finds
+    what the server has as its data directory, when it sees another file system.
     """
 
     folder: Path
@@ -66,6 +67,7 @@ class Job:
     flags: tuple[str, ...] = ()
     keep: bool = True
     prefix: tuple[str, ...] = ()
+    disk: Path = Path()
     endpoints: list[str] = field(default_factory=list)
     processes: dict[int, subprocess.Popen[str]] = field(default_factory=dict)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paddock.cli.main import COMMANDS
+from paddock.cli.ps import ORDERS
 from paddock.errors import UsageError
 from paddock.jobfile.flags import FLAGS
 
@@ -77,6 +78,9 @@ def bash() -> str:
         '  case "${COMP_WORDS[1]}" in',
         f'  completion) COMPREPLY=($(compgen -W "{" ".join(SHELLS)}" -- "$cur")); return;;',
         f'  help) COMPREPLY=($(compgen -W "{" ".join(COMMANDS)}" -- "$cur")); return;;',
+        '  ps) if [ "$COMP_CWORD" -eq 2 ]; then',
+        f'    COMPREPLY=($(compgen -W "{" ".join(ORDERS)}" -- "$cur"))',
+        '    else COMPREPLY=($(compgen -f -- "$cur")); fi; return;;',
         '  version) COMPREPLY=($(compgen -W "--json" -- "$cur")); return;;',
         f"  {'|'.join(LAUNCHING)}) ;;",
         "  *) return;;",
@@ -121,6 +125,7 @@ def zsh() -> str:
         "  case $words[2] in",
         f"  completion) compadd {' '.join(SHELLS)}; return;;",
         "  help) _describe command commands; return;;",
+        f"  ps) if (( CURRENT == 3 )); then compadd {' '.join(ORDERS)}; else _files; fi; return;;",
         "  version) compadd -- --json; return;;",
         f"  {'|'.join(LAUNCHING)}) ;;",
         "  *) return;;",
@@ -145,6 +150,7 @@ def fish() -> str:
         )
     lines.append(f"complete -c paddock -n '{asked} completion' -f -a '{' '.join(SHELLS)}'")
     lines.append(f"complete -c paddock -n '{asked} help' -f -a '{' '.join(COMMANDS)}'")
+    lines.append(f"complete -c paddock -n '{asked} ps' -a '{' '.join(ORDERS)}'")
     lines.append(f"complete -c paddock -n '{asked} version' -f -l json")
     for flag in offered():
         short = f" -s {flag.short}" if flag.short else ""

@@ -20,6 +20,7 @@ COMMANDS = {
     "explain": "show the plan, the environment and where each value came from",
     "check": "run a real all-reduce on two processes of this machine",
     "pserver": "run a parameter server",
+    "ps": "look at running parameter servers; have them save, load, export and so on",
     "version": "show versions, and what is installed",
     "completion": "print the completion script of bash, zsh or fish",
     "help": "show help about a command",

@@ -10,15 +10,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+EXTRA = ("numpy", "numba", "xxhash")
+
 
 def run(argv: Sequence[str]) -> int:
     """Serve until told to end; the exit code."""
-    try:
-        from paddock.ps.server import options
-    except ImportError as error:
-        raise UsageError(
-            f"the parameter server needs {error.name}", hint="pip install 'paddock[ps]'"
-        ) from error
+    from paddock.ps.server import options
+
     if argv and argv[0] in ("-h", "--help"):
         from paddock.cli.help import command_help
 
@@ -28,7 +26,15 @@ def run(argv: Sequence[str]) -> int:
     try:
         from paddock.ps.server import main
     except ImportError as error:
-        raise UsageError(
-            f"the parameter server needs {error.name}", hint="pip install 'paddock[ps]'"
-        ) from error
+        raise missing_extra(error) from error
     return main.run(argv, os.environ)
+
+
+def missing_extra(error: ImportError) -> UsageError:
+    """What to say where numpy or xxhash is not installed. Raises `error` when it is another."""
+    if (error.name or "").partition(".")[0] not in EXTRA:
+        raise error
+    return UsageError(
+        f"the parameter server needs {error.name}, which is not installed",
+        hint="pip install 'paddock[ps]'",
+    )

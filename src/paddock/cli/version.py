@@ -23,6 +23,8 @@ FRAMEWORKS = {
 }
 # Feature -> module it needs.
 FEATURES = {"yaml files (-f job.yaml)": "yaml", "tls": "_ssl"}
+# What the extra paddock[ps] brings; the parameter server runs without numba, slower.
+PS_EXTRA = ("numpy", "numba", "xxhash")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -35,6 +37,7 @@ def run(argv: Sequence[str]) -> int:
     if argv and list(argv) != ["--json"]:
         raise UsageError(f"unexpected '{argv[0]}'", hint="write paddock version [--json]")
     frameworks = {name: installed(names) for name, names in FRAMEWORKS.items()}
+    extras = {name: installed((name,)) for name in PS_EXTRA}
     features = {name: find_spec(module) is not None for name, module in FEATURES.items()}
     if argv:
         import json
@@ -45,6 +48,7 @@ def run(argv: Sequence[str]) -> int:
             "executable": sys.executable,
             "platform": platform.platform(),
             "frameworks": frameworks,
+            "ps": extras,
             "features": features,
         }
         print(json.dumps(found, indent=2))
@@ -54,6 +58,8 @@ def run(argv: Sequence[str]) -> int:
     print(f"platform {platform.platform()}")
     for name, version in frameworks.items():
         print(f"{name} {version or 'not installed'}")
+    for name, version in extras.items():
+        print(f"{name} (ps) {version or 'not installed'}")
     for name, is_on in features.items():
         print(f"{name}: {'on' if is_on else 'off'}")
     return 0

@@ -6,7 +6,9 @@ the same table must declare equal specs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
+from math import isfinite
 from typing import Any, Literal
 
 from paddock.errors import Problem, UsageError
@@ -221,10 +223,58 @@ def _build(cls: type, data: dict[str, Any], where: str, problems: list[Problem])
         return None
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+# A field's annotation -> what it must be, and the words for it.
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "int": (_is_whole, "a whole number"),
+    "float": (_is_number, "a number"),
+    "str": (lambda value: isinstance(value, str), "a text"),
+    "bool": (lambda value: isinstance(value, bool), "True or False"),
+    "tuple[int, ...]": (
+        lambda value: isinstance(value, tuple) and all(map(_is_whole, value)),
+        "a tuple of whole numbers",
+    ),
+    "tuple[float, ...]": (
+        lambda value: isinstance(value, tuple) and all(map(_is_number, value)),
+        "a tuple of numbers",
+    ),
+    "dict[str, float]": (
+        lambda value: isinstance(value, dict)
+        and all(isinstance(n, str) and isinstance(v, (int, float)) for n, v in value.items()),
+        "a dict of numbers",
+    ),
+}
+
+
+def _wrong_types(part: Any, where: str) -> list[Problem]:
+    """A problem for each field whose value is of another type than it says, inner specs too."""
+    found: list[Problem] = []
+    for one in fields(part):
+        value = getattr(part, one.name)
+        if one.name in _PARTS:
+            if isinstance(value, _PARTS[one.name]):
+                found += _wrong_types(value, f"{where}: {one.name}")
+            else:
+                wanted = _PARTS[one.name].__name__
+                found.append(Problem(f"{where}: {one.name} is {value!r}", f"{wanted}(...)"))
+        elif one.type in _KINDS and not _KINDS[str(one.type)][0](value):
+            found.append(Problem(f"{where}: {one.name} is {value!r}", _KINDS[str(one.type)][1]))
+    return found
+
+
 def check_spec(spec: TableSpec) -> list[Problem]:
     """What is wrong with a spec by itself; the optimizer's options are checked by its table."""
     where = f"table {spec.name!r}"
-    found: list[Problem] = []
+    found = _wrong_types(spec, where)
+    if found:
+        return found
 
     def need(fact: bool, message: str, hint: str = "") -> None:
         if not fact:

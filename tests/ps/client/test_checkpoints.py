@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ps.client.running import fleet
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.client import Client
 from paddock.ps.durable.checkpoint import latest_name, list_checkpoints, open_checkpoint
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
+from ps.client.running import fleet
 
 ADAM = OptimizerSpec("adam", 0.01)
 WORDS = SparseSpec("words", 8, OptimizerSpec("adagrad", 0.1))
@@ -122,18 +122,21 @@ def test_steps_of_a_schedule_go_on_after_a_load(tmp_path: Path) -> None:
 
 def test_data_positions_are_in_the_checkpoint(tmp_path: Path) -> None:
     """Each trainer goes on where it was; what was noted after the save is forgotten by a load."""
-    with fleet(2, "--num_gradient_servers=2") as servers:
-        with servers.client(trainers=2) as zero, servers.client(trainer=1, trainers=2) as one:
-            assert zero.position() is None
-            zero.note_position({"offset": 10})
-            one.note_position({"file": "b", "offset": 3})
-            declare(zero)
-            zero.save(tmp_path)
-            zero.note_position({"offset": 20})
-            assert zero.position() == {"offset": 20}
-            zero.load(tmp_path)
-            assert zero.position() == {"offset": 10}
-            assert one.position() == {"file": "b", "offset": 3}
+    with (
+        fleet(2, "--num_gradient_servers=2") as servers,
+        servers.client(trainers=2) as zero,
+        servers.client(trainer=1, trainers=2) as one,
+    ):
+        assert zero.position() is None
+        zero.note_position({"offset": 10})
+        one.note_position({"file": "b", "offset": 3})
+        declare(zero)
+        zero.save(tmp_path)
+        zero.note_position({"offset": 20})
+        assert zero.position() == {"offset": 20}
+        zero.load(tmp_path)
+        assert zero.position() == {"offset": 10}
+        assert one.position() == {"file": "b", "offset": 3}
     with fleet(1) as servers, servers.client() as ps:
         ps.load(tmp_path)
         assert ps.position() == {"offset": 10}
@@ -161,9 +164,12 @@ def test_another_jobs_checkpoint_is_refused(tmp_path: Path) -> None:
     with fleet(1, "--job=ads") as servers, servers.client(job="ads") as ps:
         declare(ps)
         ps.save(tmp_path)
-    with fleet(1, "--job=news") as servers, servers.client(job="news") as ps:
-        with pytest.raises(UsageError, match="is of job 'ads', this job is 'news'"):
-            ps.load(tmp_path)
+    with (
+        fleet(1, "--job=news") as servers,
+        servers.client(job="news") as ps,
+        pytest.raises(UsageError, match="is of job 'ads', this job is 'news'"),
+    ):
+        ps.load(tmp_path)
 
 
 def test_a_table_declared_otherwise_is_refused(tmp_path: Path) -> None:
@@ -175,7 +181,7 @@ def test_a_table_declared_otherwise_is_refused(tmp_path: Path) -> None:
     with fleet(2) as servers, servers.client() as ps:
         ps.create(SparseSpec("words", 4, OptimizerSpec("adagrad", 0.1)))
         before = ps.digest()
-        with pytest.raises(PaddockError, match="table 'words': dim is 4, in checkpoint .* is 8"):
+        with pytest.raises(PaddockError, match=r"table 'words': dim is 4, in checkpoint .* is 8"):
             ps.load(tmp_path)
         assert ps.digest() == before
 
@@ -236,9 +242,12 @@ def test_a_load_survives_the_loss_of_the_checkpoint(tmp_path: Path) -> None:
 
 def test_an_unknown_mode_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
     """full or delta."""
-    with fleet(1) as servers, servers.client() as ps:
-        with pytest.raises(UsageError, match="save mode 'all' is unknown"):
-            ps.save(tmp_path / "saved", mode="all")
+    with (
+        fleet(1) as servers,
+        servers.client() as ps,
+        pytest.raises(UsageError, match="save mode 'all' is unknown"),
+    ):
+        ps.save(tmp_path / "saved", mode="all")
     assert not (tmp_path / "saved").exists()
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ps.client.running import fleet, processes
 
 from paddock.errors import PaddockError
 from paddock.ps.client.client import Client
 from paddock.ps.durable.checkpoint import latest_name
 from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec
+from ps.client.running import fleet, processes
 
 pytestmark = pytest.mark.real
 ROWS = 200_000
@@ -43,18 +43,20 @@ def wait_for(directory: Path, pattern: str) -> None:
 
 def test_a_server_killed_while_it_saves_and_started_again_saves_all(tmp_path: Path) -> None:
     """The order is repeated; what was half written is written anew."""
-    with processes(2, tmp_path / "data") as servers:
-        with Client(servers.endpoints, trainer=0, timeout=20) as ps:
-            fill(ps)
-            wanted = ps.digest()
-            saving = threading.Thread(target=ps.save, args=(tmp_path / "saved",))
-            saving.start()
-            wait_for(tmp_path / "saved", "step-*.tmp/server-1/s-*.bin")
-            servers.kill(1)
-            servers.start(1)
-            saving.join(SECONDS_MAX)
-            assert not saving.is_alive()
-            assert ps.digest() == wanted
+    with (
+        processes(2, tmp_path / "data") as servers,
+        Client(servers.endpoints, trainer=0, timeout=20) as ps,
+    ):
+        fill(ps)
+        wanted = ps.digest()
+        saving = threading.Thread(target=ps.save, args=(tmp_path / "saved",))
+        saving.start()
+        wait_for(tmp_path / "saved", "step-*.tmp/server-1/s-*.bin")
+        servers.kill(1)
+        servers.start(1)
+        saving.join(SECONDS_MAX)
+        assert not saving.is_alive()
+        assert ps.digest() == wanted
     with fleet(1) as one, one.client() as ps:
         ps.load(tmp_path / "saved")
         assert ps.digest() == wanted

@@ -17,7 +17,7 @@ from typing import Literal
 
 from paddock.ps.protocol.frames import HEADER_SIZE, Flag, Op, decode
 
-Kind = Literal["cut", "cut in the middle", "delay", "damage", "silence", "hold"]
+Kind = Literal["cut", "cut in the middle", "delay", "damage", "silence"]
 Way = Literal["up", "down"]
 
 
@@ -102,8 +102,8 @@ class Proxy:
             count = self._seen[way, op]
             due = [f for f in self.faults if (f.way, f.op, f.nth) == (way, op, count)]
         for fault in due:
-            frame = self._strike(fault, frame, sink)
             fault.happened.set()
+            frame = self._strike(fault, frame, sink)
         sink.sendall(frame)
 
     def _strike(self, fault: Fault, frame: bytes, sink: socket.socket) -> bytes:
@@ -113,13 +113,11 @@ class Proxy:
             at = min(fault.at, len(frame) - 1)
             return frame[:at] + bytes([frame[at] ^ 0x10]) + frame[at + 1 :]
         elif fault.kind == "silence":
-            fault.happened.set()
             self._stopped.wait()
             raise _End
         else:
             if fault.kind == "cut in the middle":
                 sink.sendall(frame[: min(fault.at, len(frame) - 1)])
-            fault.happened.set()
             raise _End
         return frame
 

@@ -7,7 +7,7 @@ no job name; writing goes to the job that is named, and servers of another one r
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,14 @@ from paddock.ps.client.place import JOBS, SERVERS, TLS_CA, TOKEN_FILE, read_endp
 from paddock.ps.durable.checkpoint import Checkpoint
 from paddock.ps.protocol.frames import BODY_MAX, Header, Op
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.spec import DENSE_SHARD_MAX, DenseSpec, SparseSpec, TableSpec, from_json, shard_range
+from paddock.ps.spec import (
+    DENSE_SHARD_MAX,
+    DenseSpec,
+    SparseSpec,
+    TableSpec,
+    from_json,
+    shard_range,
+)
 from paddock.ps.stream import raw
 from paddock.ps.table.sharding import shard_of
 
@@ -107,9 +114,7 @@ class Admin:
         from paddock import __version__
 
         self.settings = settings
-        self._identity = Identity(
-            settings.job, 0, 0, __version__, settings.token, settings.tls_ca
-        )
+        self._identity = Identity(settings.job, 0, 0, __version__, settings.token, settings.tls_ca)
         count = len(settings.endpoints)
         self.peers = [
             Peer(i, e, self._identity, settings.timeout, purpose=PURPOSE, servers=count)
@@ -139,7 +144,7 @@ class Admin:
                 link.close()
             return Seen(server, endpoint, json.loads(bytes(body)), None)
         except PaddockError as error:
-            return Seen(server, endpoint, None, error)
+            return Seen(server, endpoint, None, _named(error, endpoint))
 
     def connect(self) -> None:
         """Reach every server now, once. Raises PaddockError naming the first that is not there."""
@@ -149,9 +154,7 @@ class Admin:
             except Refusal:
                 raise
             except PaddockError as error:
-                raise PaddockError(
-                    error.message, hint="is it running? paddock ps status tells of each server"
-                ) from error
+                raise _named(error, peer.endpoints[0]) from error
 
     def tables(self) -> list[dict[str, Any]]:
         """Every table over all servers: spec, rows, bytes, step, and the shards of each server."""
@@ -283,3 +286,10 @@ class Admin:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _named(error: PaddockError, endpoint: str) -> PaddockError:
+    """The error with the server's endpoint in it."""
+    if isinstance(error, Refusal) or endpoint in error.message:
+        return error
+    return PaddockError(f"server {endpoint}: {error.message}", hint=error.hint)

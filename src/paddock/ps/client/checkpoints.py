@@ -60,9 +60,7 @@ def save(peers: Sequence[Peer], directory: str, mode: str, job: str, *, keep: in
     return name
 
 
-def load(
-    peers: Sequence[Peer], directory: str, job: str | None, name: str = ""
-) -> Checkpoint:
+def load(peers: Sequence[Peer], directory: str, job: str | None, name: str = "") -> Checkpoint:
     """Have every server read its share of a checkpoint, the newest or the one named.
 
     job: whose it must be; None takes any job's. Tables that the servers have not are made.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -29,10 +29,12 @@ from paddock.errors import Problem, UsageError
 from paddock.ps.client.link import Identity, Link
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.place import Place, read_place
-from paddock.ps.client.pulls import Pull, run_pulls
+from paddock.ps.client.pulls import Pull, give_up, run_pulls
+from paddock.ps.client.redirect import Redirect
 from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.optimizers.table import check_optimizer
 from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
+from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import (
     DENSE_SHARD_MAX,
     DenseSpec,
@@ -113,6 +115,7 @@ class Client:
         ]
         self._tables: dict[str, Known] = {}
         self._turns: dict[str, int] = {}
+        self._redirect = Redirect(self, self._tables)
         for peer in self.peers:
             peer.retry("control", lambda link: None)
         self.strategy.join(self)
@@ -127,10 +130,13 @@ class Client:
         if problems:
             raise UsageError.of(problems)
         data = to_json(self.strategy.adjust(spec, self))
-        numbers = [int(peer.ask(Op.CREATE, data)["table"]) for peer in self.peers]
+        answers = [peer.ask(Op.CREATE, data) for peer in self.peers]
+        numbers = [int(answer["table"]) for answer in answers]
         owners = np.zeros(spec.shards, np.int32)
         for server, shards in enumerate(deal(spec.shards, len(self.peers))):
             owners[shards.start : shards.stop] = server
+        for server, answer in enumerate(answers):
+            owners[answer.get("owned", [])] = server
         self._tables[spec.name] = Known(spec, numbers, owners)
 
     def spec(self, table: str) -> TableSpec:
@@ -283,8 +289,12 @@ class Client:
 
         With 0, nothing is left unacknowledged.
         """
-        for peer in self.peers:
-            peer.settle(self.batch + 1 - behind)
+        count = -1
+        while count != self._redirect.count:  # What was sent again may be another server's.
+            count = self._redirect.count
+            for peer in self.peers:
+                peer.settle(self.batch + 1 - behind)
+        self._redirect.settled()
 
     def barrier(self, name: str = "all") -> None:
         """Wait for all trainers of the job."""
@@ -338,10 +348,14 @@ class Client:
         known, spec = self._sparse(table)
         dropped = 0
         for shard in range(spec.shards):
-            server = int(known.owners[shard])
-            answer = self.peers[server].ask(
-                Op.SHRINK, {"shard": shard}, table=known.numbers[server]
-            )
+            while True:
+                server = int(known.owners[shard])
+                number = known.numbers[server]
+                try:
+                    answer = self.peers[server].ask(Op.SHRINK, {"shard": shard}, table=number)
+                    break
+                except Refusal as refusal:
+                    self._redirect.heed(known, refusal)
             dropped += int(answer["dropped"])
         return dropped
 
@@ -383,29 +397,57 @@ class Client:
         """Rows of distinct keys, float32[n, dim], from the servers."""
         assert isinstance(known.spec, SparseSpec)
         ahead, known.ahead = known.ahead, None
-        if ahead is not None and np.array_equal(ahead.keys, distinct):
-            run_pulls([ahead])
+        if ahead is not None and self._try([ahead]) and np.array_equal(ahead.keys, distinct):
             return ahead.rows()
-        if ahead is not None:
-            run_pulls([ahead])
         self.finish_pulls()
-        pull = Pull.sparse(
-            self.peers, known.numbers, known.spec, distinct, self._split(known, distinct)
-        )
-        run_pulls([pull])
-        return pull.rows()
+        spec = known.spec
+        return self._pull(
+            known,
+            lambda: Pull.sparse(
+                self.peers, known.numbers, spec, distinct, self._split(known, distinct)
+            ),
+        ).rows()
+
+    def _pull(self, known: Known, make: Callable[[], Pull]) -> Pull:
+        """Run a pull; made anew when a shard of it has moved."""
+        while True:
+            pull = make()
+            try:
+                run_pulls([pull])
+            except Refusal as refusal:
+                give_up([pull])
+                self._redirect.heed(known, refusal)
+                continue
+            self._redirect.settled()
+            return pull
+
+    def _try(self, pulls: list[Pull]) -> bool:
+        """Finish pulls that were asked ahead; False when a shard has moved meanwhile."""
+        try:
+            run_pulls(pulls)
+        except Refusal as refusal:
+            give_up(pulls)
+            for known in self._tables.values():
+                known.ahead = None  # Its link has ended; the next pull asks again.
+            if refusal.code != "moved":
+                raise
+            return False
+        return True
 
     def pull_vector(self, known: Known, out: Rows) -> Rows:
         """The dense vector from the servers, into `out`."""
         self.finish_pulls()
-        run_pulls([Pull.dense(self.peers, known.numbers, self._dense_frames(known), out)])
+        self._pull(
+            known,
+            lambda: Pull.dense(self.peers, known.numbers, self._dense_frames(known), out),
+        )
         return out
 
     def finish_pulls(self) -> None:
         """Read what was asked ahead, so that the links are free."""
         ahead = [known.ahead for known in self._tables.values() if known.ahead is not None]
         if ahead:
-            run_pulls(ahead)
+            self._try(ahead)
 
     def post_sparse(
         self, op: Op, known: Known, distinct: Keys, rows: Rows, extra: list[Rows], flags: int
@@ -429,7 +471,7 @@ class Client:
                     op,
                     flags | (LAST if end == stop else 0),
                     known.numbers[server],
-                    self._next_part(known, server),
+                    self.next_part(known, server),
                     end - start,
                     step=self.strategy.step_now,
                 )
@@ -448,7 +490,7 @@ class Client:
                 op,
                 flags | (LAST if last[server] == start else 0),
                 known.numbers[server],
-                self._next_part(known, server),
+                self.next_part(known, server),
                 stop - start,
                 step=self.strategy.step_now,
             )
@@ -456,7 +498,7 @@ class Client:
                 self.batch, header, start.to_bytes(8, "little"), raw(flat[start:stop])
             )
 
-    def _next_part(self, known: Known, server: int) -> int:
+    def next_part(self, known: Known, server: int) -> int:
         """Frames of one table and step are numbered, over all pushes of the step."""
         step, parts = known.parts.get(server, (-1, 0))
         parts = parts + 1 if step == self.strategy.step_now else 0

@@ -22,6 +22,8 @@ from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.stream import Closed, Silent
 
 T = TypeVar("T")
+# Unacknowledged frames of one server, whatever the batches: 256 MiB at most.
+FRAMES_MAX = 64
 # Waits between attempts to reach a server again: from, factor, at most.
 BACKOFF_SECONDS = (0.02, 1.6, 0.5)
 # Silent links before a server counts as unreachable.
@@ -70,7 +72,11 @@ class Peer:
         self._sequence = 0
         # Numbers of refused frames: told to the server, so that its window has no gap.
         self._refused: list[int] = []
+        self._moved = Refusal("moved", "")
+        self._is_mixed = False
         self._links: dict[str, Link] = {}
+        # Called when the oldest unacknowledged frame was refused because its shard is elsewhere.
+        self.on_moved: Callable[[Peer], None] | None = None
 
     # ------------------------------------------------------------------------------------- links
 
@@ -169,6 +175,8 @@ class Peer:
 
     def post(self, batch: int, header: Header, *body: Buffer) -> None:
         """Send a frame that changes the server; it is kept until the server says it has it."""
+        while len(self.unacknowledged) >= FRAMES_MAX:
+            self.settle(self.unacknowledged[0].batch + 1)
         for sequence in self._refused:
             self._send(batch, Header(Op.SKIP), sequence, ())
         self._refused.clear()
@@ -181,6 +189,10 @@ class Peer:
             trainer=self.identity.trainer,
             incarnation=self.identity.incarnation,
         )
+        if not self.unacknowledged:
+            self._is_mixed = False
+        elif batch < self.unacknowledged[-1].batch:
+            self._is_mixed = True  # A frame of an earlier batch, which another server refused.
         self.unacknowledged.append(Unacknowledged(batch, header, body))
         link = self._links.get("push")
         if link is not None:
@@ -208,7 +220,7 @@ class Peer:
         """
         waiting = self.unacknowledged
         deadline = time.monotonic() + self.timeout
-        while waiting and waiting[0].batch < oldest_batch:
+        while waiting and self._oldest() < oldest_batch:
             link = self._links.get("push")
             if link is None:
                 self._resend()
@@ -221,7 +233,12 @@ class Peer:
                 if time.monotonic() > deadline:
                     raise self.unreachable(error) from error
                 continue
-            except Refusal:
+            except Refusal as refusal:
+                if refusal.code == "moved" and self.on_moved is not None:
+                    self._moved = refusal
+                    self.on_moved(self)
+                    deadline = time.monotonic() + self.timeout
+                    continue
                 refused = waiting.popleft().header
                 self._refused.append(refused.sequence)
                 if refused.op == Op.SKIP:
@@ -232,6 +249,55 @@ class Peer:
                 continue
             waiting.popleft()
             deadline = time.monotonic() + self.timeout
+
+    def _oldest(self) -> int:
+        """The oldest batch with a frame that is not acknowledged; there is one."""
+        if not self._is_mixed:
+            return self.unacknowledged[0].batch
+        return min(frame.batch for frame in self.unacknowledged)
+
+    def drain(self) -> tuple[list[tuple[Unacknowledged, Refusal]], Refusal | None]:
+        """Read the answers to all that was sent: (the frames of moved shards, another refusal).
+
+        Called by on_moved: the oldest frame's answer has been read. No frame is left
+        unacknowledged. Frames that are refused keep their place while others are answered, so
+        that after a broken connection all come again in their order.
+        """
+        waiting = self.unacknowledged
+        refused = {waiting[0].header.sequence: self._moved}
+        other: Refusal | None = None
+        deadline = time.monotonic() + self.timeout
+        while len(refused) < len(waiting):
+            link = self._links.get("push")
+            if link is None:
+                refused.clear()  # They are sent, and answered, once more.
+                self._resend()
+                continue
+            frame = next(one for one in waiting if one.header.sequence not in refused)
+            try:
+                header, _ = link.receive()
+            except (Closed, Silent) as error:
+                self.drop("push")
+                self.reconnects += 1
+                if time.monotonic() > deadline:
+                    raise self.unreachable(error) from error
+                continue
+            except Refusal as refusal:
+                if refusal.code == "moved":
+                    refused[frame.header.sequence] = refusal
+                    continue
+                waiting.remove(frame)
+                self._refused.append(frame.header.sequence)
+                other = other if frame.header.op == Op.SKIP else refusal
+                continue
+            if header.sequence != frame.header.sequence:
+                self.drop("push")
+                continue
+            waiting.remove(frame)
+        found = [(frame, refused[frame.header.sequence]) for frame in waiting]
+        self._refused += [frame.header.sequence for frame, _ in found]
+        waiting.clear()
+        return found, other
 
     # ----------------------------------------------------------------------------------- control
 

@@ -182,3 +182,11 @@ def run_pulls(pulls: Sequence[Pull], *, wait: bool = True) -> None:
         for run in runs:
             run.peer.drop("pull")  # Answers that nobody has read would be taken for the next ones.
         raise
+
+
+def give_up(pulls: Sequence[Pull]) -> None:
+    """End the links on which answers of these pulls are outstanding: nobody will read them."""
+    for pull in pulls:
+        for run in pull.runs:
+            if run.sent > run.received:
+                run.peer.drop("pull")

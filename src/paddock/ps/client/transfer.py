@@ -74,7 +74,9 @@ def write_tables(
     if form == "paddle":
         for name in names:
             # One table: as Paddle has it. Several: a directory for each.
-            _write_paddle(checkpoint, name, path if tables and len(names) == 1 else path / name, rule)
+            _write_paddle(
+                checkpoint, name, path if tables and len(names) == 1 else path / name, rule
+            )
     elif form == "npz":
         export.write_npz(path, export.tensors_of(checkpoint, names))
     else:

@@ -93,6 +93,33 @@ def write_arrays(
     return Written(path.name, total, root)
 
 
+def decode_arrays(data: bytes) -> Arrays:
+    """What encode_arrays made, out of memory: views of `data`, each verified. Raises DamageError.
+
+    >>> decode_arrays(b"".join(encode_arrays({"a": np.arange(3)})[0]))["a"].tolist()
+    [0, 1, 2]
+    """
+    try:
+        magic, length, _ = _PREFIX.unpack_from(data)
+        begin = _PREFIX.size + length
+        entries = json.loads(data[_PREFIX.size : begin])["arrays"] if magic == MAGIC else None
+        found: Arrays = {}
+        for one in entries or ():
+            if one["dtype"] not in DTYPES:
+                raise ValueError(f"array {one['name']!r} has dtype {one['dtype']}")
+            count = int(np.prod(one["shape"], dtype=np.int64))
+            at = begin + int(one["offset"])
+            array = np.frombuffer(data, one["dtype"], count, at).reshape(one["shape"])
+            if hash_of(array.reshape(-1).view(np.uint8).data) != one["xxh3"]:
+                raise ValueError(f"the checksum of {one['name']!r} does not fit")
+            found[one["name"]] = array
+    except (struct.error, ValueError, KeyError, TypeError) as error:
+        raise DamageError(f"arrays in memory are damaged: {error}") from error
+    if entries is None:
+        raise DamageError("arrays in memory are damaged: they do not begin as arrays")
+    return found
+
+
 class ArrayFile:
     """An open file of arrays. Its header is verified, an array when it is read.
 

@@ -215,6 +215,26 @@ class Log:
             sync_directory(self.directory)
         return count
 
+    def truncate(self, lsn: int) -> None:
+        """Deletes the records above `lsn`, on the disk too: another server never had them.
+
+        Raises PaddockError when `lsn` is below what the log holds, or the disk refuses.
+        """
+        with self._lock:
+            self._check_open()
+            if not self.first - 1 <= lsn <= self._last:
+                raise PaddockError(
+                    f"the log in {self.directory} holds records {self.first} to {self._last}, "
+                    f"it cannot end with {lsn}"
+                )
+            while self._syncing:
+                self._synced.wait()
+            try:
+                self._truncate(lsn)
+            except OSError as error:
+                self._break(f"it could not be cut behind record {lsn} ({error.strerror})")
+                raise write_error("cannot cut the log", self.directory, error) from error
+
     def close(self) -> None:
         """Puts everything on the disk and refuses what comes later. May be called twice."""
         with self._lock:
@@ -380,6 +400,26 @@ class Log:
             self._device.sync(fd)
         finally:
             os.close(fd)
+
+    def _truncate(self, lsn: int) -> None:
+        while len(self._segments) > 1 and self._segments[-1].head.first > lsn:
+            gone = self._segments.pop()
+            gone.path.unlink(missing_ok=True)
+        sync_directory(self.directory)
+        one = self._segments[-1]
+        self._unsynced = [other.path for other in self._segments[:-1]]
+        fd = os.open(one.path, os.O_RDWR | os.O_CLOEXEC)
+        os.close(self._fd)
+        self._fd = fd
+        at, end = one.seek(lsn + 1) if lsn >= one.head.first else (lsn + 1, HEAD_SIZE)
+        for record in segment.walk(fd, one.path, end, os.fstat(fd).st_size):
+            if at > lsn:
+                break
+            at, end = at + 1, record.end
+        self._device.truncate(fd, end)
+        self._device.sync(fd)
+        one.forget_after(lsn)
+        self._last, self._end, self._durable = lsn, end, min(self._durable, lsn)
 
     def _roll(self, generation: int) -> None:
         """Begins a new segment. The old one is synced by the next that waits for the disk."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +32,8 @@ assert _HEAD.size == HEAD_SIZE
 _CHUNK = 2 * (frames.BODY_MAX + frames.HEADER_SIZE)
 # Offsets are remembered this far apart: a follower does not read a segment from its start.
 _MARK_BYTES = 1 << 20
+# And of the newest ones all: a follower mostly asks for the record after the one it has.
+_RECENT = 256
 _FRAME_MAGIC = frames.MAGIC.to_bytes(4, "little")
 
 
@@ -190,21 +193,36 @@ def _find_magic(fd: int, begin: int, size: int) -> int:
 class Segment:
     """One file: its first lsn, and (lsn, offset) pairs to begin reading at."""
 
-    __slots__ = ("head", "marks", "path")
+    __slots__ = ("head", "marks", "path", "recent")
 
     def __init__(self, path: Path, head: Head) -> None:
         self.path = path
         self.head = head
         self.marks: list[tuple[int, int]] = [(head.first, HEAD_SIZE)]
+        self.recent: deque[tuple[int, int]] = deque(maxlen=_RECENT)
 
     def mark(self, lsn: int, offset: int) -> None:
-        """Notes where a record begins, when the last note is far behind."""
+        """Notes where a record begins; for ever when the last such note is far behind."""
+        self.recent.append((lsn, offset))
         if offset - self.marks[-1][1] >= _MARK_BYTES:
             self.marks.append((lsn, offset))
 
     def seek(self, lsn: int) -> tuple[int, int]:
-        """(lsn, offset) of the last noted record at or before `lsn`."""
+        """(lsn, offset) of the last noted record at or before `lsn`. Any thread may ask."""
+        recent = self.recent
+        try:
+            found = recent[lsn - recent[0][0]]
+            if found[0] == lsn:
+                return found
+        except IndexError:
+            pass  # An old record, or one that is to come.
         return next(mark for mark in reversed(self.marks) if mark[0] <= lsn)
+
+
+    def forget_after(self, lsn: int) -> None:
+        """Records above `lsn` are gone."""
+        self.marks = [mark for mark in self.marks if mark[0] <= max(lsn, self.head.first)]
+        self.recent.clear()
 
 
 def scan(one: Segment) -> tuple[int, int, LogDamage | None]:

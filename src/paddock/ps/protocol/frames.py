@@ -38,6 +38,7 @@ class Op(IntEnum):
     WAIT = 7  # answered when the global step (or the slowest clock) has reached `step`
     CONTROL = 8  # JSON {"do": ...} -> JSON; what reads or acts on the process, not on the state
     FOLLOW = 9  # a replica asks for the log from `sequence` on
+    FETCH = 10  # JSON {"shard", "version"}, part -> a part of a frozen shard; count: of parts
 
     CREATE = 32  # JSON spec -> JSON
     PUSH = 33  # int64[count] keys, float32[count, dim] [, float32[count] shows, clicks]
@@ -51,10 +52,13 @@ class Op(IntEnum):
     EXPEL = 41  # JSON
     SHRINK = 42  # JSON, one shard
     POSITION = 43  # JSON: how far a trainer has read its data
-    MOVE = 44  # JSON: a shard changes hands
+    MOVE = 44  # JSON {"shard", "to", "version"}: a shard is another server's from now on
+    # int64 shard, bytes: part `part` of `count` of a shard that comes, `step` its version; with
+    # count 0 a JSON {"shard", "version", "own"}: it is this server's, or it is forgotten
     ADOPT = 45
     LOAD = 48  # JSON: take over this server's share of a checkpoint
     SKIP = 49  # a push that was refused: its sequence will not be used again
+    EPOCH = 51  # JSON {"epoch"}: a server of a pair has become the primary
     FENCE = 50  # earlier incarnations of the trainer are refused from now on
     RULES = 46  # JSON: the strategy that all trainers of the job follow
     OPEN = 47  # JSON {"name", "turn"}: all members have reached a barrier

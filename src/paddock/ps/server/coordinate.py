@@ -15,6 +15,7 @@ from typing import Any
 
 from paddock.ps.consistency.barriers import Opened
 from paddock.ps.consistency.step_words import (
+    STRATEGIES,
     Arrive,
     Committed,
     Event,
@@ -91,10 +92,13 @@ class Coordinator:
         return answer
 
     def _rules(self, terms: dict[str, Any]) -> Rules:
-        is_clocked = terms.get("strategy") in ("sync", "staleness")
+        strategy, staleness = terms.get("strategy", "async"), terms.get("staleness", 0)
+        if strategy not in STRATEGIES or not isinstance(staleness, int):
+            raise Refusal("usage", f"strategy {strategy!r}, staleness {staleness!r}")
+        is_clocked = strategy in ("sync", "staleness")
         rules = Rules(
-            terms.get("strategy", "async"),
-            int(terms.get("staleness", 0)),
+            strategy,
+            staleness,
             trainers=self.trainers,
             # Who waits for nobody is not waited for.
             silent_seconds=self.silent_seconds if is_clocked else 0.0,

@@ -2,7 +2,7 @@
 
 The log is written before the state changes, so whatever was acknowledged can be replayed. Records
 of one table are in the log in the order in which they were applied, because its lock is held over
-both; `_order` makes the same true for what belongs to the whole server.
+both; `order` makes the same true for what belongs to the whole server.
 """
 
 from __future__ import annotations
@@ -52,34 +52,52 @@ class Engine:
         self.ack = ack
         self.clock = clock
         self.lsn = log.last if log is not None else 0
-        # Called with a record's lsn before it is acknowledged, when a replica must have it first.
-        self.replicated: Callable[[int], None] | None = None
-        # Raises Refusal while this server may not take writes (it is no longer the primary).
-        self.may_write: Callable[[], None] | None = None
-        self._order = threading.Lock()
+        # A server of a pair (pair.py). may_write: the epoch in which this server takes writes;
+        # raises Refusal while it is not the primary. appended: after each record, `order` held.
+        # replicated: waits until a record of an epoch is safe; raises Refusal when it is not to be.
+        self.may_write: Callable[[], int] | None = None
+        self.appended: Callable[[], None] | None = None
+        self.replicated: Callable[[int, int], None] | None = None
+        self.order = threading.Lock()
 
     def write(self, header: Header, body: Body) -> Written:
         """Carry out a frame once. Raises Refusal when it is not: then nothing has changed."""
         header = header._replace(stamp=self.clock())
+        epoch = self._epoch()
+        try:
+            with self.holding(header):
+                written = self._write(header, body, epoch)
+        except PaddockError:
+            self._epoch()  # The judgement of one that was primary is none.
+            raise
+        # A repeat waits too: what it repeats may not be safe yet.
+        self._keep(self.lsn, epoch)
+        return written
+
+    def _epoch(self) -> int:
+        return 0 if self.may_write is None else self.may_write()
+
+    @contextmanager
+    def holding(self, header: Header) -> Iterator[None]:
+        """With the locks of the tables that a record concerns."""
         with ExitStack() as held:
             for lock in self.store.locks(header):
                 held.enter_context(lock)
-            written = self._write(header, body)
-        # A repeat waits too: what it repeats may not be safe yet.
-        self._keep(self.lsn)
-        return written
+            yield
 
-    def _write(self, header: Header, body: Body) -> Written:
+    def _write(self, header: Header, body: Body, epoch: int) -> Written:
         """The frame's locks are held."""
         if header.sequence and self._is_repeat(header):
             return Written(REPEATED, None, [])
         self.store.check(header, body)
-        with self._order:
-            if self.may_write is not None:
-                self.may_write()
+        with self.order:
+            if self._epoch() != epoch:
+                raise Refusal("not-primary", "another server was the primary meanwhile")
             if not header.sequence and self.store.is_done(header, body):
                 return Written(REPEATED, self.store.answer(header, body), [])
-            lsn = self._append(header, body)
+            lsn = self.append(header, body)
+            if self.appended is not None:
+                self.appended()
             step, outputs = self.store.note(lsn, header, body)
         return Written(0, self.store.apply(lsn, header, body, step), outputs)
 
@@ -100,7 +118,8 @@ class Engine:
             hint="is another process running as this trainer? each needs its own PADDLE_TRAINER_ID",
         )
 
-    def _append(self, header: Header, body: Body) -> int:
+    def append(self, header: Header, body: Body) -> int:
+        """The lsn of a record, now in the log; `order` is held. Raises Refusal."""
         if self.log is None:
             self.lsn += 1
             return self.lsn
@@ -110,32 +129,42 @@ class Engine:
             raise Refusal("disk", error.message, hint=error.hint) from error
         return self.lsn
 
-    def _keep(self, lsn: int) -> None:
+    def _keep(self, lsn: int, epoch: int) -> None:
         """Wait until the record is as safe as --ack says."""
         if self.ack == "disk" and self.log is not None:
             self.log.wait_durable(lsn)
         elif self.ack == "replica" and self.replicated is not None:
-            self.replicated(lsn)
+            self.replicated(lsn, epoch)
 
     def replay(self, lsn: int, header: Header, body: Body) -> None:
         """Apply a record that is in a log already: recovery, or a replica following."""
-        with ExitStack() as held:
-            for lock in self.store.locks(header):
-                held.enter_context(lock)
-            with self._order:
+        with self.holding(header):
+            with self.order:
                 self.lsn = lsn
                 step, _ = self.store.note(lsn, header, body)
             self.store.apply(lsn, header, body, step)
 
+    def refill(self, lsn: int, header: Header, body: Body) -> None:
+        """The same while nobody else uses the store, or `order` is held and nobody may read."""
+        self.lsn = lsn
+        step, _ = self.store.note(lsn, header, body)
+        self.store.apply(lsn, header, body, step)
+
     def position(self) -> int:
         """The newest record. With a table's lock held, all of the table's up to it are applied."""
-        with self._order:
+        with self.order:
             return self.lsn
 
     def copy_shard(self, table: str, shard: int) -> tuple[int, Arrays]:
         """(newest record in it, copies of its arrays) of one shard; writes wait meanwhile."""
         held = self.store.by_name[table]
         with held.lock:
+            if shard not in held.owned:
+                raise Refusal(
+                    "moved",
+                    f"shard {shard} of table {table!r} has moved meanwhile",
+                    hint="save again when no shard moves",
+                )
             return self.position(), held.table.shard_state(shard)
 
     @contextmanager
@@ -144,5 +173,5 @@ class Engine:
         with ExitStack() as held:
             for one in list(self.store.tables):
                 held.enter_context(one.lock)
-            held.enter_context(self._order)
+            held.enter_context(self.order)
             yield self.lsn

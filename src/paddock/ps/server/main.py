@@ -18,6 +18,7 @@ from types import FrameType
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from paddock.errors import PaddockError, UsageError  # after the variable above
+from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.server.options import Options, read_options
 from paddock.ps.server.recovery import Snapshots, open_engine
 from paddock.ps.server.serve import Server, Settings
@@ -37,6 +38,9 @@ def run(words: Sequence[str], env: Mapping[str, str]) -> int:
     options = read_options(words, env)
     for line in options.said:
         say(line)
+    if not HAVE_NUMBA:
+        why = "is off (PADDOCK_PS_NUMBA=0)" if env.get("PADDOCK_PS_NUMBA") == "0" else "is missing"
+        say(f"numba {why}: this server runs on numpy, which is slower (pip install 'paddock[ps]')")
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -12,9 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paddock.errors import PaddockError
+from paddock.ps.durable.arrays import Arrays
 from paddock.ps.durable.log import Log, read_identity
-from paddock.ps.durable.snapshot import State, log_floor, newest_snapshot, save_snapshot
+from paddock.ps.durable.snapshot import (
+    Snapshot,
+    State,
+    log_floor,
+    newest_snapshot,
+    save_snapshot,
+)
 from paddock.ps.server.engine import Ack, Engine
+from paddock.ps.server.handover import copy_of, fit, place
 from paddock.ps.server.store import Store
 
 
@@ -44,24 +52,11 @@ def open_engine(
         say(line)
     if snapshot is not None:
         snapshot.plan.check_log(log.first, log.last, path)
-        for spec in snapshot.specs:
-            store.add_table(spec)
-        for entry in snapshot.shards:
-            store.by_name[entry.table].table.load_shard(entry.shard, snapshot.read(entry))
-        store.restore(snapshot.state.values, snapshot.state.arrays)
-        store.plan = snapshot.plan
     engine = Engine(store, log, ack, clock)
-    count = 0
-    if snapshot is None and log.first > 1 and log.last >= log.first:
-        raise PaddockError(
-            f"{path}: the log begins at record {log.first}, and there is no snapshot before it",
-            hint="was a snap-* directory removed? restore it, or load a checkpoint elsewhere",
-        )
-    for lsn, header, body in log.read(first) if log.last >= first else ():
-        engine.replay(lsn, header, body)
-        count += 1
-    engine.lsn = max(engine.lsn, first - 1 if snapshot is None else snapshot.state.lsn)
+    count = fill(engine, snapshot)
     store.plan = None
+    for held in store.tables:
+        fit(held)
     if store.chief is not None:
         store.chief.forget()
     if snapshot is not None or count:
@@ -72,6 +67,41 @@ def open_engine(
             f"{count} records in {time.monotonic() - started:.2f} s"
         )
     return engine, server
+
+
+def fill(engine: Engine, snapshot: Snapshot | None) -> int:
+    """Give an empty store what the snapshot and the log behind it say; how many records.
+
+    Nobody else uses the store. Its plan stays, for records that are still to come.
+    Raises PaddockError when the two do not fit together.
+    """
+    store, log = engine.store, engine.log
+    assert log is not None
+    first = 1 if snapshot is None else snapshot.plan.first
+    if snapshot is None and log.first > 1 and log.last >= log.first:
+        raise PaddockError(
+            f"{log.directory}: the log begins at record {log.first}, and there is no snapshot "
+            "before it",
+            hint="was a snap-* directory removed? restore it, or load a checkpoint elsewhere",
+        )
+    if snapshot is not None:
+        for spec in snapshot.specs:
+            store.add_table(spec)
+        store.restore_shards(snapshot.state.values, snapshot.state.arrays)
+        for entry in snapshot.shards:
+            held, arrays = store.by_name[entry.table], snapshot.read(entry)
+            if arrays:  # It was here still when its turn came; whether it is, the log says.
+                place(held, entry.shard)
+                held.table.load_shard(entry.shard, arrays)
+        store.restore(snapshot.state.values, snapshot.state.arrays)
+        store.plan = snapshot.plan
+    engine.lsn = log.last
+    count = 0
+    for lsn, header, body in log.read(first) if log.last >= first else ():
+        engine.refill(lsn, header, body)
+        count += 1
+    engine.lsn = max(engine.lsn, first - 1 if snapshot is None else snapshot.state.lsn)
+    return count
 
 
 class Snapshots:
@@ -91,15 +121,23 @@ class Snapshots:
         self.every = every
         self.say = say
         self._floor = engine.log.nbytes if engine.log is not None else 0
-        self._lock = threading.Lock()
+        # Held while snapshots are written or removed, and the log is cut.
+        self.lock = threading.Lock()
+        # Of a server of a pair: the records from this lsn on stay, whatever snapshots there are.
+        self.keep_from: Callable[[], int] | None = None
         self._is_asked = False
 
     def is_due(self) -> bool:
         """Whether the log has grown enough, or somebody asked."""
         log = self.engine.log
-        if log is None:
+        if log is None or self._is_filling():
             return False
         return self._is_asked or 0 < self.every <= log.nbytes - self._floor
+
+    def _is_filling(self) -> bool:
+        """Whether shards hold records that the log has not reached yet: a replica catches up."""
+        plan = self.engine.store.plan
+        return plan is not None and self.engine.lsn < plan.settled
 
     def ask(self) -> None:
         """Have one written soon."""
@@ -109,7 +147,9 @@ class Snapshots:
         """Write a snapshot now, and cut the log behind it; its lsn. Raises PaddockError."""
         store, log = self.engine.store, self.engine.log
         assert log is not None
-        with self._lock:
+        with self.lock:
+            if self._is_filling():
+                raise PaddockError("the replica is still catching up with its primary")
             self._is_asked = False
             snapshot = save_snapshot(
                 self.directory,
@@ -118,12 +158,18 @@ class Snapshots:
                 specs=lambda: [held.spec for held in store.tables],
                 owned=lambda: {held.spec.name: list(held.owned) for held in store.tables},
                 take_state=self._state,
-                take=self.engine.copy_shard,
+                take=self._copy,
                 make_durable=log.wait_durable,
             )
-            log.cut(log_floor(self.directory))
+            floor = log_floor(self.directory)
+            log.cut(floor if self.keep_from is None else min(floor, self.keep_from()))
             self._floor = log.nbytes
             return snapshot.state.lsn
+
+    def _copy(self, table: str, shard: int) -> tuple[int, Arrays]:
+        held = self.engine.store.by_name[table]
+        with held.lock:
+            return self.engine.position(), copy_of(held, shard)
 
     def _state(self) -> State:
         with self.engine.at_rest() as lsn:

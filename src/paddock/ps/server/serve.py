@@ -19,6 +19,7 @@ from paddock.ps.durable.saving import write_part
 from paddock.ps.protocol.frames import MAGIC, Header, Op
 from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server import handover
 from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator, IsGone
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.recovery import Snapshots
@@ -318,6 +319,14 @@ class Server:
             if not isinstance(turn, int):
                 raise Refusal("usage", f"barrier turn {turn!r}")
             self._chief().barrier(str(order.get("name")), turn, hello.trainer, is_gone)
+            return {}
+        if what in handover.ORDERS:
+            if hello.purpose == "admin" and what != "shards":
+                self.check_admin(hello)
+            return handover.carry_out(self.store.by_name.get(str(order.get("table"))), order)
+        if what == "keep":
+            if self.engine.log is not None:
+                self.engine.log.wait_durable(self.engine.position())
             return {}
         if what == "digest":
             with self.engine.at_rest() as lsn:

@@ -36,12 +36,16 @@ from paddock.ps.protocol.handshake import (
     to_body,
 )
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server import handover
 from paddock.ps.server.bodies import json_part
 from paddock.ps.stream import Closed, Silent, Stream, raw
+from paddock.ps.table.sharding import shard_of
 
 if TYPE_CHECKING:
     from paddock.ps.server.serve import Server
 
+# Records that a client may ask for. The others are made by the server itself.
+FROM_CLIENTS = frozenset(op for op in Op if op >= FIRST_RECORD) - {Op.EXPEL, Op.RULES, Op.OPEN}
 ERROR = int(Flag.ANSWER | Flag.ERROR | Flag.LAST)
 # A greeting that takes longer is not one.
 GREETING_SECONDS = 10.0
@@ -66,6 +70,7 @@ class Session:
             Op.PULL_CHANGED: self._pull_changed,
             Op.STATUS: self._status,
             Op.CONTROL: self._control,
+            Op.FETCH: self._fetch,
             Op.ARRIVE: self._coordinate,
             Op.JOIN: self._coordinate,
             Op.LEAVE: self._coordinate,
@@ -147,7 +152,7 @@ class Session:
             action = self._does.get(header.op)
             if action is not None:
                 action(header, body)
-            elif header.op >= FIRST_RECORD:
+            elif header.op in FROM_CLIENTS:
                 self._write(header, body)
             else:
                 raise Refusal("usage", f"frames of op {header.op} are not served")
@@ -195,20 +200,25 @@ class Session:
         dim = held.spec.dim
         rows = self._floats(header.count * dim).reshape(header.count, dim)
         with held.lock:
+            if held.moves.active:
+                held.moves.check_pull(shard_of(keys, held.spec.shards))
             held.table.pull(keys, rows)
         self.stream.send(answer_to(header, count=header.count), raw(rows))
 
     def _pull_dense(self, header: Header, body: memoryview) -> None:
         held = self.server.readable(header).dense(header.table)
         start = int.from_bytes(body[:8], "little")
-        if len(body) != 8 or not held.table.holds(start, start + header.count):
-            raise Refusal(
-                "value",
-                f"table {held.spec.name!r}: elements {start} to {start + header.count} are not "
-                f"all on server {self.server.store.server}",
-            )
+        stop = start + header.count
         values = self._floats(header.count)
         with held.lock:
+            if held.moves.active:
+                held.moves.check_pull(handover.dense_shards(held.spec, start, stop))
+            if len(body) != 8 or not held.table.holds(start, stop):
+                raise Refusal(
+                    "value",
+                    f"table {held.spec.name!r}: elements {start} to {stop} are not all on server "
+                    f"{self.server.store.server}",
+                )
             held.table.pull(start, values)
         self.stream.send(answer_to(header, count=header.count), raw(values))
 
@@ -229,6 +239,12 @@ class Session:
             flags = int(Flag.ANSWER) | (int(Flag.LAST) if is_last else 0)
             answer = answer_to(header, count=len(part), flags=flags)._replace(step=version)
             self.stream.send(answer, raw(part), raw(rows))
+
+    def _fetch(self, header: Header, body: memoryview) -> None:
+        """A part of a frozen shard, for whoever moves it."""
+        held = self.server.readable(header).find(header.table)
+        count, part = handover.fetch(held, header.part, json_part(body))
+        self.stream.send(answer_to(header, count=count), part)
 
     def _status(self, header: Header, body: memoryview) -> None:
         self._say(header, self.server.status())

@@ -26,6 +26,7 @@ from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.identity import Windows
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server import handover
 from paddock.ps.server.bodies import (
     CONTRIBUTION,
     DELTA,
@@ -37,13 +38,15 @@ from paddock.ps.server.bodies import (
     json_part,
     sparse_part,
 )
+from paddock.ps.server.moves import Moves
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, from_json, shard_range, to_json
 from paddock.ps.table.dense import DenseTable
+from paddock.ps.table.memory import physical_bytes
 from paddock.ps.table.sharding import deal, shard_of
 from paddock.ps.table.sparse import SparseTable
 
 OF_THE_CHIEF = (Op.JOIN, Op.LEAVE, Op.EXPEL, Op.COMMIT)
-OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK)
+OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT)
 
 
 @dataclass(slots=True)
@@ -59,6 +62,7 @@ class HeldSparse:
     table: SparseTable
     contributions: SparseContributions
     owned: list[int]
+    moves: Moves
     lock: threading.Lock = field(default_factory=threading.Lock)
     step: int = 0
     base: int = 0
@@ -73,6 +77,7 @@ class HeldDense:
     table: DenseTable
     contributions: DenseContributions
     owned: list[int]
+    moves: Moves
     lock: threading.Lock = field(default_factory=threading.Lock)
     step: int = 0
     base: int = 0
@@ -95,6 +100,10 @@ class Store:
         self.server = server
         self.servers = servers
         self.memory_limit_bytes = memory_limit_bytes
+        self.clear()
+
+    def clear(self) -> None:
+        """Know nothing: the state before the first record."""
         self.tables: list[Held] = []
         self.by_name: dict[str, Held] = {}
         self.windows = Windows()
@@ -103,6 +112,8 @@ class Store:
         self.committed = 0  # the newest step of sync
         self.barriers = Barriers()
         self.positions = Positions()
+        # Of a server of a pair: (epoch, position of its record) of each primary; replication.py.
+        self.history: tuple[tuple[int, int], ...] = ()
         # In recovery: what shards hold already.
         self.plan: Plan | None = None
 
@@ -135,7 +146,10 @@ class Store:
     @property
     def nbytes(self) -> int:
         """Bytes that the tables take, with what is held apart for a step."""
-        return sum(held.table.nbytes + held.contributions.nbytes for held in self.tables)
+        return sum(
+            held.table.nbytes + held.contributions.nbytes + held.moves.nbytes
+            for held in self.tables
+        )
 
     def describe(self, held: Held) -> dict[str, Any]:
         """One table, for people and programs."""
@@ -182,6 +196,8 @@ class Store:
         """Whether a record without an identity of its own has been applied already."""
         if header.op == Op.CREATE:
             return json_part(body).get("name") in self.by_name
+        if header.op in (Op.MOVE, Op.ADOPT):
+            return handover.is_done(self.find(header.table), header, body)
         if header.op != Op.COMMIT:
             return False
         step = int(json_part(body)["step"])
@@ -190,7 +206,10 @@ class Store:
     def answer(self, header: Header, body: Body) -> dict[str, Any] | None:
         """What a JSON answer says, to the first asking and to repeats."""
         if header.op == Op.CREATE:
-            return {"table": self.by_name[json_part(body)["name"]].number}
+            held = self.by_name[json_part(body)["name"]]
+            # Who owns a shard is told where it is not the one who did at the start.
+            owned = {"owned": list(held.owned)} if held.moves.active else {}
+            return {"table": held.number, **owned}
         return None
 
     def check(self, header: Header, body: Body) -> None:
@@ -204,18 +223,28 @@ class Store:
             self._check_create(body)
         elif op == Op.LOAD:
             self.check_load(json_part(body))
+        elif op == Op.COMMIT:
+            _check_commit(json_part(body))
         elif op == Op.POSITION:
             no = position_objection(json_part(body))
             if no is not None:
                 raise no
         elif op == Op.SHRINK:
             shard = json_part(body).get("shard")
-            if not isinstance(shard, int) or not 0 <= shard < self.sparse(header.table).spec.shards:
+            held = self.sparse(header.table)
+            if not isinstance(shard, int) or not 0 <= shard < held.spec.shards:
                 raise Refusal("usage", f"shrink of shard {shard!r}")
+            if held.moves.active:
+                held.moves.check_push(header, np.array([shard]))
+        elif op in (Op.MOVE, Op.ADOPT):
+            self._check_room_to_adopt(op, len(body))
+            handover.check(self.find(header.table), header, body, self.server, self.servers)
 
     def _check_sparse(self, header: Header, body: Body) -> None:
         held = self.sparse(header.table)
         part = sparse_part(header, body, held.spec.dim)
+        if held.moves.active:
+            held.moves.check_push(header, shard_of(part.keys, held.spec.shards))
         check_finite(held.spec.name, part.rows, part.keys)
         if header.flags & STATISTICS and not held.spec.accessor.statistics:
             raise Refusal(
@@ -246,8 +275,10 @@ class Store:
     def _check_dense(self, header: Header, body: Body) -> None:
         held = self.dense(header.table)
         start, values = dense_part(header, body)
-        check_finite(held.spec.name, values, None)
         stop = start + len(values)
+        if held.moves.active:
+            held.moves.check_push(header, handover.dense_shards(held.spec, start, stop))
+        check_finite(held.spec.name, values, None)
         if not held.table.holds_whole(start, stop):
             raise Refusal(
                 "value",
@@ -273,6 +304,8 @@ class Store:
                 "usage", getattr(error, "message", str(error)), hint=getattr(error, "hint", "")
             ) from error
         here = self.by_name.get(spec.name)
+        if here is None and isinstance(spec, DenseSpec):
+            self._check_room_for_dense(spec)
         if here is not None and here.spec != spec:
             told, wanted = to_json(here.spec), to_json(spec)
             differ = [name for name in told if told.get(name) != wanted.get(name)]
@@ -283,6 +316,21 @@ class Store:
                 hint="every trainer must declare a table in the same way",
             )
 
+    def _check_room_for_dense(self, spec: DenseSpec) -> None:
+        """A dense table takes all its memory when it is made."""
+        shards = deal(spec.shards, self.servers)[self.server]
+        start = shard_range(spec.size, spec.shards, shards.start)[0]
+        stop = shard_range(spec.size, spec.shards, max(shards.stop - 1, shards.start))[1]
+        needed = 4 * Updater(spec.optimizer, 1).width * (stop - start if shards else 0)
+        limit = self.memory_limit_bytes or physical_bytes()
+        if needed > limit - self.nbytes:
+            raise Refusal(
+                "memory",
+                f"table {spec.name!r} takes {needed} bytes on server {self.server}, which holds "
+                f"{self.nbytes} of {limit}",
+                hint="raise --memory-limit, add servers, or is its size wrong?",
+            )
+
     # ----------------------------------------------------------------------------------- records
 
     def note(self, lsn: int, header: Header, body: Body) -> Noted:
@@ -290,6 +338,9 @@ class Store:
         op = header.op
         if op == Op.FENCE:
             self.windows.fence(header.trainer, header.incarnation)
+        if op == Op.SKIP:
+            for held in self.tables:
+                held.moves.skipped(header)
         if header.sequence:
             self.windows.note(header.trainer, header.incarnation, header.sequence)
         if op in (Op.PUSH, Op.PUSH_DENSE) and not header.flags & CONTRIBUTION:
@@ -310,6 +361,8 @@ class Store:
             self.chief = Chief(self.rules)
         elif op == Op.POSITION:
             self.positions.note(header.trainer, header.step, json_part(body))
+        elif op == Op.EPOCH:
+            self.history = (*self.history, (int(json_part(body)["epoch"]), lsn - 1))
         elif op == Op.OPEN:
             self.barriers.apply(Opened(**json_part(body)))
         elif op == Op.CREATE:
@@ -336,6 +389,8 @@ class Store:
             self._commit(lsn, header, body)
         elif op == Op.LOAD:
             self._load(lsn, json_part(body))
+        elif op in (Op.MOVE, Op.ADOPT):
+            handover.apply(self.find(header.table), lsn, header, body, self.plan)
         elif op == Op.SHRINK:
             return self._shrink(lsn, header, body)
         return self.answer(header, body)
@@ -347,12 +402,14 @@ class Store:
             return held
         number = len(self.tables)
         owned = list(deal(spec.shards, self.servers)[self.server])
+        moves = Moves(spec.name, self.server, owned, spec.shards)
         if isinstance(spec, SparseSpec):
             table = SparseTable(spec, Updater(spec.optimizer, spec.dim))
-            held = HeldSparse(number, spec, table, SparseContributions(spec.dim), owned)
+            held = HeldSparse(number, spec, table, SparseContributions(spec.dim), owned, moves)
         else:
             dense = DenseTable(spec, _updaters(spec, owned))
-            held = HeldDense(number, spec, dense, DenseContributions(), owned)
+            held = HeldDense(number, spec, dense, DenseContributions(), owned, moves)
+        handover.fit(held)
         held.contributions.committed = held.step = self.committed
         held.base = 0
         self.by_name[spec.name] = held
@@ -424,6 +481,9 @@ class Store:
             for run in held.contributions.merge(step, members, merge):  # type: ignore[arg-type]
                 for at, values in self._wanted_runs(held, lsn, run.start, run.grads):
                     held.table.push(at, values, lr=lr)
+        for held in self.tables:
+            if held.moves.wishes and not held.contributions.nbytes:
+                held.moves.grant()
 
     def _shrink(self, lsn: int, header: Header, body: Body) -> dict[str, Any]:
         held = self.sparse(header.table)
@@ -445,6 +505,8 @@ class Store:
                 f"server {self.server} has no table {missing[0]!r}, which the checkpoint has",
                 hint="create the checkpoint's tables on every server, then load",
             )
+        for held in self.tables:
+            handover.check_load(held)
         owned = {spec.name: self.by_name[spec.name].owned for spec in checkpoint.specs}
         checkpoint.verify(owned)
         check_specs(checkpoint, [held.spec for held in self.tables])
@@ -475,6 +537,17 @@ class Store:
                 f"server {self.server}: its share of {checkpoint.path} takes {needed} bytes, the "
                 f"limit is {self.memory_limit_bytes}",
                 hint="raise --memory-limit, or add servers",
+            )
+
+    def _check_room_to_adopt(self, op: int, size: int) -> None:
+        """A part of a shard that comes is held twice for a moment."""
+        limit = self.memory_limit_bytes
+        if op == Op.ADOPT and limit and self.nbytes + 2 * size > limit:
+            raise Refusal(
+                "memory",
+                f"server {self.server} holds {self.nbytes} bytes, the limit is {limit}: it cannot "
+                "take another shard",
+                hint="raise --memory-limit there, or move the shard elsewhere",
             )
 
     def _begin_from(self, order: dict[str, Any]) -> None:
@@ -533,11 +606,13 @@ class Store:
         return {
             "windows": self.windows.to_json(),
             "committed": self.committed,
+            "history": [list(one) for one in self.history],
             "rules": None if self.rules is None else asdict(self.rules),
             "chief": None if self.chief is None else self.chief.to_json(),
             "positions": self.positions.to_json(),
             "barriers": self.barriers.to_json(),
             "steps": {held.spec.name: [held.step, held.base] for held in self.tables},
+            "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
             "contributions": {
                 held.spec.name: held.contributions.to_arrays()[0] for held in self.tables
             },
@@ -548,13 +623,26 @@ class Store:
         return {
             f"{held.number}.{name}": array
             for held in self.tables
-            for name, array in held.contributions.to_arrays()[1].items()
+            for name, array in (
+                *held.contributions.to_arrays()[1].items(),
+                *held.moves.to_arrays().items(),
+            )
         }
+
+    def restore_shards(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """First of restore: which shards are here; the tables are made already."""
+        for held in self.tables:
+            start = f"{held.number}."
+            mine = {n[len(start) :]: a for n, a in arrays.items() if n.startswith(start)}
+            if held.spec.name in values["moves"]:
+                held.moves.restore(values["moves"][held.spec.name], mine)
+            handover.fit(held)
 
     def restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Take over what state_values and state_arrays gave; the tables are made already."""
         self.windows = Windows.from_json(values["windows"])
         self.committed = values["committed"]
+        self.history = tuple((epoch, first) for epoch, first in values.get("history", ()))
         if values["rules"] is not None:
             self.rules = Rules(**values["rules"])
             self.chief = Chief.from_json(self.rules, values["chief"])
@@ -573,7 +661,20 @@ class Store:
                 held.contributions = DenseContributions.from_arrays(data, mine)
 
 
+def _check_commit(data: dict[str, Any]) -> None:
+    """Raises Refusal when the body is not {"step": n, "members": [[trainer, incarnation], ...]}."""
+    step, members = data.get("step"), data.get("members")
+    is_right = isinstance(step, int) and isinstance(members, list)
+    for member in members if isinstance(members, list) else ():
+        is_right &= isinstance(member, list) and [type(part) for part in member] == [int, int]
+    if not is_right or data.keys() != {"step", "members"}:
+        raise Refusal("usage", f"commit of step {step!r} by {members!r}")
+
+
 def _open(order: dict[str, Any]) -> Checkpoint:
+    for name in ("directory", "name", "checksum"):
+        if not isinstance(order.get(name), str):
+            raise Refusal("usage", f"a checkpoint's {name} is {order.get(name)!r}")
     checkpoint = open_checkpoint(order["directory"], name=order["name"])
     if checkpoint.checksum != order["checksum"]:
         raise Refusal(

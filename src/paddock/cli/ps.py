@@ -1,0 +1,386 @@
+"""``paddock ps``: look at running parameter servers, and have them save, load, shrink and so on.
+
+No trainer waits for this process: it is never a member of the job. Reading is allowed from any
+job; what changes tables goes to the job that --job names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from paddock.cli.ps_text import aligned, size_text, status_text
+from paddock.cli.pserver import missing_extra
+from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.ps.client.admin import Admin, Seen
+
+Flags = Callable[[argparse.ArgumentParser], None]
+FORMATS = ("npz", "safetensors", "paddle")
+TIMEOUT_SECONDS = 10.0
+
+
+def run(argv: Sequence[str]) -> int:
+    """Carry out one order; the exit code."""
+    words = list(argv)
+    if not words or words[0] in ("-h", "--help"):
+        from paddock.cli.help import command_help
+
+        print(command_help("ps"), end="")
+        for name, (what, _, _) in ORDERS.items():
+            print(f"  {name:<10}{what}")
+        print("flags of each: paddock ps ORDER --help")
+        return 0
+    if words[0] not in ORDERS:
+        from paddock.jobfile.suggest import nearest
+
+        hint = nearest(words[0], ORDERS) or "one of " + ", ".join(ORDERS)
+        raise UsageError(f"'{words[0]}' is not an order of paddock ps", hint=hint)
+    _, add_flags, action = ORDERS[words[0]]
+    parser = _Parser(
+        prog=f"paddock ps {words[0]}",
+        description=ORDERS[words[0]][0][0].upper() + ORDERS[words[0]][0][1:] + ".",
+        allow_abbrev=False,
+    )
+    add_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    try:
+        given = parser.parse_args(words[1:])
+    except SystemExit:  # --help, which has been printed; errors are UsageErrors.
+        return 0
+    try:
+        return action(given)
+    except ImportError as error:
+        raise missing_extra(error) from error
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells errors as the other commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}", hint=f"{self.prog} --help")
+
+
+# ----------------------------------------------------------------------------------------- flags
+
+
+def _server_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--endpoints",
+        metavar="LIST",
+        help="host:port of every server, in order, commas between, '|' before a replica's "
+        "(else $PADDLE_PSERVERS_IP_PORT_LIST)",
+    )
+    add("--token-file", metavar="FILE", help="the servers' secret (else $PADDOCK_PS_TOKEN_FILE)")
+    add("--tls-ca", metavar="FILE", help="whom to trust, PEM (else $PADDOCK_PS_TLS_CA)")
+    add("--job", metavar="NAME", help="the job, for orders that change it (else $PADDLE_JOB_ID)")
+    add(
+        "--timeout",
+        type=float,
+        default=TIMEOUT_SECONDS,
+        metavar="SECONDS",
+        help=f"longest wait for a server [{TIMEOUT_SECONDS:g}]",
+    )
+
+
+def _table_flags(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--table", action="append", metavar="NAME", help=f"{what}; repeatable [all]"
+    )
+
+
+def _save_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", help="directory that all servers see")
+    parser.add_argument("--mode", choices=("full", "delta"), default="full")
+    parser.add_argument("--keep", type=int, default=3, metavar="N", help="checkpoints to keep [3]")
+    _server_flags(parser)
+
+
+def _load_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", help="what was saved to, or one checkpoint in it")
+    parser.add_argument("--name", default="", help="which one there [the newest whole one]")
+    parser.add_argument("--from-job", metavar="NAME", help="the job that saved it, if another")
+    _server_flags(parser)
+
+
+def _shrink_flags(parser: argparse.ArgumentParser) -> None:
+    _table_flags(parser, "which sparse table")
+    _server_flags(parser)
+
+
+def _checkpoint_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", help="read this one; no server is asked [the tables now]"
+    )
+    _table_flags(parser, "which table")
+    _server_flags(parser)
+
+
+def _rule_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rule",
+        default="naive",
+        help="Paddle's rule, which says what columns its text has: naive, adagrad, std_adagrad, "
+        "adam, shared_adam [naive]",
+    )
+
+
+def _export_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=FORMATS, required=True)
+    parser.add_argument("--out", required=True, metavar="PATH", help="file; paddle: directory")
+    _rule_flag(parser)
+    _checkpoint_flags(parser)
+
+
+def _import_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=FORMATS, required=True)
+    parser.add_argument("--in", required=True, dest="path", metavar="PATH")
+    parser.add_argument("--table", required=True, metavar="NAME")
+    _rule_flag(parser)
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", help="make one there instead; no server is asked"
+    )
+    parser.add_argument(
+        "--spec", metavar="FILE", help="with --checkpoint: the table's spec, JSON as in ps tables"
+    )
+    _server_flags(parser)
+
+
+def _publish_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", help="where paddock.ps serving readers look")
+    parser.add_argument("--keep", type=int, default=2, metavar="N", help="versions to keep [2]")
+    _checkpoint_flags(parser)
+
+
+def _explain_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("strategy", nargs="*", help="which [all]")
+    parser.add_argument("--staleness", type=int, default=0, metavar="N")
+    parser.add_argument("--window", type=int, default=2, metavar="N")
+    parser.add_argument("--geo-step", type=int, default=100, metavar="N")
+
+
+def _admin(given: argparse.Namespace) -> Admin:
+    """Servers that have all been reached. Raises PaddockError naming one that was not."""
+    admin = _unconnected(given)
+    admin.connect()
+    return admin
+
+
+def _unconnected(given: argparse.Namespace) -> Admin:
+    from paddock.ps.client.admin import Admin, read_settings
+
+    settings = read_settings(
+        os.environ,
+        endpoints=given.endpoints,
+        job=given.job,
+        token_file=given.token_file,
+        tls_ca=given.tls_ca,
+        timeout=given.timeout,
+    )
+    return Admin(settings)
+
+
+def _tell(given: argparse.Namespace, data: dict[str, Any], line: str) -> int:
+    print(json.dumps(data, indent=2) if given.json else line)
+    return 0
+
+
+# ---------------------------------------------------------------------------------------- orders
+
+
+def _status(given: argparse.Namespace) -> int:
+    seen = _unconnected(given).look()
+    if given.json:
+        print(json.dumps({"servers": [_seen_json(one) for one in seen]}, indent=2))
+    else:
+        print(status_text(seen), end="")
+    lost = [one for one in seen if one.facts is None]
+    if given.json or not lost:
+        return EXIT_OWN_FAULT if lost else 0
+    for one in lost:
+        assert one.problem is not None
+        sys.stderr.write(problem_text(one.problem))
+    return max(one.problem.exit_code for one in lost if one.problem is not None)
+
+
+def _seen_json(one: Seen) -> dict[str, Any]:
+    data: dict[str, Any] = {"endpoint": one.endpoint, "server": one.server}
+    if one.facts is None:
+        assert one.problem is not None
+        return {**data, "reachable": False, "problem": one.problem.message}
+    return {**data, "reachable": True, **one.facts}
+
+
+def _tables(given: argparse.Namespace) -> int:
+    with _admin(given) as admin:
+        tables = admin.tables()
+    if given.json:
+        print(json.dumps({"tables": tables}, indent=2))
+        return 0
+    rows = [["table", "kind", "dim", "rows", "bytes", "optimizer", "lr", "step", "shards"]]
+    for one in tables:
+        is_sparse = one["kind"] == "sparse"
+        rows.append(
+            [
+                one["name"],
+                one["kind"],
+                str(one["dim"] if is_sparse else one["size"]),
+                str(one["rows"]) if is_sparse else "-",
+                size_text(one["bytes"]),
+                one["optimizer"],
+                f"{one['spec']['optimizer']['lr']:g}",
+                str(one["step"]),
+                "+".join(str(count) for count in one["servers"].values()),
+            ]
+        )
+    print(aligned(rows, left=(0, 1, 5, 8)), end="")
+    return 0
+
+
+def _save(given: argparse.Namespace) -> int:
+    if given.keep < 1:
+        raise UsageError(f"--keep is {given.keep}", hint="1 or more")
+    with _admin(given) as admin:
+        name = admin.save(given.directory, mode=given.mode, keep=given.keep)
+    path = str(Path(given.directory).absolute() / name)
+    return _tell(given, {"name": name, "path": path}, f"saved {path}")
+
+
+def _load(given: argparse.Namespace) -> int:
+    with _admin(given) as admin:
+        done = admin.load(given.directory, name=given.name, of_job=given.from_job)
+    names = [spec.name for spec in done.specs]
+    facts = {"path": str(done.path), "step": done.step, "tables": names}
+    return _tell(given, facts, f"loaded {done.path}: step {done.step}, {', '.join(names)}")
+
+
+def _shrink(given: argparse.Namespace) -> int:
+    with _admin(given) as admin:
+        tables = given.table or [t["name"] for t in admin.tables() if t["kind"] == "sparse"]
+        dropped = {table: admin.shrink(table) for table in tables}
+    lines = [f"{table}: {count} rows dropped" for table, count in dropped.items()]
+    return _tell(given, {"dropped": dropped}, "\n".join(lines) or "there is no sparse table")
+
+
+def _snapshot(given: argparse.Namespace) -> int:
+    with _admin(given) as admin:
+        lsns = admin.snapshot()
+    lines = [f"server {server}: snapshot at record {lsn}" for server, lsn in enumerate(lsns)]
+    return _tell(given, {"lsns": lsns}, "\n".join(lines))
+
+
+def _export(given: argparse.Namespace) -> int:
+    from paddock.ps.client import transfer
+
+    out = Path(given.out)
+    if given.checkpoint:
+        from paddock.ps.durable.checkpoint import open_checkpoint
+
+        done = open_checkpoint(given.checkpoint)
+        names = transfer.write_tables(done, out, given.format, given.table, given.rule)
+    else:
+        with _admin(given) as admin, transfer.temporary_checkpoint(admin, out) as done:
+            names = transfer.write_tables(done, out, given.format, given.table, given.rule)
+    facts = {"out": str(out), "step": done.step, "tables": names}
+    return _tell(given, facts, f"wrote {out}: step {done.step}, {', '.join(names) or 'no table'}")
+
+
+def _import(given: argparse.Namespace) -> int:
+    from paddock.ps.client import transfer
+    from paddock.ps.spec import from_json
+
+    path = Path(given.path)
+    if given.checkpoint:
+        spec = from_json({**_spec_file(given.spec), "name": given.table})
+        read = transfer.read_table(path, given.format, spec, given.rule)
+        job = given.job or os.environ.get("PADDLE_JOB_ID") or "default"
+        done = transfer.make_checkpoint(Path(given.checkpoint), job, spec, read)
+        where, count = str(done.path), len(read.weights)
+    elif given.spec:
+        raise UsageError("--spec is given without --checkpoint", hint="the servers know the spec")
+    else:
+        with _admin(given) as admin:
+            spec = admin.place(given.table).spec
+            read = transfer.read_table(path, given.format, spec, given.rule)
+            count = transfer.give_to_servers(admin, given.table, read)
+        where = "the servers"
+    what = "rows" if spec.kind == "sparse" else "elements"
+    facts = {"table": given.table, "count": count, "to": where}
+    return _tell(given, facts, f"{given.table}: {count} {what} given to {where}")
+
+
+def _spec_file(name: str | None) -> dict[str, Any]:
+    """A table's spec, as `paddock ps tables --json` prints it; defaults may be left out."""
+    if not name:
+        raise UsageError(
+            "--checkpoint needs --spec FILE: the table's spec as JSON",
+            hint='as {"kind": "sparse", "dim": 9, "optimizer": {"name": "adagrad", "lr": 0.05}}',
+        )
+    try:
+        data = json.loads(Path(name).read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"--spec {name}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"--spec {name} is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise UsageError(f"--spec {name} is a JSON {type(data).__name__}, not an object")
+    return data
+
+
+def _publish(given: argparse.Namespace) -> int:
+    from paddock.ps.client import transfer
+    from paddock.ps.durable.checkpoint import open_checkpoint
+    from paddock.ps.durable.serving import publish
+
+    out = Path(given.directory)
+    if given.keep < 1:
+        raise UsageError(f"--keep is {given.keep}", hint="1 or more")
+    if given.checkpoint:
+        done = open_checkpoint(given.checkpoint)
+        path = publish(out, done, tables=given.table, keep=given.keep)
+    else:
+        with _admin(given) as admin, transfer.temporary_checkpoint(admin, out) as done:
+            path = publish(out, done, tables=given.table, keep=given.keep)
+    facts = {"version": path.name, "path": str(path), "step": done.step}
+    return _tell(given, facts, f"published {path}: step {done.step}")
+
+
+def _explain(given: argparse.Namespace) -> int:
+    from paddock.ps.consistency.explain import explain
+    from paddock.ps.consistency.step_words import STRATEGIES
+
+    if given.staleness < 0:
+        raise UsageError(f"--staleness is {given.staleness}", hint="0 or more steps")
+    names = given.strategy or STRATEGIES
+    said = {
+        name: explain(name, staleness=given.staleness, window=given.window, geo_step=given.geo_step)
+        for name in names
+    }
+    return _tell(given, said, "\n".join(said.values()))
+
+
+# Order -> what it does, its flags, and who carries it out.
+ORDERS: dict[str, tuple[str, Flags, Callable[[argparse.Namespace], int]]] = {
+    "status": ("show each server, and who is waited for", _server_flags, _status),
+    "tables": ("show the tables", _server_flags, _tables),
+    "save": ("write a checkpoint", _save_flags, _save),
+    "load": ("read a checkpoint, of any number of servers", _load_flags, _load),
+    "shrink": ("decay statistics and drop what tables give up", _shrink_flags, _shrink),
+    "snapshot": ("have each server shorten its log", _server_flags, _snapshot),
+    "export": ("write weights as npz, safetensors or Paddle's text", _export_flags, _export),
+    "import": ("read weights into a table, or into a checkpoint", _import_flags, _import),
+    "publish": (
+        "make weights the version that serving readers get",
+        _publish_flags,
+        _publish,
+    ),
+    "explain": ("say what each strategy gives and takes", _explain_flags, _explain),
+}

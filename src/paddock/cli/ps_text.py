@@ -1,0 +1,112 @@
+"""How ``paddock ps`` shows servers and trainers to people."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from paddock.ps.client.admin import Seen
+
+UNITS = ("KiB", "MiB", "GiB", "TiB")
+STATUS = (
+    *("server", "endpoint", "role", "job", "up", "tables", "rows", "bytes"),
+    *("connections", "ack", "lsn"),
+)
+
+
+def status_text(seen: Sequence[Seen]) -> str:
+    """A line for each server, and what the chief says of the trainers."""
+    rows = []
+    for one in seen:
+        facts = one.facts
+        if facts is None:
+            rows.append([str(one.server), one.endpoint, "unreachable"])
+            continue
+        rows.append(
+            [
+                str(facts["server"]),
+                one.endpoint,
+                facts["role"],
+                facts["job"],
+                f"{facts['seconds']:.0f} s",
+                str(len(facts["tables"])),
+                str(facts["rows"]),
+                size_text(facts["bytes"]),
+                str(facts["connections"]),
+                facts["ack"],
+                str(facts["lsn"]),
+            ]
+        )
+    lines = [aligned([STATUS, *rows], left=(1, 2, 3, 9))]
+    chiefs = [one.facts["trainers"] for one in seen if one.facts and one.facts.get("trainers")]
+    lines.extend(trainers_text(one) for one in chiefs[:1])
+    return "".join(lines)
+
+
+def trainers_text(facts: dict[str, Any]) -> str:
+    """Who trains, how far each is, and who is waited for.
+
+    >>> member = {"trainer": 0, "step": 4, "arrived": 5, "leaving": False}
+    >>> facts = {"strategy": "sync", "staleness": 0, "expected": 1, "gathering": False,
+    ...          "step": 4, "members": [member], "asking": [], "waiting_for": [1],
+    ...          "failure": "", "barriers": {"end": [0]}}
+    >>> print(trainers_text(facts), end="")
+    sync, step 4, 1 trainer:
+      trainer 0: step 4, arrived at 5
+    waiting for trainer 1
+    barrier 'end': reached by 0
+    """
+    name = facts["strategy"]
+    name += f" (staleness {facts['staleness']})" if name == "staleness" else ""
+    count = len(facts["members"])
+    lines = [f"{name}, step {facts['step']}, {count} trainer{'s' * (count != 1)}:"]
+    for one in facts["members"]:
+        text = f"  trainer {one['trainer']}: step {one['step']}"
+        text += "" if one["arrived"] is None else f", arrived at {one['arrived']}"
+        lines.append(text + (", leaving" if one["leaving"] else ""))
+    if facts["gathering"]:
+        missing = facts["expected"] - count
+        lines.append(f"waiting for {missing} trainer{'s' * (missing != 1)} to join")
+    for trainer in facts["asking"]:
+        lines.append(f"trainer {trainer} asks to join")
+    if facts["waiting_for"]:
+        lines.append("waiting for trainer " + ", ".join(map(str, facts["waiting_for"])))
+    for barrier, reached in facts["barriers"].items():
+        lines.append(f"barrier {barrier!r}: reached by " + ", ".join(map(str, reached)))
+    if facts["failure"]:
+        lines.append(f"failed: {facts['failure']}")
+    return "\n".join(lines) + "\n"
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> str:
+    """Lines with columns one under another; those of `left` begin together, others end so.
+
+    >>> print(aligned([["name", "rows"], ["a", "12"], ["bcdef", "3"]], left=(0,)), end="")
+    name   rows
+    a        12
+    bcdef     3
+    """
+    count = max(len(row) for row in rows)
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(count)]
+    lines = []
+    for row in rows:
+        cells = [
+            text.ljust(width) if i in left else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=False))
+        ]
+        lines.append("  ".join(cells).rstrip() + "\n")
+    return "".join(lines)
+
+
+def size_text(count: int) -> str:
+    """Bytes, short.
+
+    >>> size_text(999), size_text(1536), size_text(3 << 30)
+    ('999 B', '1.5 KiB', '3.0 GiB')
+    """
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, len(UNITS))
+    return f"{count / 1024**power:.1f} {UNITS[power - 1]}"

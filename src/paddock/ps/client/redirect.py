@@ -1,0 +1,185 @@
+"""What a trainer does when a shard has moved: learns the owner, and sends again what was refused.
+
+Order is kept. A server that refuses a push refuses the trainer's later ones to the table too, so
+the refused ones are the newest; all are read before any is sent again, each under a new number
+and cut by the new owners.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paddock.ps.client.peer import Peer, Unacknowledged
+from paddock.ps.protocol.frames import Buffer, Flag, Header, Op
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.spec import SparseSpec, shard_range
+from paddock.ps.stream import raw
+from paddock.ps.table.sharding import group
+
+if TYPE_CHECKING:
+    from paddock.ps.client.client import Client, Known
+
+# Waits while a shard is on its way: from, factor, at most.
+WAIT_SECONDS = (0.002, 1.5, 0.05)
+# Redirections without a wait.
+TURNS = 3
+LAST, CONTRIBUTION = int(Flag.LAST), int(Flag.CONTRIBUTION)
+
+
+class Redirect:
+    """Of one client. tables: those it declared, by name. count: frames sent again."""
+
+    def __init__(self, client: Client, tables: Mapping[str, Known]) -> None:
+        self.count = 0
+        self._client = client
+        self._tables = tables
+        self._since: float | None = None
+        self._wait = WAIT_SECONDS[0]
+        self._turns = 0
+        for peer in client.peers:
+            peer.on_moved = self.push_refused
+
+    # ------------------------------------------------------------------------------------- facts
+
+    def learn(self, known: Known, refusal: Refusal) -> None:
+        """Take over the owners that a refusal names."""
+        owners = refusal.facts.get("owners")
+        for shard, server in owners.items() if isinstance(owners, dict) else ():
+            if int(server) >= len(self._client.peers):
+                raise Refusal(
+                    "moved",
+                    f"shard {shard} of table {known.spec.name!r} is server {server}'s now, which "
+                    "this trainer does not know",
+                    hint="start the trainer again with all servers of the job",
+                )
+            known.owners[int(shard)] = int(server)
+
+    def pause(self, refusal: Refusal) -> None:
+        """Wait a moment for a shard on its way. Raises the refusal after the client's timeout.
+
+        Two servers that name each other are between two steps of a move, so turns are counted.
+        """
+        self._turns += 1
+        if not refusal.facts.get("wait") and self._turns < TURNS:
+            return
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since > self._client.peers[0].timeout:
+            self.settled()
+            raise refusal
+        time.sleep(self._wait)
+        self._wait = min(self._wait * WAIT_SECONDS[1], WAIT_SECONDS[2])
+
+    def settled(self) -> None:
+        """Nothing is being waited for."""
+        self._since, self._wait, self._turns = None, WAIT_SECONDS[0], 0
+
+    def heed(self, known: Known, refusal: Refusal) -> None:
+        """A pull was refused: go on to know more, or to wait. Raises it when it is another no."""
+        if refusal.code != "moved":
+            raise refusal
+        # What was pushed before and is refused must go first to the new owner.
+        before = self._since, self._wait, self._turns
+        self._client.settle(0)
+        self._since, self._wait, self._turns = before
+        self.learn(known, refusal)
+        self.pause(refusal)
+
+    # ------------------------------------------------------------------------------------ pushes
+
+    def push_refused(self, peer: Peer) -> None:
+        """The oldest unacknowledged frame of this server was refused because its shard moved."""
+        refused, other = peer.drain()
+        for frame, refusal in refused:
+            self.learn(self._find(peer, frame.header.table), refusal)
+        if refused:
+            waits = [refusal for _, refusal in refused if refusal.facts.get("wait")]
+            self.pause((waits or [refused[0][1]])[0])
+        for frame, _ in refused:
+            self._again(peer, frame)
+        self.count += len(refused)
+        if other is not None:
+            raise other
+
+    def _find(self, peer: Peer, number: int) -> Known:
+        for known in self._tables.values():
+            if known.numbers[peer.index] == number:
+                return known
+        raise AssertionError(f"no table has number {number} on server {peer.index}")
+
+    def _again(self, peer: Peer, frame: Unacknowledged) -> None:
+        known = self._find(peer, frame.header.table)
+        if frame.header.op in (Op.PUSH, Op.SET):
+            self._sparse_again(peer, known, frame)
+        else:
+            self._dense_again(peer, known, frame)
+
+    def _sparse_again(self, peer: Peer, known: Known, frame: Unacknowledged) -> None:
+        assert isinstance(known.spec, SparseSpec)
+        count = frame.header.count
+        keys = np.frombuffer(frame.body[0], np.int64)
+        columns = [np.frombuffer(piece, np.float32).reshape(count, -1) for piece in frame.body[1:]]
+        order, bounds = group(keys, known.owners, len(self._client.peers))
+        keys, columns = keys[order], [column[order] for column in columns]
+        for server in range(len(self._client.peers)):
+            here = slice(int(bounds[server]), int(bounds[server + 1]))
+            body: list[Buffer] = [raw(keys[here]), *(raw(column[here]) for column in columns)]
+            self._post(peer, known, frame, server, here.stop - here.start, body)
+
+    def _dense_again(self, peer: Peer, known: Known, frame: Unacknowledged) -> None:
+        size, shards = known.spec.size, known.spec.shards  # type: ignore[union-attr]
+        begin = int.from_bytes(frame.body[0], "little")
+        values = np.frombuffer(frame.body[1], np.float32)
+        runs: list[list[int]] = []
+        for shard in range(shards):
+            start, stop = shard_range(size, shards, shard)
+            if begin <= start < stop <= begin + len(values):
+                if runs and runs[-1][2] == known.owners[shard]:
+                    runs[-1][1] = stop
+                else:
+                    runs.append([start, stop, int(known.owners[shard])])
+        if all(server != peer.index for _, _, server in runs):
+            runs.append([begin, begin, peer.index])
+        last = max(start for start, _, server in runs if server == peer.index)
+        for start, stop, server in runs:
+            body: list[Buffer] = [
+                start.to_bytes(8, "little"),
+                raw(values[start - begin : stop - begin]),
+            ]
+            is_last = server == peer.index and start == last
+            self._post(peer, known, frame, server, stop - start, body, is_last=is_last)
+
+    def _post(
+        self,
+        peer: Peer,
+        known: Known,
+        frame: Unacknowledged,
+        server: int,
+        count: int,
+        body: list[Buffer],
+        *,
+        is_last: bool = True,
+    ) -> None:
+        """Send a part of a refused frame.
+
+        The server that refused it counts the batch by the frame's flag, even when none of its
+        rows are there any more; the others have counted it by frames of their own.
+        """
+        flags = frame.header.flags & ~LAST
+        if server == peer.index and is_last:
+            flags = frame.header.flags
+        if not count and (not flags & LAST or flags & CONTRIBUTION):
+            return
+        header = Header(
+            frame.header.op,
+            flags,
+            known.numbers[server],
+            self._client.next_part(known, server),
+            count,
+            step=frame.header.step,
+        )
+        self._client.peers[server].post(frame.batch, header, *body)

@@ -1,0 +1,149 @@
+"""The witness of pairs: keeps who may serve each, on the disk before it answers.
+
+Any running pserver with a data directory is one (`control`, order "lease"); `serve_witness` is one
+that does nothing else. The rules are in consistency/lease.py; here are the clock and the files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from paddock.errors import PaddockError
+from paddock.ps.consistency.lease import Register, restored
+from paddock.ps.durable.files import read_json, write_error, write_json
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.pair_words import reply_json, request_from
+
+GROUPS_MAX = 10_000
+# What `paddock ps witness` says it serves; servers of any job may ask.
+JOB = "(witness)"
+
+
+def boot_seconds() -> float:
+    """Seconds since the machine started, those asleep too: a lease must run out meanwhile."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
+class Witness:
+    """The registers of any number of pairs, one file each: witness-<group>.json."""
+
+    def __init__(self, directory: Path, clock: Callable[[], float] = boot_seconds) -> None:
+        self.directory = directory
+        self.clock = clock
+        self._lock = threading.Lock()
+        self._registers: dict[str, Register] = {}
+        self._lock_fd = -1
+
+    def answer(self, order: dict[str, Any]) -> dict[str, Any]:
+        """The answer to an order "lease"; a changed register is on the disk before.
+
+        Raises Refusal or PaddockError: then nothing was granted.
+        """
+        group, request = request_from(order)
+        with self._lock:
+            self._lock_directory()
+            before = self._register(group)
+            after, reply = before.answer(request, now=self.clock())
+            if after.version != before.version:
+                self._keep(group, after)
+            self._registers[group] = after
+        return reply_json(reply)
+
+    def describe(self) -> dict[str, Any]:
+        """The registers asked for since the start, by group."""
+        with self._lock:
+            return {group: one.to_json() for group, one in sorted(self._registers.items())}
+
+    def close(self) -> None:
+        """Let another process keep these registers."""
+        with self._lock:
+            if self._lock_fd >= 0:
+                os.close(self._lock_fd)
+                self._lock_fd = -1
+
+    def _register(self, group: str) -> Register:
+        found = self._registers.get(group)
+        if found is not None:
+            return found
+        if len(self._registers) >= GROUPS_MAX:
+            raise Refusal("usage", f"this witness has {GROUPS_MAX} pairs already")
+        path = self._path(group)
+        if not path.exists():
+            return Register()
+        stored, _ = read_json(path, "register")
+        return restored(stored, now=self.clock())
+
+    def _keep(self, group: str, register: Register) -> None:
+        try:
+            write_json(self._path(group), register.to_json())
+        except OSError as error:
+            raise write_error("the witness cannot keep a register", self.directory, error) from error
+
+    def _path(self, group: str) -> Path:
+        return self.directory / f"witness-{quote(group, safe='')}.json"
+
+    def _lock_directory(self) -> None:
+        """Two processes that keep one register would each grant it."""
+        if self._lock_fd >= 0:
+            return
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self.directory / "witness.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        except OSError as error:
+            raise write_error("the witness cannot begin", self.directory, error) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise PaddockError(
+                f"the registers in {self.directory} are in use by another witness",
+                hint="give each witness its own --data-dir",
+            ) from error
+        self._lock_fd = fd
+
+
+def serve_witness(
+    ended: threading.Event,
+    *,
+    port: int,
+    data_dir: str,
+    bind: str = "127.0.0.1",
+    token: bytes = b"",
+    tls_cert: str = "",
+    tls_key: str = "",
+    say: Callable[[str], None],
+    ready: Callable[[str], None],
+) -> None:
+    """Be a witness and nothing else until `ended` is set.
+
+    ready: called with one line once it listens. Raises UsageError when it cannot listen, and
+    PaddockError when another witness uses the directory.
+    """
+    from paddock import __version__
+    from paddock.ps.server.engine import Engine
+    from paddock.ps.server.serve import Server, Settings
+    from paddock.ps.server.store import Store
+
+    witness = Witness(Path(data_dir))
+    with witness._lock:
+        witness._lock_directory()
+    settings = Settings(
+        bind, port, job=JOB, token=token, tls_cert=tls_cert, tls_key=tls_key, version=__version__
+    )
+    server = Server(settings, Engine(Store(0, 1), None, "memory"), say)
+    server.witness = witness
+    server.start()
+    ready(f"witness is ready on {bind}:{server.port} (registers in {data_dir})")
+    try:
+        ended.wait()
+    finally:
+        server.stop()
+        witness.close()

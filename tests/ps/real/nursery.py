@@ -1,0 +1,156 @@
+"""Processes that start in milliseconds: one process has imported everything, and forks them.
+
+    python -c "from ps.real.nursery import serve; serve()"
+
+Orders come as lines of JSON on stdin, answers on stdout. It ends its children when stdin ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paddock.errors import PaddockError
+from paddock.ps import Client
+from paddock.ps.server import main
+from ps.real.work import applied, train
+from ps.running import environment
+
+# progress.bin: int64. [0]: trainers may begin no later step; [1 + t]: steps trainer t has done.
+GATE = 0
+GATE_SECONDS = 0.001
+# Servers here are killed before a second is over: snapshots must come sooner to be met by kills.
+LOOK_SECONDS = 0.01
+
+
+class Nursery:
+    """The caller's side."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "from ps.real.nursery import serve; serve()"],
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def _order(self, **order: Any) -> Any:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the nursery has died"
+        return json.loads(line)
+
+    def server(self, words: list[str], log: Path) -> int:
+        """Start a server with these flags; its pid."""
+        return int(self._order(do="server", words=words, log=str(log)))
+
+    def trainer(self, facts: dict[str, Any], log: Path) -> int:
+        """Start a trainer (see run_trainer); its pid."""
+        return int(self._order(do="trainer", facts=facts, log=str(log)))
+
+    def kill(self, pid: int) -> None:
+        """kill -9; the process is gone on return."""
+        self._order(do="kill", pid=pid)
+
+    def ended(self, pid: int) -> int | None:
+        """The exit code, as subprocess gives it; None while the process runs."""
+        code = self._order(do="poll", pid=pid)
+        return None if code is None else int(code)
+
+    def close(self) -> None:
+        """End everything that was started."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+def serve() -> None:
+    """The nursery itself."""
+    running: set[int] = set()
+    codes: dict[int, int] = {}
+
+    def wait(pid: int, options: int) -> int | None:
+        if pid in running:
+            found, status = os.waitpid(pid, options)
+            if found:
+                running.discard(pid)
+                codes[pid] = os.waitstatus_to_exitcode(status)
+        return codes.get(pid)
+
+    for line in sys.stdin:
+        order = json.loads(line)
+        answer: int | None
+        if order["do"] in ("server", "trainer"):
+            answer = os.fork()
+            if answer == 0:
+                child(order)
+            running.add(answer)
+        elif order["do"] == "kill":
+            if order["pid"] in running:
+                os.kill(order["pid"], signal.SIGKILL)
+            answer = wait(order["pid"], 0)
+        else:
+            answer = wait(order["pid"], os.WNOHANG)
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+    for pid in list(running):
+        os.kill(pid, signal.SIGKILL)
+        wait(pid, 0)
+
+
+def child(order: dict[str, Any]) -> None:
+    """What a forked process does; it does not return."""
+    code = 1
+    try:
+        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        if order["do"] == "server":
+            main.SNAPSHOT_LOOK_SECONDS = LOOK_SECONDS
+            code = main.run(order["words"], {})
+        else:
+            run_trainer(order["facts"])
+            code = 0
+    except PaddockError as error:
+        sys.stderr.write(f"error: {error}\n")
+    except BaseException:  # noqa: BLE001  # The process ends here; its log tells why.
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def run_trainer(facts: dict[str, Any]) -> None:
+    """Train to the end, and write digests and counts to facts["result"]."""
+    number = facts["options"]["trainer"]
+    progress = np.memmap(facts["progress"], np.int64, "r+")
+    pause = threading.Event()
+
+    def before(step: int) -> None:
+        progress[1 + number] = step - 1
+        while progress[GATE] < step:
+            pause.wait(GATE_SECONDS)
+
+    with Client(**facts["options"]) as client:
+        digest = train(client, facts["seed"], facts["steps"], before=before)
+        progress[1 + number] = facts["steps"]
+        result = {"digest": digest, "applied": applied(client)}
+        path = Path(facts["result"])
+        path.with_suffix(".tmp").write_text(json.dumps(result))
+        path.with_suffix(".tmp").rename(path)
