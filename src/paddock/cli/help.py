@@ -21,7 +21,7 @@ USAGES = {
     "explain": "paddock explain [--json] [flags of launch] train.py [arguments]",
     "check": "paddock check [--framework paddle|torch|jax] [--json]",
     "pserver": "paddock pserver [--port PORT] [--num_gradient_servers N] [--data-dir DIR] [flags]",
-    "ps": "paddock ps status|tables|save|load|shrink|snapshot|export|import|publish|explain ...",
+    "ps": "paddock ps status|tables|save|load|export|import|publish|explain|... [flags]",
     "version": "paddock version [--json]",
     "completion": "paddock completion bash|zsh|fish",
     "help": "paddock help [COMMAND]",

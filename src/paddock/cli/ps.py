@@ -11,10 +11,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from paddock.cli.ps_text import aligned, size_text, status_text
+from paddock.cli import ps_witness
+from paddock.cli.ps_text import aligned, moved_text, size_text, status_text
 from paddock.cli.pserver import missing_extra
 from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
 
@@ -50,7 +52,8 @@ def run(argv: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     add_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    if words[0] != "witness":
+        parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     try:
         given = parser.parse_args(words[1:])
     except SystemExit:  # --help, which has been printed; errors are UsageErrors.
@@ -113,6 +116,18 @@ def _load_flags(parser: argparse.ArgumentParser) -> None:
 
 def _shrink_flags(parser: argparse.ArgumentParser) -> None:
     _table_flags(parser, "which sparse table")
+    _server_flags(parser)
+
+
+def _move_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--table", required=True, metavar="NAME")
+    parser.add_argument("--shard", required=True, type=int, metavar="N", help="from 0")
+    parser.add_argument("--to", required=True, type=int, metavar="SERVER", help="from 0")
+    _server_flags(parser)
+
+
+def _rebalance_flags(parser: argparse.ArgumentParser) -> None:
+    _table_flags(parser, "which table")
     _server_flags(parser)
 
 
@@ -277,6 +292,21 @@ def _snapshot(given: argparse.Namespace) -> int:
     return _tell(given, {"lsns": lsns}, "\n".join(lines))
 
 
+def _move(given: argparse.Namespace) -> int:
+    with _admin(given) as admin:
+        one = admin.move(given.table, given.shard, given.to)
+    return _tell(given, asdict(one), moved_text([one], given.table))
+
+
+def _rebalance(given: argparse.Namespace) -> int:
+    with _admin(given) as admin:
+        tables = given.table or [table["name"] for table in admin.tables()]
+        done = {table: admin.rebalance(table) for table in tables}
+    facts = {table: [asdict(one) for one in moves] for table, moves in done.items()}
+    lines = [moved_text(moves, table) for table, moves in done.items()]
+    return _tell(given, {"moved": facts}, "\n".join(lines) or "there is no table")
+
+
 def _export(given: argparse.Namespace) -> int:
     from paddock.ps.client import transfer
 
@@ -374,6 +404,8 @@ ORDERS: dict[str, tuple[str, Flags, Callable[[argparse.Namespace], int]]] = {
     "save": ("write a checkpoint", _save_flags, _save),
     "load": ("read a checkpoint, of any number of servers", _load_flags, _load),
     "shrink": ("decay statistics and drop what tables give up", _shrink_flags, _shrink),
+    "move": ("give a shard to another server, while trainers go on", _move_flags, _move),
+    "rebalance": ("spread shards evenly, mend broken moves", _rebalance_flags, _rebalance),
     "snapshot": ("have each server shorten its log", _server_flags, _snapshot),
     "export": ("write weights as npz, safetensors or Paddle's text", _export_flags, _export),
     "import": ("read weights into a table, or into a checkpoint", _import_flags, _import),
@@ -382,5 +414,6 @@ ORDERS: dict[str, tuple[str, Flags, Callable[[argparse.Namespace], int]]] = {
         _publish_flags,
         _publish,
     ),
+    "witness": ("say which server of a pair may serve", ps_witness.add_flags, ps_witness.run),
     "explain": ("say what each strategy gives and takes", _explain_flags, _explain),
 }

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from paddock.ps.client.admin import Seen
+    from paddock.ps.client.move import Moved
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")
 STATUS = (
@@ -78,6 +79,17 @@ def trainers_text(facts: dict[str, Any]) -> str:
     if facts["failure"]:
         lines.append(f"failed: {facts['failure']}")
     return "\n".join(lines) + "\n"
+
+
+def moved_text(moves: Sequence[Moved], table: str) -> str:
+    """What moves did, a line for each."""
+    lines = [
+        f"{table}: shard {one.shard} from server {one.source} to {one.to}, "
+        f"{size_text(one.bytes)}, pushes waited {one.seconds:.3f} s"
+        for one in moves
+        if one.source != one.to
+    ]
+    return "\n".join(lines) or f"{table}: nothing to move"
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> str:

@@ -131,6 +131,21 @@ class Stream:
         except OSError as error:
             raise Closed(f"the connection broke: {os_reason(error)}") from error
 
+    @property
+    def is_tls(self) -> bool:
+        """Whether the bytes are encrypted."""
+        return self._tls
+
+    def wait_readable(self, seconds: float) -> bool:
+        """Whether a read would not have to wait, within so many seconds."""
+        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+            return True
+        if self._sock.fileno() < 0:
+            raise Closed("the connection was closed")
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
     def is_gone(self) -> bool:
         """Whether the other side has ended the connection, without reading from it."""
         poll = select.poll()

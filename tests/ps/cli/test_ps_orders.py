@@ -264,7 +264,8 @@ def test_every_order_has_help(order: str, said: Any) -> None:
     """And --json."""
     code, out, err = said(order, "--help")
     assert (code, err) == (0, "")
-    assert out.startswith(f"usage: paddock ps {order} ") and "--json" in out
+    assert out.startswith(f"usage: paddock ps {order} ")
+    assert ("--json" in out) == (order != "witness")
 
 
 @pytest.mark.parametrize(
@@ -360,3 +361,23 @@ def test_an_admin_is_no_trainer(said: Any) -> None:
         assert said("tables", *to)[0] == 0
         assert servers.servers[0].coordinator is not None
         assert servers.servers[0].coordinator.chief is None
+
+
+def test_a_shard_moves_and_comes_back(said: Any) -> None:
+    """Content stays; rebalance makes the servers even again."""
+    with fleet(2) as servers, servers.client() as ps:
+        train(ps)
+        wanted = ps.digest()
+        to = ["--endpoints", servers.endpoints]
+        code, out, err = said("move", *to, "--table", "words", "--shard", 3, "--to", 1)
+        assert code == 0 and "words: shard 3 from server 0 to 1" in out, err
+        assert ps.digest() == wanted
+        assert json.loads(said("tables", *to, "--json")[1])["tables"][1]["servers"]["1"] == 33
+        code, out, _ = said("rebalance", *to, "--json")
+        assert code == 0 and len(json.loads(out)["moved"]["words"]) == 1
+        assert said("rebalance", *to)[1] == "bias: nothing to move\nwords: nothing to move\n"
+        assert ps.digest() == wanted
+        code, _, err = said("move", *to, "--table", "words", "--shard", 3, "--to", 7)
+        assert code == 2
+        code, _, err = said("rebalance", *to, "--job", "news")
+        assert code == 2 and "this order is for job 'news'" in err

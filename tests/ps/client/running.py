@@ -136,13 +136,16 @@ class Processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
         for process in self.running:
-            process.communicate()
+            if process.stdout is not None and not process.stdout.closed:
+                process.communicate()
 
 
 @contextlib.contextmanager
-def processes(count: int, data: Path, *words: str) -> Iterator[Processes]:
+def processes(
+    count: int, data: Path, *words: str, env: dict[str, str] | None = None
+) -> Iterator[Processes]:
     """Server processes that end with the block."""
-    made = Processes(count, data, *words)
+    made = Processes(count, data, *words, env=env)
     try:
         yield made
     finally:

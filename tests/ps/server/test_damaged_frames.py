@@ -9,15 +9,15 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from ps.client.running import Fleet, fleet
 
 from paddock.ps.client.link import Identity, Link
 from paddock.ps.protocol.frames import Header, Op, encode
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.stream import Closed
+from ps.client.running import Fleet, fleet
 
-ROUNDS = 5000
+ROUNDS = 4000
 MEMORY_MAX_KIB = 200 << 10
 WORDS = SparseSpec("words", 4, OptimizerSpec("adagrad"), accessor=AccessorSpec(statistics=True))
 JSONS = [
@@ -107,7 +107,6 @@ def test_damaged_frames_are_refused_and_nothing_breaks(
             lost += 1
             link.close()
             link = None
-    print(*sorted({line for line in told if "bug" in line}), sep="\n")
     assert [line for line in told if "bug" in line] == []
     if link is not None:
         link.close()
@@ -120,16 +119,17 @@ def test_damaged_frames_are_refused_and_nothing_breaks(
     assert after - before < MEMORY_MAX_KIB
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.0\r\n\r\n" * 5, bytes(64), b"\xff" * 100])
-def test_another_protocol_ends_its_connection(
-    data: bytes, server: tuple[Fleet, list[str]]
-) -> None:
+@pytest.mark.parametrize(
+    "data", [b"GET / HTTP/1.0\r\n\r\n" * 5, bytes(64), b"\xff" * 100], ids=["http", "zeros", "ones"]
+)
+def test_another_protocol_ends_its_connection(data: bytes, server: tuple[Fleet, list[str]]) -> None:
     """The server says so, and goes on."""
     servers, told = server
     with socket.create_connection(("127.0.0.1", servers.ports[0]), 5.0) as sock:
         sock.sendall(data)
         try:
-            assert sock.recv(100) == b""
+            while sock.recv(1000):
+                pass
         except ConnectionResetError:
             pass  # The rest of what was sent was not read.
     with servers.client() as ps:

@@ -18,10 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.client import checkpoints
+from paddock.ps.client import checkpoints, move
 from paddock.ps.client.link import Identity, Link
+from paddock.ps.client.move import Moved
 from paddock.ps.client.peer import Peer
-from paddock.ps.client.place import JOBS, SERVERS, TLS_CA, TOKEN_FILE, read_endpoints
+from paddock.ps.client.place import (
+    JOBS,
+    SERVERS,
+    TLS_CA,
+    TOKEN_FILE,
+    read_endpoints,
+    read_token,
+)
 from paddock.ps.durable.checkpoint import Checkpoint
 from paddock.ps.protocol.frames import BODY_MAX, Header, Op
 from paddock.ps.protocol.refusals import Refusal
@@ -67,13 +75,7 @@ def read_settings(
             f"no server is named: --endpoints is not given and {SERVERS} is not set",
             hint="--endpoints host:port,host:port",
         )
-    path = token_file or env.get(TOKEN_FILE, "")
-    try:
-        token = Path(path).read_bytes().strip() if path else b""
-    except OSError as error:
-        raise UsageError(
-            f"token file {path}: {error.strerror}", hint="a readable file with the servers' secret"
-        ) from error
+    token = read_token(token_file or env.get(TOKEN_FILE, ""))
     ca = tls_ca or env.get(TLS_CA, "")
     if ca and not Path(ca).is_file():
         raise UsageError(f"--tls-ca {ca}: no such file", hint="certificates in PEM form")
@@ -100,7 +102,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A table, and what each server calls it. owner: (shards,) server of each shard, -1 none."""
+    """A table, and what each server calls it. owner: (shards,) server of each shard."""
 
     spec: TableSpec
     numbers: tuple[int, ...]
@@ -189,6 +191,13 @@ class Admin:
         owner = np.full(spec.shards, -1, np.int32)
         for server, one in enumerate(held):
             owner[one["owned"]] = server
+        if (owner < 0).any():
+            shard = int(np.argmin(owner))
+            raise PaddockError(
+                f"table {table!r}: shard {shard} is on its way from one server to another",
+                hint="ask again; if this lasts: paddock ps rebalance",
+                retryable=True,
+            )
         return Placed(spec, tuple(int(one["number"]) for one in held), owner)
 
     # ------------------------------------------------------------------------------------ orders
@@ -222,6 +231,25 @@ class Admin:
             )
             dropped += int(answer["dropped"])
         return dropped
+
+    def move(self, table: str, shard: int, to: int) -> Moved:
+        """Give one shard to another server, while trainers go on."""
+        self._check_job()
+        return move.move(self.peers, table, shard, to)
+
+    def rebalance(self, table: str) -> list[Moved]:
+        """Mend moves that were broken off, and give each server as many shards as the others."""
+        self._check_job()
+        return move.rebalance(self.peers, table)
+
+    def _check_job(self) -> None:
+        """What no record tells: an order in several parts stops before its first."""
+        mine, its = self.settings.job, self.job()
+        if mine != its:
+            raise UsageError(
+                f"the servers serve job {its!r}, this order is for job {mine!r}",
+                hint=f"--job {its}, if that is the one you mean",
+            )
 
     def set_rows(self, table: str, keys: Keys, values: Rows) -> None:
         """Give distinct keys these weights, (n, dim). Repeating it changes nothing."""

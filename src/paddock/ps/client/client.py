@@ -15,10 +15,10 @@ or could not be told of is raised at the latest by the next call.
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -28,15 +28,14 @@ from numpy.typing import ArrayLike, NDArray
 from paddock.errors import Problem, UsageError
 from paddock.ps.client.link import Identity, Link
 from paddock.ps.client.peer import Peer
-from paddock.ps.client.place import Place, read_place
-from paddock.ps.client.pulls import Pull, give_up, run_pulls
+from paddock.ps.client.place import Place, read_place, read_token
+from paddock.ps.client.pulls import Pull, run_pulls
 from paddock.ps.client.redirect import Redirect
 from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.optimizers.table import check_optimizer
 from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import (
-    DENSE_SHARD_MAX,
     DenseSpec,
     SparseSpec,
     TableSpec,
@@ -45,6 +44,7 @@ from paddock.ps.spec import (
     to_json,
 )
 from paddock.ps.stream import raw
+from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import deal, expand, group, sum_by, unique
 
 Keys = NDArray[np.int64]
@@ -54,6 +54,10 @@ STATISTICS, LAST = int(Flag.STATISTICS), int(Flag.LAST)
 REMEMBERED = 4
 # Fewer keys are found again sooner than compared.
 WORTH_REMEMBERING = 512
+# Rows of one frame: the server applies one while the next is on its way.
+ROWS_MAX = 16384
+# Elements of a frame of several dense shards, for the same reason.
+ELEMENTS_MAX = 1 << 18
 
 
 @dataclass(slots=True)
@@ -66,6 +70,10 @@ class Known:
     recent: list[tuple[Keys, Keys, NDArray[np.int32]]] = field(default_factory=list)
     ahead: Pull | None = None
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+_incarnation = 0
+_incarnation_lock = threading.Lock()
 
 
 class Client:
@@ -106,7 +114,7 @@ class Client:
             place.trainer,
             new_incarnation(),
             __version__,
-            Path(place.token_file).read_bytes().strip() if place.token_file else b"",
+            read_token(place.token_file),
             place.tls_ca,
         )
         self.peers = [
@@ -116,9 +124,14 @@ class Client:
         self._tables: dict[str, Known] = {}
         self._turns: dict[str, int] = {}
         self._redirect = Redirect(self, self._tables)
-        for peer in self.peers:
-            peer.retry("control", lambda link: None)
-        self.strategy.join(self)
+        try:
+            for peer in self.peers:
+                peer.retry("control", lambda link: None)
+            self.strategy.join(self)
+        except BaseException:
+            for peer in self.peers:
+                peer.close()
+            raise
 
     # ------------------------------------------------------------------------------------ tables
 
@@ -177,7 +190,9 @@ class Client:
         flat = asked.reshape(-1)
         distinct, inverse = self._unique(known, flat)
         rows = self.strategy.pull(self, table, known, distinct)
-        return expand(rows, inverse).reshape(*asked.shape, spec.dim)
+        if len(distinct) < len(flat):
+            rows = expand(rows, inverse)
+        return rows.reshape(*asked.shape, spec.dim)
 
     def prefetch(self, table: str, keys: ArrayLike) -> None:
         """Ask for rows now; the next pull of the same keys finds them on their way.
@@ -206,13 +221,15 @@ class Client:
         flat = as_keys(table, keys).reshape(-1)
         values = as_floats(table, grads, (len(flat), spec.dim))
         distinct, inverse = self._unique(known, flat)
-        rows = sum_by(inverse, len(distinct), values)
+        rows = self._sum(inverse, len(distinct), values)
         extra: list[Rows] = []
         if shows is not None or clicks is not None:
             for given in (shows, clicks):
                 column = np.zeros(len(flat), np.float32) if given is None else given
                 column = as_floats(table, column, (len(flat), 1))
                 extra.append(sum_by(inverse, len(distinct), column).reshape(-1))
+        for column in (rows, *extra):
+            check_finite(table, column, distinct)
         if self.paddle_compat:
             rows *= np.float32(self.strategy.compat_scale(self))
         self.strategy.push(self, table, known, distinct, rows, extra)
@@ -232,8 +249,13 @@ class Client:
         distinct, _ = self._unique(known, flat)
         if len(distinct) != len(flat):
             raise UsageError(f"table {table!r}: set() got {len(flat) - len(distinct)} keys twice")
+        check_finite(table, rows, flat)
         self.post_sparse(Op.SET, known, flat, rows, [], 0)
         self.settle(0)
+
+    def _sum(self, inverse: NDArray[np.int32], count: int, values: Rows) -> Rows:
+        """Of each distinct key, in memory of its own: it is kept until acknowledged."""
+        return values.copy() if count == len(values) else sum_by(inverse, count, values)
 
     def _unique(self, known: Known, flat: Keys) -> tuple[Keys, NDArray[np.int32]]:
         if len(flat) < WORTH_REMEMBERING:
@@ -264,12 +286,15 @@ class Client:
         """Send the gradient of the whole vector, float32[size]."""
         known, spec = self._dense(table)
         values = as_floats(table, grads, (spec.size, 1)).reshape(-1)
+        check_finite(table, values, None)
         self.strategy.push_dense(self, table, known, values)
 
     def set_dense(self, table: str, values: ArrayLike) -> None:
         """Give the vector these values; done when all servers have them."""
         known, spec = self._dense(table)
-        self.post_dense(Op.SET_DENSE, known, as_floats(table, values, (spec.size, 1)), 0)
+        vector = as_floats(table, values, (spec.size, 1))
+        check_finite(table, vector, None)
+        self.post_dense(Op.SET_DENSE, known, vector, 0)
         self.settle(0)
 
     # ------------------------------------------------------------------------- batches and order
@@ -292,8 +317,14 @@ class Client:
         count = -1
         while count != self._redirect.count:  # What was sent again may be another server's.
             count = self._redirect.count
+            problem: Refusal | None = None
             for peer in self.peers:
-                peer.settle(self.batch + 1 - behind)
+                try:
+                    peer.settle(self.batch + 1 - behind)
+                except Refusal as refusal:
+                    problem = problem or refusal
+            if problem is not None:  # One error for a push, however many servers refuse it.
+                raise problem
         self._redirect.settled()
 
     def barrier(self, name: str = "all") -> None:
@@ -355,7 +386,7 @@ class Client:
                     answer = self.peers[server].ask(Op.SHRINK, {"shard": shard}, table=number)
                     break
                 except Refusal as refusal:
-                    self._redirect.heed(known, refusal)
+                    self._redirect.heed(known, [refusal])
             dropped += int(answer["dropped"])
         return dropped
 
@@ -397,57 +428,61 @@ class Client:
         """Rows of distinct keys, float32[n, dim], from the servers."""
         assert isinstance(known.spec, SparseSpec)
         ahead, known.ahead = known.ahead, None
-        if ahead is not None and self._try([ahead]) and np.array_equal(ahead.keys, distinct):
-            return ahead.rows()
+        if ahead is not None:
+            run_pulls([ahead])
+            if np.array_equal(ahead.keys, distinct):
+                return self._complete(known, ahead)
         self.finish_pulls()
-        spec = known.spec
-        return self._pull(
-            known,
-            lambda: Pull.sparse(
-                self.peers, known.numbers, spec, distinct, self._split(known, distinct)
-            ),
-        ).rows()
+        pull = Pull.sparse(
+            self.peers, known.numbers, known.spec, distinct, self._split(known, distinct)
+        )
+        run_pulls([pull])
+        return self._complete(known, pull)
 
-    def _pull(self, known: Known, make: Callable[[], Pull]) -> Pull:
-        """Run a pull; made anew when a shard of it has moved."""
-        while True:
-            pull = make()
-            try:
-                run_pulls([pull])
-            except Refusal as refusal:
-                give_up([pull])
-                self._redirect.heed(known, refusal)
-                continue
-            self._redirect.settled()
-            return pull
-
-    def _try(self, pulls: list[Pull]) -> bool:
-        """Finish pulls that were asked ahead; False when a shard has moved meanwhile."""
-        try:
-            run_pulls(pulls)
-        except Refusal as refusal:
-            give_up(pulls)
-            for known in self._tables.values():
-                known.ahead = None  # Its link has ended; the next pull asks again.
-            if refusal.code != "moved":
-                raise
-            return False
-        return True
+    def _complete(self, known: Known, pull: Pull) -> Rows:
+        """The rows of a pull that has been run; of shards that have moved, from their owners."""
+        rows, at = pull.rows(), pull.missing()
+        if not len(at):
+            return rows
+        assert isinstance(known.spec, SparseSpec)
+        self.finish_pulls()
+        keys = pull.keys
+        while len(at):
+            self._redirect.heed(known, [refusal for _, refusal in pull.moved])
+            part = keys[at]
+            pull = Pull.sparse(
+                self.peers, known.numbers, known.spec, part, self._split(known, part)
+            )
+            run_pulls([pull])
+            rows[at] = pull.rows()
+            at = at[pull.missing()]
+        self._redirect.settled()
+        return rows
 
     def pull_vector(self, known: Known, out: Rows) -> Rows:
         """The dense vector from the servers, into `out`."""
         self.finish_pulls()
-        self._pull(
-            known,
-            lambda: Pull.dense(self.peers, known.numbers, self._dense_frames(known), out),
-        )
+        pull = Pull.dense(self.peers, known.numbers, self._dense_frames(known), out)
+        run_pulls([pull])
+        while pull.moved:
+            left = [(request.start, request.stop) for request, _ in pull.moved]
+            self._redirect.heed(known, [refusal for _, refusal in pull.moved])
+            frames = [
+                (max(start, begin), min(stop, end), server)
+                for start, stop, server in self._dense_frames(known)
+                for begin, end in left
+                if max(start, begin) < min(stop, end)
+            ]
+            pull = Pull.dense(self.peers, known.numbers, frames, out)
+            run_pulls([pull])
+        self._redirect.settled()
         return out
 
     def finish_pulls(self) -> None:
         """Read what was asked ahead, so that the links are free."""
         ahead = [known.ahead for known in self._tables.values() if known.ahead is not None]
         if ahead:
-            self._try(ahead)
+            run_pulls(ahead)
 
     def post_sparse(
         self, op: Op, known: Known, distinct: Keys, rows: Rows, extra: list[Rows], flags: int
@@ -462,7 +497,7 @@ class Client:
         else:
             bounds = np.array([0, len(distinct)])
         flags |= STATISTICS if extra else 0
-        most = BODY_MAX // (8 + 4 * known.spec.dim + 4 * len(extra))
+        most = min(ROWS_MAX, BODY_MAX // (8 + 4 * known.spec.dim + 4 * len(extra)))
         for server, peer in enumerate(self.peers):
             start, stop = int(bounds[server]), int(bounds[server + 1])
             while start < stop:
@@ -519,7 +554,7 @@ class Client:
         found: list[tuple[int, int, int]] = []
         for shard, owner in enumerate(known.owners):
             start, stop = shard_range(known.spec.size, known.spec.shards, shard)
-            if found and found[-1][2] == owner and stop - found[-1][0] <= DENSE_SHARD_MAX:
+            if found and found[-1][2] == owner and stop - found[-1][0] <= ELEMENTS_MAX:
                 found[-1] = (found[-1][0], stop, int(owner))
             elif stop > start:
                 found.append((start, stop, int(owner)))
@@ -527,16 +562,21 @@ class Client:
 
 
 def new_incarnation() -> int:
-    """A number larger than that of any earlier process of this trainer: tenths of seconds.
+    """A number larger than that of any earlier client of this trainer: tenths of seconds.
 
     32 bits hold 13 years of them; counted from 2026.
     """
-    return int((time.time() - 1767225600.0) * 10.0) & 0xFFFFFFFF
+    global _incarnation
+    now = int((time.time() - 1767225600.0) * 10.0) & 0xFFFFFFFF
+    with _incarnation_lock:
+        # Clients of one process may follow one another faster than the clock ticks.
+        _incarnation = max(now, _incarnation + 1)
+        return _incarnation
 
 
 def as_keys(table: str, keys: ArrayLike) -> Keys:
     """The keys as int64; anything but whole numbers is an error."""
-    array = np.asarray(keys)
+    array = _as_array(table, "keys", keys)
     if array.dtype == np.int64:
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
     if array.dtype.kind == "i" or (array.dtype.kind == "u" and array.dtype.itemsize < 8):
@@ -550,9 +590,14 @@ def as_keys(table: str, keys: ArrayLike) -> Keys:
 
 
 def as_floats(table: str, values: ArrayLike, shape: tuple[int, int]) -> Rows:
-    """The values as contiguous float32 of this many elements."""
-    array = np.asarray(values)
-    if array.size != shape[0] * shape[1] or array.dtype.kind not in "fiu":
+    """The values as contiguous float32 of this many elements, whose last axis is the row's."""
+    array = _as_array(table, "values", values)
+    is_wide = shape[1] > 1 and array.size > 0
+    if (
+        array.size != shape[0] * shape[1]
+        or array.dtype.kind not in "fiu"
+        or (is_wide and array.shape[-1:] != shape[1:])
+    ):
         raise UsageError.of(
             [
                 Problem(
@@ -562,6 +607,13 @@ def as_floats(table: str, values: ArrayLike, shape: tuple[int, int]) -> Rows:
             ]
         )
     return np.ascontiguousarray(array, np.float32).reshape(shape)
+
+
+def _as_array(table: str, what: str, given: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except ValueError as error:  # Rows of different lengths, say.
+        raise UsageError(f"table {table!r}: {what} are no array: {error}") from error
 
 
 __all__ = ["Client", "Link"]

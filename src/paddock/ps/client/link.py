@@ -153,7 +153,7 @@ class Link:
         except FrameError as error:
             raise Closed(error.message) from error
         if header.flags & ERROR:
-            raise Refusal.from_body(body)
+            raise _no(body)
         return header, body
 
     def receive_into(self, view: memoryview) -> Header:
@@ -169,7 +169,7 @@ class Link:
             body = bytearray(header.length)
             self.stream.read_into(memoryview(body))
             if header.flags & ERROR:
-                raise Refusal.from_body(body)
+                raise _no(body)
             raise Closed(f"an answer of {header.length} bytes where {view.nbytes} were expected")
         part = view[: header.length]
         self.stream.read_into(part)
@@ -179,3 +179,9 @@ class Link:
     def close(self) -> None:
         """End the connection."""
         self.stream.close()
+
+
+def _no(body: bytearray) -> PaddockError:
+    """The error of a refused frame. Who is not the primary any more is as good as gone."""
+    refusal = Refusal.from_body(body)
+    return Closed(refusal.message) if refusal.code == "not-primary" else refusal

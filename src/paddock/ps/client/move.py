@@ -243,7 +243,7 @@ def plan(owner: dict[int, int], servers: int) -> list[tuple[int, int]]:
     held: list[list[int]] = [[] for _ in range(servers)]
     for shard, server in sorted(owner.items()):
         held[server].append(shard)
-    moves = []
+    moves: list[tuple[int, int]] = []
     while True:
         counts = [len(shards) for shards in held]
         most, least = counts.index(max(counts)), counts.index(min(counts))

@@ -28,6 +28,8 @@ FRAMES_MAX = 64
 BACKOFF_SECONDS = (0.02, 1.6, 0.5)
 # Silent links before a server counts as unreachable.
 ATTEMPTS = 3
+# Of a pair, the other server may serve already where the one is silent for so long.
+PAIR_SILENCE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Peer:
         self.timeout = timeout
         # A silent link is made anew: what is on the way back may have been lost.
         self.silence = timeout / ATTEMPTS
+        if len(self.endpoints) > 1:
+            self.silence = min(self.silence, PAIR_SILENCE_SECONDS)
         self.purpose = purpose
         self.servers = servers
         self.server_id = ""
@@ -90,15 +94,17 @@ class Peer:
 
     def _connect(self, purpose: str) -> Link:
         problem: PaddockError | None = None
-        for endpoint in self.endpoints:
+        for endpoint in list(self.endpoints):
             try:
                 link = Link(endpoint, self.identity, purpose, self.silence)
             except (Closed, Silent) as error:
                 problem = error
+                self._ask_last(endpoint)
                 continue
             welcome = link.welcome
             if welcome.role != "primary" or welcome.epoch < self.epoch:
                 link.close()
+                self._ask_last(endpoint)
                 problem = Closed(f"server {endpoint} is a {welcome.role} (epoch {welcome.epoch})")
                 continue
             try:
@@ -109,6 +115,11 @@ class Peer:
             return link
         assert problem is not None
         raise problem
+
+    def _ask_last(self, endpoint: str) -> None:
+        """The other one of a pair is asked first from now on."""
+        self.endpoints.remove(endpoint)
+        self.endpoints.append(endpoint)
 
     def _recognise(self, link: Link) -> None:
         welcome = link.welcome
@@ -216,9 +227,10 @@ class Peer:
     def settle(self, oldest_batch: int) -> None:
         """Wait until nothing of a batch before `oldest_batch` is unacknowledged.
 
-        Raises Refusal when the server refused a frame: nothing of that frame was applied.
+        Raises Refusal, once for all, when the server refused frames: nothing of these was applied.
         """
         waiting = self.unacknowledged
+        problem: Refusal | None = None
         deadline = time.monotonic() + self.timeout
         while waiting and self._oldest() < oldest_batch:
             link = self._links.get("push")
@@ -243,12 +255,16 @@ class Peer:
                 self._refused.append(refused.sequence)
                 if refused.op == Op.SKIP:
                     continue  # What was refused itself has been raised; it is tried again.
-                raise
+                problem = problem or refusal
+                deadline = time.monotonic() + self.timeout
+                continue
             if header.sequence != waiting[0].header.sequence:
                 self.drop("push")  # Answers come in order; this link has lost its place.
                 continue
             waiting.popleft()
             deadline = time.monotonic() + self.timeout
+        if problem is not None:
+            raise problem
 
     def _oldest(self) -> int:
         """The oldest batch with a frame that is not acknowledged; there is one."""

@@ -17,6 +17,7 @@ from paddock.errors import PaddockError
 from paddock.ps.client.link import Link
 from paddock.ps.client.peer import Peer
 from paddock.ps.protocol.frames import BODY_MAX, Buffer, Header, Op
+from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import SparseSpec
 from paddock.ps.stream import Closed, Silent, raw
 
@@ -29,11 +30,13 @@ KEYS_MAX = 16384
 
 @dataclass(slots=True)
 class Request:
-    """One frame to send and where its answer goes."""
+    """One frame to send and where its answer goes: rows or elements [start, stop)."""
 
     header: Header
     body: tuple[Buffer, ...]
     into: memoryview
+    start: int
+    stop: int
 
 
 class Run:
@@ -44,6 +47,8 @@ class Run:
         self.requests = requests
         self.sent = 0
         self.received = 0
+        # Requests whose shards are another server's now.
+        self.moved: list[tuple[Request, Refusal]] = []
         self._link: Link | None = None
         self._deadline = time.monotonic() + peer.timeout
 
@@ -77,6 +82,11 @@ class Run:
             self._deadline = time.monotonic() + self.peer.timeout
         except (Closed, Silent) as error:
             self._lost(error)
+        except Refusal as refusal:
+            if refusal.code != "moved":
+                raise
+            self.moved.append((request, refusal))
+            self.received += 1
 
     def _lost(self, error: PaddockError) -> None:
         self.peer.drop("pull")
@@ -103,6 +113,17 @@ class Pull:
         rows = np.empty_like(self._grouped)
         rows[self._order] = self._grouped
         return rows
+
+    @property
+    def moved(self) -> list[tuple[Request, Refusal]]:
+        """What was refused because a shard is another server's now."""
+        return [one for run in self.runs for one in run.moved]
+
+    def missing(self) -> Keys:
+        """Positions in `keys` of the rows that were refused for that."""
+        ranges = [np.arange(request.start, request.stop) for request, _ in self.moved]
+        at = np.concatenate([np.empty(0, np.int64), *ranges])
+        return at if self._order is None else self._order[at]
 
     @classmethod
     def sparse(
@@ -138,6 +159,8 @@ class Pull:
                         header,
                         (raw(grouped[start:end]),),
                         raw(rows[start:end]),
+                        start,
+                        end,
                     )
                 )
             if requests:
@@ -161,7 +184,7 @@ class Pull:
                 end = min(at + most, stop)
                 header = Header(Op.PULL_DENSE, table=numbers[server], count=end - at, step=step)
                 by_server.setdefault(server, []).append(
-                    Request(header, (at.to_bytes(8, "little"),), raw(out[at:end]))
+                    Request(header, (at.to_bytes(8, "little"),), raw(out[at:end]), at, end)
                 )
         runs = [Run(peers[server], requests) for server, requests in by_server.items()]
         return cls(runs, np.empty(0, np.int64), out.reshape(-1, 1), None)
@@ -182,11 +205,3 @@ def run_pulls(pulls: Sequence[Pull], *, wait: bool = True) -> None:
         for run in runs:
             run.peer.drop("pull")  # Answers that nobody has read would be taken for the next ones.
         raise
-
-
-def give_up(pulls: Sequence[Pull]) -> None:
-    """End the links on which answers of these pulls are outstanding: nobody will read them."""
-    for pull in pulls:
-        for run in pull.runs:
-            if run.sent > run.received:
-                run.peer.drop("pull")

@@ -58,11 +58,12 @@ class Redirect:
                 )
             known.owners[int(shard)] = int(server)
 
-    def pause(self, refusal: Refusal) -> None:
-        """Wait a moment for a shard on its way. Raises the refusal after the client's timeout.
+    def _pause_for(self, refusals: list[Refusal]) -> None:
+        """Wait a moment for a shard on its way. Raises a refusal after the client's timeout.
 
         Two servers that name each other are between two steps of a move, so turns are counted.
         """
+        refusal = next((one for one in refusals if one.facts.get("wait")), refusals[0])
         self._turns += 1
         if not refusal.facts.get("wait") and self._turns < TURNS:
             return
@@ -78,16 +79,18 @@ class Redirect:
         """Nothing is being waited for."""
         self._since, self._wait, self._turns = None, WAIT_SECONDS[0], 0
 
-    def heed(self, known: Known, refusal: Refusal) -> None:
-        """A pull was refused: go on to know more, or to wait. Raises it when it is another no."""
-        if refusal.code != "moved":
-            raise refusal
+    def heed(self, known: Known, refusals: list[Refusal]) -> None:
+        """A pull was refused: know more, or wait a moment. Raises one that is another no."""
+        for refusal in refusals:
+            if refusal.code != "moved":
+                raise refusal
         # What was pushed before and is refused must go first to the new owner.
         before = self._since, self._wait, self._turns
         self._client.settle(0)
         self._since, self._wait, self._turns = before
-        self.learn(known, refusal)
-        self.pause(refusal)
+        for refusal in refusals:
+            self.learn(known, refusal)
+        self._pause_for(refusals)
 
     # ------------------------------------------------------------------------------------ pushes
 
@@ -97,8 +100,7 @@ class Redirect:
         for frame, refusal in refused:
             self.learn(self._find(peer, frame.header.table), refusal)
         if refused:
-            waits = [refusal for _, refusal in refused if refusal.facts.get("wait")]
-            self.pause((waits or [refused[0][1]])[0])
+            self._pause_for([refusal for _, refusal in refused])
         for frame, _ in refused:
             self._again(peer, frame)
         self.count += len(refused)
@@ -122,7 +124,8 @@ class Redirect:
         assert isinstance(known.spec, SparseSpec)
         count = frame.header.count
         keys = np.frombuffer(frame.body[0], np.int64)
-        columns = [np.frombuffer(piece, np.float32).reshape(count, -1) for piece in frame.body[1:]]
+        pieces = [np.frombuffer(piece, np.float32) for piece in frame.body[1:]]
+        columns = [piece.reshape(count, piece.size // max(count, 1)) for piece in pieces]
         order, bounds = group(keys, known.owners, len(self._client.peers))
         keys, columns = keys[order], [column[order] for column in columns]
         for server in range(len(self._client.peers)):

@@ -5,6 +5,7 @@ Rule: a name that readers look for appears only after its bytes are on the disk.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
@@ -154,3 +155,19 @@ def read_json(path: Path, what: str) -> tuple[dict[str, Any], str]:
     if hash_of(canonical(value)) != checksum:
         raise DamageError(f"{what} {path} is damaged: its checksum does not fit its content")
     return value, checksum
+
+
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE, fallocate(2)
+
+
+def reserve_blocks(fd: int, offset: int, size: int) -> bool:
+    """Asks the file system for blocks, the file's size unchanged; False where it has no such call.
+
+    os.posix_fallocate would change the size, and write zeros where it has to emulate.
+    """
+    try:
+        fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    except (AttributeError, OSError):
+        return False
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return bool(fallocate(fd, _KEEP_SIZE, offset, size) == 0)

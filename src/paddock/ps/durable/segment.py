@@ -218,7 +218,6 @@ class Segment:
             pass  # An old record, or one that is to come.
         return next(mark for mark in reversed(self.marks) if mark[0] <= lsn)
 
-
     def forget_after(self, lsn: int) -> None:
         """Records above `lsn` are gone."""
         self.marks = [mark for mark in self.marks if mark[0] <= max(lsn, self.head.first)]

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from paddock.ps.protocol.frames import Flag, Header
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.server.finite import all_finite, first_bad
 
 Body = bytes | bytearray | memoryview
 DELTA, STATISTICS, CONTRIBUTION, LAST = (
@@ -78,17 +77,3 @@ def json_part(body: Body) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise Refusal("usage", f"a frame's body is a JSON {type(data).__name__}, not an object")
     return data
-
-
-def check_finite(table: str, values: NDArray[np.float32], keys: NDArray[np.int64] | None) -> None:
-    """Raises Refusal that names the first NaN or infinity."""
-    if not values.size or all_finite(values):
-        return
-    at = first_bad(values)
-    where = f"key {int(keys[at])}" if keys is not None else f"element {at} of the frame"
-    raise Refusal(
-        "value",
-        f"table {table!r}: {where} has a gradient or value that is NaN or infinite; "
-        "nothing of this frame was applied",
-        hint="lower the learning rate, or clip: OptimizerSpec(clip_value=...)",
-    )

@@ -66,6 +66,8 @@ class Coordinator:
         self._replies: dict[tuple[int, int], Reply] = {}
         self._asked: dict[tuple[int, int], int] = {}
         self._stopped = False
+        # Counts the times at which all that waited were sent away.
+        self._life = 0
 
     @property
     def chief(self) -> Chief | None:
@@ -139,10 +141,11 @@ class Coordinator:
         """The machine's reply to this trainer; lock held. Raises Refusal."""
         number = self._asked.get(who, 0) + 1
         self._asked[who] = number
+        life = self._life
         self._replies.pop(who, None)
         self._handle(event)
         while who not in self._replies:
-            if self._stopped or self._asked[who] != number:
+            if self._stopped or self._life != life or self._asked[who] != number:
                 raise Closed("the server is ending, or the question was asked anew")
             if is_gone():
                 if isinstance(event, Join):
@@ -185,10 +188,11 @@ class Coordinator:
             no = barriers.objection(name, turn)
             if no is not None:
                 raise no
+            life = self._life
             self._open(barriers.reach(name, turn, trainer, self._live()))
             while not barriers.is_open(name, turn):
-                if self._stopped:
-                    raise Closed("the server is ending")
+                if self._stopped or self._life != life:
+                    raise Closed("the server is ending, or no longer the primary")
                 if is_gone():
                     raise Closed("the trainer has gone")
                 self._changed.wait(LOOK_SECONDS)
@@ -223,6 +227,13 @@ class Coordinator:
             for trainer, incarnation in connected:
                 self.chief.handle(Heard(trainer, incarnation), time.monotonic())
             self._handle(Tick())
+
+    def let_go(self) -> None:
+        """Everybody that waits asks again, of the new primary."""
+        with self._changed:
+            self._life += 1
+            self._replies.clear()
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """Let go of everybody that waits."""

@@ -173,8 +173,9 @@ def apply(held: Held, lsn: int, header: Header, body: Body, plan: Plan | None) -
         if lacks:
             drop(held, shard)
     elif order["own"]:
+        if not moves.owned:  # No push has been counted here; the giver's have.
+            held.step = max(held.step, int(order.get("step", 0)))
         arrival = moves.own(shard, version)
-        held.step = max(held.step, int(order.get("step", 0)))
         if lacks:
             _load(held, shard, arrival.decode(), lsn)
     else:

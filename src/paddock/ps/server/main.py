@@ -20,9 +20,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from paddock.errors import PaddockError, UsageError  # after the variable above
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.server.options import Options, read_options
+from paddock.ps.server.pairing import join_pair, prepare_pair
 from paddock.ps.server.recovery import Snapshots, open_engine
 from paddock.ps.server.serve import Server, Settings
 from paddock.ps.server.store import Store
+from paddock.ps.server.witness import Witness
 
 SNAPSHOT_LOOK_SECONDS = 1.0
 
@@ -72,6 +74,8 @@ def serve(options: Options, ended: threading.Event) -> None:
         server.stop()
         if server.engine.log is not None:  # It has everything: the next start reads it.
             server.engine.log.close()
+        if server.pairing is not None:
+            server.pairing.file.close()
 
 
 def _try_snapshot(snapshots: Snapshots) -> None:
@@ -90,6 +94,7 @@ def make_server(options: Options) -> Server:
         max(1, len(options.endpoints)),
         memory_limit_bytes=options.memory_limit,
     )
+    file = prepare_pair(options, say)
     engine, server_id = open_engine(store, options.data_dir, options.ack, say)  # type: ignore[arg-type]  # read_options has looked
     settings = Settings(
         options.bind,
@@ -111,6 +116,10 @@ def make_server(options: Options) -> Server:
         snapshots = Snapshots(engine, options.data_dir, server_id, options.snapshot_every, say)
     server = Server(settings, engine, say)
     server.snapshots = snapshots
+    if options.data_dir:
+        server.witness = Witness(Path(options.data_dir))
+    if file is not None:
+        join_pair(server, options, file)
     return server
 
 

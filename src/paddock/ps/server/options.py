@@ -106,8 +106,34 @@ OPTIONS = (
     Option(
         "end-with-trainers", "word", "no", "yes: end when every trainer has closed its client", ()
     ),
-    Option("replica-of", "word", "", "host:port of the primary that this server follows", ()),
-    Option("witness", "word", "", "host:port that grants the lease to primary or replica", ()),
+    Option(
+        "replica-of",
+        "word",
+        "",
+        "host:port of the primary that this server follows, until it takes its place",
+        ("PADDOCK_PS_REPLICA_OF",),
+    ),
+    Option(
+        "witness",
+        "word",
+        "",
+        "host:port of a server, or paddock ps witness, that says which of a pair is primary",
+        ("PADDOCK_PS_WITNESS",),
+    ),
+    Option(
+        "advertise",
+        "word",
+        "",
+        "host:port under which the other server of the pair and trainers reach this one",
+        ("PADDOCK_PS_ADVERTISE",),
+    ),
+    Option(
+        "promote",
+        "word",
+        "",
+        "yes, once: this server's log is the right one, after the witness lost its files",
+        (),
+    ),
 )
 # Accepted, and said to do nothing: the flags of 2017 that have no meaning here.
 IGNORED = {
@@ -158,6 +184,8 @@ class Options:
     end_with_trainers: str
     replica_of: str
     witness: str
+    advertise: str
+    promote: str
     said: tuple[str, ...] = ()
 
 
@@ -275,14 +303,60 @@ def _settle(
         # Explicitly listed in the job's endpoints: the launcher, or an operator, chose it.
         index = values["index"]
         assert isinstance(index, int)
-        mine = endpoints[index] if endpoints else ""
+        mine = endpoints[index] if index < len(endpoints) else ""
+        mine = own_endpoint(mine, port, values["replica_of"])
         host = mine.rpartition(":")[0]
         values["bind"] = host or ("0.0.0.0" if values["token_file"] else "127.0.0.1")
+    _settle_pair(values, problems)
     need(
         not values["tls_key"] or bool(values["tls_cert"]),
         "--tls-key is set without --tls-cert",
         "both, or neither",
     )
+
+
+def own_endpoint(endpoint: str, port: int, replica_of: object) -> str:
+    """Which half of "host:port|host:port" a server of a pair is; "" for a replica not listed.
+
+    >>> own_endpoint("a:1|b:2", 2, "a:1"), own_endpoint("a:1", 1, ""), own_endpoint("a:1", 2, "a:1")
+    ('b:2', 'a:1', '')
+    """
+    halves = endpoint.split("|")
+    same_port = [half for half in halves if half.rpartition(":")[2] == str(port)]
+    if len(halves) == 1:
+        return "" if replica_of else endpoint
+    return same_port[0] if len(same_port) == 1 else halves[1 if replica_of else 0]
+
+
+def _settle_pair(values: dict[str, object], problems: list[Problem]) -> None:
+    """What a server of a pair needs."""
+    witness, replica_of = str(values["witness"]), str(values["replica_of"])
+    for name in ("witness", "replica_of", "advertise"):
+        text = str(values[name])
+        if text and not text.rpartition(":")[2].isdigit():
+            problems.append(Problem(f"--{name.replace('_', '-')} is {text!r}", "host:port"))
+    if values["ack"] == "replica" and not witness:
+        problems.append(Problem("--ack replica needs a witness", "--witness HOST:PORT"))
+    if replica_of and not witness:
+        problems.append(Problem("--replica-of needs a witness", "--witness HOST:PORT"))
+    if witness and not values["data_dir"]:
+        problems.append(Problem("a server of a pair needs a log", "--data-dir DIR"))
+    if witness and witness == replica_of:
+        problems.append(
+            Problem(
+                f"--witness and --replica-of are both {witness}",
+                "the witness must not go down with the primary: another server, or paddock ps "
+                "witness on a third machine",
+            )
+        )
+    if values["promote"] not in ("", "yes"):
+        problems.append(Problem(f"--promote is {values['promote']!r}", "yes, or leave it out"))
+    is_anywhere = values["bind"] in ("0.0.0.0", "::")
+    if witness and is_anywhere and not values["advertise"] and not values["endpoints"]:
+        problems.append(
+            Problem(f"--bind {values['bind']} does not say how others reach this server",
+                    "--advertise HOST:PORT")
+        )  # fmt: skip
 
 
 def _settle_place(
@@ -306,9 +380,10 @@ def _settle_place(
         return
     if index < 0:
         me = f"{env.get('POD_IP', '127.0.0.1')}:{port}"
-        same_port = [i for i, e in enumerate(endpoints) if e.rpartition(":")[2] == str(port)]
-        if me in endpoints:
-            index = endpoints.index(me)
+        halves = [(i, half) for i, e in enumerate(endpoints) for half in e.split("|")]
+        same_port = [i for i, half in halves if half.rpartition(":")[2] == str(port)]
+        if me in [half for _, half in halves]:
+            index = next(i for i, half in halves if half == me)
         elif len(same_port) == 1:
             index = same_port[0]
     if not 0 <= index < len(endpoints):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import socket
@@ -11,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.durable.checkpoint import open_checkpoint
@@ -25,13 +26,20 @@ from paddock.ps.server.engine import Engine
 from paddock.ps.server.recovery import Snapshots
 from paddock.ps.server.session import ERROR, Session
 from paddock.ps.server.store import HeldSparse, Store
+from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
 from paddock.ps.stream import Stream, enlarge, keep_alive, os_reason
+
+if TYPE_CHECKING:
+    from paddock.ps.server.pairing import Pairing
 
 BACKLOG = 512
 SIGNATURE = MAGIC.to_bytes(4, "little")
 # A trainer whose connection is open is silent only after so many --trainer-timeout.
 PATIENCE = 10
+NO_TRAINERS = ("admin", "replica")
+# What an admin may ask of a replica too.
+OF_ANY_ROLE = ("digest", "tables", "progress", "snapshot", "keep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +71,6 @@ class Server:
         self.engine = engine
         self.store: Store = engine.store
         self.token = settings.token
-        self.role = "primary"
-        self.epoch = 1
         self.started = time.monotonic()
         self.coordinator: Coordinator | None = None
         if settings.server == 0:
@@ -76,6 +82,8 @@ class Server:
                 say=self.say,
             )
         self.snapshots: Snapshots | None = None
+        self.pairing: Pairing | None = None
+        self.witness: Witness | None = None
         self._finished: set[int] = set()
         self._say = say
         self._said = ""
@@ -87,6 +95,16 @@ class Server:
         self._listener = self._listen()
         self.port: int = self._listener.getsockname()[1]
         self._unix_name, self._unix = self._listen_unix()
+
+    @property
+    def role(self) -> str:
+        """primary when it serves, else replica."""
+        return "primary" if self.pairing is None or self.pairing.pair.may_serve() else "replica"
+
+    @property
+    def epoch(self) -> int:
+        """Counts the primaries of a pair."""
+        return 1 if self.pairing is None else self.pairing.pair.member.epoch
 
     # ---------------------------------------------------------------------------------- listening
 
@@ -106,6 +124,7 @@ class Server:
 
     def _listen(self) -> socket.socket:
         host, port = self.settings.host, self.settings.port
+        sock: socket.socket | None = None
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             sock = socket.socket(family, socket.SOCK_STREAM)
@@ -114,9 +133,13 @@ class Server:
             sock.bind((host, port))
             sock.listen(BACKLOG)
         except OSError as error:
+            if sock is not None:
+                sock.close()
+            hint = "an address of this machine with --bind, a free port with --port"
+            if error.errno == errno.EADDRINUSE:
+                hint = f"what has it? ss -ltnp 'sport = :{port}'; choose another with --port"
             raise UsageError(
-                f"cannot listen on {host}:{port}: {os_reason(error)}",
-                hint=f"what has it? ss -ltnp 'sport = :{port}'; choose another with --port",
+                f"cannot listen on {host}:{port}: {os_reason(error)}", hint=hint
             ) from error
         return sock
 
@@ -144,6 +167,8 @@ class Server:
                 thread.start()
         if self.coordinator is not None:
             threading.Thread(target=self._tick, daemon=True).start()
+        if self.pairing is not None:
+            self.pairing.start()
 
     def _tick(self) -> None:
         """The chief's clock. A trainer that is connected may compute PATIENCE times as long."""
@@ -152,9 +177,11 @@ class Server:
         # Several ticks a deadline: a chief that got fewer was itself held up, and blames nobody.
         pause = min(TICK_SECONDS, self.settings.trainer_timeout_seconds / 10 or TICK_SECONDS)
         while not self._stopped.wait(pause):
+            if self.role != "primary":
+                continue
             now = time.monotonic()
             with self._lock:
-                sessions = [s for s in self._sessions if s.hello.purpose != "admin"]
+                sessions = [s for s in self._sessions if s.hello.purpose not in NO_TRAINERS]
                 alive = {s.who for s in sessions if now - s.heard_at < patience}
             try:
                 self.coordinator.tick(alive)
@@ -223,6 +250,8 @@ class Server:
 
     def stop(self) -> None:
         """Accept nothing more and end every connection; what was acknowledged stays."""
+        if self.pairing is not None:
+            self.pairing.stop()
         self._stopped.set()
         for listener in (self._listener, self._unix):
             if listener is not None:
@@ -284,8 +313,32 @@ class Server:
             )
 
     def readable(self, header: Header) -> Store:
-        """The store, when this server may answer reads. Raises Refusal."""
+        """The store, when this server may answer reads. Raises Refusal.
+
+        Asked again before the answer goes out: the lease may have run out meanwhile.
+        """
+        self.check_serving()
         return self.store
+
+    def check_serving(self) -> None:
+        """Raises Refusal on a replica, and on a primary whose lease has run out."""
+        if self.pairing is not None and not self.pairing.pair.may_serve():
+            raise self.pairing.pair.refusal()
+
+    def version(self) -> int:
+        """The newest record that no failover can take back."""
+        lsn = self.engine.lsn
+        return lsn if self.pairing is None else min(lsn, self.pairing.pair.member.safe)
+
+    def feed(self, stream: Stream, header: Header, body: memoryview) -> None:
+        """Feed a replica until its connection ends. Raises Refusal."""
+        if self.pairing is None:
+            raise Refusal(
+                "usage",
+                f"server {self.settings.server} has no replica",
+                hint="start it with --witness HOST:PORT",
+            )
+        self.pairing.feed(stream, header, body)
 
     def status(self) -> dict[str, Any]:
         """Facts about this server, for `paddock ps status`."""
@@ -295,6 +348,7 @@ class Server:
             "servers": self.settings.servers,
             "job": self.settings.job,
             "role": self.role,
+            "pair": None if self.pairing is None else self.pairing.pair.describe(),
             "epoch": self.epoch,
             "server_id": self.settings.server_id,
             "ack": self.engine.ack,
@@ -314,6 +368,10 @@ class Server:
     def control(self, hello: Hello, order: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
         """An order that is no record. Raises Refusal."""
         what = order.get("do")
+        if what == "lease":
+            return self._witness().answer(order)
+        if hello.purpose != "admin" or what not in OF_ANY_ROLE:
+            self.check_serving()
         if what == "barrier":
             turn = order.get("turn")
             if not isinstance(turn, int):
@@ -380,7 +438,17 @@ class Server:
 
     def coordinate(self, header: Header, data: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
         """Join, leave, arrive. Raises Refusal."""
+        self.check_serving()
         return self._chief().coordinate(header, data, is_gone)
+
+    def _witness(self) -> Witness:
+        if self.witness is None:
+            raise Refusal(
+                "usage",
+                f"server {self.settings.server} keeps no data: it cannot be a witness",
+                hint="name a server that was started with --data-dir, or paddock ps witness",
+            )
+        return self.witness
 
     def _chief(self) -> Coordinator:
         if self.coordinator is None:

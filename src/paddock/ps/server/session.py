@@ -19,7 +19,6 @@ import numpy as np
 from paddock.errors import PaddockError
 from paddock.ps.protocol.frames import (
     BODY_MAX,
-    FIRST_RECORD,
     Flag,
     FrameError,
     Header,
@@ -45,11 +44,17 @@ if TYPE_CHECKING:
     from paddock.ps.server.serve import Server
 
 # Records that a client may ask for. The others are made by the server itself.
-FROM_CLIENTS = frozenset(op for op in Op if op >= FIRST_RECORD) - {Op.EXPEL, Op.RULES, Op.OPEN}
+FROM_CLIENTS = frozenset(
+    (
+        *(Op.CREATE, Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.COMMIT, Op.SHRINK),
+        *(Op.POSITION, Op.MOVE, Op.ADOPT, Op.LOAD, Op.SKIP, Op.FENCE),
+    )
+)
 ERROR = int(Flag.ANSWER | Flag.ERROR | Flag.LAST)
 # A greeting that takes longer is not one.
 GREETING_SECONDS = 10.0
 _NO_HELLO = Hello("", "", 0, 0, "", "")
+_OF_ANY_ROLE = (Op.STATUS, Op.CONTROL, Op.FOLLOW)
 
 
 class Session:
@@ -71,6 +76,7 @@ class Session:
             Op.STATUS: self._status,
             Op.CONTROL: self._control,
             Op.FETCH: self._fetch,
+            Op.FOLLOW: self._follow,
             Op.ARRIVE: self._coordinate,
             Op.JOIN: self._coordinate,
             Op.LEAVE: self._coordinate,
@@ -157,7 +163,7 @@ class Session:
             else:
                 raise Refusal("usage", f"frames of op {header.op} are not served")
         except Refusal as refusal:
-            self._refuse(header, refusal)
+            self._refuse(header, refusal if header.op in _OF_ANY_ROLE else self._judged(refusal))
         except (Closed, Silent, FrameError):
             raise
         except PaddockError as error:
@@ -168,6 +174,14 @@ class Session:
             self.server.say(f"{self.where}: bug in op {header.op}: {what}")
             told = Refusal("internal", f"server {self.server.store.server}: {what}")
             self._refuse(header, told)
+
+    def _judged(self, refusal: Refusal) -> Refusal:
+        """A server that is the primary no longer judges nothing: its state may be older."""
+        try:
+            self.server.check_serving()
+        except Refusal as instead:
+            return instead
+        return refusal
 
     def _refuse(self, header: Header, refusal: Refusal) -> None:
         self.stream.send(answer_to(header, flags=ERROR), refusal.to_body())
@@ -203,6 +217,7 @@ class Session:
             if held.moves.active:
                 held.moves.check_pull(shard_of(keys, held.spec.shards))
             held.table.pull(keys, rows)
+        self.server.readable(header)
         self.stream.send(answer_to(header, count=header.count), raw(rows))
 
     def _pull_dense(self, header: Header, body: memoryview) -> None:
@@ -220,6 +235,7 @@ class Session:
                     f"{self.server.store.server}",
                 )
             held.table.pull(start, values)
+        self.server.readable(header)
         self.stream.send(answer_to(header, count=header.count), raw(values))
 
     def _pull_changed(self, header: Header, body: memoryview) -> None:
@@ -227,7 +243,7 @@ class Session:
         held = self.server.readable(header).sparse(header.table)
         dim = held.spec.dim
         with held.lock:
-            version = self.server.engine.lsn
+            version = self.server.version()
             keys = held.table.changed_since(header.step)
         most = BODY_MAX // (8 + 4 * dim)
         for start in range(0, max(1, len(keys)), most):
@@ -235,6 +251,7 @@ class Session:
             rows = np.empty((len(part), dim), np.float32)
             with held.lock:
                 held.table.pull(part, rows)
+            self.server.readable(header)
             is_last = start + most >= len(keys)
             flags = int(Flag.ANSWER) | (int(Flag.LAST) if is_last else 0)
             answer = answer_to(header, count=len(part), flags=flags)._replace(step=version)
@@ -245,6 +262,11 @@ class Session:
         held = self.server.readable(header).find(header.table)
         count, part = handover.fetch(held, header.part, json_part(body))
         self.stream.send(answer_to(header, count=count), part)
+
+    def _follow(self, header: Header, body: memoryview) -> None:
+        """A replica: this connection is its own from here on."""
+        self.server.feed(self.stream, header, body)
+        raise Closed("the replica has gone, or this server is not its primary")
 
     def _status(self, header: Header, body: memoryview) -> None:
         self._say(header, self.server.status())

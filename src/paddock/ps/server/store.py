@@ -33,7 +33,6 @@ from paddock.ps.server.bodies import (
     LAST,
     STATISTICS,
     Body,
-    check_finite,
     dense_part,
     json_part,
     sparse_part,
@@ -41,6 +40,7 @@ from paddock.ps.server.bodies import (
 from paddock.ps.server.moves import Moves
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, from_json, shard_range, to_json
 from paddock.ps.table.dense import DenseTable
+from paddock.ps.table.finite import check_finite
 from paddock.ps.table.memory import physical_bytes
 from paddock.ps.table.sharding import deal, shard_of
 from paddock.ps.table.sparse import SparseTable
@@ -246,6 +246,9 @@ class Store:
         if held.moves.active:
             held.moves.check_push(header, shard_of(part.keys, held.spec.shards))
         check_finite(held.spec.name, part.rows, part.keys)
+        for column in (part.shows, part.clicks):
+            if column is not None:
+                check_finite(held.spec.name, column, part.keys)
         if header.flags & STATISTICS and not held.spec.accessor.statistics:
             raise Refusal(
                 "usage",
@@ -256,6 +259,13 @@ class Store:
             self._check_contribution(held, header, len(body))
             return
         limit, table = self.memory_limit_bytes, held.table
+        if not table.has_room(part.keys):
+            raise Refusal(
+                "memory",
+                f"table {held.spec.name!r} has {table.rows} rows on server {self.server}, "
+                f"max_rows is {held.spec.max_rows}",
+                hint="raise max_rows, or let it evict: eviction='lru'",
+            )
         left = limit - self.nbytes if limit else None
         if left is not None and not table.has_room(part.keys, bytes_left=max(0, left)):
             raise Refusal(
@@ -263,13 +273,6 @@ class Store:
                 f"server {self.server} holds {self.nbytes} bytes, the limit is {limit}: "
                 f"no row can be added to table {held.spec.name!r}",
                 hint="raise --memory-limit, add servers, or use max_rows with eviction='lru'",
-            )
-        if not table.has_room(part.keys):
-            raise Refusal(
-                "memory",
-                f"table {held.spec.name!r} has {table.rows} rows on server {self.server}, "
-                f"max_rows is {held.spec.max_rows}",
-                hint="raise max_rows, or let it evict: eviction='lru'",
             )
 
     def _check_dense(self, header: Header, body: Body) -> None:

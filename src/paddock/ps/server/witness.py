@@ -42,6 +42,11 @@ class Witness:
         self._registers: dict[str, Register] = {}
         self._lock_fd = -1
 
+    def open(self) -> None:
+        """Make sure that no other process keeps these registers. Raises PaddockError."""
+        with self._lock:
+            self._lock_directory()
+
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
         """The answer to an order "lease"; a changed register is on the disk before.
 
@@ -85,7 +90,8 @@ class Witness:
         try:
             write_json(self._path(group), register.to_json())
         except OSError as error:
-            raise write_error("the witness cannot keep a register", self.directory, error) from error
+            what = "the witness cannot keep a register"
+            raise write_error(what, self.directory, error) from error
 
     def _path(self, group: str) -> Path:
         return self.directory / f"witness-{quote(group, safe='')}.json"
@@ -133,8 +139,7 @@ def serve_witness(
     from paddock.ps.server.store import Store
 
     witness = Witness(Path(data_dir))
-    with witness._lock:
-        witness._lock_directory()
+    witness.open()
     settings = Settings(
         bind, port, job=JOB, token=token, tls_cert=tls_cert, tls_key=tls_key, version=__version__
     )

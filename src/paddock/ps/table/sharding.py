@@ -64,6 +64,7 @@ def _unique(
     inverse: NDArray[np.int32],
 ) -> int:
     mask = slots.size - 1
+    slots[:] = -1
     found = 0
     for i in range(keys.size):
         key = keys[i]
@@ -93,7 +94,7 @@ def unique(
     keys = behaved(keys).reshape(-1)
     n = len(keys)
     if compiled:
-        slots = np.full(1 << max(4, (2 * n - 1).bit_length()), -1, np.int32)
+        slots = np.empty(1 << max(4, (2 * n - 1).bit_length()), np.int32)
         distinct = np.empty(n, np.int64)
         inverse = np.empty(n, np.int32)
         return distinct[: _unique(keys, slots, distinct, inverse)], inverse

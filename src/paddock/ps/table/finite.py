@@ -1,4 +1,8 @@
-"""Are all floats of an array finite? One pass, no copy."""
+"""Are all floats of an array finite? One pass, no copy.
+
+The client asks before it sends the first of many frames, so that none is applied; the server
+asks for each frame, whoever sent it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.ps.jit import HAVE_NUMBA, kernel
+from paddock.ps.protocol.refusals import Refusal
 
 _EXPONENT = np.uint32(0x7F800000)  # IEEE 754 binary32: all exponent bits set is Inf or NaN.
 
@@ -33,3 +38,17 @@ def first_bad(values: NDArray[np.float32]) -> int:
     """Index along the first axis of the first element that is not finite; there must be one."""
     rows = np.isfinite(values).reshape(len(values), -1).all(axis=1)
     return int(np.argmin(rows))
+
+
+def check_finite(table: str, values: NDArray[np.float32], keys: NDArray[np.int64] | None) -> None:
+    """Raises Refusal that names the first NaN or infinity."""
+    if not values.size or all_finite(values):
+        return
+    at = first_bad(values)
+    where = f"key {int(keys[at])}" if keys is not None else f"element {at}"
+    raise Refusal(
+        "value",
+        f"table {table!r}: {where} has a gradient or value that is NaN or infinite; "
+        "nothing of it was applied",
+        hint="lower the learning rate, or clip: OptimizerSpec(clip_value=...)",
+    )

@@ -1,0 +1,202 @@
+"""The primary's side of one replica's connection: sends the log, hears what the replica has.
+
+The session's thread reads; a second thread sends. A replica that is too far behind for the log
+first gets the newest snapshot, file by file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from paddock.errors import PaddockError
+from paddock.ps.consistency.replication import (
+    Ack,
+    Follow,
+    Refuse,
+    Role,
+    Start,
+    common_end,
+)
+from paddock.ps.durable.snapshot import Snapshot, newest_snapshot
+from paddock.ps.protocol.frames import BODY_MAX, Buffer, Header, Op, answer_to, encode, verify
+from paddock.ps.server.pair import Pair
+from paddock.ps.server.pair_words import (
+    ERROR,
+    FILE,
+    FILE_BYTES,
+    FILES_END,
+    IDLE,
+    RECORD,
+    follow_from,
+    to_body,
+)
+from paddock.ps.server.recovery import Snapshots
+from paddock.ps.stream import Closed, Silent, Stream
+
+# Nothing to send for so long: say so, and hear that the replica is there.
+IDLE_SECONDS = 0.5
+# A replica that says nothing, or takes nothing, for so long: its connection is ended.
+# It loads a snapshot meanwhile, or a checkpoint. The log is kept for it as long.
+SILENCE_SECONDS = 120.0
+
+
+class Feed:
+    """One replica that follows this server, over one connection."""
+
+    def __init__(self, pair: Pair, snapshots: Snapshots, stream: Stream) -> None:
+        self.pair = pair
+        self.snapshots = snapshots
+        self.stream = stream
+        # TLS connections are not to be read and written at once (SSL_read(3)).
+        self._turn: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if stream.is_tls:
+            self._turn = threading.Lock()
+        self._ended = threading.Event()
+
+    def serve(self, header: Header, body: Buffer) -> None:
+        """Answer a Follow and feed its sender until the connection, or this primary, ends."""
+        message = follow_from(body)
+        start, files = self._start(message, header)
+        if start is None:
+            return
+        self.stream.set_silence(SILENCE_SECONDS)
+        thread = threading.Thread(target=self._send, args=(start, files), daemon=True)
+        thread.start()
+        try:
+            while not self._ended.is_set():
+                self._hear(message, start)
+        finally:
+            self._ended.set()
+            self.stream.interrupt()
+            thread.join()
+            for _, fd in files:
+                os.close(fd)
+            self.pair.feeding.pop(message.session, None)
+            clock = self.pair.clock
+            self.pair.handle(lambda member: member.lost(message.session, now=clock()))
+
+    # ------------------------------------------------------------------------------- its start
+
+    def _start(self, message: Follow, header: Header) -> tuple[Start | None, list[tuple[str, int]]]:
+        """(the answer that was given, None for a refusal; the snapshot's open files)."""
+        pair, files = self.pair, []
+        with self.snapshots.lock:  # What the replica is told to begin with is not cut meanwhile.
+            first, snapshot = self._first(message)
+            if snapshot is not None:
+                files = [(path.name, os.open(path, os.O_RDONLY)) for path in _files(snapshot.path)]
+            told = pair.handle(lambda m: m.followed(message, first=first, now=pair.clock()))
+            start = next((t.message for t in told if isinstance(t.message, Start)), None)
+            if start is not None:
+                with pair.holding():
+                    pair.feeding[message.session] = start.common
+        try:
+            for one in told:
+                assert isinstance(one.message, Start | Refuse)
+                self.stream.send(answer_to(header), to_body(one.message))
+            if not told:  # It was deposed by this very question.
+                self.stream.send(answer_to(header), to_body(Refuse(message.session, 0)))
+        except PaddockError:
+            pair.feeding.pop(message.session, None)
+            for _, fd in files:
+                os.close(fd)
+            raise
+        return start, files
+
+    def _first(self, message: Follow) -> tuple[int, Snapshot | None]:
+        """The first position to read from the log, and the snapshot to send before it, if any."""
+        member, log = self.pair.member, self.pair.engine.log
+        assert log is not None
+        first = log.first - 1
+        common = common_end(member.history, member.end, message.history, message.end)
+        if member.role is not Role.PRIMARY or common >= first:
+            return first, None
+        snapshot, warnings = newest_snapshot(log.directory)
+        for line in warnings:
+            self.pair.say(line)
+        assert snapshot is not None, "the log is only cut behind snapshots"
+        return snapshot.plan.first - 1, snapshot
+
+    # ---------------------------------------------------------------------------------- reading
+
+    def _hear(self, message: Follow, start: Start) -> None:
+        if not self.stream.wait_readable(SILENCE_SECONDS):
+            raise Silent("the replica is silent")
+        with self._turn:
+            header, head = self.stream.receive_header()
+            if header.op != Op.FOLLOW or header.length:
+                raise Closed("this is no word of a replica")
+            verify(head, header)
+        pair = self.pair
+        if header.flags & ERROR:
+            refuse = Refuse(message.session, header.step)
+            pair.handle(lambda member: member.refused(refuse))
+            raise Closed("the replica knows a newer primary")
+        ack = Ack(message.server, message.session, header.step, header.sequence)
+        pair.handle(lambda member: member.acknowledged(ack, now=pair.clock()))
+
+    # ---------------------------------------------------------------------------------- sending
+
+    def _send(self, start: Start, files: list[tuple[str, int]]) -> None:
+        try:
+            if start.is_reset:
+                self._send_files(files)
+            self._send_log(start)
+        except (Closed, Silent):
+            pass
+        except (PaddockError, OSError) as error:
+            if self._is_current(start):
+                self.pair.say(f"the replica is not fed any more: {error}")
+        finally:
+            self._ended.set()
+            self.stream.interrupt()
+
+    def _send_log(self, start: Start) -> None:
+        pair, position = self.pair, start.common
+        log = pair.engine.log
+        assert log is not None
+        while self._is_current(start):
+            before = position
+            for lsn, header, body in log.follow(position + 1, IDLE_SECONDS):
+                told = encode(Header(Op.FOLLOW, part=RECORD, step=start.epoch, sequence=lsn - 1))
+                with self._turn:
+                    self.stream.send_encoded(told + encode(header, body), body)
+                position = lsn
+                pair.feeding[start.session] = position
+                if not self._is_current(start):
+                    return
+            if position == before:
+                with self._turn:
+                    self.stream.send(Header(Op.FOLLOW, part=IDLE, step=start.epoch))
+
+    def _is_current(self, start: Start) -> bool:
+        member = self.pair.member
+        return (
+            not self._ended.is_set()
+            and not self.pair.is_stopped
+            and member.role is Role.PRIMARY
+            # The silent one is given up (peer 0): it has to come again.
+            and member.peer != 0
+            and (member.session, member.epoch) == (start.session, start.epoch)
+        )
+
+    def _send_files(self, files: list[tuple[str, int]]) -> None:
+        for name, fd in files:
+            told = json.dumps({"name": name, "bytes": os.fstat(fd).st_size}).encode()
+            with self._turn:
+                self.stream.send(Header(Op.FOLLOW, part=FILE), told)
+            offset = 0
+            while data := os.pread(fd, BODY_MAX, offset):
+                with self._turn:
+                    self.stream.send(Header(Op.FOLLOW, part=FILE_BYTES), data)
+                offset += len(data)
+        with self._turn:
+            self.stream.send(Header(Op.FOLLOW, part=FILES_END))
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.is_file())

@@ -1,0 +1,351 @@
+"""A server of a pair: runs the pure member (consistency/replication.py) with clocks and threads.
+
+Locks, in this order: tables, `engine.order`, the member's own. The member changes under its own
+lock; what changes its role, or its log, happens under `engine.order` as well, so that between two
+records of a push nothing else is logged.
+
+Threads: one ticks; one asks the witness; one follows the primary while this is the replica
+(follower.py); and a primary has one more for each replica that follows (feed.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from paddock.errors import PaddockError
+from paddock.ps.client.link import Identity, Link
+from paddock.ps.consistency.lease import Ask, Request
+from paddock.ps.consistency.replication import (
+    Action,
+    Begin,
+    Connect,
+    Deposed,
+    Member,
+    Role,
+    Seek,
+    Stage,
+    Tell,
+)
+from paddock.ps.protocol.frames import Header, Op
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.engine import Engine
+from paddock.ps.server.pair_words import reply_from, request_json
+from paddock.ps.server.witness import boot_seconds
+from paddock.ps.stream import Closed
+
+TICK_SECONDS = 0.1
+# Longest wait for the witness: well below the lease, so that one lost answer does not end it.
+WITNESS_SECONDS = 0.6
+# Those that wait for an acknowledgement look again, at the latest, after so long.
+LOOK_SECONDS = 0.25
+JOIN_SECONDS = 5.0
+
+Event = Callable[[Member], tuple[Member, list[Action]]]
+
+
+class Pair:
+    """This server's side of a pair.
+
+    witness: its endpoint. group: the pair's name there. identity: how links introduce themselves.
+    serves_alone: no replica is ever in sync (--ack is not replica), so no lease is needed.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        member: Member,
+        *,
+        witness: str,
+        group: str,
+        identity: Identity,
+        serves_alone: bool,
+        say: Callable[[str], None],
+    ) -> None:
+        self.engine = engine
+        self.member = member
+        self.witness = witness
+        self.group = group
+        self.identity = identity
+        self.serves_alone = serves_alone
+        self.say = say
+        # Called in a thread of its own after the role changed.
+        self.changed_role: Callable[[], None] | None = None
+        # Where the follower is told to connect; called with the member's lock held.
+        self.connect: Callable[[str], None] = lambda endpoint: None
+        self.clock = boot_seconds
+        # Positions that feeds are at: the log is not cut beyond.
+        self.feeding: dict[int, int] = {}
+        self.failed = ""
+        self._changed = threading.Condition()
+        self._request: Request | None = None
+        self._asked = threading.Condition()
+        self._stopped = threading.Event()
+        self._said: dict[str, str] = {}
+        self._threads = [
+            threading.Thread(target=target, daemon=True) for target in (self._tick, self._ask)
+        ]
+        engine.may_write, engine.appended = self.may_write, self.appended
+        engine.replicated = self.replicated
+
+    def start(self) -> None:
+        """Begin to take part."""
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the server ends."""
+        return self._stopped.is_set()
+
+    # ------------------------------------------------------------------------- what it may do
+
+    def may_serve(self) -> bool:
+        """Whether to answer reads."""
+        member = self.member
+        if self.serves_alone:
+            return member.role is Role.PRIMARY
+        return member.may_serve(now=self.clock())
+
+    def may_write(self) -> int:
+        """The epoch in which this server takes writes. Raises Refusal when it does not.
+
+        `engine.order` is held by who relies on it for longer than a moment.
+        """
+        member = self.member
+        if member.role is not Role.PRIMARY:
+            raise self.refusal()
+        return member.epoch
+
+    def refusal(self) -> Refusal:
+        """Why this server does not serve, and who does as far as it knows."""
+        register, member = self.member.register, self.member
+        endpoint = register.endpoint if register.holder != member.server else ""
+        if member.role is Role.PRIMARY:
+            message = f"this server is cut off from its witness {self.witness}"
+        else:
+            message = "this server is a replica"
+        return Refusal(
+            "not-primary",
+            f"{message}; the primary is {endpoint}" if endpoint else message,
+            hint="list both servers of the pair: host:port|host:port",
+            facts={"epoch": member.epoch, "endpoint": endpoint},
+        )
+
+    def appended(self) -> None:
+        """A record was logged; `engine.order` is held."""
+        with self._changed:
+            self.member, _ = self.member.appended(now=self.clock())
+
+    def replicated(self, lsn: int, epoch: int) -> None:
+        """Wait until a record that was logged in `epoch` may be acknowledged. Raises Refusal."""
+        with self._changed:
+            while True:
+                member = self.member
+                if member.role is not Role.PRIMARY or member.epoch != epoch:
+                    raise self.refusal()
+                if member.acknowledges(lsn, now=self.clock()):
+                    return
+                if self._stopped.is_set():
+                    raise Closed("the server is ending")
+                self._changed.wait(LOOK_SECONDS)
+
+    def keep_from(self) -> int:
+        """The records from this lsn on must stay in the log."""
+        with self._changed:
+            return 1 + min([self.member.keep_from, *self.feeding.values()])
+
+    def describe(self) -> dict[str, Any]:
+        """Facts for `paddock ps status`."""
+        member = self.member
+        return {
+            "role": member.role.value,
+            "stage": member.stage.value,
+            "epoch": member.epoch,
+            "position": member.end,
+            "acknowledged": member.safe,
+            "replica": member.acked if member.counted else None,
+            "in_sync": len(member.register.in_sync),
+            "is_in_sync": member.server in member.register.in_sync,
+            "holder": member.register.endpoint,
+            "witness": self.witness,
+            "name": member.server,
+            "failed": self.failed,
+        }
+
+    # --------------------------------------------------------------------------------- events
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """With the member's lock."""
+        with self._changed:
+            yield
+
+    def replace(self, member: Member) -> None:
+        """The member from now on; its lock is held."""
+        self.member = member
+        self._changed.notify_all()
+
+    def handle(self, event: Event) -> list[Tell]:
+        """Give the member an event and do what it says, but for what the caller has to tell."""
+        with self._changed:
+            after, actions = event(self.member)
+            if after.role is self.member.role:
+                self.replace(after)
+                return self._carry_out(actions)
+        with self.engine.order, self._changed:
+            before = self.member.role
+            after, actions = event(self.member)
+            for action in actions:
+                if isinstance(action, Begin):
+                    after = self._begin(after, action.epoch)
+            self.replace(after)
+            told = self._carry_out(actions)
+        if after.role is not before:
+            self._tell_role()
+        return told
+
+    def _begin(self, member: Member, epoch: int) -> Member:
+        """REPLICA -> PRIMARY: the record that begins the epoch. Both locks are held."""
+        body = json.dumps({"epoch": epoch, "server": member.server}).encode()
+        header = Header(Op.EPOCH, stamp=self.engine.clock())
+        lsn = self.engine.append(header, body)
+        assert lsn == member.end + 1, (lsn, member.end)
+        store = self.engine.store
+        store.note(lsn, header, body)
+        if store.chief is not None:
+            store.chief.forget()  # What trainers said to another one is unknown here.
+        return member.appended(now=self.clock())[0]
+
+    def _carry_out(self, actions: list[Action]) -> list[Tell]:
+        """The member's lock is held; nothing here waits."""
+        told = []
+        for action in actions:
+            if isinstance(action, Tell):
+                told.append(action)
+            elif isinstance(action, Seek):
+                with self._asked:
+                    self._request = action.request
+                    self._asked.notify_all()
+            elif isinstance(action, Connect):
+                self.connect(action.endpoint)
+            elif isinstance(action, Deposed):
+                whom = f", {action.endpoint} is" if action.endpoint else ""
+                self.say(f"epoch {action.epoch}: this server is no longer the primary{whom}")
+        return told
+
+    def _tell_role(self) -> None:
+        member = self.member
+        if member.role is Role.PRIMARY:
+            self.say(f"epoch {member.epoch}: this server is the primary, from record {member.end}")
+        if self.changed_role is not None:
+            threading.Thread(target=self.changed_role, daemon=True).start()
+
+    def say_once(self, about: str, line: str) -> None:
+        """A line of news, when it is not the same as the last one about this."""
+        if line and self._said.get(about) != line:
+            self.say(line)
+        self._said[about] = line
+
+    def fail(self, line: str) -> None:
+        """This server's state is not to be trusted any more: it takes no further part."""
+        self.failed = line
+        self.say(f"{line}; this server takes no further part, start it again")
+
+    # -------------------------------------------------------------------------------- threads
+
+    def _tick(self) -> None:
+        while not self._stopped.wait(TICK_SECONDS):
+            if self.failed:
+                continue
+            try:
+                self.handle(lambda member: member.tick(now=self.clock()))
+            except PaddockError as error:
+                self.say_once("tick", error.message)
+
+    def _ask(self) -> None:
+        """Carry requests to the witness; the newest one only, for it says all that is wanted."""
+        link: Link | None = None
+        while True:
+            with self._asked:
+                while self._request is None and not self._stopped.is_set():
+                    self._asked.wait(1.0)
+                request, self._request = self._request, None
+            if request is None:
+                break
+            try:
+                if link is None:
+                    link = self._reach()
+                self._put(link, request)
+                self.say_once("witness", "")
+            except PaddockError as error:
+                self.say_once("witness", f"witness {self.witness}: {error.message}")
+                if link is not None:
+                    link.close()
+                link = None
+        if link is not None:
+            link.close()
+
+    def _reach(self) -> Link:
+        return Link(self.witness, self.identity, "admin", WITNESS_SECONDS)
+
+    def _put(self, link: Link, request: Request) -> None:
+        link.send(Header(Op.CONTROL), json.dumps(request_json(self.group, request)).encode())
+        _, body = link.receive()
+        reply = reply_from(json.loads(bytes(body)))
+        self.handle(lambda member: member.replied(reply, now=self.clock()))
+        self._say_stuck()
+
+    def _say_stuck(self) -> None:
+        """A server that nobody lets serve, and that has nobody to follow, says so."""
+        member, line = self.member, ""
+        if member.role is Role.REPLICA and member.register.version == 0 and not member.is_first:
+            line = (
+                f"witness {self.witness} knows nothing of {self.group}; if this server's log is "
+                "the right one, start it once with --promote=yes"
+            )
+        elif self._is_waiting(member):
+            line = f"not in sync; waits for the primary {member.register.endpoint}"
+        self.say_once("stuck", line)
+
+    def _is_waiting(self, member: Member) -> bool:
+        is_alone = member.role is Role.REPLICA and member.stage is Stage.ALONE
+        register = member.register
+        return is_alone and register.holder != 0 and member.server not in register.in_sync
+
+    def stop(self) -> None:
+        """Give the lease up, so that the replica takes over at once; let go of who waits."""
+        if self._stopped.is_set():
+            return
+        now = self.clock()
+        seen: list[Request] = []
+
+        def release(member: Member) -> tuple[Member, list[Action]]:
+            after, actions = member.release(now=now)
+            seen.extend(a.request for a in actions if isinstance(a, Seek))
+            return after, [a for a in actions if not isinstance(a, Seek | Deposed)]
+
+        self._stopped.set()
+        with contextlib.suppress(PaddockError):
+            self.handle(release)
+        with self._asked:
+            self._request = None
+            self._asked.notify_all()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(JOIN_SECONDS)
+        wanted = [request for request in seen if request.ask is Ask.RELEASE]
+        if wanted:
+            try:
+                link = self._reach()
+                link.send(
+                    Header(Op.CONTROL),
+                    json.dumps(request_json(self.group, wanted[-1])).encode(),
+                )
+                link.receive()
+                link.close()
+            except PaddockError:
+                pass  # The lease runs out by itself.

@@ -1,0 +1,115 @@
+"""Pulls and pushes of every shape, and what each strategy promises of the next pull."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paddock.ps.client.place import Place
+from paddock.ps.client.strategy import STRATEGIES, make_strategy
+from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
+from ps.client.running import fleet
+
+SGD = OptimizerSpec("sgd", 1.0)
+ZEROS = InitialSpec("zeros")
+WORDS = SparseSpec("words", 4, SGD, initial=ZEROS)
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (2, 3), (0, 5)])
+def test_rows_have_the_shape_of_the_keys(servers: int, shape: tuple[int, ...]) -> None:
+    """And one axis more; keys may repeat."""
+    with fleet(servers) as running, running.client() as ps:
+        ps.create(WORDS)
+        keys = np.arange(int(np.prod(shape))).reshape(shape) % 3
+        grads = np.ones((*shape, 4), np.float32)
+        ps.push("words", keys, grads)
+        ps.flush()
+        rows = ps.pull("words", keys)
+        assert rows.shape == (*shape, 4) and rows.dtype == np.float32
+        counts = np.bincount(keys.reshape(-1), minlength=3)
+        assert (rows.reshape(-1, 4) == -counts[keys.reshape(-1)][:, None]).all()
+
+
+def test_frames_are_cut_at_their_limit_and_nothing_is_lost() -> None:
+    """A push of 24 MB and pulls of as much, to three servers."""
+    keys = np.random.default_rng(1).permutation(100_000) - 50_000
+    grads = np.random.default_rng(2).normal(size=(100_000, 60)).astype(np.float32)
+    dense = np.arange(3_000_000, dtype=np.float32)
+    with fleet(3) as running, running.client() as ps:
+        ps.create(SparseSpec("wide", 60, SGD, initial=ZEROS))
+        ps.create(DenseSpec("long", len(dense), SGD))
+        ps.push("wide", keys, grads)
+        ps.push_dense("long", dense)
+        ps.flush()
+        assert (ps.pull("wide", keys[::-1]) == -grads[::-1]).all()
+        assert (ps.pull_dense("long") == -dense).all()
+
+
+def test_what_is_asked_ahead_is_of_its_time() -> None:
+    """One batch older than a pull after the push; another pull is not touched by it."""
+    with fleet(2) as running, running.client() as ps:
+        ps.create(WORDS)
+        ps.prefetch("words", [1, 2])
+        ps.push("words", [1, 2], -np.ones((2, 4), np.float32))
+        ps.flush()
+        assert ps.pull("words", [1, 2, 3]).sum(axis=1).tolist() == [4, 4, 0]
+        ps.prefetch("words", [1, 2])
+        assert ps.pull("words", [1, 2]).sum(axis=1).tolist() == [4, 4]
+
+
+def test_a_push_and_the_pull_after_it_are_one_call() -> None:
+    """The pull sees the push."""
+    with fleet(2) as running, running.client(strategy="half_async") as ps:
+        ps.create(WORDS)
+        rows = ps.push_pull("words", [1, 2], -np.ones((2, 4), np.float32), [2, 9])
+        assert rows.sum(axis=1).tolist() == [4, 0]
+
+
+def test_a_set_value_is_the_next_pulled_one() -> None:
+    """Sparse and dense."""
+    with fleet(2) as running, running.client() as ps:
+        ps.create(WORDS)
+        ps.create(DenseSpec("bias", 9, SGD))
+        rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+        ps.set("words", [3, -3], rows)
+        ps.set_dense("bias", np.arange(9))
+        out = np.empty(9, np.float32)
+        assert (ps.pull("words", [3, -3]) == rows).all()
+        assert ps.pull_dense("bias", out) is out and out.tolist() == [*range(9)]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_lone_trainer_learns_the_same_under_every_strategy(strategy: str) -> None:
+    """With nobody to wait for, all are plain training."""
+    with fleet(2) as running, running.client(strategy=strategy, geo_step=2) as ps:
+        ps.create(WORDS)
+        ps.create(DenseSpec("bias", 3, SGD))
+        for _ in range(4):
+            ps.pull("words", [1, 2])
+            ps.push("words", [1, 2], np.ones((2, 4), np.float32))
+            ps.push_dense("bias", np.ones(3, np.float32))
+            ps.step()
+        ps.flush()
+        assert (ps.pull("words", [1, 2]) == -4).all()
+        assert (ps.pull_dense("bias") == -4).all()
+
+
+def test_sync_shows_a_step_only_when_it_is_done() -> None:
+    """A pull before the end of the step sees the step before."""
+    with fleet(2) as running, running.client(strategy="sync") as ps:
+        ps.create(WORDS)
+        ps.push("words", [1], np.ones((1, 4), np.float32))
+        ps.flush()
+        assert not ps.pull("words", [1]).any()
+        ps.step()
+        assert (ps.pull("words", [1]) == -1).all()
+
+
+def test_each_strategy_says_what_trainers_must_agree_on() -> None:
+    """Its name and its N."""
+    place = Place(("a:1",), 0, 1, "default")
+    told = {name: make_strategy(name, 3, 2, 100, place).terms() for name in STRATEGIES}
+    assert [told[name]["strategy"] for name in STRATEGIES] == [*STRATEGIES]
+    assert told["staleness"]["staleness"] == 3
+    assert {told[name]["staleness"] for name in STRATEGIES if name != "staleness"} == {0}

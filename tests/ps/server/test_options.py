@@ -1,0 +1,148 @@
+"""The words of `paddock pserver` and its environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paddock.errors import UsageError
+from paddock.ps.server.options import IGNORED, OPTIONS, read_options, usage
+from paddock.ps.server.reference import NAME, main, page
+
+ROOT = Path(__file__).resolve().parents[3]
+THREE = "10.0.0.1:7164,10.0.0.2:7164,10.0.0.2:7165"
+
+
+def problems(words: list[str], env: dict[str, str] | None = None) -> list[str]:
+    """What is wrong with the words."""
+    with pytest.raises(UsageError) as caught:
+        read_options(words, env or {})
+    return [problem.message for problem in caught.value.problems]
+
+
+def test_nothing_given_is_a_loopback_server_in_memory() -> None:
+    """The documented port, one trainer."""
+    options = read_options([], {})
+    assert (options.port, options.bind, options.ack) == (7164, "127.0.0.1", "memory")
+    assert (options.num_gradient_servers, options.index, options.endpoints) == (1, 0, ())
+
+
+def test_dashes_underscores_and_equals_are_the_same() -> None:
+    """As everywhere in Paddock."""
+    for words in (
+        ["--data-dir", "d", "--snapshot-every=2G"],
+        ["--data_dir=d", "--snapshot_every", "2GiB"],
+        ["-data_dir=d", "-snapshot-every=2g"],
+    ):
+        options = read_options(words, {})
+        assert (options.data_dir, options.snapshot_every, options.ack) == ("d", 2 << 30, "log")
+
+
+@pytest.mark.parametrize(
+    ("env", "field", "value"),
+    [
+        ({"PADDLE_PORT": "8000"}, "port", 8000),
+        ({"PADDLE_INIT_PORT": "8001"}, "port", 8001),
+        ({"PADDLE_PORT": "8000", "PADDLE_INIT_PORT": "8001"}, "port", 8000),
+        ({"PADDLE_TRAINERS_NUM": "4"}, "num_gradient_servers", 4),
+        ({"PADDLE_INIT_NUM_GRADIENT_SERVERS": "5"}, "num_gradient_servers", 5),
+        ({"PADDLE_JOB_ID": "ads"}, "job", "ads"),
+        ({"PADDOCK_PS_MEMORY_LIMIT": "1.5G"}, "memory_limit", 3 << 29),
+    ],
+)
+def test_the_environment_stands_in_for_flags(
+    env: dict[str, str], field: str, value: object
+) -> None:
+    """The newer name first."""
+    assert getattr(read_options([], env), field) == value
+
+
+def test_a_flag_wins_over_the_environment() -> None:
+    """The nearer one counts."""
+    options = read_options(["--port", "1"], {"PADDLE_PORT": "2", "PADDLE_TRAINERS_NUM": ""})
+    assert (options.port, options.num_gradient_servers) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "index", "bind"),
+    [
+        (["--index=2"], {}, 2, "10.0.0.2"),
+        (["--port=7165"], {}, 2, "10.0.0.2"),
+        (["--port=7164"], {"POD_IP": "10.0.0.2"}, 1, "10.0.0.2"),
+        (["--index=0", "--bind=0.0.0.0"], {}, 0, "0.0.0.0"),
+    ],
+)
+def test_a_server_finds_its_place_among_the_endpoints(
+    words: list[str], env: dict[str, str], index: int, bind: str
+) -> None:
+    """By --index, by address and port, or by a port that is there once."""
+    options = read_options([*words, f"--endpoints={THREE}"], env)
+    assert (options.index, options.bind) == (index, bind)
+
+
+def test_a_token_opens_every_address() -> None:
+    """Without one only this machine is served."""
+    assert read_options(["--token-file=t"], {}).bind == "0.0.0.0"
+    assert read_options([], {}).bind == "127.0.0.1"
+
+
+@pytest.mark.parametrize("name", [*IGNORED])
+def test_each_flag_of_2017_is_accepted_and_said(name: str) -> None:
+    """With a value, with '=', and as the last word without one."""
+    for words in ([f"--{name}", "1"], [f"--{name}=1"], [f"--{name}"]):
+        options = read_options([*words], {})
+        assert options.said == (f"--{name} does nothing here: {IGNORED[name]}",)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--prot", "1"], "'--prot' is not a flag"),
+        (["7164"], "'7164' is not a flag"),
+        (["--port"], "--port needs a value"),
+        (["--port", "--ack=log"], "--port needs a value"),
+        (["--port=x"], "--port is 'x'"),
+        (["--port=70000"], "--port is 70000"),
+        (["--memory-limit=8Q"], "--memory-limit is '8Q'"),
+        (["--memory-limit="], "--memory-limit is ''"),
+        (["--ack=fsync", "--data-dir=d"], "--ack is 'fsync'"),
+        (["--ack=disk"], "--ack disk needs a log"),
+        (["--num_gradient_servers=0"], "--num_gradient_servers is 0"),
+        (["--on-lost-trainer=wait"], "--on-lost-trainer is 'wait'"),
+        (["--tls-key=k"], "--tls-key is set without --tls-cert"),
+        (["--endpoints=a:1,a:1"], "--endpoints lists a:1 twice"),
+        (["--endpoints=a:1,b:2", "--port=3"], "this server (port 3) is not one of a:1,b:2"),
+        (["--endpoints=a:1", "--index=4"], "is not one of a:1"),
+        (["--index=1"], "--index is 1, but no other server is known"),
+    ],
+)
+def test_each_mistake_is_told(words: list[str], message: str) -> None:
+    """By the flag's name and what was given."""
+    assert any(message in told for told in problems(words)), problems(words)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    """One run is enough to find them."""
+    assert len(problems(["--prot=1", "--port=x", "--memory-limit=y"])) == 3
+
+
+def test_help_names_every_flag_and_variable() -> None:
+    """Written from the table."""
+    text = usage()
+    assert all(f"--{option.name} " in text for option in OPTIONS)
+    assert all(f"${name}" in text for option in OPTIONS for name in option.env)
+
+
+def test_the_reference_page_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    """python -m paddock.ps.server.reference --write docs/reference."""
+    assert (ROOT / "docs" / "reference" / NAME).read_text("utf-8") == page()
+    assert main([]) == 0
+    assert capsys.readouterr().out == page()
+
+
+def test_the_reference_is_written_to_a_directory(tmp_path: Path) -> None:
+    """Other words are a usage error."""
+    assert main(["--write", str(tmp_path)]) == 0
+    assert (tmp_path / NAME).read_text("utf-8") == page()
+    assert main(["--wrong"]) == 2

@@ -1,0 +1,125 @@
+"""What a server says when it starts, and what keeps it from starting."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddock.errors import UsageError
+from paddock.ps.server.main import make_server, ready_line
+from paddock.ps.server.options import read_options
+from paddock.ps.spec import SparseSpec
+from ps.client.running import ROOT, fleet, free_ports
+
+# Runs a command line of paddock where a module cannot be imported.
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == sys.argv[1]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+from paddock.cli.main import main
+main(sys.argv[2:])
+"""
+
+
+def run_without(module: str, *words: str) -> tuple[int, str]:
+    """Exit code and standard error of `paddock WORDS` without a module."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, module, *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("module", ["numpy", "xxhash"])
+@pytest.mark.parametrize("words", [["pserver", "--port=0"], ["ps", "tables", "--endpoints=a:1"]])
+def test_a_missing_library_is_named_with_the_extra(module: str, words: list[str]) -> None:
+    """Exit code 2, no traceback."""
+    code, err = run_without(module, *words)
+    assert code == 2
+    assert err == (
+        f"paddock: error: the parameter server needs {module}, which is not installed\n"
+        "  hint: pip install 'paddock[ps]'\n"
+    )
+
+
+def test_help_needs_no_library() -> None:
+    """Nor does a mistake in the words."""
+    assert run_without("numpy", "ps", "save", "--help") == (0, "")
+    assert run_without("numpy", "pserver", "--help") == (0, "")
+    assert "is not an order" in run_without("numpy", "ps", "sav")[1]
+
+
+def test_the_ready_line_tells_the_place(tmp_path: Path) -> None:
+    """Server, address, job, trainers and durability."""
+    options = read_options(["--port=0", f"--data-dir={tmp_path}", "--job=ads"], {})
+    server = make_server(options)
+    line = ready_line(server, options)
+    server.stop()
+    assert server.engine.log is not None
+    server.engine.log.close()
+    assert line == (
+        f"pserver 0 of 1 is ready on 127.0.0.1:{server.port} (job ads, 1 trainer, ack log)"
+    )
+
+
+def test_a_taken_port_is_one_error() -> None:
+    """With the way to find who has it."""
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        with pytest.raises(UsageError, match=f"127.0.0.1:{port}: address already in use") as caught:
+            make_server(read_options([f"--port={port}"], {}))
+    assert f"sport = :{port}" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--token-file=/no"], "--token-file /no: No such file"),
+        (["--token-file={empty}"], "is empty"),
+        (["--tls-cert=/no"], "--tls-cert /no, --tls-key "),
+        (["--tls-cert={empty}", "--tls-key={empty}"], "--tls-cert"),
+        (["--bind=no.such.host.invalid"], "cannot listen on no.such.host.invalid"),
+    ],
+)
+def test_a_wrong_file_or_address_is_one_error(
+    words: list[str], message: str, tmp_path: Path
+) -> None:
+    """Before the server is ready."""
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    words = [word.format(empty=empty) for word in words]
+    with pytest.raises(UsageError, match=message):
+        make_server(read_options([f"--port={free_ports(1)[0]}", *words], {}))
+
+
+def test_a_second_server_in_one_data_directory_is_refused(tmp_path: Path) -> None:
+    """Two would write one log."""
+    with fleet(1, data=tmp_path) as servers:
+        assert servers.servers[0].engine.log is not None
+        with pytest.raises(Exception, match=str(tmp_path)):
+            make_server(read_options(["--port=0", f"--data-dir={tmp_path / '0'}"], {}))
+
+
+def test_a_server_that_comes_back_empty_is_refused(tmp_path: Path) -> None:
+    """Training on would be training on new tables."""
+    with fleet(1) as servers:
+        ps = servers.client()
+        ps.create(SparseSpec("words", 4))
+        servers.stop_one(0)
+        servers.restart(0)
+        with pytest.raises(Exception, match="came back without its state"):
+            ps.pull("words", [1])
+        for peer in ps.peers:
+            peer.close()

@@ -1,0 +1,151 @@
+"""Trainers that wait for one another, as the chief's server sees them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paddock.ps.client.client import Client
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.spec import SparseSpec
+from ps.client.running import Fleet, fleet
+
+SECONDS_MAX = 10.0
+ROW = np.ones((1, 4), np.float32)
+
+
+def until(fact: Callable[[], Any]) -> Any:
+    """The first true value of `fact`; the chief is asked, for it tells nobody."""
+    end = time.monotonic() + SECONDS_MAX
+    while not (value := fact()):
+        if time.monotonic() > end:
+            raise AssertionError("it has not come about")
+        # sleep: what is waited for happens in another thread
+        time.sleep(0.005)
+    return value
+
+
+def chief(servers: Fleet) -> dict[str, Any]:
+    """What `paddock ps status` shows of the trainers."""
+    coordinator = servers.servers[0].coordinator
+    assert coordinator is not None
+    return coordinator.describe()
+
+
+def both(servers: Fleet, strategy: str, **settings: Any) -> list[Client]:
+    """Two trainers of the job."""
+    made = [servers.client(trainer=i, trainers=2, strategy=strategy, **settings) for i in range(2)]
+    for ps in made:
+        ps.create(SparseSpec("words", 4))
+    return made
+
+
+def close(*trainers: Client) -> None:
+    """End trainers."""
+    for ps in trainers:
+        ps.close()
+
+
+def test_status_names_the_trainer_that_sync_waits_for() -> None:
+    """Until it has arrived as well."""
+    with fleet(2, "--num_gradient_servers=2") as servers:
+        assert chief(servers) == {}
+        zero, one = both(servers, "sync")
+        zero.push("words", [1], ROW)
+        stepping = threading.Thread(target=zero.step)
+        stepping.start()
+        facts = until(lambda: (f := chief(servers))["waiting_for"] and f)
+        assert facts["waiting_for"] == [1]
+        assert [member["arrived"] for member in facts["members"]] == [1, None]
+        one.push("words", [1], ROW)
+        one.step()
+        stepping.join(SECONDS_MAX)
+        facts = chief(servers)
+        assert (facts["step"], facts["waiting_for"]) == (1, [])
+        close(zero, one)
+        assert chief(servers)["members"] == []
+
+
+def test_status_names_the_slowest_under_staleness() -> None:
+    """The one that is more than N batches behind."""
+    with fleet(1, "--num_gradient_servers=2") as servers:
+        zero, one = both(servers, "staleness", staleness=1)
+        zero.step()
+        stepping = threading.Thread(target=zero.step)
+        stepping.start()
+        facts = until(lambda: (f := chief(servers))["waiting_for"] and f)
+        assert facts["waiting_for"] == [1] and facts["staleness"] == 1
+        one.step()
+        stepping.join(SECONDS_MAX)
+        close(zero, one)
+
+
+def test_a_barrier_lets_nobody_through_before_the_last() -> None:
+    """And says who has reached it."""
+    with fleet(1, "--num_gradient_servers=2") as servers:
+        zero, one = both(servers, "async")
+        waiting = threading.Thread(target=zero.barrier, args=("read",))
+        waiting.start()
+        assert until(lambda: chief(servers)["barriers"]) == {"read": [0]}
+        one.barrier("read")
+        waiting.join(SECONDS_MAX)
+        assert chief(servers)["barriers"] == {}
+        close(zero, one)
+
+
+def test_a_lost_trainer_fails_the_job_by_name() -> None:
+    """The default; those that wait hear who it was."""
+    with fleet(1, "--num_gradient_servers=2", "--trainer-timeout=0.3") as servers:
+        zero, one = both(servers, "sync")
+        for peer in one.peers:
+            peer.close()  # As if it had been killed.
+        zero.push("words", [1], ROW)
+        with pytest.raises(Refusal, match=r"trainer 1 was silent for 0.3 s"):
+            zero.step()
+        assert "trainer 1" in chief(servers)["failure"]
+        for peer in zero.peers:
+            peer.close()
+
+
+def test_a_lost_trainer_is_left_behind_where_that_is_asked_for() -> None:
+    """Its part of the step is void, the others go on."""
+    words = ("--num_gradient_servers=2", "--trainer-timeout=0.3", "--on-lost-trainer=rescale")
+    with fleet(1, *words) as servers:
+        zero, one = both(servers, "sync")
+        one.push("words", [1], ROW)
+        one.flush()
+        for peer in one.peers:
+            peer.close()
+        zero.push("words", [2], ROW)
+        zero.step()
+        assert [member["trainer"] for member in chief(servers)["members"]] == [0]
+        rows = zero.status()[0]["rows"]
+        assert rows == 1
+        close(zero)
+
+
+def test_an_ending_server_lets_go_of_those_that_wait() -> None:
+    """They hear it instead of waiting for ever."""
+    with fleet(1, "--num_gradient_servers=2") as servers:
+        zero, one = both(servers, "sync", timeout=0.5)
+        told: list[BaseException] = []
+
+        def step() -> None:
+            try:
+                zero.step()
+            except Exception as error:  # noqa: BLE001  # shown below
+                told.append(error)
+
+        stepping = threading.Thread(target=step)
+        stepping.start()
+        until(lambda: chief(servers)["waiting_for"])
+        servers.stop()
+        stepping.join(SECONDS_MAX)
+        assert len(told) == 1
+        for peer in (*zero.peers, *one.peers):
+            peer.close()
