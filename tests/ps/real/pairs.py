@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ps.running import Job, eventually, free_ports
-
 from paddock.errors import PaddockError
 from paddock.ps import Client
 from paddock.ps.client.link import Identity, Link
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.server.witness import serve_witness
+from ps.running import Job, eventually, free_ports
 
 CAUGHT_UP_SECONDS = 30.0
 
@@ -120,6 +119,7 @@ class Wall:
         self._listener = socket.create_server(("127.0.0.2", 0))
         self.endpoint = f"127.0.0.2:{self._listener.getsockname()[1]}"
         self._sockets: list[socket.socket] = []
+        self._lives = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -142,14 +142,22 @@ class Wall:
             threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
 
     def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+        life = self._lives
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 self.is_open.wait()
+                if self._lives != life:
+                    break
                 sink.sendall(data)
         self.is_open.wait()
         for sock in (source, sink):
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
+
+    def reset(self) -> None:
+        """Open again; what waited is lost, and its connections end."""
+        self._lives += 1
+        self.is_open.set()
 
     def close(self) -> None:
         """End every connection."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import signal
 import threading
@@ -14,14 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ps.real.pairs import PairJob, paired, walled
-from ps.real.work import applied, batch, declare, train
-from ps.running import eventually, inside
 
 from paddock.ps import Client
 from paddock.ps.client.link import Identity, Link
+from paddock.ps.consistency.lease import TIMING
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.stream import Closed, raw
+from ps.real.pairs import PairJob, paired, walled
+from ps.real.work import applied, batch, declare, train
+from ps.running import eventually, inside
 
 pytestmark = pytest.mark.real
 
@@ -102,7 +102,8 @@ def test_the_replica_takes_over_within_the_promised_time(tmp_path: Path) -> None
         batch(client, SEED, 0, 4, reads=False)
         client.flush()
         took = time.monotonic() - began
-        (tmp_path / "failover-seconds").write_text(f"{took}")
+        # A promise of the product, with a lease of half of it: no measure of this machine.
+        assert took < TIMING.failover_seconds_max
         assert job.is_serving(1)
 
 
@@ -211,9 +212,10 @@ def test_a_primary_cut_off_from_the_witness_gives_way(tmp_path: Path) -> None:
             batch(client, SEED, 0, 1, reads=True)
             job.wait_in_sync()
             walls[0].is_open.clear()
+            eventually(lambda: job.is_serving(1), "the replica serves")
+            assert not job.is_serving(0)
             for step in range(2, 6):
                 batch(client, SEED, 0, step, reads=True)
-            assert job.is_serving(1) and not job.is_serving(0)
             walls[0].is_open.set()
             assert job.wait_in_sync() == 1
             assert job.digest(0) == job.digest(1)
@@ -240,7 +242,7 @@ def test_what_only_the_dead_primary_had_is_discarded_and_sent_again(tmp_path: Pa
                 batch(client, SEED, 0, step, reads=False)
             eventually(lambda: job.state(0)["position"] > before, "logged at the primary", 0.8)
             job.kill(0)
-            walls[0].is_open.set()
+            walls[0].reset()
             client.flush()
             assert job.is_serving(1)
             job.start(0)
@@ -294,4 +296,3 @@ def test_ten_rounds_of_random_kills_cost_no_bit(
 
         make = lambda t: job.client(t, strategy=strategy, timeout=60.0)  # noqa: E731
         assert trained(make, trainers, before) == undisturbed[strategy]
-        assert json.dumps(sorted(rounds))

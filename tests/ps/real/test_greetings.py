@@ -202,7 +202,9 @@ def test_something_that_is_no_server_is_an_error() -> None:
         sock, _ = listener.accept()
         with sock:
             sock.recv(HEADER_SIZE)
-            sock.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            sock.sendall(
+                b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            )
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=answer)

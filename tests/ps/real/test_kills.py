@@ -51,9 +51,7 @@ def undisturbed(
     found = {}
     for strategy, trainers in sorted({(shape[0], shape[1]) for shape, _ in RUNS}):
         folder = tmp_path_factory.mktemp("calm") / "job"
-        calm = Chaos(
-            nursery, folder, 0, strategy, KILLS_A_RUN, trainers=trainers, is_calm=True
-        )
+        calm = Chaos(nursery, folder, 0, strategy, KILLS_A_RUN, trainers=trainers, is_calm=True)
         found[strategy, trainers] = calm.run()
     return found
 

@@ -18,7 +18,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
@@ -37,6 +37,7 @@ from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import (
     DenseSpec,
+    ScheduleSpec,
     SparseSpec,
     TableSpec,
     check_spec,
@@ -142,7 +143,7 @@ class Client:
             problems = check_optimizer(spec.optimizer)
         if problems:
             raise UsageError.of(problems)
-        data = to_json(self.strategy.adjust(spec, self))
+        data = to_json(replace(spec, merge="sum") if self.paddle_compat else spec)
         answers = [peer.ask(Op.CREATE, data) for peer in self.peers]
         numbers = [int(answer["table"]) for answer in answers]
         owners = np.zeros(spec.shards, np.int32)
@@ -231,7 +232,7 @@ class Client:
         for column in (rows, *extra):
             check_finite(table, column, distinct)
         if self.paddle_compat:
-            rows *= np.float32(self.strategy.compat_scale(self))
+            _scale_by_shows(rows, extra)
         self.strategy.push(self, table, known, distinct, rows, extra)
 
     def push_pull(
@@ -498,9 +499,13 @@ class Client:
             bounds = np.array([0, len(distinct)])
         flags |= STATISTICS if extra else 0
         most = min(ROWS_MAX, BODY_MAX // (8 + 4 * known.spec.dim + 4 * len(extra)))
+        # A schedule counts batches on every server, also on one that gets no key of this batch.
+        counts = op == Op.PUSH and not flags and known.spec.optimizer.schedule != ScheduleSpec()
         for server, peer in enumerate(self.peers):
             start, stop = int(bounds[server]), int(bounds[server + 1])
-            while start < stop:
+            is_owed = counts
+            while start < stop or is_owed:
+                is_owed = False
                 end = min(stop, start + most)
                 header = Header(
                     op,
@@ -559,6 +564,12 @@ class Client:
             elif stop > start:
                 found.append((start, stop, int(owner)))
         return found
+
+
+def _scale_by_shows(rows: Rows, extra: list[Rows]) -> None:
+    """Paddle's show_scale: a key's gradient is the sum over its examples by how often it showed."""
+    if extra:
+        rows /= np.maximum(extra[0], 1.0)[:, None]
 
 
 def new_incarnation() -> int:

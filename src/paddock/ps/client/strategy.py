@@ -56,14 +56,6 @@ class Strategy:
         """The trainer ends; everything is acknowledged."""
         client.peers[0].ask(Op.LEAVE, {})
 
-    def adjust(self, spec: TableSpec, client: Client) -> TableSpec:
-        """The spec as the servers are to have it."""
-        return spec
-
-    def compat_scale(self, client: Client) -> float:
-        """With paddle_compat: gradients are sums over the examples, so mean becomes sum."""
-        return 1.0
-
     def pull(self, client: Client, table: str, known: Known, distinct: Keys) -> Rows:
         """Rows of distinct keys."""
         return client.pull_distinct(known, distinct)

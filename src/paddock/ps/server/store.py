@@ -556,12 +556,14 @@ class Store:
     def _begin_from(self, order: dict[str, Any]) -> None:
         """How many steps the tables of a checkpoint have behind them, and the trainers' data."""
         checkpoint = _open(order)
-        steps = checkpoint.states[0].get("steps", {}) if checkpoint.states else {}
+        steps: dict[str, int] = {}
+        for state in checkpoint.states:  # A server that has no shard of a table has no steps.
+            for name, (step, _) in state.get("steps", {}).items():
+                steps[name] = max(step, steps.get(name, 0))
         for spec in checkpoint.specs:
             held = self.by_name[spec.name]
-            done = held.step - held.base
-            held.base = int(steps.get(spec.name, (0, 0))[0])
-            held.step = held.base + done
+            held.step = steps.get(spec.name, 0)
+            held.base = held.step - self.committed  # Sync goes on counting from there.
         self.positions = Positions()  # What was read since the save is read again.
         for trainer, position in checkpoint.positions.items():
             if position is not None:
