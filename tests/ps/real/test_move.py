@@ -173,26 +173,33 @@ def test_kill_9_at_each_step_loses_nothing(
 @pytest.mark.limit(120)
 def test_a_spare_server_takes_its_share_while_two_trainers_train(tmp_path: Path) -> None:
     """What left server 2 comes back by rebalance; sync has the same bits as without."""
-    digests = []
+    digests: list[dict[str, str]] = []
     for moves in (False, True):
         with running(tmp_path / str(moves), 3, 2, keep=False) as job, admin(job) as peers:
+            begun, found = threading.Event(), []
 
-            def other(job: Job = job) -> None:
-                with job.client(1, strategy="sync") as one:
-                    train(one, SEED, 20)
+            def work(
+                number: int,
+                job: Job = job,
+                begun: threading.Event = begun,
+                found: list[dict[str, str]] = found,
+            ) -> None:
+                with job.client(number, strategy="sync") as client:
+                    train(client, SEED, 60, before=lambda step: begun.set() if step > 2 else None)
+                    client.barrier()
+                    found.append(client.digest())
 
-            def before(step: int, moves: bool = moves, peers: list[Peer] = peers) -> None:
-                if moves and step == 5:
-                    for shard, owner in Where(peers, "words").owner.items():
-                        if owner == 2:
-                            move(peers, "words", shard, shard % 2)
-                if moves and step == 12:
-                    assert len(rebalance(peers, "words")) == 21
-
-            thread = threading.Thread(target=other)
-            thread.start()
-            with job.client(0, strategy="sync") as zero:
-                train(zero, SEED, 20, before=before)
+            threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+            for thread in threads:
+                thread.start()
+            assert begun.wait(30)
+            if moves:
+                for shard, owner in Where(peers, "words").owner.items():
+                    if owner == 2:
+                        move(peers, "words", shard, shard % 2)
+                assert len(rebalance(peers, "words")) == 21
+            for thread in threads:
                 thread.join(30)
-                digests.append(zero.digest())
+            assert len(found) == 2 and found[0] == found[1]
+            digests.append(found[0])
     assert digests[0] == digests[1]

@@ -26,6 +26,7 @@ Rows = NDArray[np.float32]
 AHEAD = 2
 # Keys of one request: 128 KiB, which the kernel's buffers take even while nobody reads.
 KEYS_MAX = 16384
+_NONE = np.empty(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -121,8 +122,10 @@ class Pull:
 
     def missing(self) -> Keys:
         """Positions in `keys` of the rows that were refused for that."""
+        if not any(run.moved for run in self.runs):
+            return _NONE
         ranges = [np.arange(request.start, request.stop) for request, _ in self.moved]
-        at = np.concatenate([np.empty(0, np.int64), *ranges])
+        at = np.concatenate(ranges)
         return at if self._order is None else self._order[at]
 
     @classmethod
@@ -137,16 +140,16 @@ class Pull:
     ) -> Pull:
         """A pull of distinct keys; split: (order, bounds) by server, None for one server."""
         if split is None:
-            grouped, bounds = keys, np.array([0, len(keys)])
+            grouped, bounds = keys, [0, len(keys)]
         else:
-            grouped, bounds = keys[split[0]], split[1]
+            grouped, bounds = keys[split[0]], split[1].tolist()
         rows = np.empty((len(keys), spec.dim), np.float32)
         most = min(KEYS_MAX, BODY_MAX // (4 * spec.dim))
         runs = []
         for server, peer in enumerate(peers):
             requests = []
-            for start in range(int(bounds[server]), int(bounds[server + 1]), most):
-                end = min(start + most, int(bounds[server + 1]))
+            for start in range(bounds[server], bounds[server + 1], most):
+                end = min(start + most, bounds[server + 1])
                 header = Header(
                     Op.PULL,
                     table=numbers[server],

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from paddock.errors import UsageError
 from paddock.ps.client.place import Place
 from paddock.ps.protocol.frames import Flag, Op
-from paddock.ps.spec import TableSpec
 
 if TYPE_CHECKING:
     from paddock.ps.client.client import Client, Known

@@ -216,6 +216,7 @@ class Follower:
             incoming = self._receive_files(link)
         with self.snapshots.lock, self.engine.order:
             self._join(answer, incoming)
+        self._settle()
         with pair.holding():
             member = pair.member
             is_mine = member.stage is Stage.FOLLOWING and member.session == answer.session
