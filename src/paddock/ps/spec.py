@@ -246,8 +246,10 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "a tuple of numbers",
     ),
     "dict[str, float]": (
-        lambda value: isinstance(value, dict)
-        and all(isinstance(n, str) and isinstance(v, (int, float)) for n, v in value.items()),
+        lambda value: (
+            isinstance(value, dict)
+            and all(isinstance(n, str) and isinstance(v, (int, float)) for n, v in value.items())
+        ),
         "a dict of numbers",
     ),
 }

@@ -185,7 +185,7 @@ def test_trainers_of_one_job_must_agree() -> None:
     """On strategy, and on how many they are; the ones that are in go on."""
     with inside(1, 2) as endpoints, Client(endpoints, trainer=0, trainers=2) as zero:
         zero.create(WORDS)
-        with pytest.raises(Refusal, match="follow async .* asks for sync"):
+        with pytest.raises(Refusal, match=r"follow async .* asks for sync"):
             Client(endpoints, trainer=1, trainers=2, strategy="sync")
         with Client(endpoints, trainer=1, trainers=2) as one:
             with pytest.raises(Refusal, match="dim is 4, asked 5"):
@@ -277,37 +277,41 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_job_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
     """The tables stay as they are."""
-    with inside(2, 1, "--job=mine") as endpoints:
-        with Client(endpoints, trainer=0, job="mine") as client:
-            client.create(WORDS)
-            client.push("words", KEYS, ONES)
-            client.save(tmp_path / "saved")
-            client.push("words", KEYS, ONES)
-            before = client.digest()
-            files = sorted(f for f in (tmp_path / "saved").rglob("*") if f.is_file())
-            assert files
-            for file in files:
-                whole = file.read_bytes()
-                for broken in (whole[: len(whole) // 2], whole[:-1] + b"#"):
-                    file.write_bytes(broken)
-                    try:
-                        client.load(tmp_path / "saved")
-                    except PaddockError as error:
-                        assert client.digest() == before, (file, error)
-                    else:
-                        assert client.digest() != before, file
-                        client.push("words", KEYS, ONES)
-                        assert client.digest() == before
-                file.write_bytes(whole)
+    with (
+        inside(2, 1, "--job=mine") as endpoints,
+        Client(endpoints, trainer=0, job="mine") as client,
+    ):
+        client.create(WORDS)
+        client.push("words", KEYS, ONES)
+        client.save(tmp_path / "saved")
+        client.push("words", KEYS, ONES)
+        before = client.digest()
+        files = sorted(f for f in (tmp_path / "saved").rglob("*") if f.is_file())
+        assert files
+        for file in files:
+            whole = file.read_bytes()
+            for broken in (whole[: len(whole) // 2], whole[:-1] + b"#"):
+                file.write_bytes(broken)
+                try:
+                    client.load(tmp_path / "saved")
+                except PaddockError as error:
+                    assert client.digest() == before, (file, error)
+                else:
+                    assert client.digest() != before, file
+                    client.push("words", KEYS, ONES)
+                    assert client.digest() == before
+            file.write_bytes(whole)
+        client.load(tmp_path / "saved")
+        assert client.digest() != before
+    with (
+        inside(2, 1, "--job=yours") as endpoints,
+        Client(endpoints, trainer=0, job="yours") as client,
+    ):
+        client.create(WORDS)
+        before = client.digest()
+        with pytest.raises(PaddockError, match="mine"):
             client.load(tmp_path / "saved")
-            assert client.digest() != before
-    with inside(2, 1, "--job=yours") as endpoints:
-        with Client(endpoints, trainer=0, job="yours") as client:
-            client.create(WORDS)
-            before = client.digest()
-            with pytest.raises(PaddockError, match="mine"):
-                client.load(tmp_path / "saved")
-            assert client.digest() == before
+        assert client.digest() == before
 
 
 def test_statistics_and_admission_survive_a_wrong_push() -> None:

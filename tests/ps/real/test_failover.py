@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from paddock.ps import Client
-from paddock.ps.client.link import Identity, Link
 from paddock.ps.consistency.lease import TIMING
+from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.stream import Closed, raw
 from ps.real.pairs import PairJob, paired, walled
@@ -266,15 +266,20 @@ def test_an_orderly_end_hands_over_at_once(tmp_path: Path) -> None:
         assert applied(client) == dict.fromkeys(TABLES, 2)
 
 
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize(("seed", "snapshots"), [(1, "1G"), (2, "100K")])
 @pytest.mark.parametrize(("strategy", "trainers"), [("sync", 2), ("async", 1)])
 def test_ten_rounds_of_random_kills_cost_no_bit(
-    tmp_path: Path, seed: int, strategy: str, trainers: int, undisturbed: dict[str, list[str]]
+    tmp_path: Path,
+    seed: int,
+    snapshots: str,
+    strategy: str,
+    trainers: int,
+    undisturbed: dict[str, list[str]],
 ) -> None:
     """Either is killed, and started again now or later, sometimes both at once."""
     rng = random.Random(seed)
     rounds = set(rng.sample(range(2, STEPS), 10))
-    with paired(tmp_path, trainers) as job:
+    with paired(tmp_path, trainers, f"--snapshot-every={snapshots}") as job:
 
         def before(step: int) -> None:
             if step not in rounds:

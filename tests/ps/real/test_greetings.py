@@ -58,9 +58,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_the_right_token_is_let_in(token: Path) -> None:
     """Both sides prove that they know it."""
-    with inside(1, 1, f"--token-file={token}") as endpoints:
-        with Client(endpoints, trainer=0, token_file=str(token)) as client:
-            assert works(client)
+    with (
+        inside(1, 1, f"--token-file={token}") as endpoints,
+        Client(endpoints, trainer=0, token_file=str(token)) as client,
+    ):
+        assert works(client)
 
 
 def test_a_wrong_or_missing_token_is_refused_at_once(token: Path, tmp_path: Path) -> None:
@@ -128,9 +130,9 @@ def test_tls_works_and_knows_its_certificate(
 def test_without_tls_at_one_side_both_learn_why(certificate: tuple[Path, Path]) -> None:
     """At once, not after the client's timeout."""
     cert, key = certificate
-    with inside(1, 1, f"--tls-cert={cert}", f"--tls-key={key}") as endpoints:
-        with pytest.raises(Refusal, match="speaks TLS only"):
-            Client(endpoints, trainer=0)
+    flags = (f"--tls-cert={cert}", f"--tls-key={key}")
+    with inside(1, 1, *flags) as endpoints, pytest.raises(Refusal, match="speaks TLS only"):
+        Client(endpoints, trainer=0)
     with inside(1) as endpoints, pytest.raises(Refusal, match="no TLS"):
         Client(endpoints, trainer=0, tls_ca=str(cert))
 
@@ -202,9 +204,7 @@ def test_something_that_is_no_server_is_an_error() -> None:
         sock, _ = listener.accept()
         with sock:
             sock.recv(HEADER_SIZE)
-            sock.sendall(
-                b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            )
+            sock.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n" + bytes(40))
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=answer)

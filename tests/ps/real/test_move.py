@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.client.link import Identity
 from paddock.ps.client.move import Where, move, rebalance
 from paddock.ps.client.peer import Peer
+from paddock.ps.link import Identity
 from ps.real.work import applied, train
 from ps.running import Job, running
 
@@ -72,7 +72,7 @@ class Training:
                 self.digest = train(client, SEED, STEPS, before=before)
                 if strategy == "sync":  # Else each server counts the batches it had rows of.
                     assert applied(client) == dict.fromkeys(("words", "ads", "top"), STEPS)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # Raised by finish.
             self.failed = error
 
     def go_on(self, steps: int = STEPS_A_MOVE) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps import Client, OptimizerSpec, SparseSpec
+from paddock.ps.protocol.frames import Op
 from paddock.ps.protocol.refusals import Refusal
 from ps.real.work import applied, batch, declare, train
 from ps.running import Job, environment, inside, running
@@ -230,6 +231,37 @@ def test_a_server_that_comes_back_empty_is_refused(
         with pytest.raises(Refusal, match="came back without its state"):
             client.pull("words", np.arange(100))
         client.__exit__(PaddockError, None, None)
+
+
+@pytest.mark.parametrize("empty", [0, 1])
+@pytest.mark.parametrize("by_snapshot", [False, True])
+def test_a_trainer_that_is_new_does_not_train_on_an_empty_server(
+    empty: int, by_snapshot: bool, tmp_path: Path
+) -> None:
+    """Everything was killed, and one data directory is gone: the other servers know."""
+    with running(tmp_path, 2) as job:
+        with job.client(strategy="sync") as client:
+            declare(client)
+            for step in range(1, 4):
+                batch(client, 3, 0, step, reads=True)
+            digest = client.digest()
+            if by_snapshot:
+                for peer in client.peers:
+                    peer.ask(Op.CONTROL, {"do": "snapshot"})
+        for server in (0, 1):
+            job.kill(server)
+        job.data_dir(empty).rename(tmp_path / "aside")
+        for server in (0, 1):
+            job.start(server)
+        with pytest.raises(Refusal, match=f"server {empty} is not as it was") as caught:
+            job.client(strategy="sync")
+        assert caught.value.code == "lost"
+        job.kill(empty)
+        shutil.rmtree(job.data_dir(empty))
+        (tmp_path / "aside").rename(job.data_dir(empty))
+        job.start(empty)
+        with job.client(strategy="sync") as client:
+            assert client.digest() == digest and client.strategy.step_now == 4
 
 
 def test_without_a_data_directory_a_restarted_server_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from paddock.ps.client.link import Identity, Link
+from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Header, Op, encode
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec

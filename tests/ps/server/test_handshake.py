@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.ps.client.link import Identity, Link
+from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.handshake import (
     Hello,

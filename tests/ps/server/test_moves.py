@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.client import Client
-from paddock.ps.client.link import Identity
 from paddock.ps.client.move import Where, mend, move, plan, rebalance
 from paddock.ps.client.peer import Peer
+from paddock.ps.link import Identity
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.moves import HOLD_SECONDS, Moves

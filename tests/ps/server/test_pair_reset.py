@@ -9,8 +9,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from ps.real.work import batch, declare
-from ps.running import eventually, free_ports
 
 from paddock.ps import Client
 from paddock.ps.durable.log import Log
@@ -19,6 +17,8 @@ from paddock.ps.server.main import make_server
 from paddock.ps.server.options import read_options
 from paddock.ps.server.serve import Server
 from paddock.ps.server.witness import serve_witness
+from ps.real.work import batch, declare
+from ps.running import eventually, free_ports
 
 pytestmark = pytest.mark.real
 

@@ -76,7 +76,9 @@ def test_a_damaged_register_grants_nothing(tmp_path: Path) -> None:
     again.close()
 
 
-@pytest.mark.parametrize("change", [{"group": ""}, {"ask": "give"}, {"server": "x"}, {"epoch": None}])
+@pytest.mark.parametrize(
+    "change", [{"group": ""}, {"ask": "give"}, {"server": "x"}, {"epoch": None}]
+)
 def test_what_is_no_request_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     """And leaves no file."""
     witness = Witness(tmp_path)

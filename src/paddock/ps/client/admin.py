@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client import checkpoints, move
-from paddock.ps.client.link import Identity, Link
 from paddock.ps.client.move import Moved
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.place import (
@@ -31,6 +30,7 @@ from paddock.ps.client.place import (
     read_token,
 )
 from paddock.ps.durable.checkpoint import Checkpoint
+from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import BODY_MAX, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import (

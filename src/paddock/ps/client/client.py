@@ -26,12 +26,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from paddock.errors import Problem, UsageError
-from paddock.ps.client.link import Identity, Link
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.place import Place, read_place, read_token
 from paddock.ps.client.pulls import Pull, run_pulls
 from paddock.ps.client.redirect import Redirect
 from paddock.ps.client.strategy import Strategy, make_strategy
+from paddock.ps.link import Identity, Link
 from paddock.ps.optimizers.table import check_optimizer
 from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
-from paddock.ps.client.link import Link
 from paddock.ps.client.place import Place
 from paddock.ps.client.strategy import Strategy
 from paddock.ps.consistency.geo import GeoRows, GeoVector, Pace
+from paddock.ps.link import Link
 from paddock.ps.optimizers.schedules import learning_rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.client.link import Link
 from paddock.ps.client.peer import Peer
+from paddock.ps.link import Link
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 

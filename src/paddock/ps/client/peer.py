@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from paddock.errors import PaddockError
-from paddock.ps.client.link import Identity, Link
+from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Buffer, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.stream import Closed, Silent

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.client.link import Link
 from paddock.ps.client.peer import Peer
+from paddock.ps.link import Link
 from paddock.ps.protocol.frames import BODY_MAX, Buffer, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import SparseSpec

@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from paddock.errors import PaddockError
-from paddock.ps.client.link import Link
 from paddock.ps.consistency.replication import (
     Ack,
     Append,
@@ -39,6 +38,7 @@ from paddock.ps.durable.files import (
 )
 from paddock.ps.durable.log import Log
 from paddock.ps.durable.snapshot import Snapshot, list_snapshots, newest_snapshot, open_snapshot
+from paddock.ps.link import Link
 from paddock.ps.protocol.frames import Flag, FrameError, Header, Op
 from paddock.ps.protocol.handshake import Welcome
 from paddock.ps.server import handover

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from paddock.errors import PaddockError
-from paddock.ps.client.link import Identity, Link
 from paddock.ps.consistency.lease import Ask, Request
 from paddock.ps.consistency.replication import (
     Action,
@@ -30,6 +29,7 @@ from paddock.ps.consistency.replication import (
     Stage,
     Tell,
 )
+from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.engine import Engine

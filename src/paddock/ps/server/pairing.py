@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.errors import UsageError
-from paddock.ps.client.link import Identity
 from paddock.ps.consistency.replication import NEAR_RECORDS, Member, Role, recovered
+from paddock.ps.link import Identity
 from paddock.ps.protocol.frames import Header
 from paddock.ps.server.feed import Feed
 from paddock.ps.server.follower import Follower

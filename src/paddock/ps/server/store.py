@@ -107,6 +107,8 @@ class Store:
         self.tables: list[Held] = []
         self.by_name: dict[str, Held] = {}
         self.windows = Windows()
+        # The ids of all servers' states, in order, as the first trainer found them.
+        self.states: list[str] = []
         self.rules: Rules | None = None
         self.chief: Chief | None = None
         self.committed = 0  # the newest step of sync
@@ -225,6 +227,8 @@ class Store:
             self.check_load(json_part(body))
         elif op == Op.COMMIT:
             _check_commit(json_part(body))
+        elif op == Op.FENCE:
+            self._check_states(json_part(body).get("states"))
         elif op == Op.POSITION:
             no = position_objection(json_part(body))
             if no is not None:
@@ -239,6 +243,19 @@ class Store:
         elif op in (Op.MOVE, Op.ADOPT):
             self._check_room_to_adopt(op, len(body))
             handover.check(self.find(header.table), header, body, self.server, self.servers)
+
+    def _check_states(self, given: object) -> None:
+        """given: the ids of all servers' states, as a trainer that joins has found them."""
+        if not isinstance(given, list) or not self.states or given == self.states:
+            return
+        pairs = list(zip(given, self.states, strict=False))
+        lost = [str(i) for i, (here, known) in enumerate(pairs) if here != known]
+        raise Refusal(
+            "lost",
+            f"server {', '.join(lost) or 'list'} is not as it was when this job began: its tables "
+            f"are gone (server {self.server} has known it with another state)",
+            hint="give it back its --data-dir, or start all servers anew and load a checkpoint",
+        )
 
     def _check_sparse(self, header: Header, body: Body) -> None:
         held = self.sparse(header.table)
@@ -341,6 +358,7 @@ class Store:
         op = header.op
         if op == Op.FENCE:
             self.windows.fence(header.trainer, header.incarnation)
+            self.states = self.states or list(json_part(body).get("states") or ())
         if op == Op.SKIP:
             for held in self.tables:
                 held.moves.skipped(header)
@@ -610,6 +628,7 @@ class Store:
         """What is no table's rows, JSON-ready; contributions are beside it, as arrays."""
         return {
             "windows": self.windows.to_json(),
+            "states": self.states,
             "committed": self.committed,
             "history": [list(one) for one in self.history],
             "rules": None if self.rules is None else asdict(self.rules),
@@ -646,6 +665,7 @@ class Store:
     def restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Take over what state_values and state_arrays gave; the tables are made already."""
         self.windows = Windows.from_json(values["windows"])
+        self.states = list(values.get("states", ()))
         self.committed = values["committed"]
         self.history = tuple((epoch, first) for epoch, first in values.get("history", ()))
         if values["rules"] is not None:
