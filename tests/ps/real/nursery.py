@@ -20,9 +20,14 @@ from typing import Any
 import numpy as np
 
 from paddock.errors import PaddockError
-from paddock.ps import Client
+from paddock.ps import Client, DenseSpec
+from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.server import main
-from ps.real.work import applied, train
+from paddock.ps.server.engine import Engine
+from paddock.ps.server.store import Store
+from paddock.ps.spec import to_json
+from paddock.ps.table.warm import warm_client, warm_server
+from ps.real.work import ADS, TOP, WORDS, applied, train
 from ps.running import environment
 
 # progress.bin: int64. [0]: trainers may begin no later step; [1 + t]: steps trainer t has done.
@@ -77,8 +82,35 @@ class Nursery:
         self._process.stdout.close()
 
 
+def warm() -> None:
+    """Load the compiled loops once, for all children: recovery needs them all at once."""
+    store = Store(0, 1)
+    engine = Engine(store, None, "memory")
+    keys = np.arange(-4, 4)
+    for number, spec in enumerate((WORDS, ADS, TOP)):
+        engine.record(Op.CREATE, to_json(spec))
+        for flags in (Flag.LAST, Flag.CONTRIBUTION | Flag.LAST):
+            if isinstance(spec, DenseSpec):
+                values = np.zeros(spec.size, np.float32).tobytes()
+                engine.write(
+                    Header(Op.PUSH_DENSE, int(flags), number, count=spec.size, step=1),
+                    bytearray(bytes(8) + values),
+                )
+                continue
+            columns = 2 if spec.accessor.statistics else 0
+            rows = np.zeros(8 * (spec.dim + columns), np.float32).tobytes()
+            flags |= Flag.STATISTICS if columns else Flag(0)
+            header = Header(Op.PUSH, int(flags), number, count=8, step=1)
+            engine.write(header, bytearray(keys.tobytes() + rows))
+    engine.record(Op.COMMIT, {"step": 1, "members": [[0, 0]]})
+    store.digests()
+    warm_server()
+    warm_client()
+
+
 def serve() -> None:
     """The nursery itself."""
+    warm()
     running: set[int] = set()
     codes: dict[int, int] = {}
 

@@ -15,6 +15,7 @@ or could not be told of is raised at the latest by the next call.
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -108,31 +109,37 @@ class Client:
         self.strategy: Strategy = make_strategy(strategy, staleness, window, geo_step, place)
         self.paddle_compat = paddle_compat
         self.batch = 0
+        self._tables: dict[str, Known] = {}
+        self._turns: dict[str, int] = {}
+        token = read_token(place.token_file)
+        while not self._begin(token, timeout):
+            pass  # With a larger incarnation.
+        self._redirect = Redirect(self, self._tables)
+
+    def _begin(self, token: bytes, timeout: float) -> bool:
+        """Connect and join. False: another process has this incarnation."""
         from paddock import __version__
 
+        place = self.place
         identity = Identity(
-            place.job,
-            place.trainer,
-            new_incarnation(),
-            __version__,
-            read_token(place.token_file),
-            place.tls_ca,
+            place.job, place.trainer, new_incarnation(), __version__, token, place.tls_ca
         )
+        self.life = secrets.token_hex(8)
         self.peers = [
             Peer(i, e, identity, timeout, servers=len(place.endpoints))
             for i, e in enumerate(place.endpoints)
         ]
-        self._tables: dict[str, Known] = {}
-        self._turns: dict[str, int] = {}
-        self._redirect = Redirect(self, self._tables)
         try:
             for peer in self.peers:
                 peer.retry("control", lambda link: None)
             self.strategy.join(self)
-        except BaseException:
+        except BaseException as error:
             for peer in self.peers:
                 peer.close()
+            if isinstance(error, Refusal) and error.facts.get("twin"):
+                return False
             raise
+        return True
 
     # ------------------------------------------------------------------------------------ tables
 

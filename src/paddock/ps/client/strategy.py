@@ -39,12 +39,12 @@ class Strategy:
 
     def join(self, client: Client) -> None:
         """The trainer begins: the chief says at which step."""
-        answer = client.peers[0].ask(Op.JOIN, self.terms(), again=True)
+        answer = client.peers[0].ask(Op.JOIN, {**self.terms(), "life": client.life}, again=True)
         # Each server remembers all of them: one that comes back empty is known as such, also by
         # trainers that have not seen it before.
         states = [peer.server_id for peer in client.peers]
         for peer in client.peers:
-            peer.ask(Op.FENCE, {"states": states})
+            peer.ask(Op.FENCE, {"states": states, "life": client.life})
         if "commit" in answer:
             for peer in client.peers[1:]:
                 peer.ask(Op.COMMIT, answer["commit"])

@@ -430,6 +430,7 @@ class Log:
             at, end = at + 1, record.end
         self._device.truncate(fd, end)
         self._device.sync(fd)
+        self._reserved = 0
         one.forget_after(lsn)
         self._last, self._end, self._durable = lsn, end, min(self._durable, lsn)
 

@@ -82,6 +82,7 @@ class Coordinator:
         """A trainer begins; waits until it is a member. Raises Refusal."""
         with self._changed:
             rules = self._rules(terms)
+            self.engine.store.check_life(trainer, incarnation, terms.get("life"))
             if self.chief is None:
                 self.engine.record(Op.RULES, asdict(rules))
                 self.say(f"strategy {rules.strategy}, {rules.trainers} trainers")

@@ -109,6 +109,8 @@ class Store:
         self.windows = Windows()
         # The ids of all servers' states, in order, as the first trainer found them.
         self.states: list[str] = []
+        # Of each trainer's process: its incarnation, and a number drawn by it.
+        self.lives: dict[int, tuple[int, str]] = {}
         self.rules: Rules | None = None
         self.chief: Chief | None = None
         self.committed = 0  # the newest step of sync
@@ -228,7 +230,9 @@ class Store:
         elif op == Op.COMMIT:
             _check_commit(json_part(body))
         elif op == Op.FENCE:
-            self._check_states(json_part(body).get("states"))
+            facts = json_part(body)
+            self._check_states(facts.get("states"))
+            self.check_life(header.trainer, header.incarnation, facts.get("life"))
         elif op == Op.POSITION:
             no = position_objection(json_part(body))
             if no is not None:
@@ -243,6 +247,22 @@ class Store:
         elif op in (Op.MOVE, Op.ADOPT):
             self._check_room_to_adopt(op, len(body))
             handover.check(self.find(header.table), header, body, self.server, self.servers)
+
+    def check_life(self, trainer: int, incarnation: int, life: object) -> None:
+        """Refuses a second process with the incarnation of another.
+
+        Incarnations are tenths of seconds: a process that was killed and started again within one
+        would number its pushes as the dead one did, and they would pass for repeats.
+        """
+        known = self.lives.get(trainer)
+        if known is not None and known[0] == incarnation and known[1] != (life or ""):
+            raise Refusal(
+                "fenced",
+                f"trainer {trainer} has been started twice at the same moment",
+                hint="is another process running as this trainer? each needs its own "
+                "PADDLE_TRAINER_ID",
+                facts={"twin": True},
+            )
 
     def _check_states(self, given: object) -> None:
         """given: the ids of all servers' states, as a trainer that joins has found them."""
@@ -358,7 +378,10 @@ class Store:
         op = header.op
         if op == Op.FENCE:
             self.windows.fence(header.trainer, header.incarnation)
-            self.states = self.states or list(json_part(body).get("states") or ())
+            facts = json_part(body)
+            self.states = self.states or list(facts.get("states") or ())
+            if header.incarnation >= self.lives.get(header.trainer, (0, ""))[0]:
+                self.lives[header.trainer] = header.incarnation, str(facts.get("life", ""))
         if op == Op.SKIP:
             for held in self.tables:
                 held.moves.skipped(header)
@@ -629,6 +652,7 @@ class Store:
         return {
             "windows": self.windows.to_json(),
             "states": self.states,
+            "lives": {str(t): list(life) for t, life in sorted(self.lives.items())},
             "committed": self.committed,
             "history": [list(one) for one in self.history],
             "rules": None if self.rules is None else asdict(self.rules),
@@ -666,6 +690,7 @@ class Store:
         """Take over what state_values and state_arrays gave; the tables are made already."""
         self.windows = Windows.from_json(values["windows"])
         self.states = list(values.get("states", ()))
+        self.lives = {int(t): (n, life) for t, (n, life) in values.get("lives", {}).items()}
         self.committed = values["committed"]
         self.history = tuple((epoch, first) for epoch, first in values.get("history", ()))
         if values["rules"] is not None:
