@@ -73,7 +73,9 @@ class OursJob:
         primary, replica = (f"{HOST}:{number}" for number in self.ports)
         # Trainers know both; which of them serves, they find out.
         self.env["PADDLE_PSERVERS_IP_PORT_LIST"] = f"{primary}|{replica}"
-        argv = [sys.executable, "-m", "paddock", "ps", "witness", "--port", str(witness)]
+        folder = str(self._group.folder / "witness")
+        argv = [sys.executable, "-m", "paddock", "ps", "witness"]
+        argv += ["--port", str(witness), "--data-dir", folder]
         self._group.start("witness", argv, self.env)
         lease = ("--witness", f"{HOST}:{witness}")
         first = self.start_server(0, *lease)
