@@ -284,8 +284,8 @@ def find_flag(word: str) -> tuple[Flag, ...]:
 
     >>> [f.name for f in find_flag("nproc-per-node")], [f.name for f in find_flag("gpu")]
     (['nproc_per_node'], ['devices'])
-    >>> [f.name for f in find_flag("mast")], [f.name for f in find_flag("server")]
-    (['master'], ['servers', 'server_num'])
+    >>> [f.name for f in find_flag("mast")], [f.name for f in find_flag("servers")]
+    (['master'], ['servers'])
     """
     name = word.replace("-", "_")
     if name in BY_NAME:

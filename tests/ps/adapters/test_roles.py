@@ -114,6 +114,7 @@ def test_a_server_gets_the_words_of_the_command() -> None:
         "--index=1",
         f"--endpoints={SERVERS}",
         "--num_gradient_servers=3",
+        "--end-with-trainers=yes",
     ]
 
 
