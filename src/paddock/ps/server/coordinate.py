@@ -36,6 +36,7 @@ from paddock.ps.consistency.step_words import (
 from paddock.ps.consistency.steps import Chief
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server import checks
 from paddock.ps.server.engine import Engine
 from paddock.ps.stream import Closed
 
@@ -82,7 +83,7 @@ class Coordinator:
         """A trainer begins; waits until it is a member. Raises Refusal."""
         with self._changed:
             rules = self._rules(terms)
-            self.engine.store.check_life(trainer, incarnation, terms.get("life"))
+            checks.check_life(self.engine.store, trainer, incarnation, terms.get("life"))
             if self.chief is None:
                 self.engine.record(Op.RULES, asdict(rules))
                 self.say(f"strategy {rules.strategy}, {rules.trainers} trainers")

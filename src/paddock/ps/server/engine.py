@@ -21,6 +21,7 @@ from paddock.ps.durable.log import Log
 from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.protocol.identity import Verdict
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server import checks
 from paddock.ps.server.bodies import Body
 from paddock.ps.server.store import Store
 
@@ -89,7 +90,7 @@ class Engine:
         """The frame's locks are held."""
         if header.sequence and self._is_repeat(header):
             return Written(REPEATED, None, [])
-        self.store.check(header, body)
+        checks.check(self.store, header, body)
         with self.order:
             if self._epoch() != epoch:
                 raise Refusal("not-primary", "another server was the primary meanwhile")

@@ -41,7 +41,7 @@ from paddock.ps.durable.snapshot import Snapshot, list_snapshots, newest_snapsho
 from paddock.ps.link import Link
 from paddock.ps.protocol.frames import Flag, FrameError, Header, Op
 from paddock.ps.protocol.handshake import Welcome
-from paddock.ps.server import handover
+from paddock.ps.server import checks, handover
 from paddock.ps.server.bodies import json_part
 from paddock.ps.server.identity import INCOMING, MemberFile, remove_log, remove_state
 from paddock.ps.server.pair import Pair
@@ -263,7 +263,7 @@ class Follower:
         """Log and apply one record; what to tell then."""
         engine, pair, store = self.engine, self.pair, self.engine.store
         if header.op == Op.LOAD:
-            store.check_load(json_part(body))  # Its files may not be on this machine.
+            checks.check_load(store, json_part(body))  # Its files may not be on this machine.
         is_stored = False
         try:
             with engine.holding(header):

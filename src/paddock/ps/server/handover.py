@@ -21,7 +21,7 @@ from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
 
 if TYPE_CHECKING:
-    from paddock.ps.server.store import Held
+    from paddock.ps.server.held import Held
 
 ORDERS = ("shards", "freeze", "thaw")
 

@@ -20,12 +20,13 @@ from paddock.ps.durable.saving import write_part
 from paddock.ps.protocol.frames import MAGIC, Header, Op
 from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.server import handover
+from paddock.ps.server import checks, handover
 from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator, IsGone
 from paddock.ps.server.engine import Engine
+from paddock.ps.server.held import HeldSparse
 from paddock.ps.server.recovery import Snapshots
 from paddock.ps.server.session import ERROR, Session
-from paddock.ps.server.store import HeldSparse, Store
+from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
 from paddock.ps.stream import Stream, enlarge, keep_alive, os_reason
@@ -402,7 +403,7 @@ class Server:
         if what == "save":
             return self._save(order)
         if what == "check load":
-            self.store.check_load(order)
+            checks.check_load(self.store, order)
             return {}
         if what == "snapshot":
             if self.snapshots is None:

@@ -1,6 +1,6 @@
 """The state of one server: tables, identities, steps. A fold over records.
 
-``check`` refuses a frame before it is logged. ``note`` and ``apply`` carry out a logged record and
+checks.py refuses a frame before it is logged. ``note`` and ``apply`` carry out a logged record and
 cannot fail: ``note`` what belongs to the server as a whole, in the order of the log; ``apply`` what
 belongs to tables, with their locks held. Recovery and replicas call the same two. Nothing here
 reads a clock or draws a random number.
@@ -9,17 +9,15 @@ reads a clock or draws a random number.
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddock.errors import PaddockError
-from paddock.ps.consistency.barriers import Barriers, Opened, Positions, position_objection
+from paddock.ps.consistency.barriers import Barriers, Opened, Positions
 from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
 from paddock.ps.consistency.step_words import Output, Rules, record_from_json
 from paddock.ps.consistency.steps import Chief
-from paddock.ps.durable.checkpoint import Checkpoint, check_specs, open_checkpoint
 from paddock.ps.durable.snapshot import Plan
 from paddock.ps.optimizers.schedules import learning_rate
 from paddock.ps.optimizers.updater import Updater
@@ -31,59 +29,21 @@ from paddock.ps.server.bodies import (
     CONTRIBUTION,
     DELTA,
     LAST,
-    STATISTICS,
     Body,
     dense_part,
     json_part,
     sparse_part,
 )
+from paddock.ps.server.checks import open_ordered
+from paddock.ps.server.held import Held, HeldDense, HeldSparse, updaters_of
 from paddock.ps.server.moves import Moves
-from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, from_json, shard_range, to_json
+from paddock.ps.spec import SparseSpec, TableSpec, from_json, shard_range
 from paddock.ps.table.dense import DenseTable
-from paddock.ps.table.finite import check_finite
-from paddock.ps.table.memory import physical_bytes
 from paddock.ps.table.sharding import deal, shard_of
 from paddock.ps.table.sparse import SparseTable
 
 OF_THE_CHIEF = (Op.JOIN, Op.LEAVE, Op.EXPEL, Op.COMMIT)
 OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT)
-
-
-@dataclass(slots=True)
-class HeldSparse:
-    """A sparse table of this server.
-
-    step: batches that its optimizer has seen. base: those of them before this job's first, when
-    it began with a checkpoint.
-    """
-
-    number: int
-    spec: SparseSpec
-    table: SparseTable
-    contributions: SparseContributions
-    owned: list[int]
-    moves: Moves
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    step: int = 0
-    base: int = 0
-
-
-@dataclass(slots=True)
-class HeldDense:
-    """A dense table, or the shards of it that are this server's."""
-
-    number: int
-    spec: DenseSpec
-    table: DenseTable
-    contributions: DenseContributions
-    owned: list[int]
-    moves: Moves
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    step: int = 0
-    base: int = 0
-
-
-Held = HeldSparse | HeldDense
 
 
 class Noted(NamedTuple):
@@ -216,161 +176,6 @@ class Store:
             return {"table": held.number, **owned}
         return None
 
-    def check(self, header: Header, body: Body) -> None:
-        """Raises Refusal when the frame cannot be applied. Changes nothing."""
-        op = header.op
-        if op in (Op.PUSH, Op.SET):
-            self._check_sparse(header, body)
-        elif op in (Op.PUSH_DENSE, Op.SET_DENSE):
-            self._check_dense(header, body)
-        elif op == Op.CREATE:
-            self._check_create(body)
-        elif op == Op.LOAD:
-            self.check_load(json_part(body))
-        elif op == Op.COMMIT:
-            _check_commit(json_part(body))
-        elif op == Op.FENCE:
-            facts = json_part(body)
-            self._check_states(facts.get("states"))
-            self.check_life(header.trainer, header.incarnation, facts.get("life"))
-        elif op == Op.POSITION:
-            no = position_objection(json_part(body))
-            if no is not None:
-                raise no
-        elif op == Op.SHRINK:
-            shard = json_part(body).get("shard")
-            held = self.sparse(header.table)
-            if not isinstance(shard, int) or not 0 <= shard < held.spec.shards:
-                raise Refusal("usage", f"shrink of shard {shard!r}")
-            if held.moves.active:
-                held.moves.check_push(header, np.array([shard]))
-        elif op in (Op.MOVE, Op.ADOPT):
-            self._check_room_to_adopt(op, len(body))
-            handover.check(self.find(header.table), header, body, self.server, self.servers)
-
-    def check_life(self, trainer: int, incarnation: int, life: object) -> None:
-        """Refuses a second process with the incarnation of another.
-
-        Incarnations are tenths of seconds: a process that was killed and started again within one
-        would number its pushes as the dead one did, and they would pass for repeats.
-        """
-        known = self.lives.get(trainer)
-        if known is not None and known[0] == incarnation and known[1] != (life or ""):
-            raise Refusal(
-                "fenced",
-                f"trainer {trainer} has been started twice at the same moment",
-                hint="is another process running as this trainer? each needs its own "
-                "PADDLE_TRAINER_ID",
-                facts={"twin": True},
-            )
-
-    def _check_states(self, given: object) -> None:
-        """given: the ids of all servers' states, as a trainer that joins has found them."""
-        if not isinstance(given, list) or not self.states or given == self.states:
-            return
-        pairs = list(zip(given, self.states, strict=False))
-        lost = [str(i) for i, (here, known) in enumerate(pairs) if here != known]
-        raise Refusal(
-            "lost",
-            f"server {', '.join(lost) or 'list'} is not as it was when this job began: its tables "
-            f"are gone (server {self.server} has known it with another state)",
-            hint="give it back its --data-dir, or start all servers anew and load a checkpoint",
-        )
-
-    def _check_sparse(self, header: Header, body: Body) -> None:
-        held = self.sparse(header.table)
-        part = sparse_part(header, body, held.spec.dim)
-        if held.moves.active:
-            held.moves.check_push(header, shard_of(part.keys, held.spec.shards))
-        check_finite(held.spec.name, part.rows, part.keys)
-        for column in (part.shows, part.clicks):
-            if column is not None:
-                check_finite(held.spec.name, column, part.keys)
-        if header.flags & STATISTICS and not held.spec.accessor.statistics:
-            raise Refusal(
-                "usage",
-                f"table {held.spec.name!r} keeps no statistics, but shows or clicks were pushed",
-                hint="AccessorSpec(statistics=True)",
-            )
-        if header.flags & CONTRIBUTION:
-            self._check_contribution(held, header, len(body))
-            return
-        limit, table = self.memory_limit_bytes, held.table
-        if not table.has_room(part.keys):
-            raise Refusal(
-                "memory",
-                f"table {held.spec.name!r} has {table.rows} rows on server {self.server}, "
-                f"max_rows is {held.spec.max_rows}",
-                hint="raise max_rows, or let it evict: eviction='lru'",
-            )
-        left = limit - self.nbytes if limit else None
-        if left is not None and not table.has_room(part.keys, bytes_left=max(0, left)):
-            raise Refusal(
-                "memory",
-                f"server {self.server} holds {self.nbytes} bytes, the limit is {limit}: "
-                f"no row can be added to table {held.spec.name!r}",
-                hint="raise --memory-limit, add servers, or use max_rows with eviction='lru'",
-            )
-
-    def _check_dense(self, header: Header, body: Body) -> None:
-        held = self.dense(header.table)
-        start, values = dense_part(header, body)
-        stop = start + len(values)
-        if held.moves.active:
-            held.moves.check_push(header, handover.dense_shards(held.spec, start, stop))
-        check_finite(held.spec.name, values, None)
-        if not held.table.holds_whole(start, stop):
-            raise Refusal(
-                "value",
-                f"table {held.spec.name!r}: elements {start} to {stop} are no whole shards of "
-                f"server {self.server}",
-            )
-        if header.flags & CONTRIBUTION:
-            self._check_contribution(held, header, len(body))
-
-    def _check_contribution(self, held: Held, header: Header, size: int) -> None:
-        limit = self.memory_limit_bytes
-        left = max(1, limit - self.nbytes + held.contributions.nbytes) if limit else 0
-        no = held.contributions.objection(header.step, size, left)
-        if no is not None:
-            raise no
-
-    def _check_create(self, body: Body) -> None:
-        try:
-            spec = from_json(json_part(body))
-            Updater(spec.optimizer, 1)
-        except (ValueError, PaddockError) as error:
-            raise Refusal(
-                "usage", getattr(error, "message", str(error)), hint=getattr(error, "hint", "")
-            ) from error
-        here = self.by_name.get(spec.name)
-        if here is None and isinstance(spec, DenseSpec):
-            self._check_room_for_dense(spec)
-        if here is not None and here.spec != spec:
-            told, wanted = to_json(here.spec), to_json(spec)
-            differ = [name for name in told if told.get(name) != wanted.get(name)]
-            raise Refusal(
-                "spec",
-                f"table {spec.name!r} was declared otherwise: "
-                + ", ".join(f"{n} is {told.get(n)}, asked {wanted.get(n)}" for n in differ),
-                hint="every trainer must declare a table in the same way",
-            )
-
-    def _check_room_for_dense(self, spec: DenseSpec) -> None:
-        """A dense table takes all its memory when it is made."""
-        shards = deal(spec.shards, self.servers)[self.server]
-        start = shard_range(spec.size, spec.shards, shards.start)[0]
-        stop = shard_range(spec.size, spec.shards, max(shards.stop - 1, shards.start))[1]
-        needed = 4 * Updater(spec.optimizer, 1).width * (stop - start if shards else 0)
-        limit = self.memory_limit_bytes or physical_bytes()
-        if needed > limit - self.nbytes:
-            raise Refusal(
-                "memory",
-                f"table {spec.name!r} takes {needed} bytes on server {self.server}, which holds "
-                f"{self.nbytes} of {limit}",
-                hint="raise --memory-limit, add servers, or is its size wrong?",
-            )
-
     # ----------------------------------------------------------------------------------- records
 
     def note(self, lsn: int, header: Header, body: Body) -> Noted:
@@ -451,7 +256,7 @@ class Store:
             table = SparseTable(spec, Updater(spec.optimizer, spec.dim))
             held = HeldSparse(number, spec, table, SparseContributions(spec.dim), owned, moves)
         else:
-            dense = DenseTable(spec, _updaters(spec, owned))
+            dense = DenseTable(spec, updaters_of(spec, owned))
             held = HeldDense(number, spec, dense, DenseContributions(), owned, moves)
         handover.fit(held)
         held.contributions.committed = held.step = self.committed
@@ -538,65 +343,9 @@ class Store:
 
     # ------------------------------------------------------------------------------- checkpoints
 
-    def check_load(self, order: dict[str, Any]) -> None:
-        """Raises Refusal, UsageError or DamageError when the checkpoint cannot be loaded here."""
-        checkpoint = _open(order)
-        missing = [spec.name for spec in checkpoint.specs if spec.name not in self.by_name]
-        if missing:
-            # Made before, so that their locks are held: a snapshot must not fall in between.
-            raise Refusal(
-                "usage",
-                f"server {self.server} has no table {missing[0]!r}, which the checkpoint has",
-                hint="create the checkpoint's tables on every server, then load",
-            )
-        for held in self.tables:
-            handover.check_load(held)
-        owned = {spec.name: self.by_name[spec.name].owned for spec in checkpoint.specs}
-        checkpoint.verify(owned)
-        check_specs(checkpoint, [held.spec for held in self.tables])
-        self._check_room_for(checkpoint)
-        if any(held.contributions.nbytes for held in self.tables):
-            raise Refusal(
-                "usage",
-                "a checkpoint cannot be loaded in the middle of a step",
-                hint="load before the first push of a step, from one trainer, then barrier()",
-            )
-
-    def _check_room_for(self, checkpoint: Checkpoint) -> None:
-        """A checkpoint that the memory limit does not allow is refused before it is read."""
-        if not self.memory_limit_bytes:
-            return
-        known = {spec.name for spec in checkpoint.specs}
-        needed = sum(h.table.nbytes for h in self.tables if h.spec.name not in known)
-        for spec in checkpoint.specs:
-            held = self.by_name[spec.name]
-            if isinstance(held, HeldDense):
-                needed += held.table.nbytes
-                continue
-            rows = sum(len(checkpoint.keys(spec.name, shard)) for shard in held.owned)
-            needed += rows * held.table.row_bytes
-        if needed > self.memory_limit_bytes:
-            raise Refusal(
-                "memory",
-                f"server {self.server}: its share of {checkpoint.path} takes {needed} bytes, the "
-                f"limit is {self.memory_limit_bytes}",
-                hint="raise --memory-limit, or add servers",
-            )
-
-    def _check_room_to_adopt(self, op: int, size: int) -> None:
-        """A part of a shard that comes is held twice for a moment."""
-        limit = self.memory_limit_bytes
-        if op == Op.ADOPT and limit and self.nbytes + 2 * size > limit:
-            raise Refusal(
-                "memory",
-                f"server {self.server} holds {self.nbytes} bytes, the limit is {limit}: it cannot "
-                "take another shard",
-                hint="raise --memory-limit there, or move the shard elsewhere",
-            )
-
     def _begin_from(self, order: dict[str, Any]) -> None:
         """How many steps the tables of a checkpoint have behind them, and the trainers' data."""
-        checkpoint = _open(order)
+        checkpoint = open_ordered(order)
         steps: dict[str, int] = {}
         for state in checkpoint.states:  # A server that has no shard of a table has no steps.
             for name, (step, _) in state.get("steps", {}).items():
@@ -611,7 +360,7 @@ class Store:
                 self.positions.note(int(trainer), 0, position)
 
     def _load(self, lsn: int, order: dict[str, Any]) -> None:
-        checkpoint = _open(order)
+        checkpoint = open_ordered(order)
         for held in self.tables:
             if not any(spec.name == held.spec.name for spec in checkpoint.specs):
                 continue
@@ -709,39 +458,3 @@ class Store:
                 held.contributions = SparseContributions.from_arrays(held.spec.dim, data, mine)
             else:
                 held.contributions = DenseContributions.from_arrays(data, mine)
-
-
-def _check_commit(data: dict[str, Any]) -> None:
-    """Raises Refusal when the body is not {"step": n, "members": [[trainer, incarnation], ...]}."""
-    step, members = data.get("step"), data.get("members")
-    is_right = isinstance(step, int) and isinstance(members, list)
-    for member in members if isinstance(members, list) else ():
-        is_right &= isinstance(member, list) and [type(part) for part in member] == [int, int]
-    if not is_right or data.keys() != {"step", "members"}:
-        raise Refusal("usage", f"commit of step {step!r} by {members!r}")
-
-
-def _open(order: dict[str, Any]) -> Checkpoint:
-    for name in ("directory", "name", "checksum"):
-        if not isinstance(order.get(name), str):
-            raise Refusal("usage", f"a checkpoint's {name} is {order.get(name)!r}")
-    checkpoint = open_checkpoint(order["directory"], name=order["name"])
-    if checkpoint.checksum != order["checksum"]:
-        raise Refusal(
-            "value",
-            f"checkpoint {checkpoint.path} is not the one that was asked for",
-            hint="was it written anew meanwhile? load again",
-        )
-    return checkpoint
-
-
-def _updaters(spec: DenseSpec, owned: list[int]) -> dict[int, Updater]:
-    """The optimizer of each shard that is here; of equal shards it is the same one."""
-    made: dict[int, Updater] = {}
-    found = {}
-    for shard in owned:
-        start, end = shard_range(spec.size, spec.shards, shard)
-        if end - start not in made:
-            made[end - start] = Updater(spec.optimizer, end - start)
-        found[shard] = made[end - start]
-    return found

@@ -1,0 +1,280 @@
+"""What makes a frame unacceptable: looked at before it is logged, so that applying cannot fail.
+
+Everything here reads the store and changes nothing; the frame's locks are held.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paddock.errors import PaddockError
+from paddock.ps.consistency.barriers import position_objection
+from paddock.ps.durable.checkpoint import Checkpoint, check_specs, open_checkpoint
+from paddock.ps.optimizers.updater import Updater
+from paddock.ps.protocol.frames import Header, Op
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server import handover
+from paddock.ps.server.bodies import (
+    CONTRIBUTION,
+    STATISTICS,
+    Body,
+    dense_part,
+    json_part,
+    sparse_part,
+)
+from paddock.ps.server.held import Held, HeldDense
+from paddock.ps.spec import DenseSpec, from_json, shard_range, to_json
+from paddock.ps.table.finite import check_finite
+from paddock.ps.table.memory import physical_bytes
+from paddock.ps.table.sharding import deal, shard_of
+
+if TYPE_CHECKING:
+    from paddock.ps.server.store import Store
+
+
+def check(store: Store, header: Header, body: Body) -> None:
+    """Raises Refusal when the frame cannot be applied. Changes nothing."""
+    op = header.op
+    if op in (Op.PUSH, Op.SET):
+        _check_sparse(store, header, body)
+    elif op in (Op.PUSH_DENSE, Op.SET_DENSE):
+        _check_dense(store, header, body)
+    elif op == Op.CREATE:
+        _check_create(store, body)
+    elif op == Op.LOAD:
+        check_load(store, json_part(body))
+    elif op == Op.COMMIT:
+        _check_commit(json_part(body))
+    elif op == Op.FENCE:
+        facts = json_part(body)
+        _check_states(store, facts.get("states"))
+        check_life(store, header.trainer, header.incarnation, facts.get("life"))
+    elif op == Op.POSITION:
+        no = position_objection(json_part(body))
+        if no is not None:
+            raise no
+    elif op == Op.SHRINK:
+        shard = json_part(body).get("shard")
+        held = store.sparse(header.table)
+        if not isinstance(shard, int) or not 0 <= shard < held.spec.shards:
+            raise Refusal("usage", f"shrink of shard {shard!r}")
+        if held.moves.active:
+            held.moves.check_push(header, np.array([shard]))
+    elif op in (Op.MOVE, Op.ADOPT):
+        _check_room_to_adopt(store, op, len(body))
+        handover.check(store.find(header.table), header, body, store.server, store.servers)
+
+
+def check_life(store: Store, trainer: int, incarnation: int, life: object) -> None:
+    """Refuses a second process with the incarnation of another.
+
+    Incarnations are tenths of seconds: a process that was killed and started again within one
+    would number its pushes as the dead one did, and they would pass for repeats.
+    """
+    known = store.lives.get(trainer)
+    if known is not None and known[0] == incarnation and known[1] != (life or ""):
+        raise Refusal(
+            "fenced",
+            f"trainer {trainer} has been started twice at the same moment",
+            hint="is another process running as this trainer? each needs its own PADDLE_TRAINER_ID",
+            facts={"twin": True},
+        )
+
+
+def _check_states(store: Store, given: object) -> None:
+    """given: the ids of all servers' states, as a trainer that joins has found them."""
+    if not isinstance(given, list) or not store.states or given == store.states:
+        return
+    pairs = list(zip(given, store.states, strict=False))
+    lost = [str(i) for i, (here, known) in enumerate(pairs) if here != known]
+    raise Refusal(
+        "lost",
+        f"server {', '.join(lost) or 'list'} is not as it was when this job began: its tables "
+        f"are gone (server {store.server} has known it with another state)",
+        hint="give it back its --data-dir, or start all servers anew and load a checkpoint",
+    )
+
+
+def _check_sparse(store: Store, header: Header, body: Body) -> None:
+    held = store.sparse(header.table)
+    part = sparse_part(header, body, held.spec.dim)
+    if held.moves.active:
+        held.moves.check_push(header, shard_of(part.keys, held.spec.shards))
+    check_finite(held.spec.name, part.rows, part.keys)
+    for column in (part.shows, part.clicks):
+        if column is not None:
+            check_finite(held.spec.name, column, part.keys)
+    if header.flags & STATISTICS and not held.spec.accessor.statistics:
+        raise Refusal(
+            "usage",
+            f"table {held.spec.name!r} keeps no statistics, but shows or clicks were pushed",
+            hint="AccessorSpec(statistics=True)",
+        )
+    if header.flags & CONTRIBUTION:
+        _check_contribution(store, held, header, len(body))
+        return
+    limit, table = store.memory_limit_bytes, held.table
+    if not table.has_room(part.keys):
+        raise Refusal(
+            "memory",
+            f"table {held.spec.name!r} has {table.rows} rows on server {store.server}, "
+            f"max_rows is {held.spec.max_rows}",
+            hint="raise max_rows, or let it evict: eviction='lru'",
+        )
+    left = limit - store.nbytes if limit else None
+    if left is not None and not table.has_room(part.keys, bytes_left=max(0, left)):
+        raise Refusal(
+            "memory",
+            f"server {store.server} holds {store.nbytes} bytes, the limit is {limit}: "
+            f"no row can be added to table {held.spec.name!r}",
+            hint="raise --memory-limit, add servers, or use max_rows with eviction='lru'",
+        )
+
+
+def _check_dense(store: Store, header: Header, body: Body) -> None:
+    held = store.dense(header.table)
+    start, values = dense_part(header, body)
+    stop = start + len(values)
+    if held.moves.active:
+        held.moves.check_push(header, handover.dense_shards(held.spec, start, stop))
+    check_finite(held.spec.name, values, None)
+    if not held.table.holds_whole(start, stop):
+        raise Refusal(
+            "value",
+            f"table {held.spec.name!r}: elements {start} to {stop} are no whole shards of "
+            f"server {store.server}",
+        )
+    if header.flags & CONTRIBUTION:
+        _check_contribution(store, held, header, len(body))
+
+
+def _check_contribution(store: Store, held: Held, header: Header, size: int) -> None:
+    limit = store.memory_limit_bytes
+    left = max(1, limit - store.nbytes + held.contributions.nbytes) if limit else 0
+    no = held.contributions.objection(header.step, size, left)
+    if no is not None:
+        raise no
+
+
+def _check_create(store: Store, body: Body) -> None:
+    try:
+        spec = from_json(json_part(body))
+        Updater(spec.optimizer, 1)
+    except (ValueError, PaddockError) as error:
+        raise Refusal(
+            "usage", getattr(error, "message", str(error)), hint=getattr(error, "hint", "")
+        ) from error
+    here = store.by_name.get(spec.name)
+    if here is None and isinstance(spec, DenseSpec):
+        _check_room_for_dense(store, spec)
+    if here is not None and here.spec != spec:
+        told, wanted = to_json(here.spec), to_json(spec)
+        differ = [name for name in told if told.get(name) != wanted.get(name)]
+        raise Refusal(
+            "spec",
+            f"table {spec.name!r} was declared otherwise: "
+            + ", ".join(f"{n} is {told.get(n)}, asked {wanted.get(n)}" for n in differ),
+            hint="every trainer must declare a table in the same way",
+        )
+
+
+def _check_room_for_dense(store: Store, spec: DenseSpec) -> None:
+    """A dense table takes all its memory when it is made."""
+    shards = deal(spec.shards, store.servers)[store.server]
+    start = shard_range(spec.size, spec.shards, shards.start)[0]
+    stop = shard_range(spec.size, spec.shards, max(shards.stop - 1, shards.start))[1]
+    needed = 4 * Updater(spec.optimizer, 1).width * (stop - start if shards else 0)
+    limit = store.memory_limit_bytes or physical_bytes()
+    if needed > limit - store.nbytes:
+        raise Refusal(
+            "memory",
+            f"table {spec.name!r} takes {needed} bytes on server {store.server}, which holds "
+            f"{store.nbytes} of {limit}",
+            hint="raise --memory-limit, add servers, or is its size wrong?",
+        )
+
+
+def check_load(store: Store, order: dict[str, Any]) -> None:
+    """Raises Refusal, UsageError or DamageError when the checkpoint cannot be loaded here."""
+    checkpoint = open_ordered(order)
+    missing = [spec.name for spec in checkpoint.specs if spec.name not in store.by_name]
+    if missing:
+        # Made before, so that their locks are held: a snapshot must not fall in between.
+        raise Refusal(
+            "usage",
+            f"server {store.server} has no table {missing[0]!r}, which the checkpoint has",
+            hint="create the checkpoint's tables on every server, then load",
+        )
+    for held in store.tables:
+        handover.check_load(held)
+    owned = {spec.name: store.by_name[spec.name].owned for spec in checkpoint.specs}
+    checkpoint.verify(owned)
+    check_specs(checkpoint, [held.spec for held in store.tables])
+    _check_room_for(store, checkpoint)
+    if any(held.contributions.nbytes for held in store.tables):
+        raise Refusal(
+            "usage",
+            "a checkpoint cannot be loaded in the middle of a step",
+            hint="load before the first push of a step, from one trainer, then barrier()",
+        )
+
+
+def _check_room_for(store: Store, checkpoint: Checkpoint) -> None:
+    """A checkpoint that the memory limit does not allow is refused before it is read."""
+    if not store.memory_limit_bytes:
+        return
+    known = {spec.name for spec in checkpoint.specs}
+    needed = sum(h.table.nbytes for h in store.tables if h.spec.name not in known)
+    for spec in checkpoint.specs:
+        held = store.by_name[spec.name]
+        if isinstance(held, HeldDense):
+            needed += held.table.nbytes
+            continue
+        rows = sum(len(checkpoint.keys(spec.name, shard)) for shard in held.owned)
+        needed += rows * held.table.row_bytes
+    if needed > store.memory_limit_bytes:
+        raise Refusal(
+            "memory",
+            f"server {store.server}: its share of {checkpoint.path} takes {needed} bytes, the "
+            f"limit is {store.memory_limit_bytes}",
+            hint="raise --memory-limit, or add servers",
+        )
+
+
+def _check_room_to_adopt(store: Store, op: int, size: int) -> None:
+    """A part of a shard that comes is held twice for a moment."""
+    limit = store.memory_limit_bytes
+    if op == Op.ADOPT and limit and store.nbytes + 2 * size > limit:
+        raise Refusal(
+            "memory",
+            f"server {store.server} holds {store.nbytes} bytes, the limit is {limit}: it cannot "
+            "take another shard",
+            hint="raise --memory-limit there, or move the shard elsewhere",
+        )
+
+
+def _check_commit(data: dict[str, Any]) -> None:
+    """Raises Refusal when the body is not {"step": n, "members": [[trainer, incarnation], ...]}."""
+    step, members = data.get("step"), data.get("members")
+    is_right = isinstance(step, int) and isinstance(members, list)
+    for member in members if isinstance(members, list) else ():
+        is_right &= isinstance(member, list) and [type(part) for part in member] == [int, int]
+    if not is_right or data.keys() != {"step", "members"}:
+        raise Refusal("usage", f"commit of step {step!r} by {members!r}")
+
+
+def open_ordered(order: dict[str, Any]) -> Checkpoint:
+    """The checkpoint that an order names. Raises Refusal, UsageError or DamageError."""
+    for name in ("directory", "name", "checksum"):
+        if not isinstance(order.get(name), str):
+            raise Refusal("usage", f"a checkpoint's {name} is {order.get(name)!r}")
+    checkpoint = open_checkpoint(order["directory"], name=order["name"])
+    if checkpoint.checksum != order["checksum"]:
+        raise Refusal(
+            "value",
+            f"checkpoint {checkpoint.path} is not the one that was asked for",
+            hint="was it written anew meanwhile? load again",
+        )
+    return checkpoint
