@@ -22,7 +22,10 @@ TLS_CA = "PADDOCK_PS_TLS_CA"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A trainer's place. endpoints: "host:port" of each server, "|" before a replica's."""
+    """A trainer's place. endpoints: "host:port" of each server, "|" before a replica's.
+
+    is_counted: somebody said how many trainers there are; otherwise it is a guess.
+    """
 
     endpoints: tuple[str, ...]
     trainer: int
@@ -30,6 +33,7 @@ class Place:
     job: str
     token_file: str = ""
     tls_ca: str = ""
+    is_counted: bool = False
 
 
 def read_place(
@@ -67,6 +71,7 @@ def read_place(
         job or next((env[name] for name in JOBS if env.get(name)), "default"),
         token_file or env.get(TOKEN_FILE, ""),
         tls_ca or env.get(TLS_CA, ""),
+        trainers is not None or bool(env.get(TRAINERS, "").strip()),
     )
 
 

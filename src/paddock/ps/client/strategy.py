@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.place import Place
 from paddock.ps.protocol.frames import Flag, Op
 
@@ -39,7 +39,10 @@ class Strategy:
 
     def join(self, client: Client) -> None:
         """The trainer begins: the chief says at which step."""
-        answer = client.peers[0].ask(Op.JOIN, {**self.terms(), "life": client.life}, again=True)
+        terms = {**self.terms(), "life": client.life}
+        if self.place.is_counted:
+            terms["trainers"] = self.place.trainers
+        answer = client.peers[0].ask(Op.JOIN, terms, again=True)
         # Each server remembers all of them: one that comes back empty is known as such, also by
         # trainers that have not seen it before.
         states = [peer.server_id for peer in client.peers]
@@ -126,6 +129,35 @@ class Sync(Clocked):
 
     name = "sync"
     flags = int(Flag.CONTRIBUTION)
+    # Pushes since the last step(): with the servers, but no part of any step yet.
+    unfinished = 0
+
+    def push(
+        self,
+        client: Client,
+        table: str,
+        known: Known,
+        distinct: Keys,
+        rows: Rows,
+        extra: list[Rows],
+    ) -> None:
+        """Send a contribution to this step."""
+        self.unfinished += 1
+        super().push(client, table, known, distinct, rows, extra)
+
+    def push_dense(self, client: Client, table: str, known: Known, grads: Rows) -> None:
+        """Send a contribution to this step."""
+        self.unfinished += 1
+        super().push_dense(client, table, known, grads)
+
+    def leave(self, client: Client) -> None:
+        """The trainer ends. Raises PaddockError when it leaves a step unfinished."""
+        super().leave(client)
+        if self.unfinished:
+            raise PaddockError(
+                f"sync: {self.unfinished} pushes since the last step() were never applied",
+                hint="client.step() after each batch, the last one too; flush() does not apply",
+            )
 
     def step(self, client: Client) -> None:
         """All of this step is with the servers; wait for the others; have it applied everywhere."""
@@ -135,6 +167,7 @@ class Sync(Clocked):
         for peer in others:
             peer.ask(Op.COMMIT, {"step": answer["step"], "members": answer["members"]})
         self.step_now += 1
+        self.unfinished = 0
 
 
 def make_strategy(name: str, staleness: int, window: int, geo_step: int, place: Place) -> Strategy:

@@ -87,7 +87,7 @@ class Coordinator:
             if self.chief is None:
                 self.engine.record(Op.RULES, asdict(rules))
                 self.say(f"strategy {rules.strategy}, {rules.trainers} trainers")
-            self._agree(rules)
+            self._agree(rules, terms.get("trainers"))
             reply = self._ask(Join(trainer, incarnation), (trainer, incarnation), is_gone)
         assert isinstance(reply, Welcome)
         answer: dict[str, Any] = {"step": reply.step}
@@ -113,7 +113,14 @@ class Coordinator:
             raise Refusal("usage", problems[0].message, hint=problems[0].hint)
         return rules
 
-    def _agree(self, rules: Rules) -> None:
+    def _agree(self, rules: Rules, trainers: object) -> None:
+        """trainers: how many the trainer counts, None when nobody told it."""
+        if trainers is not None and trainers != self.trainers:
+            raise Refusal(
+                "spec",
+                f"this trainer counts {trainers} trainers, the servers {self.trainers}",
+                hint="PADDLE_TRAINERS_NUM here, --num_gradient_servers there",
+            )
         held = self.engine.store.rules
         assert held is not None
         if (rules.strategy, rules.staleness) != (held.strategy, held.staleness):

@@ -21,7 +21,7 @@ from paddock.errors import PaddockError, UsageError  # after the variable above
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.server.options import Options, read_options
 from paddock.ps.server.pairing import join_pair, prepare_pair
-from paddock.ps.server.recovery import Snapshots, open_engine
+from paddock.ps.server.recovery import Snapshots, keep_place, open_engine
 from paddock.ps.server.serve import Server, Settings
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
@@ -95,6 +95,7 @@ def make_server(options: Options) -> Server:
         memory_limit_bytes=options.memory_limit,
     )
     file = prepare_pair(options, say)
+    keep_place(options.data_dir, options.index, max(1, len(options.endpoints)), options.job)
     engine, server_id = open_engine(store, options.data_dir, options.ack, say)  # type: ignore[arg-type]  # read_options has looked
     settings = Settings(
         options.bind,

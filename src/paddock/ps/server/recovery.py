@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps.durable.arrays import Arrays
+from paddock.ps.durable.files import read_json, write_error, write_json
 from paddock.ps.durable.log import Log, read_identity
 from paddock.ps.durable.snapshot import (
     Snapshot,
@@ -25,10 +26,40 @@ from paddock.ps.server.engine import Ack, Engine
 from paddock.ps.server.handover import copy_of, fit, place
 from paddock.ps.server.store import Store
 
+# Beside the log: which server of which job this is.
+PLACE = "place.json"
+
 
 def new_server_id() -> int:
     """64 random bits, not 0: the name of a server's state."""
     return secrets.randbits(64) | 1
+
+
+def keep_place(directory: str, index: int, servers: int, job: str) -> None:
+    """Write down, or compare, which server of which job a data directory is.
+
+    Which shards are here follows from the place: another one would lose rows without a word.
+    Raises UsageError.
+    """
+    if not directory:
+        return
+    path = Path(directory) / PLACE
+    mine = {"server": index, "servers": servers, "job": job}
+    if path.exists():
+        found, _ = read_json(path, "place")
+        if any(found.get(name) != value for name, value in mine.items()):
+            raise UsageError(
+                f"{directory} holds server {found.get('server')} of {found.get('servers')} of job "
+                f"{found.get('job')!r}, this is server {index} of {servers} of job {job!r}",
+                hint="for another number of servers: save a checkpoint, start with empty "
+                "directories, load it",
+            )
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, mine)
+    except OSError as error:
+        raise write_error("cannot use the data directory", path.parent, error) from error
 
 
 def open_engine(
