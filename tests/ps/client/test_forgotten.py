@@ -1,4 +1,4 @@
-"""What is easily forgotten is told: the last step(), the number of trainers, a directory's place."""
+"""What is easily forgotten is told: the last step(), how many trainers, a directory's place."""
 
 from __future__ import annotations
 
