@@ -9,9 +9,24 @@ The same file works as the command of a PaddleJob's ps and worker containers, an
     TRAINING_ROLE=TRAINER PADDLE_TRAINER_ID=0 python examples/ps/fleet_script.py; kill %1
 """
 
+import argparse
+
 import criteo_like
 
 from paddock.ps import fleet
+
+
+def strategy_of(options: argparse.Namespace) -> fleet.DistributedStrategy:
+    """What --strategy asks for, in Paddle's words; half_async and staleness are not Paddle's."""
+    strategy = fleet.DistributedStrategy()
+    strategy.a_sync = options.strategy != "sync"
+    configs = {
+        "geo": {"k_steps": 100},
+        "half_async": {"half_async": True},
+        "staleness": {"staleness": options.staleness},
+    }
+    strategy.a_sync_configs = configs.get(options.strategy, {})
+    return strategy
 
 
 def train() -> None:
@@ -21,11 +36,7 @@ def train() -> None:
     from wide_deep_torch import WideDeep
 
     options = criteo_like.options(__doc__)
-    strategy = fleet.DistributedStrategy()
-    strategy.a_sync = options.strategy != "sync"
-    if options.strategy == "geo":
-        strategy.a_sync_configs = {"k_steps": 100}
-    client = fleet.init_worker(strategy)
+    client = fleet.init_worker(strategy_of(options))
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = fleet.distributed_model(WideDeep(client, options))

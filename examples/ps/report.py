@@ -13,13 +13,14 @@ EVERY = 20
 
 
 class Report:
-    """Prints the loss now and then; at the end speed, AUC and a digest of all parameters."""
+    """Prints first, some and last losses; at the end speed, AUC and a digest of all parameters."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.begun = time.perf_counter()
         self.examples = 0
         self.batches = 0
+        self.last: Callable[[], float] | None = None  # The last batch's loss, if not printed yet.
 
     def batch(self, loss: Callable[[], float], examples: int) -> None:
         """Counts a batch; asks for its loss only when it is printed."""
@@ -28,8 +29,15 @@ class Report:
         else:
             self.examples += examples
         self.batches += 1
-        if self.batches % EVERY == 0:
-            print(f"trainer {self.options.trainer} batch {self.batches} loss {loss():.4f}")
+        self.last = loss
+        if self.batches == 1 or self.batches % EVERY == 0:
+            self.print_last()
+
+    def print_last(self) -> None:
+        """Prints the loss of the last batch, once."""
+        if self.last is not None:
+            print(f"trainer {self.options.trainer} batch {self.batches} loss {self.last():.4f}")
+            self.last = None
 
     def end(self, client: Any, score: Callable[[], np.ndarray], label: np.ndarray) -> None:
         """Waits for all trainers; the first one then judges what they have learnt together.
@@ -37,6 +45,7 @@ class Report:
         score: computes the predictions for the test set, of which `label` is the truth.
         """
         seconds = time.perf_counter() - self.begun
+        self.print_last()
         me = f"trainer {self.options.trainer}"
         print(f"{me} examples/s {self.examples / max(seconds, 1e-9):.0f}", flush=True)
         client.barrier("trained")

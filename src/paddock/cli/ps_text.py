@@ -62,9 +62,11 @@ def trainers_text(facts: dict[str, Any]) -> str:
     name = facts["strategy"]
     name += f" (staleness {facts['staleness']})" if name == "staleness" else ""
     count = len(facts["members"])
-    lines = [f"{name}, step {facts['step']}, {count} trainer{'s' * (count != 1)}:"]
+    counts = facts["strategy"] in ("sync", "staleness")  # The others' trainers count no steps.
+    step = f"step {facts['step']}, " if counts else ""
+    lines = [f"{name}, {step}{count} trainer{'s' * (count != 1)}:"]
     for one in facts["members"]:
-        text = f"  trainer {one['trainer']}: step {one['step']}"
+        text = f"  trainer {one['trainer']}" + (f": step {one['step']}" if counts else "")
         text += "" if one["arrived"] is None else f", arrived at {one['arrived']}"
         lines.append(text + (", leaving" if one["leaving"] else ""))
     if facts["gathering"]:

@@ -10,26 +10,68 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.ps.client.client import Client as Client
+    from paddock.ps.durable.serving import Serving as Serving
+    from paddock.ps.protocol.refusals import Refusal as Refusal
+    from paddock.ps.spec import AccessorSpec as AccessorSpec
     from paddock.ps.spec import DenseSpec as DenseSpec
+    from paddock.ps.spec import InitialSpec as InitialSpec
     from paddock.ps.spec import OptimizerSpec as OptimizerSpec
+    from paddock.ps.spec import ScheduleSpec as ScheduleSpec
     from paddock.ps.spec import SparseSpec as SparseSpec
     from paddock.ps.trainer_init import init as init
 
 _HOMES = {
+    "AccessorSpec": "paddock.ps.spec",
     "Client": "paddock.ps.client.client",
     "DenseSpec": "paddock.ps.spec",
+    "InitialSpec": "paddock.ps.spec",
     "OptimizerSpec": "paddock.ps.spec",
+    "Refusal": "paddock.ps.protocol.refusals",
+    "ScheduleSpec": "paddock.ps.spec",
+    "Serving": "paddock.ps.durable.serving",
     "SparseSpec": "paddock.ps.spec",
     "init": "paddock.ps.trainer_init",
 }
+_ADAPTERS = ("fleet", "jax", "paddle", "torch")
+_NEEDED = ("numpy", "xxhash")  # The extra paddock[ps]; numba only makes it faster.
 
-__all__ = ["Client", "DenseSpec", "OptimizerSpec", "SparseSpec", "init"]
+__all__ = [
+    "AccessorSpec",
+    "Client",
+    "DenseSpec",
+    "InitialSpec",
+    "OptimizerSpec",
+    "Refusal",
+    "ScheduleSpec",
+    "Serving",
+    "SparseSpec",
+    "init",
+]
 
 
 def __getattr__(name: str) -> object:
     """Imports the home of a public name when it is first asked for."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'paddock.ps' has no attribute {name!r}")
+        raise AttributeError(_unknown(name))
     import importlib
 
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name not in _NEEDED:
+            raise
+        raise ImportError(
+            f"paddock.ps.{name} needs {error.name} (hint: pip install 'paddock[ps]')",
+            name=error.name,
+        ) from error
+
+
+def _unknown(name: str) -> str:
+    """What is said of a name that is not here, with the nearest one that is."""
+    if name in _ADAPTERS:
+        return f"paddock.ps.{name} is a module (hint: from paddock.ps import {name})"
+    import difflib
+
+    near = difflib.get_close_matches(name, [*_HOMES, *_ADAPTERS], n=1)
+    hint = f" (hint: did you mean {near[0]!r}?)" if near else ""
+    return f"module 'paddock.ps' has no attribute {name!r}{hint}"

@@ -5,6 +5,7 @@ numpy only; the frameworks are imported by their own adapters and by nothing els
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec, TableSpec
+from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import sum_by, unique
 
 Floats = NDArray[np.float32]
@@ -64,6 +66,12 @@ def as_optimizer(optimizer: str | OptimizerSpec, lr: float | None) -> OptimizerS
     """
     if isinstance(optimizer, str):
         return OptimizerSpec(optimizer) if lr is None else OptimizerSpec(optimizer, lr)
+    if not isinstance(optimizer, OptimizerSpec):
+        raise UsageError(
+            f"optimizer is a {type(optimizer).__qualname__}, not a name or an OptimizerSpec",
+            hint='optimizer="adam", lr=0.001; '
+            "or what paddock.ps.translate.spec_of(optimizer) makes of it",
+        )
     if lr is not None:
         raise UsageError(
             f"lr={lr} beside an OptimizerSpec that has lr={optimizer.lr}",
@@ -97,12 +105,16 @@ def check_pooling(pooling: str) -> str:
 
 
 def as_keys(table: str, ids: NDArray[Any]) -> Keys:
-    """ids as a flat int64 array, without a copy where they are one. Raises UsageError."""
-    if ids.dtype != np.int64:
+    """ids as a flat int64 array, without a copy where they are one; as Client.pull takes them.
+
+    Narrower whole numbers are widened. Raises UsageError for all else.
+    """
+    kind, size = ids.dtype.kind, ids.dtype.itemsize
+    if kind != "i" and not (kind == "u" and size < 8):
         raise UsageError(
             f"table {table!r}: ids are {ids.dtype}, keys are int64", hint="convert them to int64"
         )
-    return np.ascontiguousarray(ids).reshape(-1)
+    return np.ascontiguousarray(ids, dtype=np.int64).reshape(-1)
 
 
 def check_offsets(offsets: Keys, keys: int) -> Keys:
@@ -166,12 +178,19 @@ class Rows:
         self.spec = spec
         self.at_once = at_once
         self._gradients: list[Gradient] = []
+        self._waiting = 0
         client.create(spec)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Rows:
+        """The same table through the same client, with no gradients of its own yet."""
+        twin = copy.copy(self)
+        twin.forget()
+        return twin
 
     @property
     def waiting(self) -> int:
         """How many look-ups have a gradient that is not pushed yet."""
-        return len(self._gradients)
+        return self._waiting
 
     def look_up(self, ids: NDArray[Any], clicks: NDArray[Any] | None) -> Lookup:
         """Pulls each distinct id once. clicks: (ids,), for tables with statistics."""
@@ -198,23 +217,68 @@ class Rows:
     def receive(self, gradient: Gradient) -> None:
         """Takes the gradient of a look-up's rows."""
         self._gradients.append(gradient)
+        self._waiting += 1
         if self.at_once:
             self.push()
 
+    def gather(self) -> None:
+        """Makes one gradient of those that wait. Raises Refusal when it is not finite."""
+        if self._gradients:
+            one = _merged(self._gradients)
+            self._gradients = [one]
+            check_finite(self.spec.name, one.grads, one.keys)
+
     def push(self) -> int:
         """Sends what was received since the last push. Returns how many look-ups that were."""
-        gradients, self._gradients = self._gradients, []
+        gradients, waiting = self._gradients, self.forget()
         if gradients:
             one = _merged(gradients)
             self.client.push(
                 self.spec.name, one.keys, one.grads, shows=one.shows, clicks=one.clicks
             )
-        return len(gradients)
+        return waiting
 
     def forget(self) -> int:
         """Drops the gradients not pushed yet (a batch to be left out). Returns how many."""
-        gradients, self._gradients = self._gradients, []
-        return len(gradients)
+        waiting, self._gradients, self._waiting = self._waiting, [], 0
+        return waiting
+
+
+class DenseGradients(Protocol):
+    """What push_batch calls of a framework's DenseParameters."""
+
+    def gather(self) -> None: ...
+
+    def send(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+
+def push_batch(tables: Sequence[Rows], dense: DenseGradients | None) -> None:
+    """Sends the gradients of a batch: all of them, or none when one of them is not finite.
+
+    Afterwards no gradient waits, whatever happened: the next batch begins with none of this one.
+    Raises Refusal.
+    """
+    try:
+        for rows in tables:
+            rows.gather()
+        if dense is not None:
+            dense.gather()
+        for rows in tables:
+            rows.push()
+        if dense is not None:
+            dense.send()
+    finally:
+        forget_batch(tables, dense)
+
+
+def forget_batch(tables: Sequence[Rows], dense: DenseGradients | None) -> None:
+    """Drops the gradients that wait: a batch to be left out."""
+    for rows in tables:
+        rows.forget()
+    if dense is not None:
+        dense.forget()
 
 
 def _merged(gradients: list[Gradient]) -> Gradient:
@@ -293,6 +357,10 @@ class FlatParameters:
         got = self.client.pull_dense(self.table, out=self.values)
         if got is not self.values:
             self.values[...] = got
+
+    def check(self) -> None:
+        """Raises Refusal when an element of `grads` is not finite."""
+        check_finite(self.table, self.grads, None)
 
     def push(self) -> None:
         """Sends `grads`."""

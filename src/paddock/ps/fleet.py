@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from paddock.errors import UsageError
 from paddock.ps.fleet_strategy import DistributedStrategy, client_options
@@ -210,6 +210,21 @@ class Fleet:
         if mode != 0:
             raise UsageError(f"mode is {mode}", hint="0: deltas are found beside the full ones")
         self.client.load(path)
+
+    def save_inference_model(self, *_args: Any, **_options: Any) -> NoReturn:
+        """Not here: Paddle writes a static program, and there is none. Raises UsageError."""
+        raise UsageError(
+            "fleet.save_inference_model() writes a static program, and here is none",
+            hint="fleet.save_persistables(dirname), then `paddock ps export --checkpoint dirname` "
+            "for the weights or `paddock ps publish` for ps.Serving",
+        )
+
+    def save_cache_model(self, *_args: Any, **_options: Any) -> NoReturn:
+        """Not here: Paddle's cache of hot rows. Raises UsageError."""
+        raise UsageError(
+            "fleet.save_cache_model() writes Paddle's cache of hot rows, and here is none",
+            hint="`paddock ps publish` makes a version of all rows that ps.Serving maps",
+        )
 
     def shrink(self, threshold: float | None = None) -> int:
         """Drops the rows that their tables' accessors give up. Returns how many."""

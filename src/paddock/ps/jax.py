@@ -82,7 +82,7 @@ class Embedding:
         shape of ids: where it is 0 the row is zeros, its gradient is left out, and the id is not
         even asked for; pool() takes the same mask.
         """
-        array = np.asarray(ids)
+        array = _uncut(self.rows.spec.name, ids)
         shape = (*array.shape, self.dim)
         real = None if mask is None else np.asarray(mask, dtype=bool).reshape(-1)
         asked = array.reshape(-1) if real is None else array.reshape(-1)[real]
@@ -113,7 +113,7 @@ class Embedding:
 
     def prefetch(self, ids: NDArray[np.int64]) -> None:
         """Asks for the rows of a later batch now, so that they travel while this one computes."""
-        self.rows.client.prefetch(self.rows.spec.name, np.asarray(ids).reshape(-1))
+        self.rows.client.prefetch(self.rows.spec.name, _uncut(self.rows.spec.name, ids).reshape(-1))
 
     def push(self) -> int:
         """Sends the gradients that wait (push_at_once=False). Returns of how many look-ups."""
@@ -168,6 +168,16 @@ class DenseParameters:
     def _tree(self) -> Any:
         # A copy: JAX believes that its arrays never change, and the next pull writes here.
         return self._unravel(jnp.array(self._flat.values, copy=True))
+
+
+def _uncut(table: str, ids: Any) -> NDArray[Any]:
+    """ids as a numpy array. Raises UsageError for a jax array that JAX may have cut to int32."""
+    if isinstance(ids, jax.Array) and ids.dtype != np.int64:
+        raise UsageError(
+            f"table {table!r}: ids are {ids.dtype} in a jax array, keys are int64",
+            hint="give a numpy array: JAX cuts int64 to int32 unless jax_enable_x64 is set",
+        )
+    return np.asarray(ids)
 
 
 def pool(rows: jax.Array, mask: jax.Array, pooling: str = "sum") -> jax.Array:

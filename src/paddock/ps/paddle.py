@@ -35,6 +35,8 @@ from paddock.ps.adapter import (
     bags_of,
     check_offsets,
     check_pooling,
+    forget_batch,
+    push_batch,
 )
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 
@@ -197,13 +199,28 @@ class DenseParameters:
             self._copy_out()
 
     def push(self) -> None:
-        """Sends the gradients as one vector, zeros for those not used, and clears them."""
+        """Sends the gradients as one vector, zeros for those not used, and clears them.
+
+        Raises Refusal, and clears them too, when one is not finite.
+        """
+        push_batch([], self)
+
+    def gather(self) -> None:
+        """Brings the gradients into one vector. Raises Refusal when one is not finite."""
         for view, parameter in zip(
             self._flat.views(self._flat.grads), self._parameters, strict=True
         ):
             view[...] = 0.0 if parameter.grad is None else _array(parameter.grad)
-            parameter.clear_gradient(set_to_zero=False)
+        self._flat.check()
+
+    def send(self) -> None:
+        """Sends the gathered vector."""
         self._flat.push()
+
+    def forget(self) -> None:
+        """Clears the gradients."""
+        for parameter in self._parameters:
+            parameter.clear_gradient(set_to_zero=False)
 
     def _copy_out(self) -> None:
         for view, parameter in zip(
@@ -237,16 +254,30 @@ class Trainer:
         )
 
     def step(self, loss: paddle.Tensor | None = None) -> None:
-        """Ends a batch: backward of loss (where given), push, step, pull."""
+        """Ends a batch: backward of loss (where given), push, step, pull.
+
+        Raises Refusal when a gradient is not finite: nothing of the batch is sent then, its
+        gradients are dropped, and the next batch goes on as if this one had not been.
+        """
         if loss is not None:
-            loss.backward()
-        for embedding in self.embeddings:
-            embedding.push()
-        if self.dense is not None:
-            self.dense.push()
+            if not isinstance(loss, paddle.Tensor):
+                raise UsageError(
+                    f"step() got a {type(loss).__name__}, not the loss as a tensor",
+                    hint="trainer.step(loss); or loss.backward() and then trainer.step()",
+                )
+            self._backward(loss)
+        push_batch([embedding.rows for embedding in self.embeddings], self.dense)
         self.client.step()
         if self.dense is not None:
             self.dense.pull()
+
+    def _backward(self, loss: paddle.Tensor) -> None:
+        """backward(); half the gradients of one that failed would be worse than none."""
+        try:
+            loss.backward()
+        except BaseException:
+            forget_batch([embedding.rows for embedding in self.embeddings], self.dense)
+            raise
 
 
 def _array(tensor: paddle.Tensor) -> NDArray[Any]:

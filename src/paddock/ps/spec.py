@@ -228,7 +228,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
 
 
 # A field's annotation -> what it must be, and the words for it.
@@ -334,6 +334,12 @@ def check_spec(spec: TableSpec) -> list[Problem]:
             f"{len(schedule.values)} values",
             "one value more than boundaries",
         )
+    need(spec.initial.fan >= 0, f"initializer fan is {spec.initial.fan}", "0 or more")
+    need(
+        schedule.dim >= 1 and schedule.warmup_steps >= 0,
+        f"schedule dim is {schedule.dim}, warmup_steps is {schedule.warmup_steps}",
+        "dim 1 or more, warmup_steps 0 or more",
+    )
     need(schedule.every >= 1, f"schedule every is {schedule.every}", "at least 1")
     need(spec.optimizer.lr >= 0.0, f"lr is {spec.optimizer.lr}", "0 or more")
     return found

@@ -32,6 +32,8 @@ from paddock.ps.adapter import (
     bags_of,
     check_offsets,
     check_pooling,
+    forget_batch,
+    push_batch,
 )
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 
@@ -189,7 +191,14 @@ class DenseParameters:
             self._values.copy_(torch.from_numpy(self._flat.values))
 
     def push(self) -> None:
-        """Sends the gradients as one vector, zeros for those not used, and clears them."""
+        """Sends the gradients as one vector, zeros for those not used, and clears them.
+
+        Raises Refusal, and clears them too, when one is not finite.
+        """
+        push_batch([], self)
+
+    def gather(self) -> None:
+        """Brings the gradients into one vector. Raises Refusal when one is not finite."""
         for (_, shape, start, stop), parameter in zip(
             self._flat.places, self._parameters, strict=True
         ):
@@ -199,11 +208,21 @@ class DenseParameters:
                 view.zero_()
             elif grad.data_ptr() != view.data_ptr():
                 view.copy_(grad)
-            parameter.grad = view
         if not self._on_cpu:
             torch.from_numpy(self._flat.grads).copy_(self._grads)
+        self._flat.check()
+
+    def send(self) -> None:
+        """Sends the gathered vector."""
         self._flat.push()
+
+    def forget(self) -> None:
+        """Clears the gradients."""
         self._grads.zero_()
+        for (_, shape, start, stop), parameter in zip(
+            self._flat.places, self._parameters, strict=True
+        ):
+            parameter.grad = self._grads[start:stop].view(shape)
 
 
 class Trainer:
@@ -230,16 +249,30 @@ class Trainer:
         )
 
     def step(self, loss: torch.Tensor | None = None) -> None:
-        """Ends a batch: backward of loss (where given), push, step, pull."""
+        """Ends a batch: backward of loss (where given), push, step, pull.
+
+        Raises Refusal when a gradient is not finite: nothing of the batch is sent then, its
+        gradients are dropped, and the next batch goes on as if this one had not been.
+        """
         if loss is not None:
-            loss.backward()
-        for embedding in self.embeddings:
-            embedding.push()
-        if self.dense is not None:
-            self.dense.push()
+            if not isinstance(loss, torch.Tensor):
+                raise UsageError(
+                    f"step() got a {type(loss).__name__}, not the loss as a tensor",
+                    hint="trainer.step(loss); or loss.backward() and then trainer.step()",
+                )
+            self._backward(loss)
+        push_batch([embedding.rows for embedding in self.embeddings], self.dense)
         self.client.step()
         if self.dense is not None:
             self.dense.pull()
+
+    def _backward(self, loss: torch.Tensor) -> None:
+        """backward(); half the gradients of one that failed would be worse than none."""
+        try:
+            loss.backward()
+        except BaseException:
+            forget_batch([embedding.rows for embedding in self.embeddings], self.dense)
+            raise
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:

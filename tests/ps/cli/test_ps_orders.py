@@ -74,7 +74,7 @@ def test_status_shows_each_server_and_the_trainers(ads: Fleet, said: Any) -> Non
     assert head.split()[:4] == ["server", "endpoint", "role", "job"]
     assert zero.split()[:4] == ["0", f"127.0.0.1:{ads.ports[0]}", "primary", "ads"]
     assert one.split()[0] == "1"
-    assert rest == ["async, step 0, 0 trainers:", "waiting for 1 trainer to join"]
+    assert rest == ["async, 0 trainers:", "waiting for 1 trainer to join"]
 
 
 def test_status_as_json_has_every_fact(ads: Fleet, said: Any) -> None:
@@ -105,7 +105,7 @@ def test_status_says_who_is_waited_for(said: Any) -> None:
     """A trainer at a barrier, and one that has not come."""
     with fleet(1, "--num_gradient_servers=2") as servers, servers.client(trainers=2):
         _, out, _ = said("status", "--endpoints", servers.endpoints)
-    assert "  trainer 0: step 0" in out
+    assert "  trainer 0\n" in out
     assert "waiting for 1 trainer to join" in out
 
 

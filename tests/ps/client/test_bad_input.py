@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from paddock.ps.spec import AccessorSpec, DenseSpec, InitialSpec, OptimizerSpec,
 from ps.client.running import Fleet, fleet, free_ports
 
 WORDS = SparseSpec("words", 4, OptimizerSpec("sgd", 1.0))
+OTHER_RATE = OptimizerSpec("sgd", 0.5)
 ROWS = np.ones((2, 4), np.float32)
 NAN = np.array([[1, 1, 1, 1], [1, np.nan, 1, 1]], np.float32)
 
@@ -43,10 +47,13 @@ MISTAKES: list[tuple[str, Do]] = [
     ("keys are float64, not int64", lambda ps: ps.pull("words", [1.5])),
     ("keys are uint64, not int64", lambda ps: ps.pull("words", np.ones(1, np.uint64))),
     ("keys are <U1, not int64", lambda ps: ps.pull("words", ["a"])),
-    ("values are float32[2, 3]", lambda ps: ps.push("words", [1, 2], ROWS[:, :3])),
-    ("values are <U1[8]", lambda ps: ps.push("words", [1, 2], ["a"] * 8)),
+    (
+        "values have shape [2, 3], wanted [2, 4] (keys' shape, then dim)",
+        lambda ps: ps.push("words", [1, 2], ROWS[:, :3]),
+    ),
+    ("values are <U1, not float32", lambda ps: ps.push("words", [1, 2], ["a"] * 8)),
     ("set() got 1 keys twice", lambda ps: ps.set("words", [1, 1], ROWS)),
-    ("values are float32[5]", lambda ps: ps.push_dense("bias", np.ones(5, np.float32))),
+    ("values have shape [5], wanted [6]", lambda ps: ps.push_dense("bias", np.ones(5, np.float32))),
     ("out is float64[6]", lambda ps: ps.pull_dense("bias", np.ones(6))),  # type: ignore[arg-type]
     ("table 'bias' is dense", lambda ps: ps.shrink("bias")),
     ("unknown", lambda ps: ps.create(SparseSpec("t", 4, OptimizerSpec("sdg")))),
@@ -57,6 +64,12 @@ MISTAKES: list[tuple[str, Do]] = [
     ("kind is 3", lambda ps: ps.create(SparseSpec("t", 4, initial=InitialSpec(3)))),  # type: ignore[arg-type]
     ("its name must be", lambda ps: ps.create(SparseSpec("../t", 4))),
     ("words' was declared otherwise: dim is 4", lambda ps: ps.create(SparseSpec("words", 5))),
+    (
+        "words' was declared otherwise: optimizer.lr is 1.0, asked 0.5",
+        lambda ps: ps.create(replace(WORDS, optimizer=OTHER_RATE)),
+    ),
+    ("create() was given 'w'", lambda ps: ps.create("w")),  # type: ignore[arg-type]
+    ("must be JSON", lambda ps: ps.note_position({"a": object()})),
     ("are over 1048574 each", lambda ps: ps.create(DenseSpec("t", 10**12, shards=4096))),
 ]
 
@@ -100,9 +113,37 @@ def test_nan_is_refused_under_sync_before_the_step(two: Fleet) -> None:
 
 def test_statistics_are_refused_where_the_table_keeps_none(ps: Client) -> None:
     """They would be lost without a word."""
-    with pytest.raises(Refusal, match="keeps no statistics"):
+    with pytest.raises(UsageError, match="keeps no statistics"):
         ps.push("words", [1, 2], ROWS, shows=[1, 1], clicks=[0, 1])
-        ps.flush()
+
+
+def test_a_refusal_survives_being_copied() -> None:
+    """Other processes are told of it by pickling."""
+    refusal = Refusal("memory", "no room", hint="--memory-limit", facts={"rows": 3})
+    for other in (copy.copy(refusal), pickle.loads(pickle.dumps(refusal))):
+        assert vars(other) == vars(refusal) and str(other) == str(refusal)
+
+
+def test_a_wrong_directory_is_not_blamed_on_the_disk(ps: Client) -> None:
+    """A file, a path that cannot be made, a directory without a checkpoint."""
+    with pytest.raises(PaddockError, match="choose a directory") as caught:
+        ps.save(__file__)
+    assert "bytes free" not in str(caught.value)
+    with pytest.raises(PaddockError, match="is the path right"):
+        ps.save("/proc/foo")
+    with pytest.raises(UsageError, match="there is no such directory here"):
+        ps.load("/proc/foo")
+
+
+def test_a_closed_client_says_so(two: Fleet) -> None:
+    """Closing it again is nothing."""
+    ps = two.client()
+    ps.create(WORDS)
+    ps.close()
+    ps.close()
+    for do in (lambda: ps.pull("words", [1]), ps.status, lambda: ps.create(WORDS)):
+        with pytest.raises(UsageError, match="the client is closed"):
+            do()
 
 
 def test_a_memory_limit_refuses_rows_and_says_how_much() -> None:

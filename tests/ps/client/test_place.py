@@ -54,6 +54,8 @@ def test_one_trainer_of_a_default_job_needs_no_environment() -> None:
         ({"PADDLE_PSERVERS_IP_PORT_LIST": " , "}, {}, "no parameter server is named"),
         ({}, {"endpoints": "a"}, "server endpoint 'a'"),
         ({}, {"endpoints": "a:0"}, "server endpoint 'a:0'"),
+        ({}, {"endpoints": "a:1 b:2"}, "server endpoint 'a:1 b:2'"),
+        ({}, {"endpoints": "a:1;b:2"}, "server endpoint 'a:1;b:2'"),
         ({}, {"endpoints": "a:1|b"}, "server endpoint 'b'"),
         ({}, {"endpoints": "a:1,b:1,a:1"}, "server a:1 is listed more than once"),
         ({**SERVERS, "PADDLE_TRAINER_ID": "x"}, {}, "PADDLE_TRAINER_ID is 'x'"),

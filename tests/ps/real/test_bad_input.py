@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def client() -> Iterator[Client]:
     with inside(2) as endpoints, Client(endpoints, trainer=0, strategy="half_async") as made:
         made.create(WORDS)
         made.create(TOP)
+        made.create(replace(WORDS, name="counted", accessor=AccessorSpec(statistics=True)))
         made.push("words", KEYS, ONES)
         made.push_dense("top", np.ones(100))
         made.step()
@@ -74,7 +76,7 @@ WRONG: dict[str, tuple[Callable[[Client], Any], type[PaddockError], str]] = {
     ),
     "other optimizer": (
         lambda c: c.create(SparseSpec("words", 4, OptimizerSpec("sgd"))),
-        Refusal, "optimizer is",
+        Refusal, "optimizer.name is adagrad, asked sgd",
     ),
     "dense as sparse": (lambda c: c.pull("top", KEYS), UsageError, "'top' is dense"),
     "sparse as dense": (lambda c: c.pull_dense("words"), UsageError, "'words' is sparse"),
@@ -85,9 +87,11 @@ WRONG: dict[str, tuple[Callable[[Client], Any], type[PaddockError], str]] = {
     ),
     "bool keys": (lambda c: c.push("words", [True] * 10, ONES), UsageError, "keys are bool"),
     "ragged keys": (lambda c: c.pull("words", [[1, 2], [3]]), UsageError, "keys"),
-    "too few rows": (lambda c: c.push("words", KEYS, ONES[:9]), UsageError, "10 x 4"),
-    "other dim": (lambda c: c.push("words", KEYS, np.ones((10, 5))), UsageError, "10 x 4"),
-    "transposed": (lambda c: c.push("words", KEYS, ONES.T), UsageError, "10 x 4"),
+    "too few rows": (lambda c: c.push("words", KEYS, ONES[:9]), UsageError, r"wanted \[10, 4\]"),
+    "other dim": (
+        lambda c: c.push("words", KEYS, np.ones((10, 5))), UsageError, r"wanted \[10, 4\]",
+    ),
+    "transposed": (lambda c: c.push("words", KEYS, ONES.T), UsageError, r"shape \[4, 10\]"),
     "complex": (lambda c: c.push("words", KEYS, ONES * 1j), UsageError, "complex"),
     "text values": (lambda c: c.push("words", [1], [["a"] * 4]), UsageError, "values are"),
     "ragged values": (lambda c: c.push("words", [1, 2], [[1.0] * 4, [1.0]]), UsageError, "values"),
@@ -104,17 +108,17 @@ WRONG: dict[str, tuple[Callable[[Client], Any], type[PaddockError], str]] = {
         flushed(lambda c: c.push_dense("top", np.full(100, np.nan))), Refusal, "'top'",
     ),
     "set dense Inf": (lambda c: c.set_dense("top", np.full(100, np.inf)), Refusal, "'top'"),
-    "dense size": (lambda c: c.push_dense("top", np.ones(99)), UsageError, "values are"),
+    "dense size": (lambda c: c.push_dense("top", np.ones(99)), UsageError, r"wanted \[100\]"),
     "dense out": (
         lambda c: c.pull_dense("top", np.empty(100)), UsageError, r"out is float64\[100\]",
     ),
     "set twice": (lambda c: c.set("words", [1, 1], ONES[:2]), UsageError, "1 keys twice"),
     "statistics": (
-        flushed(lambda c: c.push("words", KEYS, ONES, shows=np.ones(10))), Refusal,
+        lambda c: c.push("words", KEYS, ONES, shows=np.ones(10)), UsageError,
         "keeps no statistics",
     ),
     "shows": (
-        lambda c: c.push("words", KEYS, ONES, shows=np.ones(9)), UsageError, "values are",
+        lambda c: c.push("counted", KEYS, ONES, shows=np.ones(9)), UsageError, r"wanted \[10\]",
     ),
     "save mode": (lambda c: c.save("/nowhere", mode="all"), UsageError, "'all' is unknown"),
     "load nothing": (lambda c: c.load("/nowhere"), PaddockError, "/nowhere"),
@@ -192,7 +196,7 @@ def test_trainers_of_one_job_must_agree() -> None:
                 one.create(SparseSpec("words", 5, OptimizerSpec("adagrad", lr=0.1)))
             one.create(WORDS)
             with pytest.raises(Refusal, match="has its 2 trainers; trainer 2 is one more"):
-                Client(endpoints, trainer=2, trainers=3)
+                Client(endpoints, trainer=2)
             one.push("words", KEYS, ONES)
             zero.push("words", KEYS, ONES)
             one.flush()

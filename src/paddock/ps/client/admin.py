@@ -7,6 +7,7 @@ no job name; writing goes to the job that is named, and servers of another one r
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -224,11 +225,10 @@ class Admin:
         placed = self.place(table)
         if not isinstance(placed.spec, SparseSpec):
             raise UsageError(f"table {table!r} is dense", hint="sparse tables shrink")
-        dropped = 0
+        dropped, round_ = 0, os.urandom(8).hex()
         for shard, server in enumerate(placed.owner.tolist()):
-            answer = self.peers[server].ask(
-                Op.SHRINK, {"shard": shard}, table=placed.numbers[server]
-            )
+            order = {"shard": shard, "round": round_}
+            answer = self.peers[server].ask(Op.SHRINK, order, table=placed.numbers[server])
             dropped += int(answer["dropped"])
         return dropped
 

@@ -26,12 +26,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from paddock.errors import Problem, UsageError
+from paddock.errors import UsageError
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.place import Place, read_place, read_token
 from paddock.ps.client.pulls import Pull, run_pulls
 from paddock.ps.client.redirect import Redirect
 from paddock.ps.client.strategy import Strategy, make_strategy
+from paddock.ps.consistency.barriers import position_objection
 from paddock.ps.link import Identity, Link
 from paddock.ps.optimizers.table import check_optimizer
 from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
@@ -52,6 +53,8 @@ from paddock.ps.table.sharding import deal, expand, group, sum_by, unique
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
 STATISTICS, LAST = int(Flag.STATISTICS), int(Flag.LAST)
+CONTRIBUTION = int(Flag.CONTRIBUTION)
+PARTS_MAX = 0xFFFF  # Header.part
 # Distinct key sets remembered, so that a push of the keys just pulled need not find them again.
 REMEMBERED = 4
 # Fewer keys are found again sooner than compared.
@@ -145,6 +148,11 @@ class Client:
 
     def create(self, spec: TableSpec) -> None:
         """Declare a table; every trainer declares it alike, the first one makes it."""
+        if not isinstance(spec, (SparseSpec, DenseSpec)):
+            raise UsageError(
+                f"create() was given {spec!r}, which is no table's spec",
+                hint='SparseSpec("words", dim=16) or DenseSpec("bias", size=1000)',
+            )
         problems = check_spec(spec)
         if not problems:
             problems = check_optimizer(spec.optimizer)
@@ -165,6 +173,7 @@ class Client:
         return self._known(table).spec
 
     def _known(self, table: str) -> Known:
+        self.peers[0].check_open()
         known = self._tables.get(table)
         if known is None:
             names = ", ".join(self._tables) or "none yet"
@@ -224,17 +233,24 @@ class Client:
         """Send gradients of `keys`: float32[*keys.shape, dim]; those of a repeated key add up.
 
         shows, clicks: float32 of keys' shape, for tables with statistics.
+        After "has not answered" the push stays queued: flush() later, do not push it again.
         """
         known, spec = self._sparse(table)
-        flat = as_keys(table, keys).reshape(-1)
-        values = as_floats(table, grads, (len(flat), spec.dim))
+        asked = as_keys(table, keys)
+        flat = asked.reshape(-1)
+        values = as_floats(table, grads, (len(flat), spec.dim), (*asked.shape, spec.dim))
+        if (shows is not None or clicks is not None) and not spec.accessor.statistics:
+            raise UsageError(
+                f"table {table!r} keeps no statistics, but shows or clicks were pushed",
+                hint="SparseSpec(..., accessor=AccessorSpec(statistics=True)), or leave them out",
+            )
         distinct, inverse = self._unique(known, flat)
         rows = self._sum(inverse, len(distinct), values)
         extra: list[Rows] = []
         if shows is not None or clicks is not None:
             for given in (shows, clicks):
                 column = np.zeros(len(flat), np.float32) if given is None else given
-                column = as_floats(table, column, (len(flat), 1))
+                column = as_floats(table, column, (len(flat), 1), asked.shape)
                 extra.append(sum_by(inverse, len(distinct), column).reshape(-1))
         for column in (rows, *extra):
             check_finite(table, column, distinct)
@@ -245,15 +261,17 @@ class Client:
     def push_pull(
         self, table: str, keys: ArrayLike, grads: ArrayLike, next_keys: ArrayLike
     ) -> Rows:
-        """Push, and pull the next batch's rows, which see the push."""
+        """Push, and pull the next batch's rows, which see the push (but in sync: see step)."""
         self.push(table, keys, grads)
+        self.settle(0)
         return self.pull(table, next_keys)
 
     def set(self, table: str, keys: ArrayLike, values: ArrayLike) -> None:
         """Give rows these weights; their optimizer state stays. Keys must be distinct."""
         known, spec = self._sparse(table)
-        flat = as_keys(table, keys).reshape(-1)
-        rows = as_floats(table, values, (len(flat), spec.dim))
+        asked = as_keys(table, keys)
+        flat = asked.reshape(-1)
+        rows = as_floats(table, values, (len(flat), spec.dim), (*asked.shape, spec.dim))
         distinct, _ = self._unique(known, flat)
         if len(distinct) != len(flat):
             raise UsageError(f"table {table!r}: set() got {len(flat) - len(distinct)} keys twice")
@@ -293,14 +311,14 @@ class Client:
     def push_dense(self, table: str, grads: ArrayLike) -> None:
         """Send the gradient of the whole vector, float32[size]."""
         known, spec = self._dense(table)
-        values = as_floats(table, grads, (spec.size, 1)).reshape(-1)
+        values = as_floats(table, grads, (spec.size, 1), (spec.size,)).reshape(-1)
         check_finite(table, values, None)
         self.strategy.push_dense(self, table, known, values)
 
     def set_dense(self, table: str, values: ArrayLike) -> None:
         """Give the vector these values; done when all servers have them."""
         known, spec = self._dense(table)
-        vector = as_floats(table, values, (spec.size, 1))
+        vector = as_floats(table, values, (spec.size, 1), (spec.size,))
         check_finite(table, vector, None)
         self.post_dense(Op.SET_DENSE, known, vector, 0)
         self.settle(0)
@@ -374,6 +392,10 @@ class Client:
 
     def note_position(self, position: dict[str, Any]) -> None:
         """Say how far this trainer has read its data; kept with the step, and in checkpoints."""
+        no = position_objection(position)
+        if no is not None:
+            raise UsageError(no.message, hint=no.hint)
+        self.settle(0)  # A position must not be ahead of what was learned.
         self.peers[0].ask(Op.POSITION, position, step=self.strategy.step_now)
 
     def position(self) -> dict[str, Any] | None:
@@ -385,13 +407,14 @@ class Client:
     def shrink(self, table: str) -> int:
         """Decay statistics, drop rows that the accessor gives up; returns how many."""
         known, spec = self._sparse(table)
-        dropped = 0
+        dropped, round_ = 0, os.urandom(8).hex()
         for shard in range(spec.shards):
+            order = {"shard": shard, "round": round_}
             while True:
                 server = int(known.owners[shard])
                 number = known.numbers[server]
                 try:
-                    answer = self.peers[server].ask(Op.SHRINK, {"shard": shard}, table=number)
+                    answer = self.peers[server].ask(Op.SHRINK, order, table=number)
                     break
                 except Refusal as refusal:
                     self._redirect.heed(known, [refusal])
@@ -399,7 +422,9 @@ class Client:
         return dropped
 
     def close(self) -> None:
-        """Flush, say good-bye, and end the connections."""
+        """Flush, say good-bye, and end the connections. May be called twice."""
+        if self.peers[0].is_ended:
+            return
         try:
             self.flush()
             self.strategy.leave(self)
@@ -407,7 +432,7 @@ class Client:
                 peer.ask(Op.CONTROL, {"do": "finished"})
         finally:
             for peer in self.peers:
-                peer.close()
+                peer.end()
 
     def __enter__(self) -> Client:
         return self
@@ -422,7 +447,7 @@ class Client:
             self.close()
             return
         for peer in self.peers:  # What failed is told; a second failure would hide it.
-            peer.close()
+            peer.end()
 
     # ----------------------------------------------------------------- frames, for the strategies
 
@@ -549,8 +574,14 @@ class Client:
         """Frames of one table and step are numbered, over all pushes of the step."""
         step, parts = known.parts.get(server, (-1, 0))
         parts = parts + 1 if step == self.strategy.step_now else 0
+        if parts > PARTS_MAX and self.strategy.flags & CONTRIBUTION:
+            raise UsageError(
+                f"table {known.spec.name!r}: more than {PARTS_MAX + 1} frames to server {server} "
+                "in one step",
+                hint="client.step() after each batch",
+            )
         known.parts[server] = self.strategy.step_now, parts
-        return parts & 0xFFFF
+        return parts & PARTS_MAX
 
     def _split(
         self, known: Known, distinct: Keys
@@ -585,7 +616,7 @@ def new_incarnation() -> int:
     32 bits hold 13 years of them; counted from 2026.
     """
     global _incarnation
-    now = int((time.time() - 1767225600.0) * 10.0) & 0xFFFFFFFF
+    now = max(0, int((time.time() - 1767225600.0) * 10.0)) & 0xFFFFFFFF
     with _incarnation_lock:
         # Clients of one process may follow one another faster than the clock ticks.
         _incarnation = max(now, _incarnation + 1)
@@ -607,22 +638,21 @@ def as_keys(table: str, keys: ArrayLike) -> Keys:
     )
 
 
-def as_floats(table: str, values: ArrayLike, shape: tuple[int, int]) -> Rows:
-    """The values as contiguous float32 of this many elements, whose last axis is the row's."""
+def as_floats(
+    table: str, values: ArrayLike, shape: tuple[int, int], wanted: tuple[int, ...]
+) -> Rows:
+    """The values as contiguous float32 of this many elements, whose last axis is the row's.
+
+    wanted: the shape that a caller is told to give.
+    """
     array = _as_array(table, "values", values)
+    if array.dtype.kind not in "fiu":
+        raise UsageError(f"table {table!r}: values are {array.dtype}, not float32")
     is_wide = shape[1] > 1 and array.size > 0
-    if (
-        array.size != shape[0] * shape[1]
-        or array.dtype.kind not in "fiu"
-        or (is_wide and array.shape[-1:] != shape[1:])
-    ):
-        raise UsageError.of(
-            [
-                Problem(
-                    f"table {table!r}: values are {array.dtype}{list(array.shape)}",
-                    f"float32 with {shape[0]} x {shape[1]} elements",
-                )
-            ]
+    if array.size != shape[0] * shape[1] or (is_wide and array.shape[-1:] != shape[1:]):
+        why = " (keys' shape, then dim)" if shape[1] > 1 else ""
+        raise UsageError(
+            f"table {table!r}: values have shape {list(array.shape)}, wanted {list(wanted)}{why}"
         )
     return np.ascontiguousarray(array, np.float32).reshape(shape)
 

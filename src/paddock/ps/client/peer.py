@@ -8,6 +8,7 @@ server applies each once. A server that comes back without its state is refused.
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections import deque
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Buffer, Header, Op
 from paddock.ps.protocol.refusals import Refusal
@@ -74,11 +75,13 @@ class Peer:
         self.reconnects = 0
         self.unacknowledged: deque[Unacknowledged] = deque()
         self._sequence = 0
+        self._acknowledged = 0  # the highest number
         # Numbers of refused frames: told to the server, so that its window has no gap.
         self._refused: list[int] = []
         self._moved = Refusal("moved", "")
         self._is_mixed = False
         self._links: dict[str, Link] = {}
+        self.is_ended = False
         # Called when the oldest unacknowledged frame was refused because its shard is elsewhere.
         self.on_moved: Callable[[Peer], None] | None = None
 
@@ -88,6 +91,7 @@ class Peer:
         """The link for pull, push or control; connects when there is none, once."""
         link = self._links.get(purpose)
         if link is None:
+            self.check_open()
             link = self._connect(purpose)
             self._links[purpose] = link
         return link
@@ -137,6 +141,14 @@ class Peer:
                 "its tables are gone, and training on would be training on new ones",
                 hint="give it back its --data-dir, or load a checkpoint and start the job again",
             )
+        if welcome.newest < self._acknowledged:
+            raise Refusal(
+                "lost",
+                f"server {self.index} ({link.endpoint}) has this trainer's pushes up to number "
+                f"{welcome.newest}, but had acknowledged number {self._acknowledged}: the end of "
+                "its log is lost",
+                hint="load a checkpoint and start the job again; --ack disk survives a power cut",
+            )
         self.server_id, self.epoch = welcome.server_id, welcome.epoch
         self.trainer_timeout = welcome.trainer_timeout_seconds
 
@@ -169,18 +181,30 @@ class Peer:
 
     def unreachable(self, error: PaddockError) -> PaddockError:
         """What is told after `timeout` seconds without an answer; error: the last attempt's."""
+        where = f"look at the last lines that server {self.index} printed"
+        if os.environ.get("PADDOCK_JOB_ID"):  # The launcher keeps them.
+            where = f"its last lines are in serverlog.{self.index}"
         return PaddockError(
             f"server {self.index} ({'|'.join(self.endpoints)}) has not answered for "
             f"{self.timeout:g} s: {error.message}",
-            hint="is it running? its last lines are in serverlog."
-            f"{self.index}; a longer wait: Client(timeout=...)",
+            hint=f"is it running? {where}; a longer wait: Client(timeout=...)",
             retryable=True,
         )
 
+    def check_open(self) -> None:
+        """Raises UsageError after `end`."""
+        if self.is_ended:
+            raise UsageError("the client is closed", hint="make a new Client")
+
     def close(self) -> None:
-        """End all links."""
+        """End all links; what comes later connects anew."""
         for purpose in list(self._links):
             self.drop(purpose)
+
+    def end(self) -> None:
+        """End all links for good."""
+        self.close()
+        self.is_ended = True
 
     # ------------------------------------------------------------------------------------ pushes
 
@@ -261,7 +285,7 @@ class Peer:
             if header.sequence != waiting[0].header.sequence:
                 self.drop("push")  # Answers come in order; this link has lost its place.
                 continue
-            waiting.popleft()
+            self._acknowledged = max(self._acknowledged, waiting.popleft().header.sequence)
             deadline = time.monotonic() + self.timeout
         if problem is not None:
             raise problem

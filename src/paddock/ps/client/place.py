@@ -127,6 +127,10 @@ def _endpoints(
             )
         )
     for item in items:
+        if any(sign.isspace() or sign == ";" for sign in item):
+            hint = "separate servers by commas: host:port,host:port"
+            problems.append(Problem(f"server endpoint {item!r}", hint))
+            continue
         for one in item.split("|"):
             host, _, port = one.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65536:

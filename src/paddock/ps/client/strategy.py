@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.place import Place
 from paddock.ps.protocol.frames import Flag, Op
+from paddock.ps.protocol.refusals import Refusal
 
 if TYPE_CHECKING:
     from paddock.ps.client.client import Client, Known
@@ -119,7 +120,7 @@ class Clocked(Strategy):
 
     def step(self, client: Client) -> None:
         """Tell the chief; wait until the slowest is near enough."""
-        client.settle(self.window)
+        client.settle(0)
         client.peers[0].ask(Op.ARRIVE, {}, step=self.step_now, again=True)
         self.step_now += 1
 
@@ -131,6 +132,7 @@ class Sync(Clocked):
     flags = int(Flag.CONTRIBUTION)
     # Pushes since the last step(): with the servers, but no part of any step yet.
     unfinished = 0
+    is_spoilt = False
 
     def push(
         self,
@@ -150,6 +152,14 @@ class Sync(Clocked):
         self.unfinished += 1
         super().push_dense(client, table, known, grads)
 
+    def _settle(self, client: Client) -> None:
+        """Wait for everything; a refusal spoils the step: it would be committed in parts."""
+        try:
+            client.settle(0)
+        except Refusal:
+            self.is_spoilt = True
+            raise
+
     def leave(self, client: Client) -> None:
         """The trainer ends. Raises PaddockError when it leaves a step unfinished."""
         super().leave(client)
@@ -161,7 +171,12 @@ class Sync(Clocked):
 
     def step(self, client: Client) -> None:
         """All of this step is with the servers; wait for the others; have it applied everywhere."""
-        client.settle(0)
+        self._settle(client)
+        if self.is_spoilt:
+            raise PaddockError(
+                "sync: a push of this step was refused, so the step cannot be completed",
+                hint="start this trainer anew: what it gave to the step is dropped, and done again",
+            )
         chief, *others = client.peers
         answer = chief.ask(Op.ARRIVE, {}, step=self.step_now, again=True)
         for peer in others:

@@ -202,6 +202,10 @@ def open_checkpoint(
     hint = "others there: " + ", ".join(others[-5:]) if others else "there is no other"
     if name is None or not (directory / name).is_dir():
         what = "no whole checkpoint" if name is None else f"no checkpoint {name}"
+        if not directory.is_dir():
+            hint = "is the path right? there is no such directory here"
+        elif not others:
+            hint = "is the path right? checkpoints are made by client.save() and paddock ps save"
         raise UsageError(f"there is {what} in {directory}", hint=hint)
     try:
         checkpoint = _open_chain(directory, name)

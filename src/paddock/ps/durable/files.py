@@ -25,6 +25,18 @@ PIECES_MAX = 1024
 # fsync(2) mostly waits: a few at once keep the disk's queue full.
 _SYNC_THREADS = 8
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_HINT = "free space there, or choose another directory"
+_NOT_ALLOWED = "make the directory writable for this user, or choose another"
+_IS_FILE = "it is, or lies below, a file: choose a directory"
+# What a wrong path leads to: how full the disk is does not matter then.
+_WRONG_PATH = {
+    errno.ENOENT: "is the path right? no directory can be made there; choose another",
+    errno.ENOTDIR: _IS_FILE,
+    errno.EEXIST: _IS_FILE,
+    errno.EACCES: _NOT_ALLOWED,
+    errno.EPERM: _NOT_ALLOWED,
+    errno.EROFS: _NOT_ALLOWED,
+}
 
 
 class DamageError(PaddockError):
@@ -40,16 +52,20 @@ def free_bytes(directory: Path) -> int:
     return facts.f_bavail * facts.f_frsize
 
 
+def room_text(directory: Path) -> str:
+    """ ", <n> bytes free there", or nothing when that is not known."""
+    free = free_bytes(directory)
+    return f", {free} bytes free there" if free >= 0 else ""
+
+
 def write_error(what: str, directory: Path, error: OSError) -> PaddockError:
     """The error of a failed write: what, where, why, and how much room is left."""
     reason = error.strerror or str(error)
-    hint = "look at the disk's health (dmesg)"
-    if error.errno in _FULL:
-        hint = "free space there, or choose another directory"
-    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        hint = "make the directory writable for this user, or choose another"
+    hint = _FULL_HINT if error.errno in _FULL else "look at the disk's health (dmesg)"
+    hint = _WRONG_PATH.get(error.errno or 0, hint)
+    room = "" if error.errno in _WRONG_PATH else room_text(directory)
     return PaddockError(
-        f"{what} in {directory}: {reason}, {free_bytes(directory)} bytes free there",
+        f"{what} in {directory}: {reason}{room}",
         hint=hint,
         retryable=error.errno in _FULL,
     )

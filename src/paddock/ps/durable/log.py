@@ -19,8 +19,8 @@ from paddock.ps.durable import segment
 from paddock.ps.durable.files import (
     PIECES_MAX,
     Piece,
-    free_bytes,
     reserve_blocks,
+    room_text,
     sync_directory,
     write_error,
     write_file,
@@ -177,7 +177,7 @@ class Log:
                 self._undo()
                 raise PaddockError(
                     f"cannot append to the log in {self.directory}: {wrote} of {size} bytes were "
-                    f"written, {free_bytes(self.directory)} bytes free there",
+                    f"written{room_text(self.directory)}",
                     hint="free space there, or choose another directory",
                     retryable=True,
                 )

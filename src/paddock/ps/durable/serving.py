@@ -166,7 +166,7 @@ def _current_name(directory: Path) -> str:
         return os.readlink(directory / CURRENT)
     except OSError as error:
         raise UsageError(
-            f"nothing is published in {directory}", hint="paddock ps export --serving"
+            f"nothing is published in {directory}", hint=f"paddock ps publish {directory}"
         ) from error
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from paddock.ps.protocol.refusals import Refusal
 
 NONCE_BYTES = 16
+_TYPES: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class Welcome:
 
     server_id: made with its (empty) state; another id means that the state is gone.
     unix: name of an abstract Unix socket for trainers of the same machine, "" for none.
-    challenge, proof: empty where no token is set.
+    challenge, proof: empty where no token is set. newest: the highest number of this trainer's
+    pushes that the server has.
     """
 
     version: str
@@ -49,6 +51,7 @@ class Welcome:
     challenge: str = ""
     proof: str = ""
     trainer_timeout_seconds: float = 60.0
+    newest: int = 0
 
 
 def proof_of(token: bytes, side: str, nonce: str, challenge: str) -> str:
@@ -86,8 +89,13 @@ def _fields(
 ) -> dict[str, Any]:
     try:
         data = json.loads(bytes(body))
-        return {name: data[name] for name in cls.__dataclass_fields__}
-    except (ValueError, KeyError, TypeError) as error:
+        found = {name: data[name] for name in cls.__dataclass_fields__}
+        for name, field in cls.__dataclass_fields__.items():
+            wanted = _TYPES[str(field.type)]
+            if not isinstance(found[name], wanted) or isinstance(found[name], bool):
+                raise TypeError(f"{name} is {found[name]!r:.40}")
+        return found
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Refusal(
             "usage",
             f"the other side's greeting is not one this version understands ({error})",

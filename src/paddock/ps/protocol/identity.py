@@ -143,6 +143,14 @@ class Windows:
         window = self._windows.get(trainer)
         return 0 if window is None else window.applied
 
+    def newest(self, trainer: int, incarnation: int) -> int:
+        """The highest sequence of this life that was applied or skipped; 0 for none."""
+        with self._lock:
+            window = self._windows.get(trainer)
+            if window is None or window.incarnation != incarnation:
+                return 0
+            return max(window.ahead, default=window.applied)
+
     def to_json(self) -> dict[str, Any]:
         """JSON-ready; equal states give equal data."""
         with self._lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Literal
+from typing import Any, Literal
 
 from paddock.errors import EXIT_OWN_FAULT, EXIT_USAGE, PaddockError
 
@@ -42,6 +42,9 @@ class Refusal(PaddockError):
         super().__init__(message, hint=hint, exit_code=exit_code)
         self.code: Code = code
         self.facts = facts or {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.code, self.message), self.__dict__
 
     def to_body(self) -> bytes:
         """The refusal as the JSON of an error answer."""

@@ -72,7 +72,7 @@ def json_part(body: Body) -> dict[str, Any]:
     """The object in a JSON body. Raises Refusal."""
     try:
         data = json.loads(bytes(body))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refusal("usage", f"a frame's body is not JSON: {error}") from error
     if not isinstance(data, dict):
         raise Refusal("usage", f"a frame's body is a JSON {type(data).__name__}, not an object")

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from paddock.ps.server.store import Store
 
 
+STEP_MAX = 1 << 62
+
+
 def check(store: Store, header: Header, body: Body) -> None:
     """Raises Refusal when the frame cannot be applied. Changes nothing."""
     op = header.op
@@ -112,9 +115,6 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
             f"table {held.spec.name!r} keeps no statistics, but shows or clicks were pushed",
             hint="AccessorSpec(statistics=True)",
         )
-    if header.flags & CONTRIBUTION:
-        _check_contribution(store, held, header, len(body))
-        return
     limit, table = store.memory_limit_bytes, held.table
     if not table.has_room(part.keys):
         raise Refusal(
@@ -131,6 +131,8 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
             f"no row can be added to table {held.spec.name!r}",
             hint="raise --memory-limit, add servers, or use max_rows with eviction='lru'",
         )
+    if header.flags & CONTRIBUTION:
+        _check_contribution(store, held, header, len(body))
 
 
 def _check_dense(store: Store, header: Header, body: Body) -> None:
@@ -170,14 +172,34 @@ def _check_create(store: Store, body: Body) -> None:
     if here is None and isinstance(spec, DenseSpec):
         _check_room_for_dense(store, spec)
     if here is not None and here.spec != spec:
-        told, wanted = to_json(here.spec), to_json(spec)
-        differ = [name for name in told if told.get(name) != wanted.get(name)]
         raise Refusal(
             "spec",
             f"table {spec.name!r} was declared otherwise: "
-            + ", ".join(f"{n} is {told.get(n)}, asked {wanted.get(n)}" for n in differ),
-            hint="every trainer must declare a table in the same way",
+            + ", ".join(differences(to_json(here.spec), to_json(spec))),
+            hint="every trainer must declare a table in the same way; "
+            "or these servers still hold an earlier run: restart them without its --data-dir",
         )
+
+
+def differences(held: dict[str, Any], asked: dict[str, Any], where: str = "") -> list[str]:
+    """What differs between two specs, each field by its full name.
+
+    >>> differences({"dim": 4, "optimizer": {"lr": 0.5}}, {"dim": 4, "optimizer": {"lr": 0.1}})
+    ['optimizer.lr is 0.5, asked 0.1']
+    """
+    names = [*held, *(name for name in asked if name not in held)]
+    if held.get("kind") != asked.get("kind") and not where:
+        names = ["kind"]  # The other fields have nothing in common.
+    found = []
+    for name in names:
+        here, there = held.get(name), asked.get(name)
+        if isinstance(here, dict) and isinstance(there, dict):
+            found += differences(here, there, f"{where}{name}.")
+        elif here != there:
+            told = "not set" if name not in held else here
+            wanted = "not set" if name not in asked else there
+            found.append(f"{where}{name} is {told}, asked {wanted}")
+    return found
 
 
 def _check_room_for_dense(store: Store, spec: DenseSpec) -> None:
@@ -258,7 +280,7 @@ def _check_room_to_adopt(store: Store, op: int, size: int) -> None:
 def _check_commit(data: dict[str, Any]) -> None:
     """Raises Refusal when the body is not {"step": n, "members": [[trainer, incarnation], ...]}."""
     step, members = data.get("step"), data.get("members")
-    is_right = isinstance(step, int) and isinstance(members, list)
+    is_right = isinstance(step, int) and 0 < step < STEP_MAX and isinstance(members, list)
     for member in members if isinstance(members, list) else ():
         is_right &= isinstance(member, list) and [type(part) for part in member] == [int, int]
     if not is_right or data.keys() != {"step", "members"}:

@@ -44,6 +44,8 @@ TICK_SECONDS = 0.25
 # A trainer that waits is looked after: is its connection still there?
 LOOK_SECONDS = 1.0
 IsGone = Callable[[], bool]
+# Their trainers count steps together.
+CLOCKED = ("sync", "staleness")
 
 
 class Coordinator:
@@ -99,7 +101,7 @@ class Coordinator:
         strategy, staleness = terms.get("strategy", "async"), terms.get("staleness", 0)
         if strategy not in STRATEGIES or not isinstance(staleness, int):
             raise Refusal("usage", f"strategy {strategy!r}, staleness {staleness!r}")
-        is_clocked = strategy in ("sync", "staleness")
+        is_clocked = strategy in CLOCKED
         rules = Rules(
             strategy,
             staleness,
@@ -128,7 +130,8 @@ class Coordinator:
                 "spec",
                 f"this job's trainers follow {held.strategy} (staleness {held.staleness}), "
                 f"this one asks for {rules.strategy} (staleness {rules.staleness})",
-                hint="every trainer of a job must use the same strategy",
+                hint="every trainer of a job must use the same strategy; "
+                "or these servers still hold an earlier run: restart them without its --data-dir",
             )
 
     def arrive(self, trainer: int, incarnation: int, step: int, is_gone: IsGone) -> dict[str, Any]:
@@ -163,7 +166,7 @@ class Coordinator:
             self._changed.wait(LOOK_SECONDS)
         reply = self._replies.pop(who)
         if isinstance(reply, Refuse):
-            raise Refusal(reply.code, reply.reason)
+            raise Refusal(reply.code, reply.reason, hint=_hint(event, reply))
         return reply
 
     def _handle(self, event: Event) -> None:
@@ -183,7 +186,7 @@ class Coordinator:
             else:
                 op, data = record_to_json(output)
                 if not isinstance(output, Committed):
-                    self.say(_sentence(op, data))
+                    self.say(_sentence(op, data, counts=chief.rules.strategy in CLOCKED))
                 queue.extend(self.engine.record(op, data).outputs)
                 if op != Op.COMMIT:
                     self.engine.store.barriers.withdraw(data["trainer"])
@@ -265,10 +268,22 @@ def _commit_json(done: Committed) -> dict[str, Any]:
     return {"step": done.step, "members": [list(member) for member in done.members]}
 
 
-def _sentence(op: Op, data: dict[str, Any]) -> str:
+def _hint(event: Join | Arrive, reply: Refuse) -> str:
+    """What a trainer that is refused can do."""
+    if reply.code == "fenced":
+        return "is another process running as this trainer? each needs its own PADDLE_TRAINER_ID"
+    if reply.code == "usage" and isinstance(event, Join):
+        return "a job of more trainers: start the servers with a larger --num_gradient_servers"
+    if reply.code == "expelled":
+        return "start it again; a longer wait for trainers: --trainer-timeout"
+    return ""
+
+
+def _sentence(op: Op, data: dict[str, Any], *, counts: bool) -> str:
+    """counts: the strategy counts steps."""
     who = f"trainer {data['trainer']}"
     if op == Op.JOIN:
-        return f"{who} joined at step {data['step'] + 1}"
+        return f"{who} joined" + (f" at step {data['step'] + 1}" if counts else "")
     if op == Op.LEAVE:
-        return f"{who} left after step {data['step']}"
+        return f"{who} left" + (f" after step {data['step']}" if counts else "")
     return f"{who} {data['reason']}"

@@ -60,9 +60,17 @@ class Engine:
         self.appended: Callable[[], None] | None = None
         self.replicated: Callable[[int, int], None] | None = None
         self.order = threading.Lock()
+        self.broken = ""
 
     def write(self, header: Header, body: Body) -> Written:
         """Carry out a frame once. Raises Refusal when it is not: then nothing has changed."""
+        if self.broken:
+            raise Refusal(
+                "internal",
+                f"server {self.store.server} could not carry out what it had logged "
+                f"({self.broken}) and takes nothing more",
+                hint="a bug: please report it with the server's last lines",
+            )
         header = header._replace(stamp=self.clock())
         epoch = self._epoch()
         try:
@@ -94,13 +102,30 @@ class Engine:
         with self.order:
             if self._epoch() != epoch:
                 raise Refusal("not-primary", "another server was the primary meanwhile")
+            # What takes no table's lock (a skipped number, a new life, a table with this name)
+            # may have come between.
+            if header.sequence and self._is_repeat(header):
+                return Written(REPEATED, None, [])
+            if header.op == Op.CREATE:
+                checks.check(self.store, header, body)
             if not header.sequence and self.store.is_done(header, body):
                 return Written(REPEATED, self.store.answer(header, body), [])
             lsn = self.append(header, body)
-            if self.appended is not None:
-                self.appended()
-            step, outputs = self.store.note(lsn, header, body)
-        return Written(0, self.store.apply(lsn, header, body, step), outputs)
+            with self._logged(header):
+                if self.appended is not None:
+                    self.appended()
+                step, outputs = self.store.note(lsn, header, body)
+        with self._logged(header):
+            return Written(0, self.store.apply(lsn, header, body, step), outputs)
+
+    @contextmanager
+    def _logged(self, header: Header) -> Iterator[None]:
+        """A logged record must be carried out: when it is not, no other may be."""
+        try:
+            yield
+        except Exception as error:
+            self.broken = f"record of op {header.op}: {type(error).__name__}: {error}"
+            raise
 
     def record(self, op: Op, data: dict[str, Any], *, step: int = 0) -> Written:
         """Write a record that this server makes itself."""

@@ -281,7 +281,7 @@ def _settle(
     values["ack"] = values["ack"] or ("log" if values["data_dir"] else "memory")
     need(values["ack"] in ACKS, f"--ack is {values['ack']!r}", "one of " + ", ".join(ACKS))
     need(
-        values["ack"] == "memory" or bool(values["data_dir"]),
+        values["ack"] not in ACKS or values["ack"] == "memory" or bool(values["data_dir"]),
         f"--ack {values['ack']} needs a log",
         "--data-dir DIR",
     )

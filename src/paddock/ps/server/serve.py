@@ -186,8 +186,9 @@ class Server:
                 alive = {s.who for s in sessions if now - s.heard_at < patience}
             try:
                 self.coordinator.tick(alive)
-            except PaddockError as error:  # The log takes no record now; the next tick asks again.
-                self._say_once(error.message)
+            except Exception as error:  # noqa: BLE001  # Whatever it is, the clock goes on:
+                # the log takes no record now, say; the next tick asks again.
+                self._say_once(getattr(error, "message", f"{type(error).__name__}: {error}"))
 
     def _say_once(self, line: str) -> None:
         if line != self._said:
@@ -202,7 +203,12 @@ class Server:
                 if self._stopped.wait(0.05):  # Closed, or out of descriptors for a moment.
                     return
                 continue
-            threading.Thread(target=self._begin, args=(sock, address), daemon=True).start()
+            try:
+                threading.Thread(target=self._begin, args=(sock, address), daemon=True).start()
+            except RuntimeError as error:  # No thread is left for it; others are served.
+                sock.close()
+                self.say(f"a connection was turned away: {error}")
+                self._stopped.wait(0.05)
 
     def _begin(self, sock: socket.socket, address: object) -> None:
         where = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix socket"
@@ -298,6 +304,7 @@ class Server:
             challenge,
             proof,
             settings.trainer_timeout_seconds,
+            self.store.windows.newest(hello.trainer, hello.incarnation),
         )
 
     def check_admin(self, hello: Hello) -> None:

@@ -67,8 +67,8 @@ class Session:
         self.hello = _NO_HELLO
         self.heard_at = time.monotonic()
         # Grown to the largest frame seen; most connections never see one of 4 MiB.
-        self._body = memoryview(bytearray(64 << 10))
-        self._rows = np.empty(16 << 10, np.float32)
+        self._body = memoryview(bytearray(4 << 10))
+        self._rows = np.empty(1 << 10, np.float32)
         self._does: dict[int, Callable[[Header, memoryview], None]] = {
             Op.PULL: self._pull,
             Op.PULL_DENSE: self._pull_dense,
@@ -116,21 +116,22 @@ class Session:
         try:
             if header.op != Op.HELLO:
                 raise Refusal("auth", "the first frame must be a greeting")
-            self.hello = hello_from(body)
+            hello = hello_from(body)
             challenge = os.urandom(NONCE_BYTES).hex() if self.server.token else ""
-            welcome = self.server.welcome(self.hello, challenge)
+            welcome = self.server.welcome(hello, challenge)
             self.stream.send(answer_to(header), to_body(welcome))
             if self.server.token:
-                self._expect_proof(challenge)
+                self._expect_proof(hello, challenge)
+            self.hello = hello  # Known from here on, not before it has proved itself.
             return True
         except Refusal as refusal:
             self.server.say(f"{self.where}: refused: {refusal.message}")
             self._refuse(header, refusal)
             return False
 
-    def _expect_proof(self, challenge: str) -> None:
+    def _expect_proof(self, hello: Hello, challenge: str) -> None:
         header, body = self.stream.receive()
-        wanted = proof_of(self.server.token, "trainer", self.hello.nonce, challenge)
+        wanted = proof_of(self.server.token, "trainer", hello.nonce, challenge)
         try:
             given = bytes(body).decode("ascii")
         except UnicodeDecodeError:
@@ -201,6 +202,10 @@ class Session:
     def _write(self, header: Header, body: memoryview) -> None:
         if self.hello.purpose == "admin":
             self.server.check_admin(self.hello)
+        elif (header.trainer, header.incarnation) != self.who:
+            raise Refusal("usage", f"a frame of trainer {header.trainer} over another's connection")
+        if header.op == Op.COMMIT and self.server.coordinator is not None:
+            raise Refusal("usage", "the chief decides when a step is complete")
         written = self.server.engine.write(header, body)
         if header.op == Op.LOAD and self.server.snapshots is not None:
             self.server.snapshots.ask()  # So that the log does without the checkpoint.

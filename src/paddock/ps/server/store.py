@@ -74,6 +74,11 @@ class Store:
         self.rules: Rules | None = None
         self.chief: Chief | None = None
         self.committed = 0  # the newest step of sync
+        # Which call of shrink() a shard has seen last, by "table.shard": asked again, it is done.
+        self.rounds: dict[str, object] = {}
+        self.dropped: dict[str, int] = {}  # rows it dropped
+        # In recovery: tables that the snapshot has, but not its state.
+        self.unborn: set[str] = set()
         self.barriers = Barriers()
         self.positions = Positions()
         # Of a server of a pair: (epoch, position of its record) of each primary; replication.py.
@@ -160,6 +165,9 @@ class Store:
         """Whether a record without an identity of its own has been applied already."""
         if header.op == Op.CREATE:
             return json_part(body).get("name") in self.by_name
+        if header.op == Op.SHRINK:
+            data = json_part(body)
+            return bool(self.rounds.get(f"{header.table}.{data['shard']}") == data.get("round", ""))
         if header.op in (Op.MOVE, Op.ADOPT):
             return handover.is_done(self.find(header.table), header, body)
         if header.op != Op.COMMIT:
@@ -174,6 +182,8 @@ class Store:
             # Who owns a shard is told where it is not the one who did at the start.
             owned = {"owned": list(held.owned)} if held.moves.active else {}
             return {"table": held.number, **owned}
+        if header.op == Op.SHRINK:
+            return {"dropped": self.dropped.get(f"{header.table}.{json_part(body)['shard']}", 0)}
         return None
 
     # ----------------------------------------------------------------------------------- records
@@ -187,6 +197,9 @@ class Store:
             self.states = self.states or list(facts.get("states") or ())
             if header.incarnation >= self.lives.get(header.trainer, (0, ""))[0]:
                 self.lives[header.trainer] = header.incarnation, str(facts.get("life", ""))
+        if op == Op.SHRINK:
+            data = json_part(body)
+            self.rounds[f"{header.table}.{data['shard']}"] = data.get("round")
         if op == Op.SKIP:
             for held in self.tables:
                 held.moves.skipped(header)
@@ -204,7 +217,10 @@ class Store:
             for held in self.tables:
                 held.step = held.base + int(json_part(body)["step"])
         if op in OF_THE_CHIEF and self.chief is not None:
-            return Noted(0, self.chief.apply(record_from_json(op, json_part(body))))
+            outputs = self.chief.apply(record_from_json(op, json_part(body)))
+            if not self.chief.members:
+                self.barriers = Barriers()  # The next trainers count their turns from 1.
+            return Noted(0, outputs)
         if op == Op.RULES:
             self.rules = Rules(**json_part(body))
             self.chief = Chief(self.rules)
@@ -215,7 +231,10 @@ class Store:
         elif op == Op.OPEN:
             self.barriers.apply(Opened(**json_part(body)))
         elif op == Op.CREATE:
-            self.add_table(from_json(json_part(body)))
+            held = self.add_table(from_json(json_part(body)))
+            if held.spec.name in self.unborn:
+                self.unborn.remove(held.spec.name)
+                held.contributions.committed = held.step = self.committed
         return Noted(0, [])
 
     def apply(self, lsn: int, header: Header, body: Body, step: int) -> dict[str, Any] | None:
@@ -323,6 +342,7 @@ class Store:
                     lr=lr,
                     now=int(header.stamp),
                     lsn=lsn,
+                    coin=step,
                     shows=None if one.shows is None else one.shows[here],
                     clicks=None if one.clicks is None else one.clicks[here],
                 )
@@ -339,7 +359,9 @@ class Store:
         shard = int(json_part(body)["shard"])
         if self.plan is not None and not self.plan.wants(held.spec.name, shard, lsn):
             return {"dropped": 0}
-        return {"dropped": held.table.shrink(shard, now=int(header.stamp), lsn=lsn)}
+        dropped = held.table.shrink(shard, now=int(header.stamp), lsn=lsn)
+        self.dropped[f"{header.table}.{shard}"] = dropped
+        return {"dropped": dropped}
 
     # ------------------------------------------------------------------------------- checkpoints
 
@@ -403,6 +425,7 @@ class Store:
             "states": self.states,
             "lives": {str(t): list(life) for t, life in sorted(self.lives.items())},
             "committed": self.committed,
+            "rounds": self.rounds,
             "history": [list(one) for one in self.history],
             "rules": None if self.rules is None else asdict(self.rules),
             "chief": None if self.chief is None else self.chief.to_json(),
@@ -441,6 +464,7 @@ class Store:
         self.states = list(values.get("states", ()))
         self.lives = {int(t): (n, life) for t, (n, life) in values.get("lives", {}).items()}
         self.committed = values["committed"]
+        self.rounds = dict(values.get("rounds", {}))
         self.history = tuple((epoch, first) for epoch, first in values.get("history", ()))
         if values["rules"] is not None:
             self.rules = Rules(**values["rules"])
@@ -448,6 +472,8 @@ class Store:
         self.positions = Positions.from_json(values["positions"])
         self.barriers = Barriers.from_json(values["barriers"])
         for held in self.tables:
+            if held.spec.name not in values["steps"]:
+                self.unborn.add(held.spec.name)  # Made after this state: the log tells when.
             held.step, held.base = values["steps"].get(held.spec.name, (0, 0))
             data = values["contributions"].get(held.spec.name)
             if data is None:

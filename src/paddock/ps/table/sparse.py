@@ -163,11 +163,13 @@ class SparseTable:
         lsn: int,
         shows: Floats | None = None,
         clicks: Floats | None = None,
+        coin: int | None = None,
     ) -> int:
         """Updates the rows of distinct keys by grads (n, dim); returns how many rows are new.
 
         grads may be overwritten. shows and clicks, (n,) float32, are 1 and 0 when not given and
         only count with accessor.statistics. now: seconds; lsn: of this record, ever higher.
+        coin: what admission by chance is drawn from with the key, the lsn when not given.
         """
         keys, grads = behaved(keys), behaved_floats(grads)
         accessor = self.spec.accessor
@@ -175,7 +177,8 @@ class SparseTable:
             shows = np.ones(len(keys), np.float32) if shows is None else behaved_floats(shows)
             clicks = np.zeros(len(keys), np.float32) if clicks is None else behaved_floats(clicks)
             if self._candidates:
-                keep, shows, clicks = self._admit(keys, shows, clicks, now=now, lsn=lsn)
+                toss = lsn if coin is None else coin
+                keep, shows, clicks = self._admit(keys, shows, clicks, now=now, lsn=toss)
                 if not keep.all():
                     keys, grads = keys[keep], grads[keep]
                     shows, clicks = shows[keep], clicks[keep]

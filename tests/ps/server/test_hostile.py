@@ -1,0 +1,174 @@
+"""What a hostile review found: each of these lost or doubled something, or stopped a server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddock.errors import PaddockError, UsageError
+from paddock.ps.protocol.frames import Header, Op, encode
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.engine import Engine
+from paddock.ps.spec import (
+    AccessorSpec,
+    InitialSpec,
+    OptimizerSpec,
+    ScheduleSpec,
+    SparseSpec,
+    check_spec,
+)
+from ps.client.running import fleet
+
+WORDS = SparseSpec("words", 2)
+CLICKS = SparseSpec(
+    "clicks", 2, accessor=AccessorSpec(statistics=True, decay=0.5, delete_score=0.04)
+)
+
+
+def test_a_shrink_asked_again_decays_once() -> None:
+    """Its acknowledgement may be lost: the second asking is the same call."""
+    with fleet(1) as one, one.client() as ps:
+        ps.create(CLICKS)
+        ps.push("clicks", [1, 2], np.ones((2, 2)), shows=[1, 8], clicks=[0, 0])
+        ps.flush()
+        shard_of_all = [
+            ps.peers[0].ask(Op.SHRINK, {"shard": shard, "round": "a"}, table=0)["dropped"]
+            for shard in range(CLICKS.shards)
+        ]
+        before = ps.digest()
+        again = [
+            ps.peers[0].ask(Op.SHRINK, {"shard": shard, "round": "a"}, table=0)["dropped"]
+            for shard in range(CLICKS.shards)
+        ]
+        assert (again, ps.digest()) == (shard_of_all, before)
+
+
+def declare(engine: Engine, start: threading.Barrier, lr: float) -> str:
+    """Create the table with this learning rate, at the same moment as another; what came of it."""
+    spec = {"name": "t", "kind": "sparse", "dim": 2, "optimizer": {"lr": lr}}
+    start.wait()
+    try:
+        engine.write(Header(Op.CREATE), json.dumps(spec).encode())
+    except Refusal as refusal:
+        return refusal.code
+    return "made"
+
+
+def test_tables_made_at_once_are_all_alike_or_refused() -> None:
+    """Two trainers that declare one name differently: one of them hears of it."""
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(20):
+            with fleet(1) as one:
+                engine, start = one.servers[0].engine, threading.Barrier(2)
+                answers = pool.map(declare, [engine] * 2, [start] * 2, [0.1, 0.2])
+                assert sorted(answers) == ["made", "spec"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        SparseSpec("t", 2, initial=InitialSpec("xavier", fan=-5)),
+        SparseSpec("t", 2, OptimizerSpec(schedule=ScheduleSpec("noam", dim=10**400))),
+        SparseSpec("t", 2, OptimizerSpec(schedule=ScheduleSpec("noam", warmup_steps=-1))),
+    ],
+    ids=["fan", "dim", "warmup"],
+)
+def test_a_spec_that_cannot_be_carried_out_is_never_logged(spec: SparseSpec) -> None:
+    """It would be logged, fail, and fail again at every start."""
+    assert check_spec(spec)
+
+
+def test_a_greeting_of_wrong_types_ends_its_connection_alone() -> None:
+    """It ended the chief's clock once, without a token."""
+    with fleet(1) as one:
+        hello = json.dumps(
+            {"version": "1", "job": "default", "trainer": [], "incarnation": 1,
+             "purpose": "push", "nonce": "00"}
+        ).encode()  # fmt: skip
+        with socket.create_connection(("127.0.0.1", one.ports[0]), timeout=5) as sock:
+            sock.sendall(encode(Header(Op.HELLO), hello) + hello)
+            assert b"trainer is []" in sock.recv(4096)
+        with one.client() as ps:
+            assert ps.status()[0]["role"] == "primary"
+
+
+def test_a_step_whose_push_was_refused_is_not_committed() -> None:
+    """Parts of it are on other servers: committing them would apply half a batch."""
+    with fleet(2) as two:
+        ps = two.client(strategy="sync")
+        ps.create(SparseSpec("words", 2, max_rows=8))
+        with pytest.raises(PaddockError):
+            ps.push("words", np.arange(100), np.ones((100, 2)))
+            ps.step()
+        with pytest.raises(PaddockError, match="cannot be completed"):
+            ps.step()
+        with pytest.raises(PaddockError):
+            ps.close()
+
+
+def test_only_the_chief_completes_a_step() -> None:
+    """A trainer that tells it to would throw away what the others gave."""
+    with fleet(1) as one, one.client(strategy="sync") as ps:
+        ps.create(WORDS)
+        with pytest.raises(Refusal, match="the chief decides"):
+            ps.peers[0].ask(Op.COMMIT, {"step": 1, "members": []})
+
+
+def test_a_push_then_pull_sees_the_push() -> None:
+    """push_pull says so, also in async."""
+    with fleet(1) as one, one.client() as ps:
+        ps.create(SparseSpec("words", 1, OptimizerSpec("sgd", 1.0), InitialSpec("zeros")))
+        seen = [float(ps.push_pull("words", [1], [[-1.0]], [1])[0, 0]) for _ in range(30)]
+        assert seen == [float(n) for n in range(1, 31)]
+
+
+def test_a_log_that_lost_its_end_is_noticed(tmp_path: Path) -> None:
+    """After a power cut at --ack log the server has less than it acknowledged."""
+    with fleet(1, data=tmp_path) as one:
+        ps = one.client(timeout=3.0)
+        ps.create(WORDS)
+        for _ in range(4):
+            ps.push("words", [1], np.ones((1, 2)))
+            ps.flush()
+        one.stop_one(0)
+        (log,) = (tmp_path / "0").glob("log-*.bin")
+        with log.open("r+b") as file:
+            file.truncate(log.stat().st_size - 60)
+        one.restart(0)
+        with pytest.raises(Refusal, match="the end of its log is lost"), ps:
+            ps.push("words", [1], np.ones((1, 2)))
+            ps.flush()
+
+
+def test_barriers_hold_in_a_second_run() -> None:
+    """The turns of a run that is over must not open those of the next."""
+    with fleet(1, "--num_gradient_servers=2") as one, ThreadPoolExecutor(2) as pool:
+        for _ in range(2):
+            first, second = pool.map(lambda t: one.client(trainer=t, trainers=2), (0, 1))
+            waits = pool.submit(second.barrier, "x")
+            with pytest.raises(TimeoutError):
+                waits.result(0.3)
+            first.barrier("x")
+            assert waits.result(10.0) is None
+            first.close()
+            second.close()
+
+
+def test_too_many_frames_of_one_step_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their numbers would begin anew, and what repeats a number is dropped."""
+    monkeypatch.setattr("paddock.ps.client.client.PARTS_MAX", 3)
+    with fleet(1) as one:
+        ps = one.client(strategy="sync")
+        ps.create(WORDS)
+        for _ in range(4):
+            ps.push("words", [1], np.ones((1, 2)))
+        with pytest.raises(UsageError, match="in one step"):
+            ps.push("words", [1], np.ones((1, 2)))
+        ps.step()
+        ps.close()
