@@ -25,7 +25,14 @@ from paddock.errors import PaddockError, problem_text
 from paddock.local.logs import LogDir
 from paddock.local.node import Node
 from paddock.local.probe import find_devices, gather_host
-from paddock.local.text import count, detail_lines, job_line, launch_line, verdict_lines
+from paddock.local.text import (
+    count,
+    detail_lines,
+    job_line,
+    launch_line,
+    servers_lines,
+    verdict_lines,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -208,6 +215,8 @@ class Member:
             if self._log_dir is not None and self._log_dir.note:
                 self.say("WARNING", self._log_dir.note)
             lines += node.notes
+        if self.job.servers.is_provided and order.node_rank == 0:
+            lines += servers_lines(plan)
         lines.append(f"Run Pod: {self._pod_name}, replicas {replicas}, status ready")
         lines.append(f"Watching Pod: {self._pod_name}, replicas {replicas}, status running")
         self.say_all([("INFO", line) for line in lines])
@@ -264,6 +273,9 @@ class Member:
             times = count(self._node.server_restarts, "time")
             self.say("INFO", f"servers of this node were started again in place {times}")
         self.say_all(verdict_lines(verdict, self.plan, self._node_rank))
+        kept = self._node.settle_state(verdict.exit_code) if self._node is not None else ""
+        if kept:
+            self.say("INFO", kept)
         self.end(verdict.exit_code)
 
     def _turned(self, message: Turned) -> None:

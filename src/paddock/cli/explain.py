@@ -191,6 +191,7 @@ def as_text(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> list[str]
     lines.append(f"each runs: {' '.join(job.command.argv())}")
     if job.servers.command is not None:
         lines.append(f"but servers: {' '.join(job.servers.command.argv())}")
+    if job.servers.why:
         lines.append(f"note: {job.servers.why}")
     lines.append("")
     header = ("role", "rank", "local", "node", "host", "port", "devices")

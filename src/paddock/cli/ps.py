@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from paddock.cli import ps_witness
+from paddock.cli.ps_endpoints import logged_endpoints
 from paddock.cli.ps_text import aligned, moved_text, size_text, status_text
 from paddock.cli.pserver import missing_extra
 from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
@@ -81,6 +82,12 @@ def _server_flags(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="host:port of every server, in order, commas between, '|' before a replica's "
         "(else $PADDLE_PSERVERS_IP_PORT_LIST)",
+    )
+    add(
+        "--log_dir",
+        "--log-dir",
+        metavar="DIR",
+        help="instead of --endpoints: the log directory of the job, which paddock launch runs",
     )
     add("--token-file", metavar="FILE", help="the servers' secret (else $PADDOCK_PS_TOKEN_FILE)")
     add("--tls-ca", metavar="FILE", help="whom to trust, PEM (else $PADDOCK_PS_TLS_CA)")
@@ -194,13 +201,21 @@ def _unconnected(given: argparse.Namespace) -> Admin:
 
     settings = read_settings(
         os.environ,
-        endpoints=given.endpoints,
+        endpoints=_endpoints(given),
         job=given.job,
         token_file=given.token_file,
         tls_ca=given.tls_ca,
         timeout=given.timeout,
     )
     return Admin(settings)
+
+
+def _endpoints(given: argparse.Namespace) -> str | None:
+    if not given.log_dir:
+        return given.endpoints  # type: ignore[no-any-return]  # argparse
+    if given.endpoints:
+        raise UsageError("--endpoints and --log_dir are given", hint="one of them is enough")
+    return logged_endpoints(Path(given.log_dir))
 
 
 def _tell(given: argparse.Namespace, data: dict[str, Any], line: str) -> int:

@@ -94,7 +94,8 @@ class SharedEnv:
 
     base: inherited variables and those equal for all processes. last: laid over the contract.
     notes: sentences for the log, without values. limit: longest endpoint list put in a variable.
-    server_dir: where Paddock's own servers of this attempt keep their state, "" without any.
+    server_dir: where the servers of this attempt keep their state, "" for servers that are not
+    Paddock's, unless the user gave a place. is_scratch: it is the launcher's choice, not the user's.
     """
 
     world: World
@@ -105,6 +106,7 @@ class SharedEnv:
     limit: int
     log_dir: str
     server_dir: str = ""
+    is_scratch: bool = False
 
 
 @value
@@ -156,6 +158,8 @@ def shared_env(
         kept["PADDOCK_JOB_UID"] = plan.uid
     last = {name: base[name] for name in USER_WINS if name in base}
     last.update(job.extra_env)
+    place = (last.get(SERVER_DATA) or base.get(SERVER_DATA, "")) if plan.of_role("ps") else ""
+    scratch = f"{log_dir}/ps" if job.servers.is_provided else ""
     return SharedEnv(
         world=world_of(plan),
         contracts=contracts_of(job.framework, plan.mode),
@@ -164,11 +168,8 @@ def shared_env(
         notes=tuple(notes),
         limit=_limit(base),
         log_dir=log_dir,
-        server_dir=(
-            server_dir(plan, last.get(SERVER_DATA) or base.get(SERVER_DATA) or f"{log_dir}/ps")
-            if job.servers.is_provided
-            else ""
-        ),
+        server_dir=server_dir(plan, place or scratch) if place or scratch else "",
+        is_scratch=not place and bool(scratch),
     )
 
 

@@ -135,7 +135,8 @@ class Servers:
     command: None means the job's own, as Paddle's launcher does. is_auto: the script's text has
     still to decide (jobfile/servers.py). is_provided: it is Paddock's own server, whose state is
     in its log: one that dies is started again in place, at most max_restarts times in
-    window_seconds. why: one sentence for people, "" where nothing is special.
+    window_seconds. ends_itself: it exits with 0 when its trainers have gone, and is then left
+    alone. why: one sentence for people, "" where nothing is special.
     """
 
     command: Command | None = None
@@ -144,6 +145,7 @@ class Servers:
     max_restarts: int = 3
     window_seconds: float = 600.0
     why: str = ""
+    ends_itself: bool = False
 
 
 @value

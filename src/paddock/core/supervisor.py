@@ -199,6 +199,8 @@ class Supervisor:
             return None
         if event.cause in NEVER_RESTART or event.code == EXIT_USAGE:
             return None  # it would say the same again
+        if event.ok and self.servers.ends_itself:
+            return None  # its trainers have closed their clients
         since = now - self.servers.window_seconds
         recent = [at for at in self._restarted_at.get(key, ()) if at > since]
         if len(recent) >= self.servers.max_restarts:

@@ -2,7 +2,8 @@
 
 Paddle's launcher starts the training script once more for every server (TRAINING_ROLE=PSERVER), and
 so do we, but for a script that uses ``paddock.ps`` and never runs a server: as a server it would
-wait for itself. docs/decisions/0007-who-runs-the-server.md.
+wait for itself. A script that serves with ``paddock.ps.fleet`` is Paddock's own server, too.
+docs/decisions/0007-who-runs-the-server.md.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 MAX_SCRIPT_BYTES = 1 << 20
 MAX_RESTARTS = 1000
 PACKAGE = "paddock.ps"
+FLEET = "paddock.ps.fleet"
 # A script that says one of these words looks after its role itself.
 SERVER_CALLS = frozenset({"run_server", "init_server", "is_server"})
 SERVER_WORDS = frozenset({"TRAINING_ROLE", "PADDLE_ROLE", "PSERVER"})
@@ -96,13 +98,26 @@ def _split(text: str) -> list[str]:
 
 
 def decide_servers(job: Job) -> Job:
-    """The job with the question answered that --server_script auto leaves. Reads the script."""
+    """The job with what --server_script leaves open: which command, and whose server it is.
+
+    Reads the script that servers run.
+    """
     servers = job.servers
-    if job.mode != "ps" or not servers.is_auto:
+    if job.mode != "ps" or servers.is_provided:
+        return job
+    path = script_path(job.command_of("ps"))
+    nodes = _parse(_read(path)) if path else []
+    if serves_with_fleet(nodes):
+        why = (
+            f"servers run {os.path.basename(path)}: it serves with {FLEET}, so each keeps its "
+            "state in a log and is started again in place when it dies"
+        )
+        servers = replace(servers, is_auto=False, is_provided=True, ends_itself=True, why=why)
+        return replace(job, servers=servers)
+    if not servers.is_auto:
         return job
     servers = replace(servers, is_auto=False)
-    path = script_path(job.command)
-    if path and is_trainer_only(_read(path)):
+    if _only_trains(nodes):
         command = to_command(["pserver"], job.command.python)
         why = (
             f"servers run paddock pserver: {os.path.basename(path)} uses {PACKAGE} and runs no "
@@ -144,8 +159,24 @@ def is_trainer_only(source: bytes) -> bool:
     >>> is_trainer_only(b"# paddock.ps is not used here")
     False
     """
+    return _only_trains(_parse(source))
+
+
+def is_fleet_server(source: bytes) -> bool:
+    """Whether a script runs a server through ``paddock.ps.fleet``, and through no other fleet.
+
+    >>> is_fleet_server(b"from paddock.ps import fleet\\nfleet.run_server()")
+    True
+    >>> is_fleet_server(b"import paddock.ps\\nfrom paddle.distributed import fleet\\nfleet.run_server()")
+    False
+    """
+    return serves_with_fleet(_parse(source))
+
+
+def _parse(source: bytes) -> list[ast.AST]:
+    """Every node of a script; none of one that cannot use Paddock, or cannot be read."""
     if b"paddock" not in source:
-        return False  # Paddle's scripts do not pay for a parser
+        return []  # Paddle's scripts do not pay for a parser
     import ast
     import warnings
 
@@ -154,9 +185,37 @@ def is_trainer_only(source: bytes) -> bool:
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    nodes = list(ast.walk(tree))
+        return []
+    return list(ast.walk(tree))
+
+
+def _only_trains(nodes: list[ast.AST]) -> bool:
     return any(map(_uses_package, nodes)) and not any(map(_runs_server, nodes))
+
+
+def serves_with_fleet(nodes: list[ast.AST]) -> bool:
+    """Whether these nodes of a script call run_server, and every fleet they name is Paddock's.
+
+    Errs to no: a server of Paddle's that was started again in place would have lost its tables.
+    """
+    import ast
+
+    packages = {PACKAGE}
+    for node in nodes:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            named = zip(_names(node), node.names, strict=False)
+            packages |= {alias.asname or alias.name for name, alias in named if name == PACKAGE}
+    whose = set()
+    for node in nodes:
+        is_import = isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in _names(node) if is_import else ():
+            if "fleet" in name.split("."):
+                whose.add(name == FLEET or name.startswith(f"{FLEET}."))
+        if isinstance(node, ast.Attribute) and node.attr == "fleet":
+            base = node.value
+            dotted = base.id if isinstance(base, ast.Name) else "".join(_names(base))
+            whose.add(dotted in packages)
+    return whose == {True} and any("run_server" in _words(node) for node in nodes)
 
 
 def _uses_package(node: ast.AST) -> bool:
@@ -168,10 +227,15 @@ def _runs_server(node: ast.AST) -> bool:
     if kind == "Constant":
         return getattr(node, "value", None) in SERVER_WORDS
     for name in _names(node):
-        if name.startswith(f"{PACKAGE}.server") or name.rpartition(".")[2] in SERVER_CALLS:
+        if name.startswith(f"{PACKAGE}.server"):
             return True
-    last = getattr(node, "attr", "") if kind == "Attribute" else getattr(node, "id", "")
-    return last in SERVER_CALLS
+    return not SERVER_CALLS.isdisjoint(_words(node))
+
+
+def _words(node: ast.AST) -> list[str]:
+    """What a node names: the last word of an import, an attribute or a variable."""
+    last = getattr(node, "attr", "") or getattr(node, "id", "")
+    return [last, *(name.rpartition(".")[2] for name in _names(node))]
 
 
 def _names(node: ast.AST) -> list[str]:

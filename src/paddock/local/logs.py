@@ -2,7 +2,7 @@
 
     log_dir/workerlog.N, serverlog.N, heterlog.N   output of local process N (0600)
     log_dir/endpoints.log                          endpoints of the latest attempt
-    log_dir/ps/<run>-<attempt>/server-N/           state of Paddock's own servers, never removed
+    log_dir/ps/<run>-<attempt>/server-N/           state of Paddock's own servers; gone after success
     log_dir/.paddock/<uid>/                        PADDOCK_RUN_DIR, scratch of this run
     log_dir/.paddock/lock                          held while a job writes here
 
@@ -113,6 +113,30 @@ class LogDir:
                 f"directory '{path}' for the servers' data cannot be made: {error.strerror}",
                 hint="choose another with --log_dir",
             ) from error
+
+    def remove_state(self, places: list[str]) -> None:
+        """Remove these <run>-<attempt>/server-N of servers that have ended; best effort."""
+        import shutil
+
+        for place in places:
+            shutil.rmtree(place, ignore_errors=True)
+        self.remove_empty(places)
+
+    def remove_empty(self, places: list[str]) -> list[str]:
+        """Remove the directories above these that hold nothing; returns those that do."""
+        left = []
+        for parent in dict.fromkeys(map(os.path.dirname, places)):
+            try:
+                os.rmdir(parent)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                left.append(parent)
+        try:
+            os.rmdir(os.path.join(self.path, "ps"))
+        except OSError:
+            pass  # earlier runs have left something, or there is none
+        return left
 
     def close(self) -> None:
         """Remove the run directory if nothing was left in it, and let others in."""

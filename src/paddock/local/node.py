@@ -80,6 +80,7 @@ class Node:
         self._on_stopped = on_stopped
         self._on_note = on_note
         self.server_restarts = 0
+        self._state: list[str] = []  # directories of this node's servers, over all attempts
         self._supervisor: Supervisor | None = None
         self._children: dict[tuple[str, int], Child] = {}
         self._oom_kills: int | None = None
@@ -118,6 +119,9 @@ class Node:
         self._plan, self._shared = plan, shared
         if shared.server_dir:
             self.log_dir.make_private(shared.server_dir)
+            if shared.is_scratch:
+                ranks = [p.rank for p in procs if p.role == "ps"]
+                self._state += [f"{shared.server_dir}/server-{rank}" for rank in ranks]
         keys = [(p.role, p.rank) for p in procs]
         self._supervisor = Supervisor(
             plan.attempt, keys, grace_seconds=self.job.grace_seconds, servers=self.job.servers
@@ -206,6 +210,24 @@ class Node:
         if self._supervisor is not None:
             order = StopOrdered(self._supervisor.attempt, reason, hurry, grace_seconds)
             self._feed(order)
+
+    def settle_state(self, exit_code: int) -> str:
+        """Remove the state that servers kept in the log directory, or say where it is.
+
+        To be called when the job is over and nothing of it runs here. A place that the user chose
+        is left alone. Returns a line for people, "" when there is nothing to say.
+        """
+        assert not self.is_running
+        if not self._state:
+            return ""
+        if exit_code == 0:
+            self.log_dir.remove_state(self._state)
+            return ""
+        left = self.log_dir.remove_empty(self._state)
+        if not left:
+            return ""
+        before = f", of earlier attempts in {len(left) - 1} beside it" if len(left) > 1 else ""
+        return f"the servers' state is kept in {left[-1]}{before}; delete it when it is not needed"
 
     def forward(self, number: int) -> None:
         """Send a signal to every process itself (not its group), as mpirun does with SIGUSR1."""

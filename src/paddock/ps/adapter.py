@@ -68,7 +68,7 @@ def as_optimizer(optimizer: str | OptimizerSpec, lr: float | None) -> OptimizerS
         return OptimizerSpec(optimizer) if lr is None else OptimizerSpec(optimizer, lr)
     if not isinstance(optimizer, OptimizerSpec):
         raise UsageError(
-            f"optimizer is a {type(optimizer).__qualname__}, not a name or an OptimizerSpec",
+            f"optimizer is of type {type(optimizer).__qualname__}, not a name or an OptimizerSpec",
             hint='optimizer="adam", lr=0.001; '
             "or what paddock.ps.translate.spec_of(optimizer) makes of it",
         )

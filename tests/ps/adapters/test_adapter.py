@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps import adapter
+from paddock.ps import Refusal, adapter
 from paddock.ps.adapter import FlatParameters, Gradient, Rows
 from paddock.ps.spec import AccessorSpec, OptimizerSpec, SparseSpec
 from ps.adapters.fake_client import FakeClient, first_row
@@ -88,6 +88,28 @@ def test_ids_of_another_type_are_refused() -> None:
     """A float id would lose digits without a word."""
     with pytest.raises(UsageError, match="ids are float64"):
         make_rows(FakeClient()).look_up(np.array([1.0]), None)
+    with pytest.raises(UsageError, match="ids are uint64"):
+        make_rows(FakeClient()).look_up(np.array([1], np.uint64), None)
+
+
+def test_narrow_whole_ids_are_widened() -> None:
+    """Client.pull takes them too."""
+    found = make_rows(FakeClient()).look_up(np.array([-3, 7], np.int32), None)
+    assert found.keys.dtype == np.int64
+    assert found.keys.tolist() == [-3, 7]
+
+
+def test_finite_gradients_with_an_infinite_sum_refuse_the_batch() -> None:
+    """What is sent is the sum; the other table must not be sent before it is looked at."""
+    client = FakeClient()
+    tables = [make_rows(client), make_rows(client)]
+    for rows, times in zip(tables, (1, 2), strict=True):
+        for _ in range(times):
+            rows.receive(Gradient(np.array([1]), np.full((1, 3), 3e38, np.float32)))
+    with pytest.raises(Refusal, match="key 1"):
+        adapter.push_batch(tables, None)
+    assert client.pushes == []
+    assert [rows.waiting for rows in tables] == [0, 0]
 
 
 @pytest.mark.parametrize("offsets", [[1, 2], [0, 3, 2], [0, 9]])

@@ -98,3 +98,4 @@ def test_ids_that_jax_has_cut_are_told() -> None:
     embed = ps_jax.Embedding(FakeClient(), "t", 2, optimizer=SGD)
     with pytest.raises(UsageError, match="ids are int32"):
         embed.pull(jnp.array([1, 2]))
+    assert embed.pull(np.array([1, 2], np.int32))[0].shape == (2, 2)

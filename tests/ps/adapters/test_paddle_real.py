@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 
 import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps import Client, OptimizerSpec
+from paddock.ps import Client, OptimizerSpec, Refusal
 from ps.adapters.fake_client import FakeClient
 from ps.adapters.served import servers
 
@@ -118,7 +119,53 @@ def test_parameters_are_views_of_the_pulled_vector() -> None:
 
 
 def test_ids_of_the_wrong_type_are_told() -> None:
-    """int32 hash ids have lost half their digits already."""
+    """A float id would lose digits; int32 ones are widened, as the client does."""
     layer = ps_paddle.Embedding(FakeClient(), "t", 4, optimizer=SGD)
-    with pytest.raises(UsageError, match="ids are int32"):
-        layer(paddle.zeros([3], dtype="int32"))
+    with pytest.raises(UsageError, match="ids are float32"):
+        layer(paddle.zeros([3]))
+    narrow = layer(paddle.to_tensor([-5], dtype="int32"))
+    assert np.array_equal(narrow.numpy(), layer(paddle.to_tensor([-5])).numpy())
+
+
+@pytest.mark.parametrize("bad", ["table", "dense", "both"])
+def test_a_batch_with_nan_is_refused_whole_and_training_goes_on(bad: str) -> None:
+    """Either part alone makes the batch a bad one; nothing of it may stay behind."""
+    client = FakeClient()
+    fine = ps_paddle.Embedding(client, "fine", 1, optimizer=SGD)
+    table = ps_paddle.Embedding(client, "t", 1, optimizer=SGD)
+    mlp = paddle.nn.Linear(1, 1, bias_attr=False)
+    trainer = ps_paddle.Trainer(client, paddle.nn.LayerList([fine, table, mlp]), optimizer=SGD)
+    before = trainer.dense.flat.copy()
+    one = paddle.to_tensor([1])
+
+    def loss(weight: float, dense: float) -> paddle.Tensor:
+        rows = fine(one).sum() + weight * table(one).sum()
+        return rows + dense * mlp(paddle.ones([1, 1])).sum()
+
+    nan = float("nan")
+    with pytest.raises(Refusal, match="NaN"):
+        trainer.step(loss(1.0 if bad == "dense" else nan, 1.0 if bad == "table" else nan))
+    assert (client.pushes, client.steps) == ([], 0)
+    assert np.array_equal(trainer.dense.flat, before)
+    trainer.step(loss(1.0, 1.0))
+    assert [(name, grads.tolist()) for name, _, grads in client.pushes] == [
+        ("fine", [[1.0]]),
+        ("t", [[1.0]]),
+    ]
+    assert np.array_equal(trainer.dense.flat, before - 1.0)
+
+
+def test_a_number_as_loss_is_told() -> None:
+    """An AttributeError of a float says less."""
+    with pytest.raises(UsageError, match="got a float"):
+        ps_paddle.Trainer(FakeClient(), paddle.nn.Linear(1, 1)).step(1.0)
+
+
+def test_a_deep_copy_shares_the_table_and_the_client() -> None:
+    """Copies of a layer are made so; a client has sockets and threads."""
+    client = FakeClient()
+    layer = ps_paddle.Embedding(client, "t", 2, optimizer=SGD, push_in_backward=False)
+    layer(paddle.to_tensor([1])).sum().backward()
+    twin = copy.deepcopy(paddle.nn.Sequential(layer))[0]
+    assert twin.rows.client is client
+    assert (layer.rows.waiting, twin.rows.waiting) == (1, 0)

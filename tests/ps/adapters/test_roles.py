@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import runpy
+
 import pytest
 
 from paddock.errors import UsageError
@@ -9,6 +12,7 @@ from paddock.ps.fleet import Fleet
 from paddock.ps.fleet_server import server_words
 from paddock.ps.fleet_strategy import DistributedStrategy, client_options
 from paddock.ps.roles import Role, read_role
+from ps.adapters.served import EXAMPLES
 
 SERVERS = "10.0.0.1:7000,10.0.0.2:7000"
 TRAINER = {
@@ -156,6 +160,25 @@ def test_fields_without_effect_are_said() -> None:
     """They tune Paddle's communicator; a script that has them still runs."""
     with pytest.warns(UserWarning, match="send_queue_size"):
         DistributedStrategy(True, {"send_queue_size": 16})
+
+
+@pytest.mark.parametrize("name", ["sync", "async", "half_async", "geo", "staleness"])
+def test_the_example_runs_the_strategy_it_is_told(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is forgotten would run as async, and nobody would see it."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    strategy_of = runpy.run_path(str(EXAMPLES / "fleet_script.py"))["strategy_of"]
+    options = client_options(strategy_of(argparse.Namespace(strategy=name, staleness=7)))
+    assert options["strategy"] == name
+    assert options.get("staleness") == (7 if name == "staleness" else None)
+
+
+def test_models_for_serving_are_pointed_elsewhere() -> None:
+    """Paddle's would be a static program; the guide's table has the name."""
+    with pytest.raises(UsageError, match="static program") as caught:
+        Fleet(TRAINER).save_inference_model("somewhere")
+    assert "paddock ps export" in caught.value.hint
 
 
 def test_the_module_has_the_names_of_paddle() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 
 import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps import Client, OptimizerSpec
+from paddock.ps import Client, OptimizerSpec, Refusal
 from ps.adapters.fake_client import FakeClient
 from ps.adapters.served import servers, together
 
@@ -130,10 +131,60 @@ def test_gradients_survive_zero_grad_and_unused_parameters() -> None:
 
 
 def test_ids_of_the_wrong_type_are_told() -> None:
-    """int32 hash ids have lost half their digits already."""
+    """A float id would lose digits; int32 ones are widened, as the client does."""
     layer = ps_torch.Embedding(FakeClient(), "t", 4, optimizer=SGD)
-    with pytest.raises(UsageError, match="ids are int32"):
-        layer(torch.zeros(3, dtype=torch.int32))
+    with pytest.raises(UsageError, match="ids are float32"):
+        layer(torch.zeros(3))
+    assert torch.equal(layer(torch.tensor([-5], dtype=torch.int32)), layer(torch.tensor([-5])))
+
+
+@pytest.mark.parametrize("bad", ["table", "dense", "both"])
+def test_a_batch_with_nan_is_refused_whole_and_training_goes_on(bad: str) -> None:
+    """Either part alone makes the batch a bad one; nothing of it may stay behind."""
+    client = FakeClient()
+    model = torch.nn.Module()
+    model.fine = ps_torch.Embedding(client, "fine", 1, optimizer=SGD)
+    model.table = ps_torch.Embedding(client, "t", 1, optimizer=SGD)
+    model.mlp = torch.nn.Linear(1, 1, bias=False)
+    trainer = ps_torch.Trainer(client, model, optimizer=SGD)
+    before = trainer.dense.flat.clone()
+
+    def loss(table: float, dense: float) -> torch.Tensor:
+        rows = model.fine(torch.tensor([1])).sum() + table * model.table(torch.tensor([1])).sum()
+        return rows + dense * model.mlp(torch.ones(1, 1)).sum()
+
+    nan = float("nan")
+    with pytest.raises(Refusal, match="NaN"):
+        trainer.step(loss(1.0 if bad == "dense" else nan, 1.0 if bad == "table" else nan))
+    assert (client.pushes, client.steps) == ([], 0)
+    assert torch.equal(trainer.dense.flat, before)
+    trainer.step(loss(1.0, 1.0))
+    assert [(table, grads.tolist()) for table, _, grads in client.pushes] == [
+        ("fine", [[1.0]]),
+        ("t", [[1.0]]),
+    ]
+    assert torch.equal(trainer.dense.flat, before - 1.0)
+
+
+def test_what_is_no_loss_and_no_optimizer_is_told_in_a_line() -> None:
+    """An AttributeError of a float, and torch's repr of 14 lines, say less."""
+    module = torch.nn.Linear(1, 1)
+    with pytest.raises(UsageError, match="got a float"):
+        ps_torch.Trainer(FakeClient(), module).step(1.0)
+    with pytest.raises(UsageError, match="optimizer is of type Adam, ") as caught:
+        ps_torch.Trainer(FakeClient(), module, optimizer=torch.optim.Adam(module.parameters()))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_deep_copy_shares_the_table_and_the_client() -> None:
+    """Copies of a model (an average of it, say) are made so; a client has sockets and threads."""
+    client = FakeClient()
+    layer = ps_torch.Embedding(client, "t", 2, optimizer=SGD, push_in_backward=False)
+    layer(torch.tensor([1])).sum().backward()
+    twin = copy.deepcopy(torch.nn.Sequential(layer))[0]
+    assert twin.rows.client is client
+    assert (layer.rows.waiting, twin.rows.waiting) == (1, 0)
+    assert torch.equal(twin(torch.tensor([1])), layer(torch.tensor([1])))
 
 
 def make_model(client: Client, optimizer: OptimizerSpec) -> torch.nn.Module:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ def client() -> Iterator[Client]:
     with inside(2) as endpoints, Client(endpoints, trainer=0, strategy="half_async") as made:
         made.create(WORDS)
         made.create(TOP)
-        made.create(replace(WORDS, name="counted", accessor=AccessorSpec(statistics=True)))
         made.push("words", KEYS, ONES)
         made.push_dense("top", np.ones(100))
         made.step()
@@ -118,7 +116,7 @@ WRONG: dict[str, tuple[Callable[[Client], Any], type[PaddockError], str]] = {
         "keeps no statistics",
     ),
     "shows": (
-        lambda c: c.push("counted", KEYS, ONES, shows=np.ones(9)), UsageError, r"wanted \[10\]",
+        lambda c: c.push("words", KEYS, ONES, shows=np.ones(9)), UsageError, "no statistics",
     ),
     "save mode": (lambda c: c.save("/nowhere", mode="all"), UsageError, "'all' is unknown"),
     "load nothing": (lambda c: c.load("/nowhere"), PaddockError, "/nowhere"),
@@ -347,6 +345,8 @@ def test_statistics_and_admission_survive_a_wrong_push() -> None:
         client.push("ads", KEYS, ONES, shows=np.ones(10), clicks=np.zeros(10))
         client.flush()
         before = client.digest()
+        with pytest.raises(UsageError, match=r"wanted \[10\]"):
+            client.push("ads", KEYS, ONES, shows=np.ones(9))
         with pytest.raises(PaddockError):
             client.push("ads", KEYS, ONES, shows=np.full(10, np.nan))
             client.flush()
