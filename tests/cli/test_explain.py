@@ -133,3 +133,20 @@ def test_a_script_that_serves_is_explained_as_one_command(
     assert found["server_command"] == found["command"]
     assert "PADDOCK_PS_DATA_DIR" not in found["processes"][0]["environment"]
     assert explained(capsys, "--nproc_per_node", "1", "train.py")["server_command"] is None
+
+
+def test_a_script_that_serves_with_fleet_is_explained(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """One command for both, and a place for the state of each server."""
+    script = tmp_path / "both.py"
+    script.write_text("from paddock.ps import fleet\nfleet.run_server()\n")
+    words = ("--server_num", "1", "--worker_num", "1", str(script))
+    found = explained(capsys, *words)
+    assert found["server_command"] == found["command"]
+    place = found["processes"][0]["environment"]["PADDOCK_PS_DATA_DIR"]
+    assert place.endswith("log/ps/<run>-0/server-0")
+    assert run(["explain", "--devices", "cpu", *words]) == 0
+    out = capsys.readouterr().out
+    assert "but servers: " not in out
+    assert "note: servers run both.py: it serves with paddock.ps.fleet" in out

@@ -252,7 +252,17 @@ def test_only_paddocks_own_servers_get_a_place_for_their_state() -> None:
         "ps 1": "/job/log/ps/u1-1/server-1",
         "worker 1": None,
     }
-    assert set(server_places({"PADDOCK_PS_DATA_DIR": "/x"}, JOB).values()) == {None}
+    assert set(server_places({}, JOB).values()) == {None}
+
+
+def test_a_place_that_the_user_gave_reaches_any_server() -> None:
+    """A script may import paddock.ps where nobody looks; each server has a directory."""
+    assert server_places({"PADDOCK_PS_DATA_DIR": "/x"}, JOB) == {
+        "ps 0": "/x/u1-1/server-0",
+        "worker 0": None,
+        "ps 1": "/x/u1-1/server-1",
+        "worker 1": None,
+    }
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,13 @@ def test_what_a_restart_cannot_mend_ends_the_attempt(exit_: Exit) -> None:
     assert machine.phase == "stopping"
 
 
+def test_a_server_that_ends_itself_is_left_alone() -> None:
+    """Its trainers have closed their clients; a killed one is started again as ever."""
+    machine = make([], replace(OWN, ends_itself=True))
+    found = machine.handle(died(), 5.0) + machine.handle(died(6.0, signal=0), 6.0)
+    assert [type(action).__name__ for action in found] == ["StartAgain", "Report"]
+
+
 @pytest.mark.parametrize(
     "servers", [replace(OWN, is_provided=False), replace(OWN, max_restarts=0)], ids=["script", "0"]
 )

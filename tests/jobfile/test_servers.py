@@ -12,7 +12,13 @@ from paddock.core.job import Command, Servers
 from paddock.errors import UsageError
 from paddock.jobfile.paddlejob import job_from_document
 from paddock.jobfile.parse import parse
-from paddock.jobfile.servers import decide_servers, is_pserver, is_trainer_only, to_command
+from paddock.jobfile.servers import (
+    decide_servers,
+    is_fleet_server,
+    is_pserver,
+    is_trainer_only,
+    to_command,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,6 +167,53 @@ def test_a_trainer_only_script_gets_paddocks_server(tmp_path: Path) -> None:
     assert found.servers.why.startswith("servers run paddock pserver: train.py uses paddock.ps")
     assert found.sources["servers.command"].name == str(script)
     assert found.command_of("worker").args == ("--lr", "1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from paddock.ps import fleet\nfleet.run_server()",
+        "import paddock.ps.fleet\npaddock.ps.fleet.run_server()",
+        "import paddock.ps.fleet as f\nif f.is_server(): f.run_server()",
+        "from paddock import ps\nps.fleet.run_server()",
+        "import paddock.ps as p\np.fleet.run_server()",
+        "from paddock.ps.fleet import run_server as serve\nserve()",
+        "import paddle\nfrom paddock.ps import fleet\nfleet.run_server()",
+    ],
+)
+def test_a_script_that_serves_with_paddocks_fleet_is_known(text: str) -> None:
+    """However it is imported; Paddle itself may be there for the model."""
+    assert is_fleet_server(text.encode())
+    assert not is_trainer_only(text.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from paddock.ps import fleet\nfleet.init()",
+        "from paddle.distributed import fleet\nfleet.run_server()  # paddock",
+        "import paddock.ps\nfrom paddle.distributed import fleet\nfleet.run_server()",
+        "from paddock.ps import fleet\nimport paddle\npaddle.distributed.fleet.run_server()",
+        "from paddock.ps import fleet\nimport paddle.distributed as d\nd.fleet.run_server()",
+        "from paddock import ps\nfrom paddle.incubate.fleet.base import x\nx.run_server()",
+        "from paddock.ps.server import Server\nServer().run_server()",
+        "from paddock.ps import fleet\nfleet.run_server(",
+    ],
+)
+def test_other_servers_are_not_taken_for_paddocks_fleet(text: str) -> None:
+    """Started again in place, they would have lost their tables."""
+    assert not is_fleet_server(text.encode())
+
+
+@pytest.mark.parametrize("words", ["", "--server_script same ", "--server_script {} "])
+def test_servers_of_a_fleet_script_are_paddocks(tmp_path: Path, words: str) -> None:
+    """The same command as the trainers', or a script of their own; they end with the trainers."""
+    script = tmp_path / "both.py"
+    script.write_text("from paddock.ps import fleet\nfleet.run_server()\n")
+    found = decide_servers(job(f"{PS} {words.format(script)}{script}")).servers
+    assert (found.is_provided, found.ends_itself, found.is_auto) == (True, True, False)
+    assert found.why.startswith("servers run both.py: it serves with paddock.ps.fleet")
+    assert found.command is None or found.command.program == str(script)
 
 
 def test_the_flag_comes_before_the_scripts_text(tmp_path: Path) -> None:

@@ -238,7 +238,64 @@ def test_a_new_attempt_gives_its_servers_empty_places(world: World) -> None:
     places = [event[4] for event in world.events.all("serves")]
     assert len(set(places)) == 2
     assert all(p.startswith(f"{world.log_dir}/ps/") and p.endswith("/server-0") for p in places)
-    assert (world.log_dir / "ps").is_dir()
+    assert not (world.log_dir / "ps").exists()
+
+
+KEEP = SERVE.replace(
+    'tell("serves"', "os.makedirs(place)\nopen(place + '/log', 'w').close()\ntell(\"serves\""
+)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_state_of_servers_goes_with_success_alone(world: World, code: int) -> None:
+    """After a failure it is kept, and one line says where."""
+    running = world.start(
+        "--server_num", 2, "--worker_num", 1, "--server_script", stand_in(world, KEEP),
+        world.script(f"gate()\nsys.exit({code})\n"),
+    )  # fmt: skip
+    places = [event[4] for event in world.events.wait("serves", count=2)]
+    assert all(os.path.isfile(f"{place}/log") for place in places)
+    world.open_gate(1)
+    ended = running.end()
+    assert (ended.code, ended.left) == (code, [])
+    assert [os.path.isfile(f"{place}/log") for place in places] == [code != 0] * 2
+    kept = f"the servers' state is kept in {os.path.dirname(places[0])};"
+    assert (kept in ended.err) is (code != 0)
+
+
+def test_state_of_earlier_runs_and_of_the_users_is_left_alone(world: World) -> None:
+    """Only what this run has made in its log directory is removed."""
+    earlier = world.log_dir / "ps" / "0123-0" / "server-0"
+    earlier.mkdir(parents=True)
+    chosen = world.folder / "nvme"
+    for env in ({}, {"PADDOCK_PS_DATA_DIR": str(chosen)}):
+        seen = len(world.events.all("serves"))
+        running = world.start(
+            "--server_num", 1, "--worker_num", 1, "--server_script", stand_in(world, KEEP),
+            world.script(TRAIN), env=env,
+        )  # fmt: skip
+        place = world.events.wait("serves", count=seen + 1)[seen][4]
+        world.open_gate(1)
+        assert running.end().code == 0
+        assert os.path.isfile(f"{place}/log") is bool(env)
+    assert [str(path) for path in (world.log_dir / "ps").glob("*/*")] == [str(earlier)]
+
+
+def test_the_start_says_how_to_ask_the_servers(world: World) -> None:
+    """A line to copy; nothing of the kind for servers that are not Paddock's."""
+    running = world.start(
+        "--server_num", 2, "--worker_num", 1, "--server_script", stand_in(world),
+        world.script(TRAIN),
+    )  # fmt: skip
+    found = sorted(world.events.wait("serves", count=2), key=lambda event: event[1])
+    world.open_gate(1)
+    line = running.end().line("servers: paddock ps status")
+    assert "LAUNCH INFO" in line
+    assert line.endswith(f" --endpoints {found[0][3]},{found[1][3]}")
+    running = world.start("--server_num", 1, "--worker_num", 1, world.script(BOTH))
+    world.events.wait("up", count=2)
+    world.open_gate(1)
+    assert "paddock ps" not in running.end().err
 
 
 def test_flags_of_the_server_are_passed_on(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local.jobs import environment_of, marked
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from local.jobs import Ended, Running, World
     from real.hosts import Hosts
 
+FLEET_SCRIPT = Path(__file__).parents[2] / "examples" / "ps" / "fleet_script.py"
 TRAIN = """
 import numpy as np
 from paddock import ps
@@ -76,7 +78,33 @@ def test_killed_servers_change_no_bit_of_the_tables(world: World) -> None:
     assert found == wanted
     assert ended.err.count("was killed by SIGKILL; started again in place") == 2
     assert "first failure" not in ended.err
-    assert len(list((world.log_dir / "ps").glob("*-0/server-*"))) == 4
+    assert not (world.log_dir / "ps").exists()
+
+
+def fleet_script(world: World, kill: int | None) -> tuple[Ended, str]:
+    """Run examples/ps/fleet_script.py, killing this server on the way; its parameters line."""
+    running = world.start(
+        "--server_num", 2, "--worker_num", 2, "--log_overwrite", FLEET_SCRIPT,
+        "--strategy", "sync", "--epochs", 1,
+    )  # fmt: skip
+    if kill is not None:
+        running.wait_for("batch 20 loss")
+        os.kill(server_pid(running, kill), signal.SIGKILL)
+    ended = running.end()
+    lines = [line for line in world.log(0).decode().splitlines() if "parameters" in line]
+    return ended, lines[0] if lines else ""
+
+
+def test_a_killed_server_of_a_fleet_script_changes_no_bit(world: World) -> None:
+    """Its state is in its log, as that of paddock pserver is."""
+    need_module("torch")
+    quiet, wanted = fleet_script(world, None)
+    assert (quiet.code, quiet.left) == (0, []), quiet.err
+    assert "; started again in place" not in quiet.err
+    ended, found = fleet_script(world, 1)
+    assert (ended.code, ended.left) == (0, []), ended.err
+    assert ended.err.count("was killed by SIGKILL; started again in place") == 1
+    assert (found, "parameters" in found) == (wanted, True)
 
 
 def test_a_killed_server_does_not_end_asynchronous_training(world: World) -> None:

@@ -95,7 +95,7 @@ class SharedEnv:
     base: inherited variables and those equal for all processes. last: laid over the contract.
     notes: sentences for the log, without values. limit: longest endpoint list put in a variable.
     server_dir: where the servers of this attempt keep their state, "" for servers that are not
-    Paddock's, unless the user gave a place. is_scratch: it is the launcher's choice, not the user's.
+    Paddock's, unless the user gave a place. is_scratch: the launcher chose it, not the user.
     """
 
     world: World

@@ -167,7 +167,7 @@ def is_fleet_server(source: bytes) -> bool:
 
     >>> is_fleet_server(b"from paddock.ps import fleet\\nfleet.run_server()")
     True
-    >>> is_fleet_server(b"import paddock.ps\\nfrom paddle.distributed import fleet\\nfleet.run_server()")
+    >>> is_fleet_server(b"import paddock.ps\\nfrom paddle import fleet\\nfleet.run_server()")
     False
     """
     return serves_with_fleet(_parse(source))

@@ -2,7 +2,7 @@
 
     log_dir/workerlog.N, serverlog.N, heterlog.N   output of local process N (0600)
     log_dir/endpoints.log                          endpoints of the latest attempt
-    log_dir/ps/<run>-<attempt>/server-N/           state of Paddock's own servers; gone after success
+    log_dir/ps/<run>-<attempt>/server-N/           state of Paddock's servers; gone after success
     log_dir/.paddock/<uid>/                        PADDOCK_RUN_DIR, scratch of this run
     log_dir/.paddock/lock                          held while a job writes here
 

@@ -42,6 +42,12 @@ def job_line(plan: Plan, is_elastic: bool) -> str:
     )
 
 
+def servers_lines(plan: Plan) -> list[str]:
+    """How to ask Paddock's own servers; none for a job without."""
+    endpoints = ",".join(proc.endpoint for proc in plan.of_role("ps"))
+    return [f"servers: paddock ps status --endpoints {endpoints}"] if endpoints else []
+
+
 def copy_block(command: str) -> str:
     """What to type on the other nodes."""
     rule = "-" * RULE_WIDTH

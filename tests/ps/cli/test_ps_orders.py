@@ -77,6 +77,35 @@ def test_status_shows_each_server_and_the_trainers(ads: Fleet, said: Any) -> Non
     assert rest == ["async, 0 trainers:", "waiting for 1 trainer to join"]
 
 
+def test_servers_are_found_by_the_log_directory(ads: Fleet, said: Any, tmp_path: Path) -> None:
+    """endpoints.log, as paddock launch writes it."""
+    text = "PADDLE_TRAINER_ENDPOINTS:\n127.0.0.1:1\nPADDLE_PSERVERS_IP_PORT_LIST:\n"
+    servers = "".join(f"127.0.0.1:{port}\n" for port in ads.ports)
+    (tmp_path / "endpoints.log").write_text(text + servers)
+    code, out, err = said("tables", "--log_dir", tmp_path)
+    assert (code, err) == (0, "")
+    assert out == said("tables", "--endpoints", ads.endpoints)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "message"),
+    [
+        (None, (), "endpoints.log cannot be read: No such file"),
+        ("PADDLE_TRAINER_ENDPOINTS:\n127.0.0.1:1\n", (), "endpoints.log names no server"),
+        ("", ("--endpoints", "h:1"), "--endpoints and --log_dir are given"),
+    ],
+)
+def test_a_log_directory_without_servers_is_said(
+    said: Any, tmp_path: Path, text: str | None, more: tuple[str, ...], message: str
+) -> None:
+    """Nothing is guessed."""
+    if text is not None:
+        (tmp_path / "endpoints.log").write_text(text)
+    code, _, err = said("status", "--log_dir", tmp_path, *more)
+    assert code == 2
+    assert message in err
+
+
 def test_status_as_json_has_every_fact(ads: Fleet, said: Any) -> None:
     """For programs."""
     code, out, _ = said("status", "--endpoints", ads.endpoints, "--json")
