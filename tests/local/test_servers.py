@@ -247,8 +247,8 @@ KEEP = SERVE.replace(
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_state_of_servers_goes_with_success_alone(world: World, code: int) -> None:
-    """After a failure it is kept, and one line says where."""
+def test_state_of_servers_is_kept_and_one_line_says_where(world: World, code: int) -> None:
+    """After success too: it may be the only copy of what was learned."""
     running = world.start(
         "--server_num", 2, "--worker_num", 1, "--server_script", stand_in(world, KEEP),
         world.script(f"gate()\nsys.exit({code})\n"),
@@ -258,13 +258,12 @@ def test_state_of_servers_goes_with_success_alone(world: World, code: int) -> No
     world.open_gate(1)
     ended = running.end()
     assert (ended.code, ended.left) == (code, [])
-    assert [os.path.isfile(f"{place}/log") for place in places] == [code != 0] * 2
-    kept = f"the servers' state is kept in {os.path.dirname(places[0])};"
-    assert (kept in ended.err) is (code != 0)
+    assert all(os.path.isfile(f"{place}/log") for place in places)
+    assert f"the servers' state is kept in {os.path.dirname(places[0])};" in ended.err
 
 
 def test_state_of_earlier_runs_and_of_the_users_is_left_alone(world: World) -> None:
-    """Only what this run has made in its log directory is removed."""
+    """Nothing but empty directories of this run is ever removed."""
     earlier = world.log_dir / "ps" / "0123-0" / "server-0"
     earlier.mkdir(parents=True)
     chosen = world.folder / "nvme"
@@ -277,8 +276,8 @@ def test_state_of_earlier_runs_and_of_the_users_is_left_alone(world: World) -> N
         place = world.events.wait("serves", count=seen + 1)[seen][4]
         world.open_gate(1)
         assert running.end().code == 0
-        assert os.path.isfile(f"{place}/log") is bool(env)
-    assert [str(path) for path in (world.log_dir / "ps").glob("*/*")] == [str(earlier)]
+        assert os.path.isfile(f"{place}/log")
+    assert earlier.is_dir()
 
 
 def test_the_start_says_how_to_ask_the_servers(world: World) -> None:

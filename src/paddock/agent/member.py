@@ -273,7 +273,7 @@ class Member:
             times = count(self._node.server_restarts, "time")
             self.say("INFO", f"servers of this node were started again in place {times}")
         self.say_all(verdict_lines(verdict, self.plan, self._node_rank))
-        kept = self._node.settle_state(verdict.exit_code) if self._node is not None else ""
+        kept = self._node.tell_state() if self._node is not None else ""
         if kept:
             self.say("INFO", kept)
         self.end(verdict.exit_code)

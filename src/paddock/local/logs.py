@@ -114,14 +114,6 @@ class LogDir:
                 hint="choose another with --log_dir",
             ) from error
 
-    def remove_state(self, places: list[str]) -> None:
-        """Remove these <run>-<attempt>/server-N of servers that have ended; best effort."""
-        import shutil
-
-        for place in places:
-            shutil.rmtree(place, ignore_errors=True)
-        self.remove_empty(places)
-
     def remove_empty(self, places: list[str]) -> list[str]:
         """Remove the directories above these that hold nothing; returns those that do."""
         left = []

@@ -211,18 +211,13 @@ class Node:
             order = StopOrdered(self._supervisor.attempt, reason, hurry, grace_seconds)
             self._feed(order)
 
-    def settle_state(self, exit_code: int) -> str:
-        """Remove the state that servers kept in the log directory, or say where it is.
+    def tell_state(self) -> str:
+        """Where servers have left their state in the log directory; "" when they have not.
 
-        To be called when the job is over and nothing of it runs here. A place that the user chose
-        is left alone. Returns a line for people, "" when there is nothing to say.
+        It stays also after success: it may be the only copy of what was learned. To be called
+        when the job is over and nothing of it runs here.
         """
         assert not self.is_running
-        if not self._state:
-            return ""
-        if exit_code == 0:
-            self.log_dir.remove_state(self._state)
-            return ""
         left = self.log_dir.remove_empty(self._state)
         if not left:
             return ""
