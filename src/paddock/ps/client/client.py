@@ -38,6 +38,7 @@ from paddock.ps.optimizers.table import check_optimizer
 from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import (
+    DENSE_SHARD_MAX,
     DenseSpec,
     ScheduleSpec,
     SparseSpec,
@@ -61,7 +62,7 @@ REMEMBERED = 4
 WORTH_REMEMBERING = 512
 # Rows of one frame: the server applies one while the next is on its way.
 ROWS_MAX = 16384
-# Elements of a frame of several dense shards, for the same reason.
+# Elements of a pushed frame of several dense shards, for the same reason.
 ELEMENTS_MAX = 1 << 18
 
 
@@ -495,7 +496,9 @@ class Client:
     def pull_vector(self, known: Known, out: Rows) -> Rows:
         """The dense vector from the servers, into `out`."""
         self.finish_pulls()
-        pull = Pull.dense(self.peers, known.numbers, self._dense_frames(known), out)
+        pull = Pull.dense(
+            self.peers, known.numbers, self._dense_frames(known, DENSE_SHARD_MAX), out
+        )
         run_pulls([pull])
         while pull.moved:
             left = [(request.start, request.stop) for request, _ in pull.moved]
@@ -591,13 +594,13 @@ class Client:
             return None
         return group(distinct, known.owners, len(self.peers))
 
-    def _dense_frames(self, known: Known) -> list[tuple[int, int, int]]:
+    def _dense_frames(self, known: Known, most: int = ELEMENTS_MAX) -> list[tuple[int, int, int]]:
         """(start, stop, server): runs of whole shards of one server that fit a frame."""
         assert isinstance(known.spec, DenseSpec)
         found: list[tuple[int, int, int]] = []
         for shard, owner in enumerate(known.owners):
             start, stop = shard_range(known.spec.size, known.spec.shards, shard)
-            if found and found[-1][2] == owner and stop - found[-1][0] <= ELEMENTS_MAX:
+            if found and found[-1][2] == owner and stop - found[-1][0] <= most:
                 found[-1] = (found[-1][0], stop, int(owner))
             elif stop > start:
                 found.append((start, stop, int(owner)))
