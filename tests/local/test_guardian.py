@@ -172,6 +172,22 @@ def test_a_second_ctrl_c_kills_at_once(world: World) -> None:
     assert (ended.code, ended.left) == (130, [])
 
 
+def test_a_signal_taken_by_another_thread_wakes_the_launcher(world: World) -> None:
+    """Python runs handlers in the main thread only; the kernel may choose another, or come late."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    running = world.start("--nproc_per_node", 2, "--grace", 3600, world.script(IGNORES))
+    world.events.wait("up", count=2)
+    pid = running.launcher_pid()
+    (thread,) = {int(name) for name in os.listdir(f"/proc/{pid}/task")} - {pid}
+    assert libc.tgkill(pid, thread, signal.SIGINT) == 0
+    world.events.wait("ignored", count=2)
+    assert libc.tgkill(pid, thread, signal.SIGINT) == 0
+    ended = running.end()
+    assert (ended.code, ended.left) == (130, [])
+
+
 def test_a_tree_of_200_grandchildren_is_ended(world: World) -> None:
     """Sweeping goes round by round; a wide and deep tree needs several."""
     text = """

@@ -73,6 +73,8 @@ def _supervise(run: Run, guardian_pid: int, before: Callable[[], None] | None = 
 
     # The owner thread answers a dying rank; the output thread must not keep it from the GIL.
     sys.setswitchinterval(0.0005)
+    # A signal that comes just before the loop sleeps, or to another thread, must wake it too.
+    signal.set_wakeup_fd(run.loop.wake_fd, warn_on_full_buffer=False)
     for number in forwarded_signals():
         signal.signal(number, lambda n, _frame: run.loop.post(lambda: _on_signal(run, n)))
     _watch_guardian(run, guardian_pid)

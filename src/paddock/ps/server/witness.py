@@ -22,6 +22,7 @@ from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.pair_words import reply_json, request_from
 
 GROUPS_MAX = 10_000
+LOOK_SECONDS = 1.0
 # What `paddock ps witness` says it serves; servers of any job may ask.
 JOB = "(witness)"
 
@@ -148,7 +149,8 @@ def serve_witness(
     server.start()
     ready(f"witness is ready on {bind}:{server.port} (registers in {data_dir})")
     try:
-        ended.wait()
+        while not ended.wait(LOOK_SECONDS):  # a signal may come just before the wait
+            pass
     finally:
         server.stop()
         witness.close()
