@@ -1,0 +1,172 @@
+"""The few calls an operator makes of an API server, and how they fail.
+
+``Client`` is implemented by lightkube.py (the real one) and by memory.py (in memory); both pass
+tests/kube/test_client_twins.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+
+from paddock.errors import PaddockError
+from paddock.kube import objects
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+T = TypeVar("T")
+Manifest = dict[str, object]
+PatchKind = Literal["merge", "apply", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """One kind of object. shape: what its JSON is decoded into."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    shape: type[T]
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """ "v1" or "batch.paddlepaddle.org/v1"."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The path of the collection of a namespace ("" for all), or of one object.
+
+        >>> PODS.path("ml", "a-0", "status"), PADDLE_JOBS.path()
+        ('/api/v1/namespaces/ml/pods/a-0/status', '/apis/batch.paddlepaddle.org/v1/paddlejobs')
+        """
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if namespace and self.namespaced:
+            parts += ["namespaces", namespace]
+        parts += [part for part in (self.plural, name, subresource) if part]
+        return "/" + "/".join(parts)
+
+
+GROUP = "batch.paddlepaddle.org"
+PADDLE_JOBS = Resource(GROUP, "v1", "paddlejobs", "PaddleJob", objects.PaddleJob)
+PODS = Resource("", "v1", "pods", "Pod", objects.Pod)
+SERVICES = Resource("", "v1", "services", "Service", objects.Object)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", objects.ConfigMap)
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event", objects.Object)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", objects.Lease)
+VOLCANO_GROUPS = Resource(
+    "scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", objects.PodGroup
+)
+COSCHEDULING_GROUPS = Resource(
+    "scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", objects.PodGroup
+)
+CRDS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition",
+    objects.Object, namespaced=False,
+)  # fmt: skip
+
+
+class KubeError(PaddockError):
+    """An API server said no, or could not be asked.
+
+    status: the HTTP status, 0 when there was no answer. reason: Status.reason, as "AlreadyExists",
+    "Forbidden", "Invalid", "Conflict", "Expired", "NotFound", "TooManyRequests"; "Unreachable" when
+    there was no answer. causes: (field, message) of a refused object. retry_after: seconds the
+    server asked to wait, or 0.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "Unreachable",
+        causes: tuple[tuple[str, str], ...] = (),
+        retry_after: float = 0.0,
+    ) -> None:
+        super().__init__(message, retryable=status in (0, 409, 429) or status >= 500)
+        self.status = status
+        self.reason = reason
+        self.causes = causes
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list. rest: give it back for the next part, "" at the end."""
+
+    items: tuple[T, ...]
+    resource_version: str
+    rest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """One event of a watch. A "bookmark" carries a resourceVersion only."""
+
+    kind: Literal["added", "modified", "deleted", "bookmark"]
+    object: T
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to list or watch. namespace "": all of them."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+    limit: int = field(default=500, compare=False)
+
+
+class Client(Protocol):
+    """Every call raises KubeError, and nothing else, when the server refuses or is away."""
+
+    async def get(self, resource: Resource[T], namespace: str, name: str) -> T:
+        """One object. Raises KubeError 404 when it is not there."""
+
+    async def page(
+        self, resource: Resource[T], query: Query, *, resource_version: str = "", rest: str = ""
+    ) -> Page[T]:
+        """A page of a list. resource_version "0": whatever the server has cached will do."""
+
+    def watch(
+        self, resource: Resource[T], query: Query, *, resource_version: str, timeout_seconds: float
+    ) -> AsyncIterator[Change[T]]:
+        """Changes after that version, bookmarks among them, until the server ends it.
+
+        Raises KubeError 410 when the version is too old, and 0 when nothing at all, not even a
+        bookmark, came for longer than the client's idle limit.
+        """
+
+    async def create(
+        self, resource: Resource[T], namespace: str, manifest: Manifest, *, dry_run: bool = False
+    ) -> T:
+        """Create; the object as stored. metadata.name, or generateName, is in the manifest."""
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        namespace: str,
+        name: str,
+        change: Mapping[str, object] | list[object],
+        *,
+        kind: PatchKind = "merge",
+        subresource: str = "",
+    ) -> T:
+        """Change part of an object; metadata.resourceVersion in it makes a stale one 409."""
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Delete in the background; with uid, only that very object (409 otherwise)."""
+
+    async def close(self) -> None:
+        """Give back connections."""

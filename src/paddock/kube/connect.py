@@ -1,0 +1,149 @@
+"""Where the API server is and who we are: kubeconfig, or the Pod's own account.
+
+lightkube reads both and makes the TLS context. Two things are our own: the account's token, which
+the kubelet replaces before it expires, is read again every minute (lightkube reads it again only
+when the server says 401), and exec plugins that ask for v1 of their protocol are spoken to in
+v1beta1, which is the same but for its name.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx2
+import msgspec
+import yaml
+from lightkube.config.client_adapter import ConnectionParams
+from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
+from lightkube.config.models import NameValue, User, UserExec
+from lightkube.core.exceptions import ConfigError
+
+from paddock import __version__
+from paddock.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+DEFAULT_FILE = "~/.kube/config"
+TOKEN_SECONDS = 60.0  # between two looks at the token's file; client-go does the same
+# The API server closes idle connections after 90 s or more; we do it first, so that no call meets
+# a connection that is just being closed.
+KEEP_SECONDS = 30.0
+WATCHES_MAX = 64
+EXEC_V1 = "client.authentication.k8s.io/v1"
+EXEC_INFO = (
+    '{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential",'
+    '"spec":{"interactive":false}}'
+)
+
+
+def find_config(
+    kubeconfig: str = "", context: str = "", *, account: str = SERVICE_ACCOUNT
+) -> SingleConfig:
+    """The cluster to talk to: that file, else $KUBECONFIG, else the Pod's account, else the default.
+
+    The order is kubectl's and controller-runtime's. Raises UsageError when there is none.
+    """
+    path = kubeconfig or os.environ.get("KUBECONFIG", "")
+    in_pod = "KUBERNETES_SERVICE_HOST" in os.environ and Path(account, "token").exists()
+    try:
+        if not path and in_pod:
+            found = KubeConfig.from_service_account(account).get()
+        else:
+            found = KubeConfig.from_file(path or DEFAULT_FILE).get(context or None)
+    except (
+        ConfigError,
+        OSError,
+        KeyError,
+        TypeError,
+        yaml.YAMLError,
+        msgspec.MsgspecError,
+    ) as error:
+        said = f"{path or DEFAULT_FILE}: {error}"
+        raise UsageError(
+            f"no cluster to talk to: {said}",
+            hint="give --kubeconfig, set KUBECONFIG to one file, or run inside a Pod",
+        ) from error
+    assert found is not None
+    return found
+
+
+def open_http(config: SingleConfig, *, connections: int, http2: bool = False) -> httpx2.AsyncClient:
+    """The HTTP client for that cluster, with room for so many calls and WATCHES_MAX watches.
+
+    Raises UsageError for credentials or certificates that cannot be read.
+    """
+    user = config.user or User()
+    if user.exec is not None and user.exec.apiVersion == EXEC_V1:
+        user = msgspec.structs.replace(user, exec=_as_v1beta1(user.exec))
+    config = config._replace(user=user)
+    try:
+        params = ConnectionParams(http2=http2).httpx_params(config)
+    except (ConfigError, OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot use the credentials of context '{config.context_name}': {error}",
+            hint="look at the certificates and the user in the kubeconfig",
+        ) from error
+    if user.token_file is not None:
+        params["auth"] = TokenFile(str(config.abs_file(user.token_file)))
+    most = connections + WATCHES_MAX
+    return httpx2.AsyncClient(
+        **params,
+        headers={
+            "User-Agent": f"paddock/{__version__}",
+            "Accept": "application/json",
+            # Compressing costs both ends more than a cluster's network does.
+            "Accept-Encoding": "identity",
+        },
+        limits=httpx2.Limits(
+            max_connections=most, max_keepalive_connections=most, keepalive_expiry=KEEP_SECONDS
+        ),
+    )
+
+
+class TokenFile(httpx2.Auth):
+    """A bearer token in a file that somebody else keeps fresh.
+
+    The file lies in memory (a projected volume), so reading it does not hold up the loop.
+    """
+
+    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._token = ""
+        self._read_at = 0.0
+
+    def auth_flow(
+        self, request: httpx2.Request
+    ) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """Send with the token; once more with the file's, when the server refused an older one."""
+        if not self._token or self._clock() - self._read_at >= TOKEN_SECONDS:
+            self._read()
+        used = self._token
+        request.headers["Authorization"] = f"Bearer {used}"
+        response = yield request
+        if response.status_code == 401:
+            self._read()
+            if self._token != used:
+                request.headers["Authorization"] = f"Bearer {self._token}"
+                yield request
+
+    def _read(self) -> None:
+        try:
+            found = Path(self._path).read_text("utf-8").strip()
+        except OSError:
+            if not self._token:
+                raise
+            found = ""  # It is being replaced; the old one is good for a while.
+        self._token = found or self._token
+        self._read_at = self._clock()
+
+
+def _as_v1beta1(plugin: UserExec) -> UserExec:
+    told = NameValue(name="KUBERNETES_EXEC_INFO", value=EXEC_INFO)
+    return msgspec.structs.replace(
+        plugin, apiVersion=f"{EXEC_V1}beta1", env=[*(plugin.env or ()), told]
+    )

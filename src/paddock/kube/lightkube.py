@@ -1,0 +1,300 @@
+"""LightkubeClient: the Client of a real API server.
+
+Requests are our own (raw paths, JSON straight into the slim shapes); lightkube gives configuration,
+credentials and TLS, httpx2 the connections. HTTP/1.1, not h2: there every watch has its own
+connection, so that silence on it is noticed by a read timeout, and a call costs less time (measured:
+docs/decisions has the numbers).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import httpx2
+import msgspec
+from lightkube.core.exceptions import ConfigError
+
+from paddock.kube import replies
+from paddock.kube.client import KubeError
+from paddock.kube.connect import open_http
+from paddock.kube.rate import TokenBucket
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from lightkube.config.kubeconfig import SingleConfig
+
+    from paddock.kube.client import Change, Manifest, Page, PatchKind, Query, Resource
+
+T = TypeVar("T")
+FIELD_MANAGER = "paddock-operator"
+CONTENT_TYPES: dict[PatchKind, str] = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "apply": "application/apply-patch+yaml",  # JSON is YAML
+}
+LINE_MAX = 8 * 1024 * 1024  # bytes of one event; etcd takes objects of 1.5 MiB by default
+WORKER_ERRORS = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ConfigError)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call that was made, for metrics. status: of HTTP, 0 without an answer.
+
+    seconds: until the whole answer was there; for a watch until its first byte.
+    """
+
+    verb: str
+    kind: str
+    subresource: str
+    status: int
+    seconds: float
+
+
+def ignore(_: object) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How calls are made. qps 0: as fast as the server takes them; it has its own fairness.
+
+    idle_seconds: of a watch; bookmarks come every minute or so. observe: told of every call; warn:
+    of every Warning header, as "unknown field spec.x". Both must not take long.
+    """
+
+    connect_seconds: float = 5.0
+    answer_seconds: float = 30.0
+    idle_seconds: float = 75.0
+    in_flight: int = 64
+    qps: float = 0.0
+    burst: int = 1
+    http2: bool = False
+    observe: Callable[[Asked], None] = ignore
+    warn: Callable[[str], None] = ignore
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    verb: str
+    method: str
+    resource: Resource[Any]
+    path: str
+    params: Mapping[str, str]
+    body: object = None
+    content_type: str = "application/json"
+    subresource: str = ""
+
+    @property
+    def said(self) -> str:
+        """As messages name it."""
+        return f"{self.method} {self.path}"
+
+
+class LightkubeClient:
+    """A Client; make it with ``open_client`` and ``close`` it."""
+
+    def __init__(self, http: httpx2.AsyncClient, options: Options) -> None:
+        self._http = http
+        self._options = options
+        self._slots = asyncio.Semaphore(options.in_flight)
+        self._bucket = TokenBucket(options.qps, options.burst) if options.qps > 0 else None
+        call = options.answer_seconds
+        self._call_timeout = httpx2.Timeout(call, connect=options.connect_seconds)
+        self._watch_timeout = httpx2.Timeout(
+            call, connect=options.connect_seconds, read=options.idle_seconds
+        )
+
+    async def get(self, resource: Resource[T], namespace: str, name: str) -> T:
+        """One object. Raises KubeError 404 when it is not there."""
+        request = _Request("get", "GET", resource, resource.path(namespace, name), {})
+        return replies.read_object(resource.shape, await self._send(request), request.said)
+
+    async def page(
+        self, resource: Resource[T], query: Query, *, resource_version: str = "", rest: str = ""
+    ) -> Page[T]:
+        """A page of a list. resource_version "0": whatever the server has cached will do."""
+        params = _selected(query) | {"limit": str(query.limit)}
+        if rest:
+            params["continue"] = rest  # which names the version too
+        elif resource_version:
+            params["resourceVersion"] = resource_version
+        request = _Request("list", "GET", resource, resource.path(query.namespace), params)
+        return replies.read_page(resource.shape, await self._send(request), request.said)
+
+    async def watch(
+        self, resource: Resource[T], query: Query, *, resource_version: str, timeout_seconds: float
+    ) -> AsyncIterator[Change[T]]:
+        """Changes after that version, bookmarks among them, until the server ends it."""
+        params = _selected(query) | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(max(int(timeout_seconds), 1)),
+            "resourceVersion": resource_version,
+        }
+        request = _Request("watch", "GET", resource, resource.path(query.namespace), params)
+        await self._wait_for_rate()
+        loop = asyncio.get_running_loop()
+        started, status = loop.time(), 0
+        try:
+            async with self._http.stream(
+                "GET", request.path, params=params, timeout=self._watch_timeout
+            ) as response:
+                status = response.status_code
+                self._observed(request, status, started)
+                if status != 200:
+                    raise _refused(request, response, await response.aread())
+                self._warned(response)
+                async for line in _lines(response, request.said):
+                    yield replies.read_change(resource.shape, line, request.said)
+        except WORKER_ERRORS as error:
+            if status == 0:
+                self._observed(request, 0, started)
+            raise self._unreachable(request, error) from error
+
+    async def create(
+        self, resource: Resource[T], namespace: str, manifest: Manifest, *, dry_run: bool = False
+    ) -> T:
+        """Create; the object as stored."""
+        params = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
+        body = {"apiVersion": resource.api_version, "kind": resource.kind} | manifest
+        request = _Request("create", "POST", resource, resource.path(namespace), params, body)
+        return replies.read_object(resource.shape, await self._send(request), request.said)
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        namespace: str,
+        name: str,
+        change: Mapping[str, object] | list[object],
+        *,
+        kind: PatchKind = "merge",
+        subresource: str = "",
+    ) -> T:
+        """Change part of an object. apply takes over fields that others had set (force)."""
+        params = {"fieldManager": FIELD_MANAGER}
+        body: object = change if isinstance(change, list) else dict(change)
+        if kind == "apply":
+            assert isinstance(body, dict)
+            params["force"] = "true"
+            metadata = {"name": name} | dict(body.get("metadata") or {})
+            body = {"apiVersion": resource.api_version, "kind": resource.kind} | body
+            body["metadata"] = metadata
+        request = _Request(
+            "patch", "PATCH", resource, resource.path(namespace, name, subresource), params, body,
+            content_type=CONTENT_TYPES[kind], subresource=subresource,
+        )  # fmt: skip
+        return replies.read_object(resource.shape, await self._send(request), request.said)
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Delete in the background; with uid, only that very object (409 otherwise)."""
+        body: dict[str, object] = {
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+        }  # fmt: skip
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
+        await self._send(
+            _Request("delete", "DELETE", resource, resource.path(namespace, name), {}, body)
+        )
+
+    async def close(self) -> None:
+        """Give back connections."""
+        await self._http.aclose()
+
+    async def _send(self, request: _Request) -> bytes:
+        """The body of a 2xx answer. Raises KubeError."""
+        await self._wait_for_rate()
+        async with self._slots:
+            started, status = asyncio.get_running_loop().time(), 0
+            try:
+                response = await self._http.request(
+                    request.method,
+                    request.path,
+                    params=request.params,
+                    content=None if request.body is None else msgspec.json.encode(request.body),
+                    headers={"Content-Type": request.content_type} if request.body else None,
+                    timeout=self._call_timeout,
+                )
+                status = response.status_code
+            except WORKER_ERRORS as error:
+                raise self._unreachable(request, error) from error
+            finally:
+                self._observed(request, status, started)
+        self._warned(response)
+        if not response.is_success:
+            raise _refused(request, response, response.content)
+        return response.content
+
+    async def _wait_for_rate(self) -> None:
+        if self._bucket is not None:
+            seconds = self._bucket.take(asyncio.get_running_loop().time())
+            if seconds > 0:
+                await asyncio.sleep(seconds)
+
+    def _observed(self, request: _Request, status: int, started: float) -> None:
+        seconds = asyncio.get_running_loop().time() - started
+        kind = request.resource.plural
+        self._options.observe(Asked(request.verb, kind, request.subresource, status, seconds))
+
+    def _warned(self, response: httpx2.Response) -> None:
+        for header in response.headers.get_list("warning"):
+            # RFC 7234, 5.5: 299 - "text"; the API server sends no date.
+            _, _, text = header.partition('"')
+            self._options.warn(text.rpartition('"')[0].replace('\\"', '"') or header)
+
+    def _unreachable(self, request: _Request, error: Exception) -> KubeError:
+        where = str(self._http.base_url).rstrip("/")
+        if isinstance(error, httpx2.ReadTimeout) and request.verb == "watch":
+            why = f"nothing came for {self._options.idle_seconds:g} s"
+        else:
+            why = f"{type(error).__name__} {error}".strip()
+        return KubeError(f"{request.said}: no answer from {where}: {why}")
+
+
+def open_client(config: SingleConfig, options: Options | None = None) -> LightkubeClient:
+    """A client for that cluster (connect.find_config). Raises UsageError, connects to nothing."""
+    chosen = options or Options()
+    http = open_http(config, connections=chosen.in_flight, http2=chosen.http2)
+    return LightkubeClient(http, chosen)
+
+
+def _selected(query: Query) -> dict[str, str]:
+    chosen = {"labelSelector": query.labels, "fieldSelector": query.fields}
+    return {name: value for name, value in chosen.items() if value}
+
+
+def _refused(request: _Request, response: httpx2.Response, text: bytes) -> KubeError:
+    wait = response.headers.get("retry-after", "")
+    return replies.read_refusal(response.status_code, text, request.said, wait)
+
+
+async def _lines(response: httpx2.Response, said: str) -> AsyncIterator[bytes]:
+    """The lines of a body. Not httpx' own: that splits at every Unicode line end, and JSON text
+    may hold those (U+0085, U+2028). Raises KubeError when the body ends within a line."""
+    kept: list[bytes] = []
+    size = 0
+    async for chunk in response.aiter_raw():
+        *ended, last = chunk.split(b"\n")
+        for piece in ended:
+            line = b"".join(kept) + piece
+            kept, size = [], 0
+            if line.strip():
+                yield line
+        kept.append(last)
+        size += len(last)
+        if size > LINE_MAX:
+            raise KubeError(f"{said}: an event is longer than {LINE_MAX} bytes", reason="Malformed")
+    if size:
+        raise KubeError(f"{said}: the connection ended within an event")

@@ -1,0 +1,210 @@
+"""What is read of Kubernetes objects: slim shapes, since thousands of them are cached.
+
+Everything has a default: the API server leaves out what is empty, and the object of a bookmark
+carries a resourceVersion only. Times are RFC 3339 text, as they came; ``seconds`` reads them.
+
+Source: https://kubernetes.io/docs/reference/kubernetes-api/ (core/v1, meta/v1).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+
+class OwnerReference(msgspec.Struct, frozen=True, gc=False):
+    """Who owns an object; ``controller`` is true for the one that manages it."""
+
+    uid: str = ""
+    kind: str = ""
+    name: str = ""
+    apiVersion: str = ""
+    controller: bool | None = None
+
+
+class Meta(msgspec.Struct, frozen=True):
+    """metadata of any object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""
+    generation: int = 0
+    creationTimestamp: str | None = None
+    deletionTimestamp: str | None = None
+    deletionGracePeriodSeconds: int | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    ownerReferences: tuple[OwnerReference, ...] | None = None
+    finalizers: tuple[str, ...] | None = None
+
+    @property
+    def controller_uid(self) -> str:
+        """The uid of the controlling owner, "" without one."""
+        for owner in self.ownerReferences or ():
+            if owner.controller:
+                return owner.uid
+        return ""
+
+    def label(self, name: str) -> str:
+        """A label's value, "" when it is not set."""
+        return (self.labels or {}).get(name, "")
+
+    def annotation(self, name: str) -> str:
+        """An annotation's value, "" when it is not set."""
+        return (self.annotations or {}).get(name, "")
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False):
+    """One condition of a pod."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class Waiting(msgspec.Struct, frozen=True, gc=False):
+    """Why a container has not started."""
+
+    reason: str | None = None
+    message: str | None = None
+
+
+class Running(msgspec.Struct, frozen=True, gc=False):
+    """A container that runs."""
+
+    startedAt: str | None = None
+
+
+class Terminated(msgspec.Struct, frozen=True, gc=False):
+    """How a container ended. message: its termination message, here the end of its log."""
+
+    exitCode: int = 0
+    signal: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    finishedAt: str | None = None
+
+
+class ContainerState(msgspec.Struct, frozen=True, gc=False):
+    """Exactly one of the three is set; none means waiting."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, gc=False):
+    """One container of a pod."""
+
+    name: str = ""
+    ready: bool = False
+    restartCount: int = 0
+    state: ContainerState = ContainerState()
+    lastState: ContainerState = ContainerState()
+
+
+class PodSpec(msgspec.Struct, frozen=True, gc=False):
+    """The only parts of a pod's spec that are read back."""
+
+    nodeName: str | None = None
+    restartPolicy: str | None = None
+    hostNetwork: bool | None = None
+
+
+class PodStatus(msgspec.Struct, frozen=True, gc=False):
+    """What the kubelet says of a pod."""
+
+    phase: str = ""
+    reason: str | None = None
+    message: str | None = None
+    podIP: str | None = None
+    hostIP: str | None = None
+    conditions: tuple[Condition, ...] | None = None
+    initContainerStatuses: tuple[ContainerStatus, ...] | None = None
+    containerStatuses: tuple[ContainerStatus, ...] | None = None
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    """A pod, as much of it as the operator looks at."""
+
+    metadata: Meta = Meta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class Object(msgspec.Struct, frozen=True, gc=False):
+    """Any object of which only the metadata matters (Service, Event)."""
+
+    metadata: Meta = Meta()
+
+
+class ConfigMap(msgspec.Struct, frozen=True, gc=False):
+    """A ConfigMap."""
+
+    metadata: Meta = Meta()
+    data: dict[str, str] | None = None
+
+
+class PodGroupStatus(msgspec.Struct, frozen=True, gc=False):
+    """status of a PodGroup; Volcano and scheduler-plugins both have the phase."""
+
+    phase: str = ""
+
+
+class PodGroup(msgspec.Struct, frozen=True, gc=False):
+    """A gang, of Volcano or of scheduler-plugins: apiVersion tells."""
+
+    apiVersion: str = ""
+    metadata: Meta = Meta()
+    spec: dict[str, object] = {}
+    status: PodGroupStatus = PodGroupStatus()
+
+
+class PaddleJob(msgspec.Struct, frozen=True):
+    """A PaddleJob. spec and status are as they came: an older schema lets anything through."""
+
+    metadata: Meta = Meta()
+    spec: object = None
+    status: object = None
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, gc=False):
+    """spec of a Lease (coordination.k8s.io/v1)."""
+
+    holderIdentity: str | None = None
+    leaseDurationSeconds: int | None = None
+    acquireTime: str | None = None
+    renewTime: str | None = None
+    leaseTransitions: int | None = None
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """A lock with an owner and an end."""
+
+    metadata: Meta = Meta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+def seconds(text: str | None) -> float:
+    """RFC 3339 text as seconds since 1970; 0.0 for nothing.
+
+    >>> seconds("1970-01-01T00:01:00Z"), seconds(None)
+    (60.0, 0.0)
+    """
+    if not text:
+        return 0.0
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def rfc3339(at: float) -> str:
+    """Seconds since 1970 as the API server writes a time, without a fraction.
+
+    >>> rfc3339(60.9)
+    '1970-01-01T00:01:00Z'
+    """
+    from datetime import timezone
+
+    return datetime.fromtimestamp(int(at), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,139 @@
+"""What the API server's bytes mean: lists, events of a watch, and its refusals. Pure.
+
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/ and meta/v1 Status.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from paddock.kube.client import Change, KubeError, Page
+
+T = TypeVar("T")
+EXCERPT_MAX = 200  # characters of a body that is not the API server's
+
+REASONS = {
+    400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound",
+    405: "MethodNotAllowed", 406: "NotAcceptable", 409: "Conflict", 410: "Expired",
+    413: "RequestEntityTooLarge", 415: "UnsupportedMediaType", 422: "Invalid",
+    429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout",
+}  # fmt: skip
+HINTS = {
+    401: "the credentials are not, or no longer, accepted; look at the kubeconfig or the token",
+}
+CHANGES: dict[str, Literal["added", "modified", "deleted", "bookmark"]] = {
+    "ADDED": "added", "MODIFIED": "modified", "DELETED": "deleted", "BOOKMARK": "bookmark",
+}  # fmt: skip
+
+
+class _Cause(msgspec.Struct, frozen=True):
+    field: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct, frozen=True):
+    causes: tuple[_Cause, ...] | None = None
+    retryAfterSeconds: float = 0.0
+
+
+class _Status(msgspec.Struct, frozen=True):
+    kind: str = ""
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+class _ListMeta(msgspec.Struct, frozen=True):
+    resourceVersion: str = ""
+    # "continue" in JSON.
+    rest: str = msgspec.field(name="continue", default="")
+
+
+class _List(msgspec.Struct, Generic[T], frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: tuple[T, ...] | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+@functools.cache
+def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(shape)
+
+
+_events = msgspec.json.Decoder(_Event)
+_statuses = msgspec.json.Decoder(_Status)
+
+
+def read_object(shape: type[T], text: bytes, asked: str) -> T:
+    """One object. asked: the call, for the message. Raises KubeError "Malformed"."""
+    try:
+        found: T = _decoder(shape).decode(text)
+    except msgspec.DecodeError as error:
+        raise _malformed(asked, error) from error
+    return found
+
+
+def read_page(shape: type[T], text: bytes, asked: str) -> Page[T]:
+    """A page of a list. Raises KubeError "Malformed"."""
+    try:
+        found: _List[T] = _decoder(_List[shape]).decode(text)  # type: ignore[valid-type]  # a value
+    except msgspec.DecodeError as error:
+        raise _malformed(asked, error) from error
+    return Page(found.items or (), found.metadata.resourceVersion, found.metadata.rest)
+
+
+def read_change(shape: type[T], line: bytes, asked: str) -> Change[T]:
+    """One line of a watch. Raises the KubeError that an ERROR event tells of, or "Malformed"."""
+    try:
+        event = _events.decode(line)
+        if event.type not in CHANGES:
+            status = _statuses.decode(event.object)
+            raise _refusal(status.code or 500, status, asked, 0.0)
+        return Change(CHANGES[event.type], _decoder(shape).decode(event.object))
+    except msgspec.DecodeError as error:
+        raise _malformed(asked, error) from error
+
+
+def read_refusal(status: int, text: bytes, asked: str, retry_after: str = "") -> KubeError:
+    """The error of an answer that is not 2xx. retry_after: that header, as it came.
+
+    >>> body = b'{"kind":"Status","reason":"AlreadyExists","message":"pods \\\\"a\\\\" exists"}'
+    >>> read_refusal(409, body, "POST /api/v1/namespaces/ml/pods").reason
+    'AlreadyExists'
+    """
+    try:
+        found = _statuses.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = _Status()
+    if found.kind != "Status":
+        excerpt = " ".join(text.decode("utf-8", "replace").split())[:EXCERPT_MAX]
+        found = _Status(message=f"{asked}: HTTP {status}: {excerpt or 'no text'}")
+    # RFC 9110 allows a date too; the API server sends seconds.
+    wait = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
+    return _refusal(status, found, asked, wait)
+
+
+def _refusal(code: int, status: _Status, asked: str, retry_after: float) -> KubeError:
+    details = status.details or _Details()
+    reason = REASONS.get(code, "Unknown") if status.reason in ("", "Gone") else status.reason
+    error = KubeError(
+        status.message or f"{asked}: HTTP {code}",
+        status=code,
+        reason=reason,
+        causes=tuple((cause.field, cause.message) for cause in details.causes or ()),
+        retry_after=max(retry_after, details.retryAfterSeconds),
+    )
+    error.hint = HINTS.get(code, "")
+    return error
+
+
+def _malformed(asked: str, error: Exception) -> KubeError:
+    return KubeError(f"{asked}: the answer makes no sense: {error}", reason="Malformed")

@@ -1,0 +1,259 @@
+"""Any value against the table of schema.py: what is wrong with it, and what is left without that.
+
+No I/O, no recursion deeper than the table, and nothing raises whatever the value is: it may have
+come through a definition that checks nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from paddock.errors import Problem
+from paddock.operator.schema import CODES_MAX, QUANTITY, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from paddock.operator.schema import Field
+
+FOUND_MAX = 20  # problems, and warnings: a status has room for so many
+SHOWN_MAX = 60
+QUANTITY_MAX = 64
+INTEGER_MAX = 2**63
+# Words of these are judged by the reader: the old operator took any.
+LENIENT = frozenset(("spec.cleanPodPolicy", "spec.intranet"))
+MISSING = {
+    "replicas": "write {path}: 1",
+    "containers": "write one container with name and image",
+}
+A_TYPE = {
+    "object": "a mapping", "objects": "a list", "open": "a mapping", "opens": "a list",
+    "string": "text", "strings": "a list", "integer": "an integer", "integers": "a list",
+    "boolean": "true or false", "texts": "a mapping", "quantities": "a mapping", "time": "a time",
+}  # fmt: skip
+
+
+class Found:
+    """Problems and warnings, in the order they were met. Those above the limit are counted."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.warnings: list[str] = []
+        self.more = 0
+
+    def problem(self, path: str, what: str, hint: str = "") -> None:
+        """One thing that is wrong at a path."""
+        if len(self.problems) < FOUND_MAX:
+            self.problems.append(Problem(f"{path}: {what}", hint))
+        else:
+            self.more += 1
+
+    def warning(self, path: str, what: str) -> None:
+        """One thing that has no effect, or another one than it seems."""
+        if len(self.warnings) < FOUND_MAX:
+            self.warnings.append(f"{path}: {what}")
+
+    def all_problems(self) -> tuple[Problem, ...]:
+        """The problems, and how many more there were."""
+        more = (Problem(f"{self.more} more problems of this kind"),) if self.more else ()
+        return (*self.problems, *more)
+
+
+def shown(value: object) -> str:
+    """A value as a message has it: short, printable, on one line.
+
+    >>> shown("a\\nb"), shown(True), shown(None), shown([1]), shown(2.5)
+    ("'a\\\\nb'", 'true', 'null', 'a list', '2.5')
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        text = value[: SHOWN_MAX + 1].encode("unicode_escape").decode("ascii")
+        text = repr(value[:SHOWN_MAX]) if value.isprintable() else f"'{text[:SHOWN_MAX]}'"
+        return text if len(value) <= SHOWN_MAX else f"{text[:-1]}...'"
+    if isinstance(value, int):
+        return str(value) if abs(value) < INTEGER_MAX else "a number of more than 64 bits"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, dict):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list" if value else "an empty list"
+    return f"a {type(value).__name__}"
+
+
+def check(value: object, node: Node, path: str, found: Found) -> object:
+    """The value without its faulty parts, None where nothing is left. Each fault is in ``found``.
+
+    Mappings and lists are new ones, without nulls, as deep as the table goes.
+    """
+    row = node.field
+    if value is None:
+        return None
+    match row.type:
+        case "object" | "open":
+            return _mapping(value, node, path, found)
+        case "objects" | "opens" | "strings" | "integers":
+            return _list(value, node, path, found)
+        case "texts" | "quantities":
+            return _entries(value, row, path, found)
+        case "integer":
+            return _integer(value, row, path, found)
+        case "boolean":
+            if isinstance(value, bool):
+                return value
+            _not(row, value, path, found)
+            return None
+        case _:
+            return _text(value, row, path, found)
+
+
+def _not(row: Field, value: object, path: str, found: Found) -> None:
+    """The value is of another type."""
+    found.problem(path, f"{shown(value)} is not {A_TYPE[row.type]}", f"it means: {row.text}")
+
+
+def _mapping(value: object, node: Node, path: str, found: Found) -> dict[str, object] | None:
+    row = node.field
+    if not isinstance(value, dict):  # of a list, it is the items that are checked here
+        found.problem(path, f"{shown(value)} is not a mapping", f"it means: {row.text}")
+        return None
+    kept: dict[str, object] = {}
+    for key, inner in value.items():
+        if not isinstance(key, str):
+            found.problem(path, f"key {shown(key)} is not text", "put it in quotes")
+        elif key in node.children:
+            checked = check(inner, node.children[key], f"{path}.{key}", found)
+            if checked is not None:
+                kept[key] = checked
+        elif row.type in ("open", "opens"):
+            if inner is not None:
+                kept[key] = inner
+        elif inner is not None:
+            found.warning(*_unknown(path, key, tuple(node.children)))
+    for name, child in node.children.items():
+        if child.field.required and value.get(name) is None:
+            there = f"{path}.{name}"
+            hint = MISSING.get(name, "write {path}").replace("{path}", there)
+            found.problem(there, "missing", hint)
+    return kept
+
+
+def _unknown(path: str, key: str, known: tuple[str, ...]) -> tuple[str, str]:
+    from paddock.jobfile.suggest import nearest  # costs difflib: only when it is needed
+
+    hint = nearest(key[:SHOWN_MAX], known, " ").strip()
+    name = key if re.fullmatch(r"[A-Za-z][A-Za-z0-9]{0,50}", key) else shown(key)
+    return f"{path}.{name}", "unknown field, has no effect" + (f"; {hint}" if hint else "")
+
+
+def _list(value: object, node: Node, path: str, found: Found) -> list[object] | None:
+    row = node.field
+    if not isinstance(value, (list, tuple)):
+        _not(row, value, path, found)
+        return None
+    least, most = row.least, row.most
+    if row.type == "integers":
+        least, most = 1, CODES_MAX
+    if not _is_of_size(len(value), least, most, path, "entries", found):
+        return None
+    kept: list[object] = []
+    for at, inner in enumerate(value):
+        there = f"{path}[{at}]"
+        checked: object
+        if row.type == "strings":
+            checked = _text(inner, row, there, found, is_item=True)
+        elif row.type == "integers":
+            checked = _integer(inner, row, there, found)
+        else:
+            checked = _mapping(inner, node, there, found)
+        if checked is not None:
+            kept.append(checked)
+    return kept
+
+
+def _entries(value: object, row: Field, path: str, found: Found) -> dict[str, object] | None:
+    """A mapping of names to texts or quantities."""
+    if not isinstance(value, dict):
+        _not(row, value, path, found)
+        return None
+    kept: dict[str, object] = {}
+    for key, inner in value.items():
+        if not isinstance(key, str):
+            found.problem(path, f"key {shown(key)} is not text", "put it in quotes")
+        elif inner is None:
+            continue
+        elif row.type == "texts" and not isinstance(inner, str):
+            found.problem(path, f"{shown(key)}: {shown(inner)} is not text", "put it in quotes")
+        elif row.type == "quantities" and not _is_quantity(inner):
+            hint = 'write it like 2, "500m" or "4Gi"'
+            found.problem(path, f"{shown(key)}: {shown(inner)} is not a quantity", hint)
+        else:
+            kept[key] = inner
+    return kept
+
+
+def _is_quantity(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= QUANTITY_MAX and re.fullmatch(QUANTITY, value) is not None
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < INTEGER_MAX
+
+
+def _integer(value: object, row: Field, path: str, found: Found) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        found.problem(path, f"{shown(value)} is not an integer", f"it means: {row.text}")
+        return None
+    least = row.least if row.least is not None else -INTEGER_MAX
+    most = row.most if row.most is not None else INTEGER_MAX - 1
+    if not least <= value <= most:
+        found.problem(path, f"{shown(value)} is not in {least}..{most}", f"it means: {row.text}")
+        return None
+    return value
+
+
+def _text(
+    value: object, row: Field, path: str, found: Found, *, is_item: bool = False
+) -> str | None:
+    if not isinstance(value, str):
+        found.problem(path, f"{shown(value)} is not text", "put it in quotes")
+        return None
+    if row.values and row.path not in LENIENT and value not in row.values:
+        from paddock.jobfile.suggest import nearest
+
+        words = ", ".join(word for word in row.values if word)
+        hint = nearest(value[:SHOWN_MAX], row.values, f"it means: {row.text}")
+        found.problem(path, f"{shown(value)} is not one of {words}", hint)
+        return None
+    if is_item:
+        return value
+    if not _is_of_size(len(value), row.least, row.most, path, "characters", found):
+        return None
+    if row.pattern and re.fullmatch(row.pattern, value) is None:
+        found.problem(path, f"{shown(value)} does not fit {row.pattern}", f"it means: {row.text}")
+        return None
+    return value
+
+
+def _is_of_size(
+    size: int, least: int | None, most: int | None, path: str, what: str, found: Found
+) -> bool:
+    """Whether a text or a list is neither too short nor too long; says so otherwise."""
+    if least is not None and size < least:
+        found.problem(path, f"has {size} {what}, needs {least} or more")
+    elif most is not None and size > most:
+        found.problem(path, f"has {size} {what}, the limit is {most}")
+    else:
+        return True
+    return False
+
+
+def nothing_else(value: object) -> Mapping[str, object]:
+    """A checked mapping, {} for nothing.
+
+    >>> nothing_else(None)
+    {}
+    """
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,137 @@
+"""What reconcile sees and what it answers. Data only.
+
+``reconcile(observed, now, settings)`` is pure: the same arguments give the same Decision. The shell
+first writes ``status`` (with the resourceVersion that was read, so a stale one is refused), then
+carries out ``actions`` in order of their groups, then records ``events`` and comes back at
+``wake_at`` or at the next change. Because the status is written first, an operator that is killed
+between the two finds its intention again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from paddock.kube.client import Manifest
+    from paddock.kube.objects import ConfigMap, Object, PaddleJob, Pod, PodGroup
+
+Kind = Literal["Pod", "Service", "ConfigMap", "VolcanoGroup", "CoschedulingGroup", "PaddleJob"]
+EventType = Literal["Normal", "Warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the operator was started with.
+
+    scheduling: "" or the gang scheduler of every job, "volcano" or "coscheduling".
+    init_image: image of a waiting init container, "" for none.
+    host_ports: range for jobs with intranet Host, below Linux' ephemeral ports.
+    """
+
+    scheduling: str = ""
+    init_image: str = ""
+    host_ports: tuple[int, int] = (20000, 32000)
+    cluster_domain: str = "cluster.local"
+    force_delete_seconds: float = 60.0
+    backoff_initial_seconds: float = 2.0
+    backoff_max_seconds: float = 300.0
+    healthy_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A call for this job that the API server refused, and has not taken since.
+
+    reason: Status.reason. at: seconds since 1970 of the last try; count: tries. retry_at: when the
+    shell will let the same call be made again.
+    """
+
+    verb: Literal["create", "delete", "patch"]
+    kind: Kind
+    name: str
+    reason: str
+    message: str
+    status: int = 0
+    at: float = 0.0
+    retry_at: float = 0.0
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything of one job, from the caches. Only what the job's uid controls, sorted by name.
+
+    has_volcano, has_coscheduling: the cluster serves that kind of PodGroup. etcd: "host:port" of
+    the Service paddle-elastic-etcd in the job's namespace, "" without one. taken_ports: first host
+    port of every other job with intranet Host.
+    """
+
+    job: PaddleJob
+    pods: tuple[Pod, ...] = ()
+    services: tuple[Object, ...] = ()
+    config_maps: tuple[ConfigMap, ...] = ()
+    pod_groups: tuple[PodGroup, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    has_volcano: bool = True
+    has_coscheduling: bool = True
+    etcd: str = ""
+    taken_ports: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create one object; the manifest is complete but for nothing."""
+
+    kind: Kind
+    name: str
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete exactly that object. grace_seconds: None for the object's own, 0 to force."""
+
+    kind: Kind
+    name: str
+    uid: str
+    grace_seconds: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Merge a change into an object of that uid (metadata.uid goes along as a precondition)."""
+
+    kind: Kind
+    name: str
+    uid: str
+    change: Manifest
+
+
+Action = Create | Delete | Patch
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An event for people: `kubectl describe` shows it. reason: one CamelCase word."""
+
+    type: EventType
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now. status: the whole status as it should be, None to leave it alone.
+
+    wake_at: seconds since 1970 when time alone changes the decision, None when it does not.
+    """
+
+    status: Mapping[str, object] | None = None
+    actions: tuple[Action, ...] = ()
+    notes: tuple[Note, ...] = ()
+    wake_at: float | None = None
+    why: str = field(default="", compare=False)

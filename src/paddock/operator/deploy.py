@@ -1,0 +1,344 @@
+"""Row 10 of reconcile: make what is missing, open the gate, and say how the job does. Pure.
+
+Order: Services and PodGroup; pods (when the gang may be scheduled and nothing of an earlier attempt
+is left); the ConfigMap when every pod has its address, which lets the programs start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paddock.operator import names, words
+from paddock.operator.decision import Create, Decision, Delete, Patch
+from paddock.operator.policies.gang import KINDS, is_open
+from paddock.operator.status import Condition, Picture, with_condition, write_status
+
+if TYPE_CHECKING:
+    from paddock.kube.client import Manifest
+    from paddock.kube.objects import PodGroup
+    from paddock.operator.decision import Action, Kind, Observed
+    from paddock.operator.facts import Facts
+    from paddock.operator.outcome import Outcome
+
+GROUP_MISSING_SECONDS = 60.0  # how often a missing kind is looked for again
+
+
+def deploy(facts: Facts) -> Decision:
+    """What is missing, and the status."""
+    stale = tuple(facts.leftovers)
+    actions: list[Action] = [
+        *remove(facts, stale, "not wanted any more"),
+        *remove_maps(facts, everything=False),
+        *_lost_alone(facts),
+    ]
+    facts, opened = _open_gate(facts)
+    wakes = [earliest_force(facts, (*stale, *facts.outcomes.values()))]
+    blocked = _blocked(facts)
+    if not blocked:
+        actions += _missing_services(facts)
+        actions += _group(facts)
+        actions += _missing_pods(facts)
+        actions += opened
+        actions += _nudges(facts)
+    if facts.memory.next_at > facts.now:
+        wakes.append(facts.memory.next_at)
+    wakes += [f.retry_at for f in facts.create_faults]
+    if not is_supported(facts):
+        wakes.append(facts.now + GROUP_MISSING_SECONDS)
+    decision = show(facts)
+    times = [at for at in wakes if at is not None]
+    return replace(
+        decision, actions=tuple(actions), wake_at=min(times) if times else None, why="deployed"
+    )
+
+
+def show(facts: Facts) -> Decision:
+    """The status alone."""
+    phase = phase_of(facts)
+    reason, message = _said(facts, phase)
+    memory = facts.memory
+    if phase == "Running":
+        memory = replace(memory, next_at=0.0, restart_why="")
+    pods = tuple(facts.outcomes.values())
+    elastic = ""
+    if facts.spec.is_elastic:
+        elastic = "DONE" if not facts.missing and not facts.leftovers else "DOING"
+    picture = Picture(
+        phase, reason, message, memory, facts.spec, conditions(facts, phase, reason, message),
+        pods, elastic,
+    )  # fmt: skip
+    meta = facts.observed.job.metadata
+    status = write_status(
+        picture, facts.previous, job=meta.name, namespace=meta.namespace,
+        generation=meta.generation, now=facts.now,
+    )  # fmt: skip
+    return Decision(status=status)
+
+
+def phase_of(facts: Facts) -> str:
+    """Pending, Starting, Running, or Restarting on the way to Running again."""
+    states = [o.state for o in facts.outcomes.values() if not facts.is_done(o.role, o.index)]
+    is_up = not facts.missing and all(s == "running" for s in states)
+    if is_up and (states or facts.memory.done):
+        return "Running"
+    if facts.memory.restart_why:
+        return "Restarting"
+    if "starting" in states or "running" in states:
+        return "Starting"
+    return "Pending"
+
+
+def conditions(facts: Facts, phase: str, reason: str, message: str) -> tuple[Condition, ...]:
+    """Every condition but the ones that end a job."""
+    found = with_condition(facts.previous.conditions, "Valid", True, "Accepted")
+    if facts.spec.warnings:
+        found = with_condition(found, "Valid", True, "Warnings", "; ".join(facts.spec.warnings))
+    faults = facts.create_faults
+    if faults:
+        first = faults[0]
+        found = with_condition(
+            found, "PodsCreated", False, words.fault_reason(first), words.fault_text(first)
+        )
+    elif not facts.missing:
+        found = with_condition(found, "PodsCreated", True, "Created")
+    is_running = phase == "Running"
+    found = with_condition(found, "Running", is_running, reason or phase, message)
+    if any(c.type == "Suspended" for c in found):
+        found = with_condition(found, "Suspended", False, "Resumed")
+    if any(c.type == "Restarting" for c in found) and phase != "Restarting":
+        found = with_condition(found, "Restarting", False, "Restarted" if is_running else phase)
+    if facts.gang.scheduler:
+        is_there, why, text = _gang_state(facts)
+        found = with_condition(found, "GangScheduled", is_there, why, text)
+    return found
+
+
+def remove(facts: Facts, outcomes: tuple[Outcome, ...], why: str) -> list[Action]:
+    """Delete these pods; by force where the node is lost and the time for that has come."""
+    actions: list[Action] = []
+    for outcome in outcomes:
+        if not outcome.uid:
+            continue
+        if not outcome.is_terminating:
+            actions.append(Delete("Pod", outcome.name, outcome.uid, why=why))
+            continue
+        force_at = facts.force_at(outcome)
+        if force_at is not None and facts.now >= force_at:
+            text = f"{why}; node {outcome.node} does not answer"
+            actions.append(Delete("Pod", outcome.name, outcome.uid, grace_seconds=0, why=text))
+    return actions
+
+
+def remove_maps(facts: Facts, *, everything: bool) -> list[Action]:
+    """Delete the ConfigMaps of earlier attempts, or all."""
+    old = facts.observed.config_maps if everything else facts.old_config_maps
+    return [
+        Delete("ConfigMap", c.metadata.name, c.metadata.uid)
+        for c in old
+        if c.metadata.deletionTimestamp is None
+    ]
+
+
+def remove_group(facts: Facts) -> list[Action]:
+    """Delete the PodGroup and the ConfigMap: nothing is to be scheduled."""
+    return [*delete_groups(facts.observed), *remove_maps(facts, everything=True)]
+
+
+def delete_groups(observed: Observed) -> list[Action]:
+    """Delete every PodGroup of the job."""
+    return [
+        Delete(_kind_of(group), group.metadata.name, group.metadata.uid)
+        for group in observed.pod_groups
+        if group.metadata.deletionTimestamp is None
+    ]
+
+
+def earliest_force(facts: Facts, outcomes: tuple[Outcome, ...]) -> float | None:
+    """When the next terminating pod of a lost node may be removed by force."""
+    times = [facts.force_at(o) for o in outcomes if o.uid]
+    return min((t for t in times if t is not None and t > facts.now), default=None)
+
+
+def is_supported(facts: Facts) -> bool:
+    """True when the cluster has the kind of PodGroup that the job needs."""
+    if facts.gang.scheduler == "volcano":
+        return facts.observed.has_volcano
+    return facts.gang.scheduler != "coscheduling" or facts.observed.has_coscheduling
+
+
+# ------------------------------------------------------------------------ parts
+
+
+def _blocked(facts: Facts) -> bool:
+    """True while nothing new may be made: an earlier attempt still runs, or it is too early."""
+    if facts.memory.next_at > facts.now:
+        return True
+    if facts.old_config_maps:
+        return True
+    names_wanted = {seat.name for seat in facts.seats}
+    return any(o.attempt != facts.memory.attempt or o.name in names_wanted for o in facts.leftovers)
+
+
+def _lost_alone(facts: Facts) -> list[Action]:
+    """Force away lost replicas that are made again alone, when their node does not come back."""
+    lost = tuple(o for o in facts.outcomes.values() if o.state == "lost" and o.is_terminating)
+    return remove(facts, lost, "its node is lost")
+
+
+def _missing_services(facts: Facts) -> list[Action]:
+    there = {s.metadata.name for s in facts.observed.services}
+    wanted: dict[str, Manifest] = {}
+    builder = facts.builder
+    wanted[builder.names.service] = builder.gang_service()
+    if facts.spec.intranet == "Service":
+        for seat in facts.seats:
+            if seat.name not in there:
+                wanted[seat.name] = builder.pod_service(seat.name)
+    later = {f.name for f in facts.create_faults if f.kind == "Service" and f.retry_at > facts.now}
+    found: list[Action] = [
+        Create("Service", name, manifest)
+        for name, manifest in wanted.items()
+        if name not in there and name not in later
+    ]
+    pods = {seat.name for seat in facts.seats}
+    found += [  # of replicas that are no longer wanted
+        Delete("Service", s.metadata.name, s.metadata.uid)
+        for s in facts.observed.services
+        if s.metadata.name not in pods
+        and s.metadata.name != builder.names.service
+        and s.metadata.deletionTimestamp is None
+    ]
+    return found
+
+
+def _group(facts: Facts) -> list[Action]:
+    gang, observed = facts.gang, facts.observed
+    if gang.kind is None or not is_supported(facts):
+        return []
+    meta = observed.job.metadata
+    group = _own_group(facts)
+    assert gang.group is not None
+    if group is None:
+        if any(f.kind == gang.kind and f.retry_at > facts.now for f in facts.create_faults):
+            return []
+        manifest: Manifest = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1"
+            if gang.scheduler == "volcano"
+            else "scheduling.x-k8s.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": facts.builder.meta(meta.name, {}, {}),
+            "spec": gang.group,
+        }
+        return [Create(gang.kind, meta.name, manifest)]
+    if any(group.spec.get(name) != wanted for name, wanted in gang.group.items()):
+        change: Manifest = {"spec": gang.group}
+        return [Patch(gang.kind, meta.name, group.metadata.uid, change)]
+    return []
+
+
+def _own_group(facts: Facts) -> PodGroup | None:
+    for group in facts.observed.pod_groups:
+        if group.metadata.name == facts.observed.job.metadata.name:
+            return group
+    return None
+
+
+def _missing_pods(facts: Facts) -> list[Action]:
+    """Every pod that is not there; all at once, unless the last try was refused."""
+    if any(f.kind == "Pod" and f.retry_at > facts.now for f in facts.create_faults):
+        return []
+    if not is_supported(facts) or not is_open(facts.gang, _own_group(facts)):
+        return []
+    missing = facts.missing
+    if not missing:
+        return []
+    manifests = facts.builder.pods()
+    return [
+        Create("Pod", seat.name, facts.gang.dress(manifests[seat.name], seat.role))
+        for seat in missing
+    ]
+
+
+def _open_gate(facts: Facts) -> tuple[Facts, list[Action]]:
+    """The ConfigMap, when every pod has its address; the programs may begin from then on."""
+    if facts.spec.is_elastic or facts.leftovers or facts.old_config_maps:
+        return facts, []
+    there = facts.outcomes
+    if facts.missing or any(
+        not _has_address(facts, name) or o.state == "lost" for name, o in there.items()
+    ):
+        return facts, []
+    if len(there) < len(facts.seats):
+        return facts, []  # some have finished and are gone: it was open
+    memory = facts.memory
+    if not facts.is_gate_open:
+        memory = replace(memory, gate=memory.attempt, gate_at=facts.now)
+    opened = replace(facts, memory=memory)
+    if facts.config_map is not None or facts.spec.intranet == "DNS":
+        return opened, []
+    name = facts.observed.job.metadata.name
+    if any(f.kind == "ConfigMap" and f.retry_at > facts.now for f in facts.create_faults):
+        return facts, []
+    return opened, [Create("ConfigMap", name, facts.builder.config_map(facts.pods_by_name))]
+
+
+def _has_address(facts: Facts, name: str) -> bool:
+    status = facts.pods_by_name[name].status
+    return bool(status.hostIP if facts.spec.intranet == "Host" else status.podIP)
+
+
+def _nudges(facts: Facts) -> list[Action]:
+    """A kubelet that found no ConfigMap looks again after 10 s or more; a changed pod wakes it."""
+    if facts.config_map is None:
+        return []
+    word = str(facts.memory.attempt)
+    found: list[Action] = []
+    for name, outcome in facts.outcomes.items():
+        pod = facts.pods_by_name[name]
+        reasons = {
+            c.state.waiting.reason
+            for c in pod.status.containerStatuses or ()
+            if c.state.waiting is not None
+        }
+        if "CreateContainerConfigError" not in reasons:
+            continue
+        if pod.metadata.annotation(names.ANNOTATION_GO) != word:
+            change: Manifest = {"metadata": {"annotations": {names.ANNOTATION_GO: word}}}
+            found.append(Patch("Pod", name, outcome.uid, change))
+    return found
+
+
+def _gang_state(facts: Facts) -> tuple[bool, str, str]:
+    scheduler = facts.gang.scheduler
+    if not is_supported(facts):
+        text = f"the cluster has no PodGroup of {scheduler}: is it installed?"
+        return False, "SchedulerMissing", text
+    group = _own_group(facts)
+    if is_open(facts.gang, group):
+        return True, "Admitted", ""
+    phase = group.status.phase if group is not None else ""
+    text = f"waiting for {scheduler} to admit the PodGroup (phase {phase or 'not set'})"
+    return False, "WaitingForGang", text
+
+
+def _said(facts: Facts, phase: str) -> tuple[str, str]:
+    """(reason, message) of the status."""
+    if phase == "Running":
+        return "Running", ""
+    if facts.gang.scheduler and (not is_supported(facts) or facts.missing):
+        is_there, why, text = _gang_state(facts)
+        if not is_there:
+            return why, text
+    reason, message = words.waiting(facts)
+    if reason:
+        return reason, message
+    if phase == "Restarting":
+        return "Restarting", facts.memory.restart_why
+    return phase, ""
+
+
+def _kind_of(group: PodGroup) -> Kind:
+    # Volcano's carries what it was asked; both are ours, and told apart by their spec.
+    kind = KINDS["volcano"] if group.apiVersion.startswith("scheduling.volcano") else None
+    return kind or KINDS["coscheduling"]

@@ -1,0 +1,91 @@
+"""The end of a job: how it is written down, what is removed, and when the job itself goes. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paddock.operator import deploy, names
+from paddock.operator.decision import Decision, Delete, Note
+from paddock.operator.outcome import Outcome, outcome_of
+from paddock.operator.policies.clean import cleaning
+from paddock.operator.status import Picture, with_condition, write_status
+
+if TYPE_CHECKING:
+    from paddock.operator.decision import Action, Observed
+    from paddock.operator.facts import Facts
+    from paddock.operator.spec import JobSpec
+    from paddock.operator.status import Previous
+
+
+def complete(facts: Facts) -> Decision:
+    """Enough replicas have succeeded."""
+    workers = facts.spec.role("worker")
+    count = workers.replicas if workers is not None else facts.spec.replicas
+    what = "workers" if workers is not None else "pods"
+    took = facts.now - facts.memory.started_at
+    text = f"{count} {what} succeeded in {took:.0f} s"
+    if facts.memory.restarts:
+        text += f", with {facts.memory.restarts} restarts"
+    return _end(facts, "Completed", "Completed", text, Note("Normal", "Completed", text))
+
+
+def fail(facts: Facts, reason: str, message: str) -> Decision:
+    """The job is given up."""
+    return _end(facts, "Failed", reason, message, Note("Warning", reason, message))
+
+
+def _end(facts: Facts, phase: str, reason: str, message: str, note: Note) -> Decision:
+    memory = replace(facts.memory, ended_at=facts.now, next_at=0.0)
+    conditions = deploy.conditions(facts, phase, reason, "")
+    conditions = with_condition(conditions, phase, True, reason, message)
+    pods = tuple(facts.outcomes.values())
+    picture = Picture(phase, reason, message, memory, facts.spec, conditions, pods)
+    meta = facts.observed.job.metadata
+    status = write_status(
+        picture, facts.previous, job=meta.name, namespace=meta.namespace,
+        generation=meta.generation, now=facts.now,
+    )  # fmt: skip
+    # What is removed is decided when this status has been read back: see after().
+    return Decision(status=status, notes=(note,), why=phase)
+
+
+def after(observed: Observed, spec: JobSpec | None, previous: Previous, now: float) -> Decision:
+    """A job that is over: clean up, count what is left, and remove the job after its ttl."""
+    failed = previous.phase == "Failed"
+    policy = spec.clean_pod_policy if spec is not None else ""
+    what = cleaning(policy, has_failed=failed)
+    actions: list[Action] = []
+    for pod in observed.pods:
+        outcome = _outcome(observed, pod)
+        if outcome.is_terminating or what == "none":
+            continue
+        if what == "all" or not outcome.is_over:
+            why = f"the job has {previous.phase.lower()}"
+            actions.append(Delete("Pod", outcome.name, outcome.uid, why=why))
+    if what == "all" or not observed.pods:
+        actions.extend(
+            Delete("Service", s.metadata.name, s.metadata.uid)
+            for s in observed.services
+            if s.metadata.deletionTimestamp is None and what != "none"
+        )
+    actions.extend(deploy.delete_groups(observed))
+    ttl = spec.ttl_seconds if spec is not None else None
+    wake_at = None
+    if ttl is not None and previous.memory.ended_at:
+        wake_at = previous.memory.ended_at + ttl
+        if now >= wake_at:
+            meta = observed.job.metadata
+            gone = Delete(
+                "PaddleJob", meta.name, meta.uid, why=f"ttlSecondsAfterFinished ({ttl} s)"
+            )
+            return Decision(actions=(gone,), why="its time is over")
+    return Decision(actions=tuple(actions), wake_at=wake_at, why="over")
+
+
+def _outcome(observed: Observed, pod: object) -> Outcome:
+    from paddock.kube.objects import Pod
+
+    assert isinstance(pod, Pod)
+    place = names.place_of(observed.job.metadata.name, pod.metadata.name)
+    return outcome_of(pod, place or names.Place("worker", -1))

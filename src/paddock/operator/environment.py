@@ -1,0 +1,327 @@
+"""The environment of each pod: the launcher's own contracts, seen with pods as processes.
+
+No I/O. Every framework's variables are those that ``paddock launch`` sets, from the same files
+(paddock.contracts); here a pod is a process and its address is what ``intranet`` says. What needs
+addresses that are not known before pods have been scheduled stands in the job's ConfigMap, and the
+container waits for it: that is the start gate, which opens for the whole gang at once.
+
+| intranet | address of a pod | known | variables with addresses |
+|---|---|---|---|
+| PodIP   | its IP                  | when it is scheduled | ConfigMap |
+| Host    | its node's IP           | when it is scheduled | ConfigMap |
+| Service | its name (one Service each) | before           | ConfigMap, so that all names resolve |
+| DNS     | <pod>.<job> (one headless Service) | before    | in the pod; nothing waits |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paddock.contracts import contracts_of, merge, world_of
+from paddock.core.plan import Plan, Proc, join_endpoint
+from paddock.operator.names import (
+    ELASTIC_ETCD_PORT,
+    GLOO_OFFSET,
+    JAX_OFFSET,
+    PADDLE_MASTER_OFFSET,
+    PORT,
+    PORTS_NUM,
+    TORCH_OFFSET,
+    pod_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from paddock.core.job import Mode
+    from paddock.operator.spec import JobSpec, RoleName
+
+# A pod says nothing about devices: inside it the framework's own detection is right.
+DEVICE_VARIABLES = ("PADDLE_DISTRI_BACKEND", "PADDLE_XCCL_BACKEND")
+GLOO_VARIABLES = (
+    "PADDLE_WITH_GLOO", "PADDLE_GLOO_RENDEZVOUS", "PADDLE_GLOO_HTTP_ENDPOINT",
+    "PADDLE_GLOO_FS_PATH",
+)  # fmt: skip
+# Which variables with addresses differ between pods; tests/operator hold the rest to being equal.
+PER_POD = frozenset({"PADDLE_CURRENT_ENDPOINT"})
+PER_ROLE = frozenset(
+    {"PADDLE_PREVIOUS_HETER_TRAINER_IP_PORT_LIST", "PADDLE_NEXT_HETER_TRAINER_IP_PORT_LIST"}
+)
+TOKEN = "\0"  # stands in an address that is not known yet; in no real one
+# A container waits until this key is there: an older attempt's ConfigMap, or that of a job of the
+# same name that was deleted, does not let it start.
+GATE = "PADDOCK_GATE"
+# execve(2): one string may be 131,072 bytes; Paddle's launcher gives up at 120 KiB.
+VALUE_MAX = 120_000
+# What paddle-operator set, and set last: nobody's template may change who a pod is.
+IDENTITY = frozenset({"POD_IP", "PADDLE_TRAINER_ID", "TRAINING_ROLE", "PADDLE_TRAINING_ROLE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One pod of the job. has_accelerator: its containers ask for a GPU or the like."""
+
+    role: RoleName
+    index: int
+    name: str
+    has_accelerator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobNames:
+    """What of a job's metadata shows in environments."""
+
+    name: str
+    namespace: str
+    uid: str
+    service: str
+
+
+def seats_of(job: str, spec: JobSpec, accelerated: Callable[[RoleName], bool]) -> tuple[Seat, ...]:
+    """Every pod wanted, in the order ps, worker, heter."""
+    return tuple(
+        Seat(role.name, index, pod_name(job, role.name, index), accelerated(role.name))
+        for role in spec.roles
+        for index in range(role.replicas)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The variables of one pod: literal ones, and names of ConfigMap keys for the others."""
+
+    literal: Mapping[str, str]
+    from_map: Mapping[str, str]
+
+
+class Environments:
+    """The environments of one attempt of a job that is not elastic.
+
+    address: of a pod by its name. port: first port of each pod by its name (Host: they differ).
+    """
+
+    def __init__(
+        self,
+        job: JobNames,
+        spec: JobSpec,
+        seats: tuple[Seat, ...],
+        *,
+        attempt: int,
+        address: Callable[[str], str],
+        port: Callable[[str], int],
+    ) -> None:
+        self.job = job
+        self.spec = spec
+        self.seats = seats
+        self.attempt = attempt
+        self._port = port
+        self._address = address
+        self._mode = mode_of(spec)
+        self._world = world_of(_plan(self, seats, address, port))
+        self._contracts = contracts_of("auto", self._mode)
+        self._procs = {(p.role, p.rank): p for p in self._world.plan.procs}
+
+    def of(self, seat: Seat) -> dict[str, str]:
+        """Every variable of one pod, as if all addresses were known."""
+        found = merge(self._contracts, self._world, self._procs[seat.role, seat.index])
+        found.update(self._own(seat))
+        unwanted: tuple[str, ...] = DEVICE_VARIABLES if seat.has_accelerator else ()
+        if self.spec.with_gloo == 0:
+            unwanted += GLOO_VARIABLES
+        for name in unwanted:
+            found.pop(name, None)
+        return {name: text for name, text in found.items() if len(text) <= VALUE_MAX}
+
+    def sorted_out(self, seat: Seat) -> Variables:
+        """The same with TOKEN addresses: what is known now, and where the rest will stand."""
+        literal: dict[str, str] = {}
+        from_map: dict[str, str] = {}
+        for name, text in sorted(self.of(seat).items()):
+            if name == "POD_IP":
+                continue  # the pod's own status (pods.py)
+            if TOKEN in text:
+                from_map[name] = key_of(name, seat)
+            else:
+                literal[name] = text
+        from_map[GATE] = gate_key(self.job.uid, self.attempt)
+        return Variables(literal, from_map)
+
+    def shared(self, seats: tuple[Seat, ...]) -> dict[str, str]:
+        """The data of the ConfigMap: these with real addresses, for pods that were made so."""
+        blank = Environments(
+            self.job, self.spec, seats, attempt=self.attempt, address=token, port=self._port
+        )
+        found = {
+            "TRAINER_PORTS_NUM": str(PORTS_NUM),
+            "PADDLE_TRAINERS_NUM": str(self._world.size),
+            gate_key(self.job.uid, self.attempt): "open",
+        }
+        ports = {self._port(seat.name) for seat in seats}
+        if len(ports) == 1:
+            found["PADDLE_PORT"] = str(*ports)
+        for first in {seat.role: seat for seat in reversed(seats)}.values():
+            wanted = blank.sorted_out(first).from_map
+            real = self.of(first)
+            found.update((key_of(n, first), real[n]) for n in wanted if n in real)
+            for name in PER_POD.intersection(wanted):
+                for seat in seats:
+                    if seat.role == first.role:
+                        own = join_endpoint(self._address(seat.name), self._port(seat.name))
+                        found[key_of(name, seat)] = own
+        return found
+
+    def _own(self, seat: Seat) -> dict[str, str]:
+        """What paddle-operator and torchrun users expect on top of the contracts."""
+        role = "HETER_TRAINER" if seat.role == "heter" else ""
+        role = role or ("PSERVER" if seat.role == "ps" else "TRAINER")
+        world = self._world
+        first = world.workers[0] if world.workers else world.plan.procs[0]
+        found = {
+            "TRAINING_ROLE": role,
+            "PADDLE_TRAINING_ROLE": role,
+            "PADDLE_TRAINER_ID": str(seat.index),
+            "TRAINER_PORTS_NUM": str(PORTS_NUM),
+            "PADDLE_PORT": str(self._port(seat.name)),
+            "PADDLE_JOB_ID": self.job.name,
+            "PADDLE_TRAINERS_NUM": str(world.size),
+            "PADDOCK_JOB_ID": self.job.name,
+            "PADDOCK_JOB_UID": self.job.uid,
+            "PADDOCK_ATTEMPT": str(self.attempt),
+            "POD_IP": self._address(seat.name),
+        }
+        if world.workers:
+            found["PADDLE_TRAINERS"] = ",".join(p.address for p in world.workers)
+            found["PADDLE_TRAINER_ENDPOINTS"] = world.worker_endpoints
+        if world.heters:
+            found["PADDLE_HETER_ENDPOINTS"] = world.heter_endpoints
+        if self._mode == "collective" and seat.role == "worker":
+            found["PADDLE_MASTER"] = world.plan.paddle_master
+            found["PADDLE_NNODES"] = str(world.size)
+            # torchrun reads these in place of its flags.
+            found["PET_NNODES"] = str(world.size)
+            found["PET_NODE_RANK"] = str(seat.index)
+            found["PET_MASTER_ADDR"] = first.address
+            found["PET_MASTER_PORT"] = str(first.port + TORCH_OFFSET)
+        return found
+
+
+def token(pod: str) -> str:
+    """An address to be known later."""
+    return TOKEN + pod
+
+
+def key_of(name: str, seat: Seat) -> str:
+    """Under which key of the ConfigMap a pod finds that variable."""
+    if name in PER_POD:
+        return f"{name}.{seat.role}-{seat.index}"
+    return f"{name}.{seat.role}" if name in PER_ROLE else name
+
+
+def gate_key(uid: str, attempt: int) -> str:
+    """The key that opens one attempt of one job."""
+    return f"gate.{uid[:8]}.{attempt}"
+
+
+def mode_of(spec: JobSpec) -> Mode:
+    """The launcher's word for what kind of job it is."""
+    if spec.role("heter") is not None:
+        return "ps-heter"
+    return "ps" if spec.role("ps") is not None else "collective"
+
+
+def elastic_variables(
+    job: JobNames, spec: JobSpec, seat: Seat, *, attempt: int, etcd: str
+) -> dict[str, str]:
+    """The environment of a pod of an elastic job: who is there is found out by the agents.
+
+    etcd: "host:port" of the namespace's etcd, or "": then the first worker's agent coordinates.
+    Source: fleet/elastic/manager.py (PADDLE_ELASTIC_*), distributed/launch (PADDLE_MASTER).
+    """
+    role = spec.role("worker")
+    assert role is not None
+    size = str(role.minimum)
+    if role.maximum != role.minimum:
+        size = f"{role.minimum}:{role.maximum}"
+    coordinator = f"{pod_name(job.name, 'worker', 0)}.{job.service}"
+    found = {
+        "TRAINING_ROLE": "TRAINER",
+        "PADDLE_TRAINING_ROLE": "TRAINER",
+        "TRAINER_PORTS_NUM": str(PORTS_NUM),
+        "PADDLE_PORT": str(PORT),
+        "PADDLE_JOB_ID": job.name,
+        "PADDLE_NNODES": size,
+        "PADDLE_ELASTIC_JOB_ID": f"{job.namespace}-{job.name}",
+        "PADDLE_ELASTIC_NP": size,
+        "PADDLE_ELASTIC_TIMEOUT": "60",
+        "PADDLE_ELASTIC_LEVEL": "1",
+        "PADDOCK_JOB_ID": job.name,
+        "PADDOCK_JOB_UID": job.uid,
+        "PET_NNODES": size,
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"{coordinator}:{PORT + TORCH_OFFSET}",
+        "PET_RDZV_ID": f"{job.namespace}-{job.name}",
+    }
+    if etcd:
+        found["PADDLE_ELASTIC_SERVER"] = etcd
+        found["PADDLE_MASTER"] = f"etcd://{etcd}"
+    else:
+        found["PADDLE_MASTER"] = f"{coordinator}:{PORT + PADDLE_MASTER_OFFSET}"
+    return found
+
+
+def etcd_address(host: str) -> str:
+    """The address of the etcd that the documents put beside elastic jobs."""
+    return f"{host}:{ELASTIC_ETCD_PORT}"
+
+
+def _plan(
+    self: Environments,
+    seats: tuple[Seat, ...],
+    address: Callable[[str], str],
+    port: Callable[[str], int],
+) -> Plan:
+    workers = [seat for seat in seats if seat.role == "worker"]
+    nodes = {seat.name: at for at, seat in enumerate(workers or seats)}
+    for seat in seats:
+        nodes.setdefault(seat.name, len(nodes))
+    has_heter = self._mode == "ps-heter"
+    stages = {"worker": 1, "heter": 2} if has_heter else {}
+    procs = tuple(
+        Proc(
+            role=seat.role,
+            rank=seat.index,
+            local_rank=0,
+            node_rank=nodes[seat.name],
+            host=seat.name,
+            address=address(seat.name),
+            port=port(seat.name),
+            stage=stages.get(seat.role, 0),
+            stage_device="gpu" if seat.role == "heter" and seat.has_accelerator else "",
+        )
+        for seat in seats
+    )
+    first = workers[0].name if workers else seats[0].name
+
+    def service(offset: int) -> str:
+        return join_endpoint(address(first), port(first) + offset)
+
+    servers = [seat for seat in seats if seat.role == "ps"]
+    gloo_at = servers[0].name if servers else first
+    return Plan(
+        job_id=self.job.name,
+        uid=self.job.uid,
+        attempt=self.attempt,
+        mode=self._mode,
+        nnodes=len(workers) if self._mode == "collective" else len(seats),
+        nnodes_min=len(workers),
+        nnodes_max=len(workers),
+        max_restarts=0,
+        with_gloo=str(self.spec.with_gloo),
+        addresses=tuple(address(seat.name) for seat in seats),
+        procs=procs,
+        paddle_master=service(PADDLE_MASTER_OFFSET),
+        torch_master=service(TORCH_OFFSET),
+        jax_coordinator=service(JAX_OFFSET),
+        gloo_http=join_endpoint(address(gloo_at), port(gloo_at) + GLOO_OFFSET),
+    )

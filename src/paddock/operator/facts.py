@@ -1,0 +1,205 @@
+"""One job at one moment, sorted out for the steps of reconcile. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from paddock.kube.objects import seconds
+from paddock.operator import names
+from paddock.operator.outcome import Outcome, outcome_of
+from paddock.operator.pods import Builder, choose_host_port
+from paddock.operator.policies.gang import Gang, gang_of
+from paddock.operator.policies.restart import is_alone
+
+if TYPE_CHECKING:
+    from paddock.kube.objects import ConfigMap, Pod
+    from paddock.operator.decision import Fault, Observed, Settings
+    from paddock.operator.environment import Seat
+    from paddock.operator.spec import JobSpec, RoleName
+    from paddock.operator.status import Memory, Previous
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the steps look at. memory: as it will be written, attempt and done brought up to date."""
+
+    observed: Observed
+    spec: JobSpec
+    previous: Previous
+    memory: Memory
+    settings: Settings
+    now: float
+
+    @cached_property
+    def builder(self) -> Builder:
+        """Makes this attempt's manifests."""
+        return Builder(
+            self.observed.job,
+            self.spec,
+            self.memory.attempt,
+            host_port=self.memory.host_port,
+            init_image=self.settings.init_image,
+            etcd=self.observed.etcd,
+        )
+
+    @cached_property
+    def gang(self) -> Gang:
+        """How its pods are scheduled together."""
+        return gang_of(self.observed.job, self.spec, self.memory.attempt, self.settings)
+
+    @cached_property
+    def seats(self) -> tuple[Seat, ...]:
+        """Every pod wanted."""
+        return self.builder.seats()
+
+    @cached_property
+    def outcomes(self) -> dict[str, Outcome]:
+        """Pods of this attempt that are wanted, by name."""
+        wanted = {seat.name for seat in self.seats}
+        return {
+            o.name: o
+            for o in self._every_outcome
+            if o.attempt == self.memory.attempt and o.name in wanted
+        }
+
+    @cached_property
+    def leftovers(self) -> tuple[Outcome, ...]:
+        """Pods of earlier attempts, and of replicas that are no longer wanted."""
+        return tuple(o for o in self._every_outcome if o.name not in self.outcomes)
+
+    @cached_property
+    def _every_outcome(self) -> tuple[Outcome, ...]:
+        job = self.observed.job.metadata.name
+        found = []
+        for pod in self.observed.pods:
+            place = names.place_of(job, pod.metadata.name)
+            if place is None:  # it is ours by uid, but by no name we give: an end for it
+                place = names.Place("worker", -1)
+            found.append(outcome_of(pod, place))
+        return tuple(found)
+
+    @cached_property
+    def pods_by_name(self) -> dict[str, Pod]:
+        """The pods as they were observed."""
+        return {pod.metadata.name: pod for pod in self.observed.pods}
+
+    @property
+    def is_gate_open(self) -> bool:
+        """True when the programs of this attempt may have begun."""
+        return self.memory.gate == self.memory.attempt
+
+    @cached_property
+    def config_map(self) -> ConfigMap | None:
+        """The ConfigMap of this attempt."""
+        for found in self.observed.config_maps:
+            if _attempt(found) == self.memory.attempt:
+                return found
+        return None
+
+    @cached_property
+    def old_config_maps(self) -> tuple[ConfigMap, ...]:
+        """Those of earlier attempts."""
+        return tuple(c for c in self.observed.config_maps if _attempt(c) != self.memory.attempt)
+
+    def is_done(self, role: RoleName, index: int) -> bool:
+        """True when that replica has succeeded in this attempt."""
+        return (role, index) in self.memory.done
+
+    @cached_property
+    def missing(self) -> tuple[Seat, ...]:
+        """Wanted pods that are not there and have not succeeded."""
+        return tuple(
+            seat
+            for seat in self.seats
+            if seat.name not in self.outcomes and not self.is_done(seat.role, seat.index)
+        )
+
+    @cached_property
+    def failures(self) -> tuple[Outcome, ...]:
+        """Failed pods of this attempt, and those that went away after its gate was opened."""
+        found = []
+        for seat in self.seats:
+            outcome = self.outcomes.get(seat.name)
+            if self.is_done(seat.role, seat.index):
+                continue
+            if outcome is None:
+                if self.is_gate_open and not self.spec.is_elastic:
+                    found.append(self._gone(seat))
+            elif outcome.state == "failed":
+                if not (outcome.is_terminating and self.is_made_alone(outcome)):
+                    found.append(outcome)
+            elif outcome.state == "lost" and self.is_gate_open:
+                found.append(outcome)
+        return tuple(o for o in found if not self._is_replaced(o))
+
+    def is_made_alone(self, outcome: Outcome) -> bool:
+        """True when this replica is made again without the others."""
+        return self.spec.is_elastic or is_alone(outcome, self.spec)
+
+    def _is_replaced(self, outcome: Outcome) -> bool:
+        """A lost replica that comes back alone needs no decision: it is simply missing soon."""
+        return outcome.state == "lost" and self.is_made_alone(outcome)
+
+    def _gone(self, seat: Seat) -> Outcome:
+        return Outcome(
+            seat.name, "", seat.role, seat.index, self.memory.attempt, "lost", "Deleted",
+            why="its pod was deleted",
+        )  # fmt: skip
+
+    @cached_property
+    def is_scaled(self) -> bool:
+        """True when pods of this attempt were made for another number of replicas."""
+        world = self.builder.world()
+        return any(
+            names.attempt_of(pod) == self.memory.attempt
+            and pod.metadata.annotation(names.ANNOTATION_WORLD) not in ("", world)
+            for pod in self.observed.pods
+        )
+
+    @cached_property
+    def create_faults(self) -> tuple[Fault, ...]:
+        """What could not be made, pods first."""
+        found = [f for f in self.observed.faults if f.verb == "create"]
+        return tuple(sorted(found, key=lambda f: (f.kind != "Pod", f.name)))
+
+    def force_at(self, outcome: Outcome) -> float | None:
+        """When a terminating pod of a lost node may be removed from the record by force."""
+        pod = self.pods_by_name[outcome.name]
+        if not outcome.is_terminating or outcome.node not in self._lost_nodes or not outcome.node:
+            return None
+        return seconds(pod.metadata.deletionTimestamp) + self.settings.force_delete_seconds
+
+    @cached_property
+    def _lost_nodes(self) -> frozenset[str]:
+        return frozenset(o.node for o in self._every_outcome if o.cause == "NodeLost")
+
+
+def gather(
+    observed: Observed, spec: JobSpec, previous: Previous, settings: Settings, now: float
+) -> Facts:
+    """Sort out one job; brings the memory up to date with what is seen."""
+    memory = previous.memory
+    job = observed.job.metadata
+    latest = max((names.attempt_of(pod) for pod in observed.pods), default=0)
+    if latest > memory.attempt:  # the status was lost or put back by hand
+        memory = replace(memory, attempt=latest, done=frozenset())
+    if spec.intranet == "Host" and not memory.host_port:
+        port = choose_host_port(job.uid, observed.taken_ports, settings.host_ports)
+        memory = replace(memory, host_port=port)
+    if not memory.started_at and not spec.suspend:
+        memory = replace(memory, started_at=now)
+    facts = Facts(observed, spec, previous, memory, settings, now)
+    memory = facts.memory
+    if facts.config_map is not None and memory.gate != memory.attempt:
+        memory = replace(memory, gate=memory.attempt, gate_at=memory.gate_at or now)
+    done = memory.done | {
+        (o.role, o.index) for o in facts.outcomes.values() if o.state == "succeeded"
+    }
+    return replace(facts, memory=replace(memory, done=done))
+
+
+def _attempt(config_map: ConfigMap) -> int:
+    text = config_map.metadata.label(names.LABEL_ATTEMPT)
+    return int(text) if text.isascii() and text.isdigit() else -1

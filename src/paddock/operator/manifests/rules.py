@@ -1,0 +1,115 @@
+"""What a job must be that types and limits cannot say: the API server's rules, in CEL. Pure.
+
+read_spec.py has the same rules in Python, for clusters whose definition is an older one. They are
+kept cheap: no loops, and nothing but counts and the job's name.
+
+Source: https://kubernetes.io/docs/reference/using-api/cel/
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paddock.operator.schema import JOB_NAME, NAME_MAX
+from paddock.operator.spec import ROLES
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of the object at ``path`` ("" for the whole job).
+
+    at: the field that is named in the refusal, below path. exact: CEL for a message with values.
+    """
+
+    path: str
+    rule: str
+    message: str
+    at: str = ""
+    exact: str = ""
+
+
+def _most(role: str) -> str:
+    """CEL for the most pods a role may come to have; only workers are elastic."""
+    me = f"self.spec.{role}"
+    if role != "worker":
+        return f"{me}.replicas"
+    return f"(has({me}.limits) && {me}.limits > {me}.replicas ? {me}.limits : {me}.replicas)"
+
+
+def _name_fits(role: str) -> Rule:
+    """The name of a role's last pod is the pod's host name, which has a limit."""
+    last = f"(self.metadata.name + '-{role}-' + string({_most(role)} - 1))"
+    there = f"has(self.spec) && has(self.spec.{role}) && {_most(role)} > 0"
+    return Rule(
+        "",
+        f"!({there}) || size{last} <= {NAME_MAX}",
+        f"metadata.name is too long: the pods <name>-{role}-<n> may have {NAME_MAX} characters",
+        "spec",
+        f"'metadata.name is too long: pod ' + {last} + ' would have ' + string(size{last}) +"
+        f" ' characters, the limit is {NAME_MAX}'",
+    )
+
+
+def _role_rules(role: str) -> tuple[Rule, ...]:
+    return (
+        Rule(
+            f"spec.{role}",
+            "(self.replicas == 0 && !has(self.requests)) ||"
+            " (has(self.template) && has(self.template.spec))",
+            f"spec.{role}.template.spec is missing: write its containers, each with name and image",
+            "template",
+        ),
+        Rule(
+            f"spec.{role}",
+            "!has(self.requests) || !has(self.limits) || self.limits == 0 ||"
+            " self.requests <= self.limits",
+            f"spec.{role}.requests is above spec.{role}.limits",
+            "requests",
+            f"'spec.{role}.requests is ' + string(self.requests) + ', above spec.{role}.limits, '"
+            " + string(self.limits)",
+        ),
+    )
+
+
+def _pods_at_most() -> str:
+    parts = [f"(has(self.spec.{role}) ? {_most(role)} : 0)" for role in ROLES]
+    return " + ".join(parts).replace("self.spec.", "self.")
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "",
+        "has(self.spec)",
+        "spec is missing: write spec.worker with replicas and a template",
+        "spec",
+    ),
+    Rule(
+        "",
+        f"self.metadata.name.matches('^{JOB_NAME}$')",
+        "metadata.name must begin with a letter and have no dots: the job's Service carries it",
+        "spec",
+    ),
+    *(_name_fits(role) for role in ROLES),
+    Rule(
+        "spec",
+        " || ".join(f"(has(self.{role}) && self.{role}.replicas > 0)" for role in ROLES)
+        + " || (has(self.worker) && has(self.worker.requests))",
+        "spec has no role with replicas above 0: write spec.worker with replicas and a template,"
+        " or suspend: true to stop the job",
+    ),
+    Rule(
+        "spec",
+        "!has(self.elastic) || self.elastic < 0 ||"
+        " (has(self.worker) && (self.worker.replicas > 0 || has(self.worker.requests)))",
+        "spec.elastic needs spec.worker with replicas above 0: only workers are elastic",
+        "elastic",
+    ),
+    Rule(
+        "spec",
+        "!has(self.schedulingPolicy) || !has(self.schedulingPolicy.minAvailable) ||"
+        f" self.schedulingPolicy.minAvailable <= {_pods_at_most()}",
+        "spec.schedulingPolicy.minAvailable is above the number of pods: they would never start",
+        "schedulingPolicy.minAvailable",
+    ),
+    *(rule for role in ROLES for rule in _role_rules(role)),
+)

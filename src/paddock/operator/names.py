@@ -1,0 +1,80 @@
+"""What things are called: labels, annotations, objects, ports. Facts that users' files rely on.
+
+Source: paddle-operator v0.3.5 for the paddle-* names, pod names and ports (operator.md 2.3-2.5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paddock.operator.spec import ROLES
+
+if TYPE_CHECKING:
+    from paddock.kube.objects import Pod
+    from paddock.operator.spec import RoleName
+
+GROUP = "batch.paddlepaddle.org"
+OLD_FINALIZER = "finalizers.paddlepaddle.org"  # of paddle-operator; it did nothing but block
+
+LABEL_POD = "paddle-res-name"
+LABEL_ROLE = "paddle-res-type"
+ANNOTATION_ROLE = "paddle-resource"
+LABEL_JOB = f"{GROUP}/job-name"
+LABEL_UID = f"{GROUP}/job-uid"
+LABEL_ATTEMPT = f"{GROUP}/attempt"
+LABEL_INDEX = f"{GROUP}/replica-index"
+# "ps.worker.heter" replicas that the pod was made for: another number means another world.
+ANNOTATION_WORLD = f"{GROUP}/world"
+ANNOTATION_TEMPLATE = f"{GROUP}/template-hash"
+# Written when the ConfigMap is there: a changed pod makes its kubelet look again at once.
+ANNOTATION_GO = f"{GROUP}/go"
+ANNOTATION_HOST_PORT = f"{GROUP}/host-port"
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+KUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
+
+PORT = 36000  # first of a pod's ports; the documents' number
+PORTS_NUM = 20
+# Offsets in a pod's block of ports.
+PADDLE_MASTER_OFFSET, TORCH_OFFSET, JAX_OFFSET, GLOO_OFFSET = 1, 2, 3, 18
+ELASTIC_ETCD = "paddle-elastic-etcd"
+ELASTIC_ETCD_PORT = 2379
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which replica a pod is."""
+
+    role: RoleName
+    index: int
+
+
+def pod_name(job: str, role: RoleName, index: int) -> str:
+    """The name of a replica's pod.
+
+    >>> pod_name("demo", "ps", 0)
+    'demo-ps-0'
+    """
+    return f"{job}-{role}-{index}"
+
+
+def place_of(job: str, name: str) -> Place | None:
+    """Which replica a pod of that name is; None when the name is not one of the job's.
+
+    >>> place_of("a-worker-1", "a-worker-1-ps-12")
+    Place(role='ps', index=12)
+    >>> place_of("a", "a-worker-01"), place_of("a", "b-worker-1")
+    (None, None)
+    """
+    head, _, number = name.rpartition("-")
+    for role in ROLES:
+        if head == f"{job}-{role}" and number.isascii() and number.isdigit():
+            return Place(role, int(number)) if number == str(int(number)) else None
+    return None
+
+
+def attempt_of(pod: Pod) -> int:
+    """The attempt a pod was made for; -1 when it does not say."""
+    text = pod.metadata.label(LABEL_ATTEMPT)
+    return int(text) if text.isascii() and text.isdigit() else -1

@@ -1,0 +1,241 @@
+"""What happened to a pod: its state, and if it failed, why and in whose words. Pure.
+
+| what the API says | state | cause |
+|---|---|---|
+| deletionTimestamp set, not by us             | lost      | Evicted, Preempted, NodeLost or Deleted, by its DisruptionTarget condition |
+| phase Failed, reason Evicted                 | failed    | Evicted |
+| phase Failed, reason Node..., Shutdown, ...  | failed    | NodeLost |
+| phase Failed, kubelet refused it             | failed    | Startup |
+| a container terminated OOMKilled             | failed    | OOMKilled |
+| ... with exit code 128 (could not start)     | failed    | Startup |
+| ... by a signal (or exit code > 128)         | failed    | Signal |
+| ... with another exit code                   | failed    | ExitCode |
+| phase Succeeded                              | succeeded | |
+| phase Running, every container ready         | running   | |
+| phase Running otherwise; an init container runs | starting | |
+| anything else                                | pending   | |
+
+Source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/ (DisruptionTarget reasons);
+kubelet's reasons: pkg/kubelet/{eviction,nodeshutdown,preemption,lifecycle} of Kubernetes 1.34.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from paddock.kube.objects import ContainerStatus, seconds
+from paddock.operator import names
+
+if TYPE_CHECKING:
+    from paddock.kube.objects import Pod, Terminated
+    from paddock.operator.spec import Cause, RoleName
+
+State = Literal["pending", "starting", "running", "succeeded", "failed", "lost"]
+
+DISRUPTION_CAUSES: dict[str, Cause] = {
+    "PreemptionByScheduler": "Preempted",
+    "PreemptionByKubeScheduler": "Preempted",
+    "DeletionByTaintManager": "NodeLost",
+    "DeletionByPodGC": "NodeLost",
+    "EvictionByEvictionAPI": "Evicted",
+    "TerminationByKubelet": "Evicted",
+}
+NODE_REASONS = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity"})
+# How a kubelet says that it did not even try: a device plugin, a full node, a policy.
+REFUSED_REASONS = ("UnexpectedAdmissionError", "OutOf", "Preempting", "AppArmor", "SysctlForbidden")
+# Waiting reasons that will not go away by themselves.
+STUCK_REASONS = frozenset(
+    {
+        "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+        "CreateContainerError", "RunContainerError", "CrashLoopBackOff", "ImageInspectError",
+        "RegistryUnavailable", "SignatureValidationFailed", "CreateContainerConfigError",
+    }
+)  # fmt: skip
+START_FAILED = 128  # containerd and runc: the program could not be started
+LAST_WORDS_MAX = 300  # characters of a log kept in a status
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One pod as the policies see it.
+
+    why: one clause for people, "" when there is nothing to say. waits_for: why it has not started.
+    at: seconds since 1970 when it failed, 0.0 if not said. restarts: of its containers in place.
+    is_ours: it is being deleted, and it was the operator's wish or its attempt is over.
+    """
+
+    name: str
+    uid: str
+    role: RoleName
+    index: int
+    attempt: int
+    state: State
+    cause: Cause | None = None
+    exit_code: int | None = None
+    why: str = ""
+    waits_for: str = ""
+    node: str = ""
+    address: str = ""
+    at: float = 0.0
+    restarts: int = 0
+    is_terminating: bool = False
+
+    @property
+    def label(self) -> str:
+        """How people call it: "worker-3 on node-b"."""
+        return f"{self.role}-{self.index}" + (f" on {self.node}" if self.node else "")
+
+    @property
+    def is_over(self) -> bool:
+        """True when no process of it runs any more."""
+        return self.state in ("succeeded", "failed")
+
+
+def outcome_of(pod: Pod, place: names.Place) -> Outcome:
+    """Read one pod."""
+    status, meta = pod.status, pod.metadata
+    containers = status.containerStatuses or ()
+    state, cause, ended, why = _judge(pod, containers)
+    at = seconds(ended.finishedAt) if ended is not None else 0.0
+    if state == "lost":
+        at = _deleted_at(pod)
+    return Outcome(
+        name=meta.name,
+        uid=meta.uid,
+        role=place.role,
+        index=place.index,
+        attempt=names.attempt_of(pod),
+        state=state,
+        cause=cause,
+        exit_code=ended.exitCode if ended is not None else None,
+        why=why,
+        waits_for=_waits_for(pod) if state in ("pending", "starting") else "",
+        node=pod.spec.nodeName or "",
+        address=status.podIP or "",
+        at=at,
+        restarts=sum(c.restartCount for c in containers),
+        is_terminating=meta.deletionTimestamp is not None,
+    )
+
+
+def _judge(
+    pod: Pod, containers: tuple[ContainerStatus, ...]
+) -> tuple[State, Cause | None, Terminated | None, str]:
+    """State, cause, the container that ended it, and a clause for people."""
+    status = pod.status
+    if status.phase == "Succeeded":
+        return "succeeded", None, None, ""
+    if status.phase == "Failed":
+        return _judge_failed(pod, containers)
+    if pod.metadata.deletionTimestamp is not None:
+        cause, said = _disruption(pod)
+        return "lost", cause or "Deleted", None, said or "its pod was deleted"
+    if status.phase == "Running":
+        if containers and all(_is_up(c) for c in containers):
+            return "running", None, None, ""
+        return "starting", None, None, ""
+    for container in status.initContainerStatuses or ():
+        if container.state.running is not None:
+            return "starting", None, None, ""
+    return "pending", None, None, ""
+
+
+def _judge_failed(
+    pod: Pod, containers: tuple[ContainerStatus, ...]
+) -> tuple[State, Cause | None, Terminated | None, str]:
+    status = pod.status
+    every = (*(status.initContainerStatuses or ()), *containers)
+    ended = [c.state.terminated for c in every if c.state.terminated is not None]
+    failed = sorted((t for t in ended if t.exitCode), key=lambda t: seconds(t.finishedAt))
+    first = failed[0] if failed else None
+    reason = status.reason or ""
+    cause, said = _disruption(pod)
+    message = _short(status.message or "")
+    if cause is not None:
+        return "failed", cause, first, said
+    if reason == "Evicted":
+        return "failed", "Evicted", first, f"evicted: {message}" if message else "evicted"
+    if reason in NODE_REASONS:
+        return "failed", "NodeLost", first, f"its node went away ({reason}): {message}".rstrip(": ")
+    if reason.startswith(REFUSED_REASONS):
+        return "failed", "Startup", first, f"the node refused it ({reason}): {message}".rstrip(": ")
+    if first is None:
+        return "failed", "Startup", None, message or reason or "failed without saying why"
+    return "failed", *_judge_exit(first)
+
+
+def _judge_exit(ended: Terminated) -> tuple[Cause, Terminated, str]:
+    words = last_words(ended.message)
+    tail = f" ({words})" if words else ""
+    if ended.reason == "OOMKilled":
+        return "OOMKilled", ended, "killed for memory (OOMKilled): raise resources.limits.memory"
+    if ended.exitCode == START_FAILED and (ended.reason or "") in (
+        "StartError", "ContainerCannotRun"
+    ):  # fmt: skip
+        return "Startup", ended, f"could not be started{tail}"
+    if ended.signal or ended.exitCode > START_FAILED:
+        number = ended.signal or ended.exitCode - START_FAILED
+        return "Signal", ended, f"ended by signal {number}{tail}"
+    return "ExitCode", ended, f"exit code {ended.exitCode}{tail}"
+
+
+def _disruption(pod: Pod) -> tuple[Cause | None, str]:
+    for condition in pod.status.conditions or ():
+        if condition.type == "DisruptionTarget" and condition.status == "True":
+            reason = condition.reason or ""
+            cause = DISRUPTION_CAUSES.get(reason, "Evicted")
+            message = _short(condition.message or "")
+            return cause, f"{reason}: {message}" if message else reason
+    return None, ""
+
+
+def _is_up(container: ContainerStatus) -> bool:
+    """Ready, or ended well while another container goes on."""
+    ended = container.state.terminated
+    return container.ready or (ended is not None and ended.exitCode == 0)
+
+
+def _waits_for(pod: Pod) -> str:
+    status = pod.status
+    for container in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
+        waiting = container.state.waiting
+        if waiting is not None and waiting.reason in STUCK_REASONS:
+            if waiting.reason == "CreateContainerConfigError" and _is_gate(waiting.message or ""):
+                continue
+            said = _short(waiting.message or "")
+            if waiting.reason == "CrashLoopBackOff" and container.lastState.terminated is not None:
+                said = _judge_exit(container.lastState.terminated)[2]
+            return f"{waiting.reason}: {said}".rstrip(": ")
+    for condition in status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            said = _short(condition.message or "")
+            return f"{condition.reason or 'Unschedulable'}: {said}".rstrip(": ")
+    return ""
+
+
+def _is_gate(message: str) -> bool:
+    """The container waits for the ConfigMap of the gang, as it should."""
+    # kubelet: 'configmap "x" not found' or "couldn't find key gate.... in ConfigMap ns/x"
+    return message.startswith(("configmap ", "couldn't find key gate."))
+
+
+def _deleted_at(pod: Pod) -> float:
+    """When the deletion was asked for: deletionTimestamp is the end of its grace."""
+    meta = pod.metadata
+    return seconds(meta.deletionTimestamp) - (meta.deletionGracePeriodSeconds or 0)
+
+
+def last_words(text: str | None) -> str:
+    """The last line of a log that says something, shortened.
+
+    >>> last_words("Traceback ...\\nValueError: no\\n\\n")
+    'ValueError: no'
+    """
+    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
+    return _short(lines[-1]) if lines else ""
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= LAST_WORDS_MAX else text[: LAST_WORDS_MAX - 3] + "..."

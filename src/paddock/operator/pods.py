@@ -1,0 +1,355 @@
+"""The objects of a job: pods, Services and the ConfigMap, as manifests. No I/O.
+
+A pod is the user's template with a name, a place in the gang, the environment of environment.py in
+its first container, and what intranet and elastic ask for. Nothing else of it is changed.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from paddock.operator import names
+from paddock.operator.environment import (
+    GATE,
+    IDENTITY,
+    Environments,
+    JobNames,
+    Seat,
+    elastic_variables,
+    seats_of,
+    token,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from paddock.kube.client import Manifest
+    from paddock.kube.objects import PaddleJob, Pod
+    from paddock.operator.spec import JobSpec, RoleName
+
+# Resources of accelerators: a name with one of these words in it, as nvidia.com/gpu,
+# kunlunxin.com/xpu, hygon.com/dcu, huawei.com/Ascend910.
+ACCELERATORS = ("gpu", "xpu", "dcu", "npu", "ascend", "vcore", "mig-")
+HOST_BLOCKS = 8  # pods of one job that may share a node with intranet Host
+HOST_BLOCK_PORTS = names.PORTS_NUM * HOST_BLOCKS
+WAITER = """i=0
+for n in $PADDOCK_PEERS; do
+  until nslookup "$n" >/dev/null 2>&1; do i=$((i+1)); [ $i -gt 1000 ] && exit 1; sleep 1; done
+done"""
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """Makes the manifests of one attempt. host_port: first port of the job with intranet Host."""
+
+    job: PaddleJob
+    spec: JobSpec
+    attempt: int
+    host_port: int = 0
+    init_image: str = ""
+    etcd: str = ""
+
+    @property
+    def names(self) -> JobNames:
+        """What environments show of the job."""
+        meta = self.job.metadata
+        return JobNames(meta.name, meta.namespace, meta.uid, meta.name)
+
+    def seats(self) -> tuple[Seat, ...]:
+        """Every pod wanted."""
+        return seats_of(self.job.metadata.name, self.spec, self._accelerated)
+
+    def world(self) -> str:
+        """The size of every role, as pods carry it; another size is another world."""
+        if self.spec.is_elastic:
+            return "elastic"
+        counts = {role.name: role.replicas for role in self.spec.roles}
+        return ".".join(f"{counts.get(role, 0)}" for role in ("ps", "worker", "heter"))
+
+    def port(self, pod: str) -> int:
+        """First port of a pod's block."""
+        if self.spec.intranet != "Host":
+            return names.PORT
+        place = names.place_of(self.job.metadata.name, pod)
+        assert place is not None
+        before = 0
+        for role in self.spec.roles:
+            if role.name == place.role:
+                break
+            before += role.replicas
+        return self.host_port + names.PORTS_NUM * ((before + place.index) % HOST_BLOCKS)
+
+    def pods(self) -> dict[str, Manifest]:
+        """Every pod wanted, by name."""
+        seats = self.seats()
+        if self.spec.is_elastic:
+            return {seat.name: self._elastic_pod(seat) for seat in seats}
+        known = self.spec.intranet == "DNS"
+        address = self.dns_address if known else token
+        env = Environments(
+            self.names, self.spec, seats, attempt=self.attempt, address=address, port=self.port
+        )
+        found: dict[str, Manifest] = {}
+        for seat in seats:
+            if known:
+                literal = env.of(seat)
+                literal.pop("POD_IP")
+                entries = _literal_entries(literal)
+            else:
+                split = env.sorted_out(seat)
+                entries = [*_map_entries(self.names.name, split.from_map)]
+                entries += _literal_entries(split.literal)
+            found[seat.name] = self._pod(seat, [self._pod_ip(seat), *entries])
+        return found
+
+    def config_map(self, pods: Mapping[str, Pod]) -> Manifest:
+        """The addresses of the gang; pods: all of them, each with its addresses known."""
+
+        def address(pod: str) -> str:
+            if self.spec.intranet == "Service":
+                return pod
+            status = pods[pod].status
+            return (status.hostIP if self.spec.intranet == "Host" else status.podIP) or ""
+
+        seats = self.seats()
+        env = Environments(
+            self.names, self.spec, seats, attempt=self.attempt, address=address, port=self.port
+        )
+        name = self.job.metadata.name
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": self.meta(name, self._map_labels(), {}),
+            "data": env.shared(seats),
+        }
+
+    def _map_labels(self) -> dict[str, str]:
+        return {
+            names.LABEL_POD: self.job.metadata.name,
+            names.LABEL_ATTEMPT: str(self.attempt),
+        }
+
+    def gang_service(self) -> Manifest:
+        """The headless Service that gives every pod the name <pod>.<job>."""
+        name = self.job.metadata.name
+        ports = [{"name": "p-0", "port": names.PORT, "targetPort": names.PORT}]
+        return self._service(name, {names.LABEL_UID: self.job.metadata.uid}, ports)
+
+    def pod_service(self, pod: str) -> Manifest:
+        """The headless Service of one pod, of the same name (intranet Service)."""
+        ports = [
+            {"name": f"p-{i}", "port": names.PORT + i, "targetPort": names.PORT + i}
+            for i in range(names.PORTS_NUM)
+        ]
+        selector = {names.LABEL_POD: pod, names.LABEL_UID: self.job.metadata.uid}
+        return self._service(pod, selector, ports)
+
+    def dns_address(self, pod: str) -> str:
+        """The name of a pod inside the gang's Service."""
+        return f"{pod}.{self.job.metadata.name}"
+
+    def template_hash(self, role: RoleName) -> str:
+        """Changes with the role's template."""
+        found = self.spec.role(role)
+        assert found is not None
+        text = json.dumps(found.template, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    # ------------------------------------------------------------------ parts
+
+    def _elastic_pod(self, seat: Seat) -> Manifest:
+        found = elastic_variables(self.names, self.spec, seat, attempt=self.attempt, etcd=self.etcd)
+        return self._pod(seat, [self._pod_ip(seat), *_literal_entries(found)])
+
+    def _pod(self, seat: Seat, entries: list[Manifest]) -> Manifest:
+        role = self.spec.role(seat.role)
+        assert role is not None
+        template = copy.deepcopy(dict(role.template))
+        spec = cast("Manifest", template["spec"])  # the reader has seen that it is a mapping
+        metadata = template.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        labels = {
+            **_texts(metadata.get("labels")),
+            names.LABEL_POD: seat.name,
+            names.LABEL_ROLE: seat.role,
+            names.LABEL_JOB: self.job.metadata.name,
+            names.LABEL_UID: self.job.metadata.uid,
+            names.LABEL_ATTEMPT: str(self.attempt),
+            names.LABEL_INDEX: str(seat.index),
+        }
+        annotations = {
+            **_texts(metadata.get("annotations")),
+            names.ANNOTATION_ROLE: seat.role,
+            names.ANNOTATION_WORLD: self.world(),
+            names.ANNOTATION_TEMPLATE: self.template_hash(seat.role),
+        }
+        self._place(seat, spec)
+        self._fill(seat, spec, entries)
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": self.meta(seat.name, labels, annotations),
+            "spec": spec,
+        }
+
+    def _place(self, seat: Seat, spec: Manifest) -> None:
+        """Name, network and restarts of the pod."""
+        if self.spec.intranet == "Host":
+            spec["hostNetwork"] = True
+            # ClusterFirst would mean the node's own DNS there, which knows no pods.
+            spec["dnsPolicy"] = "ClusterFirstWithHostNet"
+        else:
+            spec.setdefault("hostname", seat.name)
+            spec.setdefault("subdomain", self.names.service)
+        if self.spec.is_elastic:
+            spec["restartPolicy"] = "OnFailure"
+        elif not spec.get("restartPolicy"):
+            in_place = seat.role == "worker" and self.spec.intranet == "Service"
+            spec["restartPolicy"] = "OnFailure" if in_place else "Never"
+        if self.spec.sample_set is not None:
+            claim = {"claimName": self.spec.sample_set.name}
+            volumes = [*_list(spec.get("volumes"))]
+            volumes.append({"name": "sample-set", "persistentVolumeClaim": claim})
+            spec["volumes"] = volumes
+
+    def _fill(self, seat: Seat, spec: Manifest, entries: list[Manifest]) -> None:
+        """The first container: environment, ports, and where its last words go."""
+        containers = cast("list[Manifest]", spec["containers"])
+        first = containers[0]
+        ours = {str(entry["name"]) for entry in entries}
+        # A template may set anything but who the pod is; its own values come last and may use ours.
+        theirs = [e for e in _list(first.get("env")) if isinstance(e, dict)]
+        kept = [e for e in theirs if e.get("name") not in IDENTITY | {GATE}]
+        set_there = {str(e.get("name")) for e in kept} & ours
+        first["env"] = [e for e in entries if e["name"] not in set_there] + kept
+        # The last lines of a failed container's log come with its status: no right to read logs.
+        first.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+        if self.spec.intranet in ("Service", "Host"):
+            port = self.port(seat.name)
+            ports = [*_list(first.get("ports"))]
+            taken = {p.get("containerPort") for p in ports if isinstance(p, dict)}
+            if port not in taken:
+                # With hostNetwork the scheduler keeps pods apart that declare the same port.
+                ports.append({"name": "paddle", "containerPort": port, "protocol": "TCP"})
+            first["ports"] = ports
+        if self.spec.sample_set is not None:
+            mounts = [*_list(first.get("volumeMounts"))]
+            mounts.append({"name": "sample-set", "mountPath": self.spec.sample_set.mount_path})
+            first["volumeMounts"] = mounts
+        if self.init_image:
+            spec["initContainers"] = [self._waiter(seat), *_list(spec.get("initContainers"))]
+
+    def _waiter(self, seat: Seat) -> Manifest:
+        """--init-image: a container that waits for the names of its own role, as the old one did."""
+        peers = [s.name for s in self.seats() if s.role == seat.role]
+        dns = [p if self.spec.intranet == "Service" else self.dns_address(p) for p in peers]
+        resources = {"cpu": "10m", "memory": "10Mi"}
+        return {
+            "name": "coord-paddle",
+            "image": self.init_image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["sh", "-c", WAITER],
+            "env": [{"name": "PADDOCK_PEERS", "value": " ".join(dns)}],
+            "resources": {"requests": resources, "limits": resources},
+        }
+
+    def _pod_ip(self, seat: Seat) -> Manifest:
+        if self.spec.intranet == "Service" and not self.spec.is_elastic:
+            return {"name": "POD_IP", "value": seat.name}
+        if self.spec.intranet == "DNS" and not self.spec.is_elastic:
+            return {"name": "POD_IP", "value": self.dns_address(seat.name)}
+        return {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+
+    def _service(self, name: str, selector: dict[str, str], ports: list[Manifest]) -> Manifest:
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": self.meta(name, {}, {}),
+            "spec": {
+                "clusterIP": "None",
+                # Names resolve before programs are ready: they wait for one another.
+                "publishNotReadyAddresses": True,
+                "selector": selector,
+                "ports": ports,
+            },
+        }
+
+    def meta(self, name: str, labels: dict[str, str], annotations: dict[str, str]) -> Manifest:
+        """metadata of an object of the job."""
+        meta = self.job.metadata
+        found: Manifest = {
+            "name": name,
+            "namespace": meta.namespace,
+            "labels": {names.LABEL_JOB: meta.name, names.LABEL_UID: meta.uid, **labels},
+            "ownerReferences": [owner_reference(self.job)],
+        }
+        if annotations:
+            found["annotations"] = annotations
+        return found
+
+    def _accelerated(self, role: RoleName) -> bool:
+        found = self.spec.role(role)
+        spec = found.template.get("spec") if found else None
+        containers = _list(spec.get("containers")) if isinstance(spec, dict) else []
+        for container in containers[:1]:
+            resources = container.get("resources") if isinstance(container, dict) else None
+            for part in resources.values() if isinstance(resources, dict) else ():
+                wanted = [str(k).lower() for k in part] if isinstance(part, dict) else []
+                if any("/" in name and word in name for name in wanted for word in ACCELERATORS):
+                    return True
+        return False
+
+
+def owner_reference(job: PaddleJob) -> Manifest:
+    """Who manages an object of ours: the garbage collector removes it with the job."""
+    return {
+        "apiVersion": f"{names.GROUP}/v1",
+        "kind": "PaddleJob",
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,  # True would need the right to change finalizers
+    }
+
+
+def choose_host_port(uid: str, taken: frozenset[int], ports: tuple[int, int]) -> int:
+    """The first port of a job with intranet Host: its own block if one is free.
+
+    When none is, the block that its uid names: the scheduler keeps equal ports on different nodes.
+
+    >>> choose_host_port("a", frozenset(), (20000, 20320)) in (20000, 20160)
+    True
+    """
+    first, last = ports
+    blocks = max(1, (last - first) // HOST_BLOCK_PORTS)
+    start = int(hashlib.sha256(uid.encode()).hexdigest()[:8], 16) % blocks
+    for step in range(blocks):
+        port = first + HOST_BLOCK_PORTS * ((start + step) % blocks)
+        if port not in taken:
+            return port
+    return first + HOST_BLOCK_PORTS * start
+
+
+def _literal_entries(found: Mapping[str, str]) -> list[Manifest]:
+    return [{"name": name, "value": text} for name, text in sorted(found.items())]
+
+
+def _map_entries(config_map: str, found: Mapping[str, str]) -> list[Manifest]:
+    return [
+        {"name": name, "valueFrom": {"configMapKeyRef": {"name": config_map, "key": key}}}
+        for name, key in sorted(found.items())
+    ]
+
+
+def _texts(found: object) -> dict[str, str]:
+    if not isinstance(found, dict):
+        return {}
+    return {str(key): str(text) for key, text in found.items()}
+
+
+def _list(found: object) -> list[object]:
+    return found if isinstance(found, list) else []

@@ -1,0 +1,191 @@
+"""Gang scheduling: Volcano, scheduler-plugins, Kueue. What a job adds to its pods, and when to make
+them. Pure.
+
+| scheduler | group made | pods made when | pods carry |
+|---|---|---|---|
+| volcano      | PodGroup scheduling.volcano.sh/v1beta1  | the group is Inqueue or Running | schedulerName, annotations |
+| coscheduling | PodGroup scheduling.x-k8s.io/v1alpha1   | at once | label pod-group |
+| Kueue (label kueue.x-k8s.io/queue-name on the job) | none | at once; Kueue holds them | group label, count |
+
+Source: volcano v1.15 (annotations read by its scheduler), scheduler-plugins v0.34 coscheduling,
+https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, cast
+
+from paddock.operator import names
+from paddock.operator.quantity import add_quantities
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from paddock.kube.client import Manifest
+    from paddock.kube.objects import PaddleJob, PodGroup
+    from paddock.operator.decision import Kind, Settings
+    from paddock.operator.spec import JobSpec, RoleSpec
+
+Scheduler = Literal["", "volcano", "coscheduling"]
+OPEN_PHASES = ("Inqueue", "Running", "Completed")
+VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
+KINDS: dict[Scheduler, Kind] = {"volcano": "VolcanoGroup", "coscheduling": "CoschedulingGroup"}
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """How a job's pods are scheduled together. group: the PodGroup's manifest, or None."""
+
+    scheduler: Scheduler = ""
+    group: Manifest | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    scheduler_name: str = ""
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind of the group, None without one."""
+        return KINDS.get(self.scheduler)
+
+    def dress(self, pod: Manifest, role: str) -> Manifest:
+        """The pod with what its scheduler looks for."""
+        metadata = cast("dict[str, dict[str, str]]", pod["metadata"])
+        metadata["labels"].update(self.labels)
+        metadata["annotations"].update(self.annotations)
+        if self.scheduler == "volcano":
+            metadata["annotations"]["volcano.sh/task-spec"] = role
+        spec = cast("Manifest", pod["spec"])
+        if self.scheduler_name:
+            spec.setdefault("schedulerName", self.scheduler_name)
+        return pod
+
+
+def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: Settings) -> Gang:
+    """The gang of one attempt."""
+    meta = job.metadata
+    queue = meta.label(names.KUEUE_QUEUE)
+    if queue:
+        return Gang(
+            labels={
+                names.KUEUE_QUEUE: queue,
+                names.KUEUE_GROUP: f"{meta.name}-{meta.uid[:8]}-{attempt}"[-63:].lstrip("-"),
+            },
+            annotations={names.KUEUE_COUNT: str(spec.replicas)},
+        )
+    scheduler = scheduler_of(spec, settings)
+    if scheduler == "volcano":
+        annotations = {
+            VOLCANO_GROUP: meta.name,
+            "volcano.sh/job-name": meta.name,
+            "volcano.sh/job-version": "0",
+        }
+        if spec.gang.queue:
+            annotations["volcano.sh/queue-name"] = spec.gang.queue
+        return Gang(scheduler, _volcano(spec), {}, annotations, "volcano")
+    if scheduler == "coscheduling":
+        return Gang(scheduler, _coscheduling(spec), {COSCHEDULING_LABEL: meta.name}, {}, "")
+    return Gang()
+
+
+def scheduler_of(spec: JobSpec, settings: Settings) -> Scheduler:
+    """Which gang scheduler a job uses: its own word, its pods' schedulerName, the operator's flag."""
+    if spec.gang.scheduler == "none":
+        return ""
+    if spec.gang.scheduler:
+        return spec.gang.scheduler
+    named = {_scheduler_name(role) for role in spec.roles}
+    if "volcano" in named:
+        return "volcano"
+    if settings.scheduling == "volcano" and named - {""}:
+        return ""  # a role names another scheduler; as in paddle-operator
+    return "volcano" if settings.scheduling == "volcano" else _flag(settings)
+
+
+def is_open(gang: Gang, group: PodGroup | None) -> bool:
+    """True when pods may be made."""
+    if gang.scheduler == "volcano":
+        return group is not None and group.status.phase in OPEN_PHASES
+    return gang.scheduler == "" or group is not None
+
+
+def min_member(spec: JobSpec) -> int:
+    """Pods without which none is started."""
+    wanted = sum(role.minimum if spec.is_elastic else role.replicas for role in spec.roles)
+    return wanted if spec.gang.min_available is None else spec.gang.min_available
+
+
+def total_resources(spec: JobSpec) -> dict[str, object]:
+    """What all pods ask for together: of each resource the request, else the limit.
+
+    Init containers run before the others, one at a time: the larger of both counts.
+    """
+    total: dict[str, str] = {}
+    for role in spec.roles:
+        pod = _pod_resources(role)
+        total = add_quantities(total, pod, times=role.replicas)
+    return dict(total)
+
+
+def _flag(settings: Settings) -> Scheduler:
+    return "coscheduling" if settings.scheduling == "coscheduling" else ""
+
+
+def _scheduler_name(role: RoleSpec) -> str:
+    spec = role.template.get("spec")
+    name = spec.get("schedulerName") if isinstance(spec, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _volcano(spec: JobSpec) -> Manifest:
+    found: Manifest = {"minMember": min_member(spec)}
+    if spec.gang.queue:
+        found["queue"] = spec.gang.queue
+    if spec.gang.priority_class:
+        found["priorityClassName"] = spec.gang.priority_class
+    resources = dict(spec.gang.min_resources) or total_resources(spec)
+    if resources:
+        found["minResources"] = resources
+    return found
+
+
+def _coscheduling(spec: JobSpec) -> Manifest:
+    found: Manifest = {"minMember": min_member(spec)}
+    if spec.gang.timeout_seconds is not None:
+        found["scheduleTimeoutSeconds"] = spec.gang.timeout_seconds
+    resources = dict(spec.gang.min_resources) or total_resources(spec)
+    if resources:
+        found["minResources"] = resources
+    return found
+
+
+def _pod_resources(role: RoleSpec) -> dict[str, str]:
+    spec = role.template.get("spec")
+    if not isinstance(spec, dict):
+        return {}
+    together: dict[str, str] = {}
+    for container in _containers(spec, "containers"):
+        together = add_quantities(together, _resources(container))
+    from paddock.operator.quantity import max_quantities
+
+    for container in _containers(spec, "initContainers"):
+        together = max_quantities(together, _resources(container))
+    return together
+
+
+def _containers(spec: Mapping[str, object], name: str) -> list[dict[str, object]]:
+    found = spec.get(name)
+    return [c for c in found if isinstance(c, dict)] if isinstance(found, list) else []
+
+
+def _resources(container: Mapping[str, object]) -> dict[str, str]:
+    both = container.get("resources")
+    if not isinstance(both, dict):
+        return {}
+    found: dict[str, str] = {}
+    for part in ("limits", "requests"):  # a request, where there is one, is what is reserved
+        amounts = both.get(part)
+        if isinstance(amounts, dict):
+            found.update({str(k): str(v) for k, v in amounts.items() if v is not None})
+    return found

@@ -1,0 +1,144 @@
+"""What follows a failure: the whole gang again, one replica again, nothing, or the end. Pure.
+
+The first rule of failurePolicy that fits decides. Without one:
+
+| who is to blame | backoffLimit not given | backoffLimit N |
+|---|---|---|
+| the cluster (Evicted, Preempted, NodeLost, Deleted) | whole gang, at most 3 times | whole gang, N |
+| the program (ExitCode, Signal, OOMKilled, Startup)  | the job fails              | whole gang, N |
+
+Failures are forgotten after healthy_seconds of running (Settings), so that a job of weeks is not
+ended by its fourth node. The first restart is at once, later ones wait, doubling. A replica of a
+role with restartScope Replica is made again alone, where its address stays (intranet Service, DNS).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paddock.operator.spec import DISRUPTIONS
+
+if TYPE_CHECKING:
+    from paddock.operator.decision import Settings
+    from paddock.operator.outcome import Outcome
+    from paddock.operator.spec import Cause, JobSpec, RuleAction
+
+DISRUPTIONS_MAX = 3  # restarts after disruptions when backoffLimit is not given
+
+
+@dataclass(frozen=True, slots=True)
+class RestartJob:
+    """The whole gang again. is_counted: against the limit. delay_seconds: before its pods are made."""
+
+    culprit: Outcome
+    is_counted: bool
+    delay_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RestartReplicas:
+    """These pods again, each alone."""
+
+    replicas: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FailJob:
+    """The end. reason: one CamelCase word."""
+
+    culprit: Outcome
+    reason: str
+    limit: int = 0
+
+
+Verdict = RestartJob | RestartReplicas | FailJob
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """counted: failures against the limit since the job was last healthy."""
+
+    counted: int = 0
+
+
+def judge(
+    failures: tuple[Outcome, ...], spec: JobSpec, history: History, settings: Settings
+) -> Verdict | None:
+    """What to do about these failed pods; None when every one of them is to be ignored."""
+    decided = [(o, action_of(o, spec)) for o in failures]
+    decided = [(o, action) for o, action in decided if action != "Ignore"]
+    if not decided:
+        return None
+    alone = [o for o, action in decided if action != "Fail" and is_alone(o, spec)]
+    together = [(o, action) for o, action in decided if o not in alone]
+    limit = limit_of(spec, decided[0][0].cause)
+    if not together:
+        if history.counted + len(alone) > limit_of(spec, alone[0].cause, is_alone=True):
+            return FailJob(first_of(tuple(alone)), "BackoffLimitExceeded", limit)
+        return RestartReplicas(tuple(alone))
+    culprit = first_of(tuple(o for o, _ in together))
+    action = next(action for o, action in together if o is culprit)
+    if action == "Fail" or any(a == "Fail" for _, a in together):
+        at_fault = next((o for o, a in together if a == "Fail"), culprit)
+        return FailJob(at_fault, "FailurePolicy" if spec.rules else "PodFailed")
+    if action == "RestartUncounted":
+        return RestartJob(culprit, False, 0.0)
+    limit = limit_of(spec, culprit.cause)
+    if history.counted >= limit:
+        return FailJob(culprit, "BackoffLimitExceeded" if limit else "PodFailed", limit)
+    return RestartJob(culprit, True, delay(history.counted, settings))
+
+
+def action_of(outcome: Outcome, spec: JobSpec) -> RuleAction:
+    """What the failure policy says of one failed pod; "Restart" is still subject to the limit."""
+    for rule in spec.rules:
+        if rule.roles and outcome.role not in rule.roles:
+            continue
+        if rule.causes and outcome.cause not in rule.causes:
+            continue
+        if rule.exit_codes and (outcome.exit_code in rule.exit_codes) == rule.not_codes:
+            continue
+        return rule.action
+    return "Restart"
+
+
+def limit_of(spec: JobSpec, cause: Cause | None, *, is_alone: bool = False) -> int:
+    """How many restarts a job has for that cause."""
+    if spec.backoff_limit is not None:
+        return spec.backoff_limit
+    return DISRUPTIONS_MAX if is_alone or cause in DISRUPTIONS else 0
+
+
+def is_alone(outcome: Outcome, spec: JobSpec) -> bool:
+    """True when this replica is made again without the others."""
+    role = spec.role(outcome.role)
+    keeps_address = spec.intranet in ("Service", "DNS")
+    return role is not None and role.restart_scope == "Replica" and keeps_address
+
+
+def delay(counted: int, settings: Settings) -> float:
+    """Seconds before the next attempt, after so many counted failures.
+
+    >>> from paddock.operator.decision import Settings
+    >>> [delay(n, Settings(backoff_initial_seconds=2, backoff_max_seconds=5)) for n in range(4)]
+    [0.0, 2.0, 4.0, 5.0]
+    """
+    if counted == 0:
+        return 0.0
+    wait = settings.backoff_initial_seconds * 2.0 ** min(counted - 1, 60)
+    return min(settings.backoff_max_seconds, wait)
+
+
+def first_of(failures: tuple[Outcome, ...]) -> Outcome:
+    """The culprit: the first that failed by itself; those that fell with it come later.
+
+    A failure without a time (a deleted pod) comes after those with one; among equal times a
+    program's own exit code before a signal, since survivors are often killed.
+    """
+
+    def order(o: Outcome) -> tuple[float, int, str, int]:
+        own = {"ExitCode": 0, "OOMKilled": 0, "Startup": 1, "Signal": 3}.get(o.cause or "", 2)
+        return (o.at or float("inf"), own, o.role, o.index)
+
+    return min(failures, key=order)

@@ -1,0 +1,35 @@
+"""When a job is done. Pure.
+
+| successPolicy | done when |
+|---|---|
+| Workers (default) | every worker, and every heter worker, has succeeded; servers may still run |
+| AllRoles | every pod of every role has succeeded |
+| Worker0  | worker 0 has succeeded |
+
+A job without workers is done when every pod has succeeded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from paddock.operator.spec import JobSpec, RoleName
+
+
+def is_done(spec: JobSpec, done: Iterable[tuple[RoleName, int]]) -> bool:
+    """True when enough has succeeded. done: (role, index) of each replica that has."""
+    finished = set(done)
+
+    def all_of(role: RoleName) -> bool:
+        found = spec.role(role)
+        return found is None or all((role, i) in finished for i in range(found.replicas))
+
+    has_workers = spec.role("worker") is not None
+    if spec.success == "Worker0" and has_workers:
+        return ("worker", 0) in finished
+    if spec.success == "Workers" and has_workers:
+        return all_of("worker") and all_of("heter")
+    return all_of("worker") and all_of("heter") and all_of("ps")

@@ -1,0 +1,352 @@
+"""What to do about one job now: pure, in one place, the table first.
+
+| # | when | then |
+|---|---|---|
+| 1 | the job is being deleted            | Terminating; nothing is made, the garbage collector takes the rest |
+| 2 | it is over                          | pods as cleanPodPolicy says; the job itself after its ttl (ending.py) |
+| 3 | its spec has mistakes               | Failed with all of them; nothing runs; a changed spec is looked at again |
+| 4 | suspend                             | no pods; Pending, with the condition Suspended |
+| 5 | its deadline has passed             | Failed; what runs is stopped |
+| 6 | enough replicas have succeeded      | Completed (policies/success.py) |
+| 7 | replicas have failed or are gone    | policies/restart.py: the next attempt, the replica again, or Failed |
+| 8 | its size has changed                | the next attempt, of the new size; elastic: just more or fewer pods |
+| 9 | pods of earlier attempts are left   | they are deleted; nothing new until they are gone |
+| 10 | otherwise                          | what is missing is made, and the gate opened when all have addresses (deploy.py) |
+
+The first row that fits decides. Rows 6 and 7 look at the present attempt only. The next attempt is
+begun by writing its number into the status, before anything is deleted: whoever reads that status,
+after whatever crash, does the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paddock.kube.objects import rfc3339
+from paddock.operator import deploy, ending, names, words
+from paddock.operator.decision import Decision, Delete, Note, Patch
+from paddock.operator.facts import gather
+from paddock.operator.policies import restart, success
+from paddock.operator.read_spec import read_spec
+from paddock.operator.spec import DISRUPTIONS
+from paddock.operator.status import (
+    MESSAGE_MAX,
+    Picture,
+    kept,
+    read_status,
+    with_condition,
+    write_status,
+)
+
+if TYPE_CHECKING:
+    from paddock.errors import Problem
+    from paddock.operator.decision import Observed, Settings
+    from paddock.operator.facts import Facts
+    from paddock.operator.outcome import Outcome
+    from paddock.operator.status import Previous
+
+WORN_MAX = 10  # restarts of a container in place, for elastic jobs without a backoffLimit
+
+
+def reconcile(observed: Observed, now: float, settings: Settings) -> Decision:
+    """The whole decision for one job. now: seconds since 1970."""
+    decision = _decide(observed, now, settings)
+    finalizers = observed.job.metadata.finalizers or ()
+    if names.OLD_FINALIZER in finalizers:
+        # paddle-operator's: nobody else would ever take it away.
+        rest = [f for f in finalizers if f != names.OLD_FINALIZER]
+        meta = observed.job.metadata
+        patch = Patch("PaddleJob", meta.name, meta.uid, {"metadata": {"finalizers": rest}})
+        decision = replace(decision, actions=(*decision.actions, patch))
+    return decision
+
+
+def _decide(observed: Observed, now: float, settings: Settings) -> Decision:
+    meta = observed.job.metadata
+    previous = read_status(observed.job.status)
+    if meta.deletionTimestamp is not None:
+        return _terminating(observed, previous)
+    spec, problems = read_spec(meta.name, observed.job.spec)
+    if previous.is_over:
+        return ending.after(observed, spec, previous, now)
+    if spec is None:
+        return _invalid(observed, previous, problems, now)
+    is_same = previous.observed_generation == meta.generation
+    if previous.reason == "InvalidTemplate" and is_same:  # asking again would change nothing
+        return _not_now(observed, previous, previous.reason, previous.message, now)
+    facts = gather(observed, spec, previous, settings, now)
+    if spec.suspend:
+        return _suspended(facts)
+    deadline = spec.deadline_seconds
+    if deadline is not None and now >= facts.memory.started_at + deadline:
+        text = f"it ran for longer than activeDeadlineSeconds ({deadline} s)"
+        return ending.fail(facts, "DeadlineExceeded", text)
+    if success.is_done(spec, facts.memory.done):
+        return ending.complete(facts)
+    refused = [f for f in facts.create_faults if f.kind == "Pod" and f.status == 422]
+    if refused:
+        return _not_now(observed, previous, "InvalidTemplate", words.fault_text(refused[0]), now)
+    decision = _after_failures(facts)
+    if decision is None and facts.is_scaled:
+        decision = _next_attempt(
+            facts, f"scaled to {spec.replicas} pods; restarting with the new size", "Scaled"
+        )
+    if decision is None:
+        decision = deploy.deploy(facts)
+    return _with_deadline(decision, facts)
+
+
+def _with_deadline(decision: Decision, facts: Facts) -> Decision:
+    deadline = facts.spec.deadline_seconds
+    if deadline is None:
+        return decision
+    at = facts.memory.started_at + deadline
+    return replace(decision, wake_at=min(at, decision.wake_at or at))
+
+
+def _terminating(observed: Observed, previous: Previous) -> Decision:
+    raw = observed.job.status
+    if previous.phase == "Terminating":
+        return Decision(why="being deleted")
+    return Decision(
+        status=kept(previous, raw, phase="Terminating", reason="Deleted", message=None),
+        why="being deleted",
+    )
+
+
+def _invalid(
+    observed: Observed, previous: Previous, problems: tuple[Problem, ...], now: float
+) -> Decision:
+    """Row 3: every mistake at once, and nothing left running on a spec that nobody can read."""
+    text = "; ".join(p.message for p in problems)
+    hint = next((p.hint for p in problems if p.hint), "")
+    message = f"{text} (hint: {hint})" if hint else text
+    return _not_now(observed, previous, "InvalidSpec", message, now)
+
+
+def _not_now(
+    observed: Observed, previous: Previous, reason: str, message: str, now: float
+) -> Decision:
+    """Failed until the spec changes."""
+    meta = observed.job.metadata
+    conditions = with_condition(previous.conditions, "Valid", False, reason, message)
+    conditions = with_condition(conditions, "Running", False, reason)
+    memory = replace(previous.memory, gate=-1, done=frozenset())
+    latest = max((names.attempt_of(pod) for pod in observed.pods), default=-1)
+    if latest >= memory.attempt:  # whatever runs was made from another spec
+        memory = replace(memory, attempt=latest + 1)
+    picture = Picture("Failed", reason, message, memory, None, conditions)
+    is_said = (previous.reason, previous.message) == (reason, message[:MESSAGE_MAX])
+    return Decision(
+        status=_written(picture, previous, observed, now),
+        actions=tuple(
+            Delete("Pod", pod.metadata.name, pod.metadata.uid, why=reason)
+            for pod in observed.pods
+            if pod.metadata.deletionTimestamp is None
+        ),
+        notes=() if is_said else (Note("Warning", reason, message),),
+        why=reason,
+    )
+
+
+def _suspended(facts: Facts) -> Decision:
+    """Row 4: nothing of it uses anything; resuming is a new attempt, from the checkpoint."""
+    memory = facts.memory
+    if facts.observed.pods or facts.is_gate_open:
+        if facts.outcomes or facts.is_gate_open:
+            memory = replace(memory, attempt=memory.attempt + 1, gate=-1, done=frozenset())
+        memory = replace(memory, restart_why="")
+    memory = replace(memory, started_at=0.0, next_at=0.0)
+    was = any(c.type == "Suspended" and c.status for c in facts.previous.conditions)
+    text = "spec.suspend is true; its pods are removed and made again when it is set to false"
+    conditions = with_condition(facts.previous.conditions, "Suspended", True, "Suspended", text)
+    conditions = with_condition(conditions, "Running", False, "Suspended")
+    conditions = with_condition(conditions, "Valid", True, "Accepted")
+    left = tuple(o for o in (*facts.outcomes.values(), *facts.leftovers))
+    picture = Picture("Pending", "Suspended", text, memory, facts.spec, conditions)
+    return Decision(
+        status=_written(picture, facts.previous, facts.observed, facts.now),
+        actions=(*deploy.remove(facts, left, "suspended"), *deploy.remove_group(facts)),
+        notes=() if was else (Note("Normal", "Suspended", text),),
+        wake_at=deploy.earliest_force(facts, left),
+        why="suspended",
+    )
+
+
+def _after_failures(facts: Facts) -> Decision | None:
+    """Row 7."""
+    worn = _worn_out(facts)
+    failures = facts.failures
+    if worn is not None:
+        return _fail(facts, worn)
+    if not failures:
+        return None
+    memory = facts.memory
+    counted = 0 if _was_healthy(facts) else memory.counted
+    verdict: restart.Verdict | None
+    if facts.spec.is_elastic:
+        verdict = _judge_elastic(failures, facts, counted)
+    else:
+        history = restart.History(counted)
+        verdict = restart.judge(failures, facts.spec, history, facts.settings)
+    facts = replace(facts, memory=replace(memory, counted=counted))
+    if verdict is None:
+        return _ignore(facts, failures)
+    if isinstance(verdict, restart.FailJob):
+        return _fail(facts, verdict)
+    if isinstance(verdict, restart.RestartReplicas):
+        return _restart_replicas(facts, verdict)
+    return _restart_job(facts, verdict)
+
+
+def _worn_out(facts: Facts) -> restart.FailJob | None:
+    """A container that the kubelet has started too often (restartPolicy OnFailure)."""
+    limit = facts.spec.backoff_limit
+    if limit is None:
+        if not facts.spec.is_elastic:
+            return None
+        limit = WORN_MAX
+    for outcome in facts.outcomes.values():
+        if outcome.restarts > limit:
+            said = outcome.waits_for or outcome.why or "it keeps failing"
+            return restart.FailJob(replace(outcome, why=said), "BackoffLimitExceeded", limit)
+    return None
+
+
+def _judge_elastic(
+    failures: tuple[Outcome, ...], facts: Facts, counted: int
+) -> restart.Verdict | None:
+    """Elastic: a failed pod is made again; those that are left go on meanwhile."""
+    actions = [(o, restart.action_of(o, facts.spec)) for o in failures]
+    actions = [(o, action) for o, action in actions if action != "Ignore"]
+    if not actions:
+        return None
+    for outcome, action in actions:
+        if action == "Fail":
+            return restart.FailJob(outcome, "FailurePolicy")
+    limit = facts.spec.backoff_limit
+    limit = WORN_MAX if limit is None else limit
+    counts = sum(1 for o, a in actions if a == "Restart" and o.cause not in DISRUPTIONS)
+    if counts and counted + counts > limit:
+        first = restart.first_of(tuple(o for o, _ in actions))
+        return restart.FailJob(first, "BackoffLimitExceeded", limit)
+    return restart.RestartReplicas(tuple(o for o, _ in actions))
+
+
+def _was_healthy(facts: Facts) -> bool:
+    """True when the attempt ran for so long that earlier failures are forgotten."""
+    ran = facts.is_gate_open and facts.memory.gate_at
+    return bool(ran) and facts.now - facts.memory.gate_at >= facts.settings.healthy_seconds
+
+
+def _ignore(facts: Facts, failures: tuple[Outcome, ...]) -> Decision:
+    """failurePolicy says Ignore: these replicas count as finished."""
+    done = facts.memory.done | {(o.role, o.index) for o in failures}
+    facts = replace(facts, memory=replace(facts.memory, done=done))
+    if success.is_done(facts.spec, done):
+        return ending.complete(facts)
+    notes = tuple(
+        Note("Warning", "FailureIgnored", f"{words.culprit(o)}; failurePolicy ignores it")
+        for o in failures
+    )
+    decision = deploy.deploy(facts)
+    return replace(decision, notes=(*notes, *decision.notes))
+
+
+def _fail(facts: Facts, verdict: restart.FailJob) -> Decision:
+    memory = replace(facts.memory, last_failure=_failure(verdict.culprit, facts))
+    facts = replace(facts, memory=memory)
+    return ending.fail(facts, verdict.reason, words.failing(verdict))
+
+
+def _restart_replicas(facts: Facts, verdict: restart.RestartReplicas) -> Decision:
+    """Only these pods again; the others go on."""
+    memory = facts.memory
+    own = [o for o in verdict.replicas if o.cause not in DISRUPTIONS]
+    memory = replace(
+        memory,
+        counted=memory.counted + len(own),
+        restarts=memory.restarts + len(verdict.replicas),
+        disruptions=memory.disruptions + len(verdict.replicas) - len(own),
+        last_failure=_failure(restart.first_of(verdict.replicas), facts),
+    )
+    facts = replace(facts, memory=memory)
+    decision = deploy.show(facts)
+    return replace(
+        decision,
+        actions=deploy.remove(facts, verdict.replicas, "made again"),
+        notes=tuple(
+            Note("Warning", "RestartingReplica", f"{o.label}: {o.why}; it is made again, alone")
+            for o in verdict.replicas
+        ),
+        why="restarting replicas",
+    )
+
+
+def _restart_job(facts: Facts, verdict: restart.RestartJob) -> Decision:
+    text = words.restarting(verdict, facts)
+    memory = facts.memory
+    is_disruption = verdict.culprit.cause in DISRUPTIONS
+    memory = replace(
+        memory,
+        counted=memory.counted + verdict.is_counted,
+        restarts=memory.restarts + 1,
+        disruptions=memory.disruptions + is_disruption,
+        next_at=facts.now + verdict.delay_seconds if verdict.delay_seconds else 0.0,
+        last_failure=_failure(verdict.culprit, facts),
+    )
+    return _next_attempt(replace(facts, memory=memory), text, "Restarting", "Warning")
+
+
+def _next_attempt(facts: Facts, text: str, reason: str, type_: str = "Normal") -> Decision:
+    """Write the next attempt's number; the pods of this one are leftovers from then on."""
+    memory = replace(
+        facts.memory,
+        attempt=facts.memory.attempt + 1,
+        gate=-1,
+        gate_at=0.0,
+        done=frozenset(),
+        restart_why=text,
+    )
+    conditions = deploy.conditions(facts, "Restarting", reason, text)
+    conditions = with_condition(conditions, "Restarting", True, reason, text)
+    pods = tuple(facts.outcomes.values())
+    picture = Picture("Restarting", reason, text, memory, facts.spec, conditions)
+    return Decision(
+        status=_written(picture, facts.previous, facts.observed, facts.now),
+        actions=(
+            *deploy.remove(facts, (*pods, *facts.leftovers), f"attempt {memory.attempt} begins"),
+            *deploy.remove_maps(facts, everything=True),
+        ),
+        notes=(Note("Warning" if type_ == "Warning" else "Normal", reason, text),),
+        wake_at=memory.next_at or None,
+        why=reason,
+    )
+
+
+def _failure(culprit: Outcome, facts: Facts) -> dict[str, object]:
+    found: dict[str, object] = {
+        "pod": culprit.name,
+        "role": culprit.role,
+        "index": culprit.index,
+        "attempt": facts.memory.attempt,
+        "cause": culprit.cause or "ExitCode",
+        "message": culprit.why,
+        "finishedAt": rfc3339(culprit.at or facts.now),
+    }
+    if culprit.node:
+        found["node"] = culprit.node
+    if culprit.exit_code is not None:
+        found["exitCode"] = culprit.exit_code
+    return found
+
+
+def _written(
+    picture: Picture, previous: Previous, observed: Observed, now: float
+) -> dict[str, object]:
+    meta = observed.job.metadata
+    return write_status(
+        picture, previous, job=meta.name, namespace=meta.namespace,
+        generation=meta.generation, now=now,
+    )  # fmt: skip

@@ -1,0 +1,86 @@
+"""Time for the runtime: a wall clock for what is shown, and one that never goes back.
+
+Timers are the event loop's, so a test on a loop with virtual time lives through hours in
+milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class Clock(Protocol):
+    """now: seconds since 1970, which may jump. monotonic: seconds that only grow."""
+
+    def now(self) -> float:
+        """Wall clock."""
+
+    def monotonic(self) -> float:
+        """For every duration and deadline."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return that much later; at once for nothing or less."""
+
+
+class SystemClock:
+    """This machine's clocks. monotonic counts the time that the machine was suspended, too.
+
+    A lease runs out while its holder sleeps; CLOCK_MONOTONIC would not notice (clock_gettime(2)).
+    """
+
+    def now(self) -> float:
+        """Wall clock."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """For every duration and deadline."""
+        if hasattr(time, "CLOCK_BOOTTIME"):  # Linux
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Return that much later; at once for nothing or less."""
+        await asyncio.sleep(max(0.0, seconds))
+
+
+class TimeLimit:
+    """``async with TimeLimit(5.0):`` raises asyncio.TimeoutError in the body when it takes longer.
+
+    asyncio.timeout is not in Python 3.10, and asyncio.wait_for of 3.10 and 3.11 may swallow the
+    cancellation of its caller (https://github.com/python/cpython/issues/86296).
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._is_over = False
+
+    async def __aenter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        loop = asyncio.get_running_loop()
+        self._handle = loop.call_later(max(0.0, self._seconds), self._end)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._handle.cancel()
+        if not self._is_over:
+            return
+        # Python 3.11 counts who asked for the cancellation: there may be another one to obey.
+        uncancel = getattr(self._task, "uncancel", None)
+        others = uncancel() if uncancel is not None else 0
+        if others == 0 and kind is asyncio.CancelledError:
+            raise asyncio.TimeoutError from error
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._task.cancel()

@@ -1,0 +1,88 @@
+"""Faults: calls for one job that were refused, when they may be made again, and what they hold up.
+
+Kept in memory only: after a restart of the operator the first refusal brings them back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from paddock.operator.decision import Create, Delete, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from random import Random
+
+    from paddock.kube.client import KubeError
+    from paddock.operator.decision import Action, Kind
+
+Verb = Literal["create", "delete", "patch"]
+PAUSE_FIRST_SECONDS = 1.0
+PAUSE_MAX_SECONDS = 60.0
+# Refusals of one object that say nothing about the next one.
+OF_ONE_OBJECT = ("AlreadyExists", "Conflict", "NotFound")
+
+
+def call_of(action: Action) -> tuple[Verb, Kind, str]:
+    """What makes two actions the same call."""
+    if isinstance(action, Create):
+        return "create", action.kind, action.name
+    return ("delete" if isinstance(action, Delete) else "patch"), action.kind, action.name
+
+
+class Faults:
+    """Of one job. due: monotonic seconds; a Fault's own times are those of the wall clock."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._open: dict[tuple[Verb, Kind, str], tuple[Fault, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def all(self) -> tuple[Fault, ...]:
+        """Sorted by verb, kind and name."""
+        return tuple(self._open[call][0] for call in sorted(self._open))
+
+    def record(self, action: Action, error: KubeError, *, now: float, monotonic: float) -> Fault:
+        """The call was refused; hold it for a pause that doubles, or as the server asked."""
+        call = call_of(action)
+        known = self._open.get(call)
+        count = known[0].count + 1 if known else 1
+        pause = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2.0 ** min(count - 1, 20))
+        pause = max(pause * self._rng.uniform(1.0, 1.2), error.retry_after)
+        fault = Fault(
+            *call, error.reason, error.message,
+            status=error.status, at=now, retry_at=now + pause, count=count,
+        )  # fmt: skip
+        self._open[call] = (fault, monotonic + pause)
+        return fault
+
+    def succeed(self, action: Action) -> None:
+        """The same call went well."""
+        self._open.pop(call_of(action), None)
+
+    def keep(self, actions: Iterable[Action]) -> None:
+        """Only these are wanted: forget the faults of all others."""
+        wanted = {call_of(action) for action in actions}
+        self._open = {call: entry for call, entry in self._open.items() if call in wanted}
+
+    def hold(self, action: Action, monotonic: float) -> bool:
+        """Whether the call must wait: its own turn has not come, or that of one like it.
+
+        What refused one pod (a quota, a webhook, a server that is busy) would refuse the next.
+        """
+        call = call_of(action)
+        for (verb, kind, name), (fault, due) in self._open.items():
+            if due <= monotonic or (verb, kind) != call[:2]:
+                continue
+            if name == call[2] or fault.reason not in OF_ONE_OBJECT:
+                return True
+        return False
+
+    def wait_seconds(self, monotonic: float) -> float | None:
+        """Until the next held call may be made again; None when there is no fault."""
+        if not self._open:
+            return None
+        later = [due - monotonic for _, due in self._open.values() if due > monotonic]
+        return min(later, default=PAUSE_FIRST_SECONDS)

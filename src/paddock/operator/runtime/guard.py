@@ -1,0 +1,237 @@
+"""What stands between the operator and the API server: the fence, limits in flight, measuring.
+
+Its one rule: no write leaves without the fence being asked right before it is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, TypeVar
+
+from paddock.errors import PaddockError
+from paddock.kube.client import KubeError
+from paddock.operator.runtime.clock import TimeLimit
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from paddock.kube.client import Change, Client, Manifest, Page, PatchKind, Query, Resource
+    from paddock.operator.runtime.clock import Clock
+    from paddock.operator.runtime.metrics import Metrics
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+IN_FLIGHT_MAX = 64
+CALL_SECONDS_MAX = 30.0
+LIST_SECONDS_MAX = 120.0
+TRIES_MAX = 4
+WAIT_SECONDS_MAX = 10.0
+
+
+class FencedError(PaddockError):
+    """This operator is not, or no longer, the one that may write."""
+
+
+class Fence:
+    """Until when this process may write, in monotonic seconds. Open when there is no election."""
+
+    def __init__(self, clock: Clock, *, until: float = math.inf) -> None:
+        self._clock = clock
+        self.until = until
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a write may be sent now."""
+        return self._clock.monotonic() < self.until
+
+    def check(self) -> None:
+        """Raises FencedError unless a write may be sent now."""
+        if not self.is_open:
+            raise FencedError("this operator does not hold the lease: nothing is written")
+
+
+class Throttle:
+    """Token bucket: ``rate`` calls a second, ``burst`` at once. rate 0: no limit.
+
+    Off by default, since the API server itself is fair (API Priority and Fairness).
+    """
+
+    def __init__(self, clock: Clock, *, rate: float, burst: int) -> None:
+        self._clock = clock
+        self._rate = rate
+        self._burst = max(1, burst)
+        self._free_at = clock.monotonic()  # when the bucket would be full
+
+    async def take(self) -> None:
+        """Wait for one token; first come, first served."""
+        if self._rate <= 0:
+            return
+        now = self._clock.monotonic()
+        self._free_at = max(now, self._free_at) + 1.0 / self._rate
+        wait = self._free_at - now - self._burst / self._rate
+        if wait > 0:
+            await self._clock.sleep(wait)
+
+
+class GuardedClient:
+    """A Client that is measured and limited, and whose writes the fence may stop.
+
+    Raises what a Client raises, and FencedError. A call that takes longer than it may is a
+    KubeError without an answer. A 429 or 503 that says how long to wait is waited for and asked
+    again, TRIES_MAX times in all, keeping its place among those in flight: others wait as well.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        fence: Fence | None,
+        throttle: Throttle,
+        tries_max: int = TRIES_MAX,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._metrics = metrics
+        self._fence = fence
+        self._throttle = throttle
+        self._tries_max = tries_max
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
+
+    async def get(self, resource: Resource[T], namespace: str, name: str) -> T:
+        """One object. Raises KubeError 404 when it is not there."""
+        return await self._read(
+            "get", resource, lambda: self._client.get(resource, namespace, name), CALL_SECONDS_MAX
+        )
+
+    async def page(
+        self, resource: Resource[T], query: Query, *, resource_version: str = "", rest: str = ""
+    ) -> Page[T]:
+        """A page of a list."""
+        return await self._read(
+            "list",
+            resource,
+            lambda: self._client.page(
+                resource, query, resource_version=resource_version, rest=rest
+            ),
+            LIST_SECONDS_MAX,
+        )
+
+    async def watch(
+        self, resource: Resource[T], query: Query, *, resource_version: str, timeout_seconds: float
+    ) -> AsyncIterator[Change[T]]:
+        """Changes after that version."""
+        code = "200"
+        stream = self._client.watch(
+            resource, query, resource_version=resource_version, timeout_seconds=timeout_seconds
+        )
+        try:
+            async for change in stream:
+                yield change
+        except KubeError as error:
+            code = str(error.status)
+            raise
+        finally:
+            self._metrics.requests.add("watch", resource.plural, code)
+            close = getattr(stream, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def create(
+        self, resource: Resource[T], namespace: str, manifest: Manifest, *, dry_run: bool = False
+    ) -> T:
+        """Create; the object as stored."""
+        return await self._write(
+            "create",
+            resource,
+            lambda: self._client.create(resource, namespace, manifest, dry_run=dry_run),
+        )
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        namespace: str,
+        name: str,
+        change: Mapping[str, object] | list[object],
+        *,
+        kind: PatchKind = "merge",
+        subresource: str = "",
+    ) -> T:
+        """Change part of an object."""
+        return await self._write(
+            "patch",
+            resource,
+            lambda: self._client.patch(
+                resource, namespace, name, change, kind=kind, subresource=subresource
+            ),
+        )
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Delete in the background; with uid, only that very object (409 otherwise)."""
+        await self._write(
+            "delete",
+            resource,
+            lambda: self._client.delete(
+                resource, namespace, name, uid=uid, grace_seconds=grace_seconds
+            ),
+        )
+
+    async def close(self) -> None:
+        """Give back connections."""
+        await self._client.close()
+
+    async def _read(
+        self, verb: str, resource: Resource[T], ask: Callable[[], Awaitable[U]], limit: float
+    ) -> U:
+        await self._throttle.take()
+        return await self._timed(verb, resource, ask, limit)
+
+    async def _write(
+        self, verb: str, resource: Resource[T], ask: Callable[[], Awaitable[U]]
+    ) -> U:
+        async with self._in_flight:
+            tries = 0
+            while True:
+                await self._throttle.take()
+                if self._fence is not None:
+                    self._fence.check()
+                try:
+                    return await self._timed(verb, resource, ask, CALL_SECONDS_MAX)
+                except KubeError as error:
+                    tries += 1
+                    is_asked = error.status in (429, 503) and error.retry_after > 0
+                    if not is_asked or tries >= self._tries_max:
+                        raise
+                    await self._clock.sleep(min(error.retry_after, WAIT_SECONDS_MAX))
+
+    async def _timed(
+        self, verb: str, resource: Resource[T], ask: Callable[[], Awaitable[U]], limit: float
+    ) -> U:
+        began = self._clock.monotonic()
+        code = "200"
+        try:
+            async with TimeLimit(limit):
+                return await ask()
+        except KubeError as error:
+            code = str(error.status)
+            raise
+        except asyncio.TimeoutError as error:
+            code = "0"
+            raise KubeError(
+                f"{verb} {resource.plural}: no answer from the API server for {limit:g} s"
+            ) from error
+        finally:
+            seconds = self._clock.monotonic() - began
+            self._metrics.requests.add(verb, resource.plural, code)
+            self._metrics.request_seconds.observe(seconds, verb, resource.plural)

@@ -1,0 +1,279 @@
+"""Leadership by a Lease, as client-go's leaderelection has it, with a fence.
+
+state       event                                       next
+---------   -----------------------------------------   -----------------------------------------
+candidate   nobody holds it, it was released, or its    leader (the write is on the version seen,
+            holder showed no life for its duration       so of two candidates one is refused)
+leader      renewed                                     leader; the fence moves on
+leader      not renewed for RENEW_SECONDS               candidate: the fence is shut by the clock
+                                                         itself, the work is cancelled
+leader      someone else holds it                       candidate, the same
+leader      asked to stop                               the work ends, the lease is given back
+
+Times in the Lease are never compared with this machine's clock: a holder is alive when its record
+changes, as timed here. Candidates watch the record, so a lease given back is taken at once, and a
+dead holder's at the end of its duration.
+Source: k8s.io/client-go/tools/leaderelection/leaderelection.go
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from paddock.kube.client import LEASES, KubeError, Query
+from paddock.operator.runtime.clock import TimeLimit
+from paddock.operator.runtime.guard import Fence
+from paddock.operator.runtime.reflector import Reflector
+from paddock.operator.runtime.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from random import Random
+
+    from paddock.kube.client import Client
+    from paddock.kube.objects import Lease
+    from paddock.operator.runtime.clock import Clock
+    from paddock.operator.runtime.log import Log
+
+LEASE_NAME = "paddock-operator.paddlepaddle.org"
+DURATION_SECONDS = 15.0
+RENEW_SECONDS = 10.0
+RETRY_SECONDS = 2.0
+RELEASE_SECONDS_MAX = 2.0
+
+
+class Elector:
+    """Runs ``work`` while this process holds the lease. client: one without the fence.
+
+    ``fence`` is for the client of ``work``; it is shut unless the lease was renewed lately.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        identity: str,
+        clock: Clock,
+        rng: Random,
+        log: Log,
+        name: str = LEASE_NAME,
+    ) -> None:
+        self.identity = identity
+        self.fence = Fence(clock, until=0.0)
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._record: Lease | None = None  # as last seen, by whomever
+        self._record_at = 0.0  # when it was seen to change, monotonic
+        self._changed = asyncio.Event()
+        store: Store[Lease] = Store({})
+        store.listen(lambda _, new: self._observe(new))
+        query = Query(namespace, fields=f"metadata.name={name}")
+        self._reflector = Reflector(
+            client, LEASES, query, store,
+            clock=clock, rng=rng, log=log, restarted=lambda _: None,
+        )  # fmt: skip
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process may write."""
+        return self.fence.is_open
+
+    async def run(self, work: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
+        """Be a candidate, lead, be one again, until stopped while not leading, or work returns.
+
+        work must return soon after ``stop`` is set; it is cancelled when leadership is lost.
+        """
+        while await self._acquire(stop):
+            self._log.info("leading", identity=self.identity, lease=self._name)
+            working = asyncio.ensure_future(work())
+            renewing = asyncio.ensure_future(self._renew_until_lost())
+            try:
+                await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+                has_ended = working.done()
+            finally:
+                await _end(working, renewing)
+            if has_ended:
+                await self._release()
+                working.result()  # raises what work raised
+                return
+            self.fence.until = 0.0
+            renewing.result()
+            self._log.error("lost the lease, nothing is written any more", lease=self._name)
+
+    # ------------------------------------------------------------------ candidate
+
+    async def _acquire(self, stop: asyncio.Event) -> bool:
+        """Wait until this process leads; False when it was stopped before."""
+        self._reflector.reset()
+        watching = asyncio.ensure_future(self._reflector.run())
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            while not stop.is_set():
+                self._changed.clear()
+                pause = self._seconds_to_expiry()
+                if pause <= 0 and await self._take():
+                    return True
+                pause = max(self._seconds_to_expiry(), 0.0) or self._retry_seconds()
+                changed = asyncio.ensure_future(self._changed.wait())
+                waits: set[asyncio.Future[bool]] = {changed, stopped}
+                try:
+                    await asyncio.wait(
+                        waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED
+                    )
+                finally:
+                    await _end(changed)
+            return False
+        finally:
+            await _end(watching, stopped)
+
+    def _observe(self, record: Lease | None) -> None:
+        old = self._record
+        is_same = (
+            old is not None
+            and record is not None
+            and old.metadata.uid == record.metadata.uid
+            and old.metadata.resourceVersion == record.metadata.resourceVersion
+        )
+        if not is_same:
+            self._record, self._record_at = record, self._clock.monotonic()
+            self._changed.set()
+
+    def _seconds_to_expiry(self) -> float:
+        """Until the lease may be taken, as far as was seen; 0.0 when it may be now."""
+        record = self._record
+        if record is None or not record.spec.holderIdentity:
+            return 0.0
+        if record.spec.holderIdentity == self.identity:
+            return 0.0
+        duration = record.spec.leaseDurationSeconds or DURATION_SECONDS
+        return max(0.0, self._record_at + duration - self._clock.monotonic())
+
+    async def _take(self) -> bool:
+        """Try to become the holder, after a fresh look: the watch may be behind."""
+        sent = self._clock.monotonic()
+        try:
+            async with TimeLimit(RENEW_SECONDS):
+                self._observe(await self._read())
+                if self._seconds_to_expiry() > 0:
+                    return False
+                self._observe(await self._write(self.identity))
+        except KubeError as error:
+            if error.reason not in ("Conflict", "AlreadyExists"):
+                self._log.warning("lease could not be taken", reason=error.message)
+            return False
+        except asyncio.TimeoutError:
+            self._log.warning("lease could not be taken", reason="no answer")
+            return False
+        self.fence.until = sent + RENEW_SECONDS
+        return True
+
+    # --------------------------------------------------------------------- leader
+
+    async def _renew_until_lost(self) -> None:
+        """Renew; returns when the lease is another's, or at the moment the fence is shut."""
+        while True:
+            await self._clock.sleep(RETRY_SECONDS)
+            sent = self._clock.monotonic()
+            left = self.fence.until - sent
+            if left <= 0:
+                return
+            try:
+                async with TimeLimit(left):
+                    is_ours = await self._renew()
+            except KubeError as error:
+                self._log.warning("lease could not be renewed", reason=error.message)
+                continue
+            except asyncio.TimeoutError:
+                return
+            if not is_ours:
+                return
+            self.fence.until = sent + RENEW_SECONDS
+
+    async def _renew(self) -> bool:
+        """Whether the lease is ours still, and was renewed. Raises KubeError when unknown."""
+        try:
+            self._observe(await self._write(self.identity))
+            return True
+        except KubeError as error:
+            if error.status not in (404, 409):
+                raise
+        # Changed by another, perhaps only its labels; or deleted; or our own answer was lost.
+        self._observe(await self._read())
+        record = self._record
+        if record is not None and record.spec.holderIdentity != self.identity:
+            return False
+        self._observe(await self._write(self.identity))
+        return True
+
+    async def _release(self) -> None:
+        """Give it back, so that the next one starts at once."""
+        self.fence.until = 0.0
+        try:
+            async with TimeLimit(RELEASE_SECONDS_MAX):
+                await self._write("")
+        except (KubeError, asyncio.TimeoutError) as error:
+            self._log.warning("lease could not be given back", reason=error)
+        else:
+            self._log.info("gave the lease back", lease=self._name)
+
+    # ---------------------------------------------------------------------- calls
+
+    async def _read(self) -> Lease | None:
+        try:
+            return await self._client.get(LEASES, self._namespace, self._name)
+        except KubeError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def _write(self, holder: str) -> Lease:
+        """Write the record on top of the one last seen; 409 when that is not the last one."""
+        now = _micro_time(self._clock.now())
+        old = self._record
+        spec: dict[str, object] = {
+            "holderIdentity": holder,
+            # As client-go releases: whoever sees it need not wait.
+            "leaseDurationSeconds": int(DURATION_SECONDS) if holder else 1,
+            "renewTime": now,
+        }
+        if old is None or old.spec.holderIdentity != holder:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = (old.spec.leaseTransitions or 0) + 1 if old else 0
+        if old is None:
+            manifest: dict[str, object] = {
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
+                "metadata": {"name": self._name, "namespace": self._namespace},
+                "spec": spec,
+            }
+            return await self._client.create(LEASES, self._namespace, manifest)
+        metadata = {"resourceVersion": old.metadata.resourceVersion, "uid": old.metadata.uid}
+        return await self._client.patch(
+            LEASES, self._namespace, self._name, {"metadata": metadata, "spec": spec}
+        )
+
+    def _retry_seconds(self) -> float:
+        return RETRY_SECONDS * self._rng.uniform(1.0, 1.2)
+
+
+def _micro_time(at: float) -> str:
+    """As metav1.MicroTime.
+
+    >>> _micro_time(60.5)
+    '1970-01-01T00:01:00.500000Z'
+    """
+    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+async def _end(*tasks: asyncio.Future[object]) -> None:
+    """Cancel what still runs and wait for it; its errors are read elsewhere, or never."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

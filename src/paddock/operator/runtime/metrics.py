@@ -1,0 +1,165 @@
+"""Counters, gauges and histograms, and the text that Prometheus reads. One loop's, no locks.
+
+Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text format 0.0.4).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+Labels = tuple[str, ...]
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+SERIES_MAX = 2000  # of one metric: a label that grows without end must not eat the memory
+
+
+class Counter:
+    """Counts up. labels: the names; their values are given with each count."""
+
+    kind = "counter"
+
+    def __init__(self, name: str, text: str, labels: Labels = ()) -> None:
+        self.name, self.text, self.labels = name, text, labels
+        self._counts: dict[Labels, float] = {} if labels else {(): 0.0}
+
+    def add(self, *values: str, by: float = 1.0) -> None:
+        """One more."""
+        if values in self._counts or len(self._counts) < SERIES_MAX:
+            self._counts[values] = self._counts.get(values, 0.0) + by
+
+    def count(self, *values: str) -> float:
+        """What was counted so far."""
+        return self._counts.get(values, 0.0)
+
+    def lines(self) -> Iterator[str]:
+        """Its series."""
+        for values, count in sorted(self._counts.items()):
+            yield _line(self.name, self.labels, values, count)
+
+
+class Gauge:
+    """Is asked when it is read. ask: label values -> value."""
+
+    kind = "gauge"
+
+    def __init__(
+        self, name: str, text: str, ask: Callable[[], Mapping[Labels, float]], labels: Labels = ()
+    ) -> None:
+        self.name, self.text, self.labels = name, text, labels
+        self._ask = ask
+
+    def lines(self) -> Iterator[str]:
+        """Its series."""
+        for values, value in sorted(self._ask().items()):
+            yield _line(self.name, self.labels, values, value)
+
+
+class Histogram:
+    """How long things took, in seconds."""
+
+    kind = "histogram"
+
+    def __init__(self, name: str, text: str, labels: Labels = ()) -> None:
+        self.name, self.text, self.labels = name, text, labels
+        self._counts: dict[Labels, list[int]] = {}
+        self._sums: dict[Labels, float] = {}
+
+    def observe(self, seconds: float, *values: str) -> None:
+        """One more."""
+        counts = self._counts.get(values)
+        if counts is None:
+            if len(self._counts) >= SERIES_MAX:
+                return
+            counts = self._counts[values] = [0] * (len(SECONDS) + 1)
+            self._sums[values] = 0.0
+        counts[bisect_left(SECONDS, seconds)] += 1
+        self._sums[values] += seconds
+
+    def lines(self) -> Iterator[str]:
+        """Its series: cumulative buckets, sum and count."""
+        for values, counts in sorted(self._counts.items()):
+            total = 0
+            for limit, count in zip((*SECONDS, "+Inf"), counts, strict=True):
+                total += count
+                labels, given = (*self.labels, "le"), (*values, str(limit))
+                yield _line(f"{self.name}_bucket", labels, given, total)
+            yield _line(f"{self.name}_sum", self.labels, values, self._sums[values])
+            yield _line(f"{self.name}_count", self.labels, values, total)
+
+
+class Metrics:
+    """Every metric of the operator, by what it measures."""
+
+    def __init__(self) -> None:
+        request = ("verb", "resource")
+        self.restarts = Counter(
+            "paddock_job_restarts_total", "Attempts of jobs after the first one.", ("cause",)
+        )
+        self.reconcile_seconds = Histogram(
+            "paddock_reconcile_seconds", "One look at a job with all its writes."
+        )
+        self.reconcile_errors = Counter(
+            "paddock_reconcile_errors_total", "Looks at a job that failed.", ("kind",)
+        )
+        self.request_seconds = Histogram(
+            "paddock_api_request_seconds", "Calls of the API server; watches are not timed.", request
+        )
+        self.requests = Counter(
+            "paddock_api_requests_total",
+            "Calls of the API server; code 0: no answer.",
+            (*request, "code"),
+        )
+        self.watch_restarts = Counter(
+            "paddock_watch_restarts_total", "Watches that ended in an error.", ("resource",)
+        )
+        self.events_dropped = Counter(
+            "paddock_events_dropped_total", "Events that were not written.", ("why",)
+        )
+        self._all: list[Counter | Gauge | Histogram] = [
+            self.restarts, self.reconcile_seconds, self.reconcile_errors, self.request_seconds,
+            self.requests, self.watch_restarts, self.events_dropped,
+        ]  # fmt: skip
+
+    def gauge(
+        self, name: str, text: str, ask: Callable[[], Mapping[Labels, float]], labels: Labels = ()
+    ) -> None:
+        """Show one more; it is asked at each scrape."""
+        self._all.append(Gauge(name, text, ask, labels))
+
+    def text(self) -> str:
+        """What /metrics answers."""
+        lines: list[str] = []
+        for metric in self._all:
+            lines.append(f"# HELP {metric.name} {metric.text}")
+            lines.append(f"# TYPE {metric.name} {metric.kind}")
+            lines.extend(metric.lines())
+        return "\n".join(lines) + "\n"
+
+
+def _line(name: str, labels: Labels, values: Labels, value: float) -> str:
+    """One series.
+
+    >>> _line("a", ("b",), ('x"y',), 2.0)
+    'a{b="x\\\\"y"} 2'
+    """
+    pairs = ",".join(f'{n}="{_escaped(v)}"' for n, v in zip(labels, values, strict=True))
+    return f"{name}{{{pairs}}} {value:.16g}" if pairs else f"{name} {value:.16g}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def rss_bytes() -> float:
+    """Memory of this process; 0.0 where the kernel does not tell (proc_pid_statm(5))."""
+    import os
+
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            return float(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0.0

@@ -1,0 +1,195 @@
+"""Reflector: keeps a store equal to what the API server has, through everything that happens to it.
+
+event                             next
+-------------------------------   ----------------------------------------------------------
+started, or asked to be fresh     list, then watch from the list's version
+watch ended by the server         watch from the last version, at once
+watch ended at once with nothing  the same after a pause
+no answer, dead watch, 429, 5xx   the same after a pause that doubles, with jitter
+410, version too old              list again (what is missing then was deleted), watch
+404 of an optional kind           the store is empty; ask again a minute later
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from paddock.kube.client import KubeError
+from paddock.operator.runtime.store import HasMeta
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from random import Random
+
+    from paddock.kube.client import Change, Client, Query, Resource
+    from paddock.operator.runtime.clock import Clock
+    from paddock.operator.runtime.log import Log
+    from paddock.operator.runtime.store import Store
+
+T = TypeVar("T", bound=HasMeta)
+
+WATCH_SECONDS = (300.0, 600.0)  # client-go's minWatchTimeout and twice that
+PAUSE_FIRST_SECONDS = 0.25
+PAUSE_MAX_SECONDS = 30.0  # client-go's reflector
+SHORT_WATCH_SECONDS = 1.0
+OPTIONAL_AGAIN_SECONDS = 60.0
+SILENT_SECONDS_MAX = 900.0  # longer than any watch lives
+ANY = "0"  # whatever the API server has cached
+LATEST = ""  # at least as new as every write that was answered before
+
+
+class Reflector(Generic[T]):
+    """One list and watch. Its task is ``run``; the store has no other writer of that namespace.
+
+    first: the version of the first list, ANY or LATEST; every later list is LATEST, so that the
+    store never goes back. is_optional: the kind may not be served. restarted: called for every
+    watch that ended in an error.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[T],
+        query: Query,
+        store: Store[T],
+        *,
+        clock: Clock,
+        rng: Random,
+        log: Log,
+        restarted: Callable[[str], None],
+        first: str = ANY,
+        is_optional: bool = False,
+    ) -> None:
+        self.resource = resource
+        self.synced = asyncio.Event()
+        self.is_served = not is_optional
+        self._client = client
+        self._query = query
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._restarted = restarted
+        self._list_version = first
+        self._is_optional = is_optional
+        self._version = ""  # of the last thing heard; "" means list first
+        self._failures = 0
+        self._step_at = clock.monotonic()
+
+    def reset(self) -> None:
+        """Believe nothing that was heard: the next ``run`` lists anew. Not while it runs."""
+        self._version = ""
+        self._list_version = LATEST
+        self._failures = 0
+        self._step_at = self._clock.monotonic()
+        self.synced.clear()
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since anything happened: an event, a bookmark, an error. Above SILENT_SECONDS_MAX it
+        hangs."""
+        return self._clock.monotonic() - self._step_at
+
+    async def run(self) -> None:
+        """Follow the API server until cancelled."""
+        while True:
+            try:
+                pause = await self._follow()
+            except KubeError as error:
+                pause = self._pause_after(error)
+            except Exception as error:  # noqa: BLE001  A bug must not end the watch of all jobs.
+                self._version = ""
+                self._failures += 1
+                pause = self._backoff()
+                self._restarted(self.resource.plural)
+                self._log.error("watch failed", kind=self.resource.plural, cause=error)
+            self._step_at = self._clock.monotonic()
+            await self._clock.sleep(pause)
+
+    async def _follow(self) -> float:
+        """A list when one is due, then one watch to its end; how long to pause after it."""
+        if not self._version:
+            await self._list()
+        began = self._clock.monotonic()
+        stream = self._client.watch(
+            self.resource,
+            self._query,
+            resource_version=self._version,
+            timeout_seconds=self._rng.uniform(*WATCH_SECONDS),
+        )
+        heard = False
+        try:
+            async for change in stream:
+                self._take(change)
+                heard = True
+                self._failures = 0
+        finally:
+            await _close(stream)
+        if heard or self._clock.monotonic() - began >= SHORT_WATCH_SECONDS:
+            return 0.0
+        self._failures += 1
+        return self._backoff()
+
+    async def _list(self) -> None:
+        items: list[T] = []
+        rest = ""
+        while True:
+            page = await self._client.page(
+                self.resource, self._query, resource_version=self._list_version, rest=rest
+            )
+            self._step_at = self._clock.monotonic()
+            items.extend(page.items)
+            rest = page.rest
+            if not rest:
+                break
+        self._list_version = LATEST
+        self.is_served = True
+        self._store.replace(items, self._query.namespace)
+        self._version = page.resource_version
+        self.synced.set()
+        self._log.debug("listed", kind=self.resource.plural, objects=len(items))
+
+    def _take(self, change: Change[T]) -> None:
+        self._step_at = self._clock.monotonic()
+        metadata = change.object.metadata
+        if change.kind == "deleted":
+            self._store.drop((metadata.namespace, metadata.name), metadata.uid)
+        elif change.kind != "bookmark":
+            self._store.put(change.object)
+        self._version = metadata.resourceVersion or self._version
+
+    def _pause_after(self, error: KubeError) -> float:
+        kind = self.resource.plural
+        self._failures += 1
+        if self._is_optional and error.status in (403, 404):
+            if self.is_served or not self.synced.is_set():
+                self._log.info("kind is not served", kind=kind, group=self.resource.group)
+            self._version = ""
+            self._failures = 0
+            self.is_served = False
+            self._store.replace((), self._query.namespace)
+            self.synced.set()
+            return OPTIONAL_AGAIN_SECONDS
+        self._restarted(kind)
+        if error.status == 410:
+            self._version = ""
+            self._list_version = LATEST
+            self._log.info("version is too old, listing again", kind=kind)
+            return 0.0 if self._failures == 1 else self._backoff()
+        pause = max(self._backoff(), error.retry_after)
+        say = self._log.warning if error.status != 404 else self._log.error
+        say("watch failed", kind=kind, reason=error.message, again_in=f"{pause:.1f}s")
+        return pause
+
+    def _backoff(self) -> float:
+        """Doubles from the first failure on; half of it is chance, so that not all come at once."""
+        most = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2.0 ** min(self._failures - 1, 20))
+        return most * self._rng.uniform(0.5, 1.0)
+
+
+async def _close(stream: AsyncIterator[Change[T]]) -> None:
+    """End a watch that was left in its middle; the protocol asks for an iterator only."""
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()

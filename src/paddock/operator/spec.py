@@ -1,0 +1,118 @@
+"""JobSpec: what a PaddleJob asks for, read from its raw spec with every problem found at once.
+
+No I/O. The API server checks what the schema (schema.py) can say; this reader trusts nothing of it,
+since an older definition without checks may be the one that is installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RoleName = Literal["ps", "worker", "heter"]
+ROLES: tuple[RoleName, ...] = ("ps", "worker", "heter")  # in the order they are shown and made
+Intranet = Literal["PodIP", "Service", "Host", "DNS"]
+CleanPodPolicy = Literal["", "Always", "Never", "OnFailure", "OnCompletion"]
+SuccessPolicy = Literal["Workers", "AllRoles", "Worker0"]
+RestartScope = Literal["Job", "Replica"]
+RuleAction = Literal["Fail", "Restart", "RestartUncounted", "Ignore"]
+Cause = Literal[
+    "Evicted", "Preempted", "NodeLost", "Deleted", "OOMKilled", "ExitCode", "Signal", "Startup"
+]
+# Nobody's program failed: the cluster took the pod away.
+DISRUPTIONS: tuple[Cause, ...] = ("Evicted", "Preempted", "NodeLost", "Deleted")
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSpec:
+    """One role. replicas: now wanted. minimum, maximum: of an elastic role, else both replicas.
+
+    template: the raw pod template, {"metadata": ..., "spec": ...}; its spec has at least one
+    container, each a mapping with a name. restart_scope: what a failed replica takes with it.
+    """
+
+    name: RoleName
+    replicas: int
+    minimum: int
+    maximum: int
+    template: Mapping[str, object]
+    restart_scope: RestartScope = "Job"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of failurePolicy: the first whose roles, causes and exit codes all fit decides.
+
+    Empty means any. not_codes: the rule holds for codes that are not in exit_codes.
+    """
+
+    action: RuleAction
+    roles: tuple[RoleName, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    exit_codes: tuple[int, ...] = ()
+    not_codes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GangSpec:
+    """schedulingPolicy. scheduler: "" for the operator's own setting."""
+
+    scheduler: Literal["", "none", "volcano", "coscheduling"] = ""
+    min_available: int | None = None
+    queue: str = ""
+    priority_class: str = ""
+    min_resources: Mapping[str, object] = field(default_factory=dict)
+    timeout_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSet:
+    """sampleSetRef of PaddleCloud: a claim of that name, mounted in every container 0."""
+
+    name: str
+    mount_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job without a mistake in it. roles: only those with replicas > 0 or elastic.
+
+    elastic_level: None when the job is not elastic. backoff_limit: None when not given, and then
+    only disruptions are answered with a restart (policies/restart.py).
+    """
+
+    roles: tuple[RoleSpec, ...]
+    mode: Literal["PS", "Collective", "Single"]
+    intranet: Intranet = "PodIP"
+    clean_pod_policy: CleanPodPolicy = ""
+    with_gloo: int = 0
+    elastic_level: int | None = None
+    gang: GangSpec = field(default_factory=GangSpec)
+    sample_set: SampleSet | None = None
+    suspend: bool = False
+    ttl_seconds: int | None = None
+    deadline_seconds: int | None = None
+    backoff_limit: int | None = None
+    success: SuccessPolicy = "Workers"
+    rules: tuple[Rule, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_elastic(self) -> bool:
+        """True when the number of workers may change while they run."""
+        return self.elastic_level is not None
+
+    def role(self, name: RoleName) -> RoleSpec | None:
+        """That role, or None."""
+        for role in self.roles:
+            if role.name == name:
+                return role
+        return None
+
+    @property
+    def replicas(self) -> int:
+        """Pods wanted in all."""
+        return sum(role.replicas for role in self.roles)

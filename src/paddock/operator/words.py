@@ -1,0 +1,91 @@
+"""Sentences for people: status.message, conditions, events. Pure; no decision is made here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paddock.operator.decision import Fault
+    from paddock.operator.facts import Facts
+    from paddock.operator.outcome import Outcome
+    from paddock.operator.policies.restart import FailJob, RestartJob
+
+SHOWN_MAX = 3  # pods named in one sentence
+
+
+def culprit(outcome: Outcome) -> str:
+    """ "worker-3 on node-b failed first: exit code 1 (ValueError: no)"."""
+    return f"{outcome.label} failed first: {outcome.why or 'without saying why'}"
+
+
+def restarting(verdict: RestartJob, facts: Facts) -> str:
+    """What is done about a failure."""
+    from paddock.operator.policies.restart import limit_of
+
+    pods = facts.spec.replicas
+    text = f"{culprit(verdict.culprit)}; restarting " + (f"all {pods} pods" if pods > 1 else "it")
+    if verdict.is_counted:
+        limit = limit_of(facts.spec, verdict.culprit.cause)
+        text += f", restart {facts.memory.counted + 1} of {limit}"
+    if verdict.delay_seconds >= 1:
+        text += f" in {verdict.delay_seconds:g} s"
+    return text
+
+
+def failing(verdict: FailJob) -> str:
+    """Why the job ends, and what would have helped."""
+    text = culprit(verdict.culprit)
+    if verdict.reason == "BackoffLimitExceeded":
+        return f"{text}; {verdict.limit} restarts are used up (backoffLimit)"
+    if verdict.reason == "FailurePolicy":
+        return f"{text}; failurePolicy ends the job"
+    return f"{text}; it is not restarted (spec.backoffLimit allows that)"
+
+
+def waiting(facts: Facts) -> tuple[str, str]:
+    """(reason, sentence) of what a job waits for; ("", "") when everything goes on by itself."""
+    for fault in facts.create_faults:
+        return fault_reason(fault), fault_text(fault)
+    stuck = [o for o in facts.outcomes.values() if o.waits_for]
+    if stuck:
+        first = min(stuck, key=lambda o: (o.role, o.index))
+        reason = first.waits_for.partition(":")[0]
+        more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
+        return reason, f"{first.label} waits: {first.waits_for}{more}"
+    old = [o for o in facts.leftovers if o.is_terminating]
+    if old:
+        return "Stopping", f"waiting for {_some(tuple(old))} of an earlier attempt to end"
+    return "", ""
+
+
+def fault_reason(fault: Fault) -> str:
+    """One word for a refused call.
+
+    >>> from paddock.operator.decision import Fault
+    >>> fault_reason(Fault("create", "Pod", "a", "Forbidden", "exceeded quota: q"))
+    'QuotaExceeded'
+    """
+    if fault.reason == "AlreadyExists":
+        return "NameTaken"
+    if "exceeded quota" in fault.message:
+        return "QuotaExceeded"
+    if "admission webhook" in fault.message:
+        return "WebhookRefused"
+    return fault.reason or "Refused"
+
+
+def fault_text(fault: Fault) -> str:
+    """What could not be done, and why."""
+    kind = fault.kind.replace("Group", " PodGroup") if "Group" in fault.kind else fault.kind
+    if fault.reason == "AlreadyExists":
+        return (
+            f"{kind} {fault.name} exists and belongs to somebody else; it is left alone "
+            "(delete it, or give this job another name)"
+        )
+    return f"cannot {fault.verb} {kind} {fault.name}: {fault.message}"
+
+
+def _some(outcomes: tuple[Outcome, ...]) -> str:
+    shown = ", ".join(f"{o.role}-{o.index}" for o in outcomes[:SHOWN_MAX])
+    more = len(outcomes) - SHOWN_MAX
+    return shown + (f" and {more} more" if more > 0 else "")
