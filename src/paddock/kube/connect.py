@@ -43,7 +43,7 @@ EXEC_INFO = (
 def find_config(
     kubeconfig: str = "", context: str = "", *, account: str = SERVICE_ACCOUNT
 ) -> SingleConfig:
-    """The cluster to talk to: that file, else $KUBECONFIG, else the Pod's account, else the default.
+    """The cluster to talk to: that file, $KUBECONFIG, the Pod's account, or ~/.kube/config.
 
     The order is kubectl's and controller-runtime's. Raises UsageError when there is none.
     """

@@ -1,14 +1,14 @@
 """LightkubeClient: the Client of a real API server.
 
 Requests are our own (raw paths, JSON straight into the slim shapes); lightkube gives configuration,
-credentials and TLS, httpx2 the connections. HTTP/1.1, not h2: there every watch has its own
-connection, so that silence on it is noticed by a read timeout, and a call costs less time (measured:
-docs/decisions has the numbers).
+credentials and TLS, httpx2 the connections. HTTP/1.1, not h2: there every watch has a connection
+of its own, so that silence on it is noticed by a read timeout, and a call costs less time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,7 +36,11 @@ CONTENT_TYPES: dict[PatchKind, str] = {
     "apply": "application/apply-patch+yaml",  # JSON is YAML
 }
 LINE_MAX = 8 * 1024 * 1024  # bytes of one event; etcd takes objects of 1.5 MiB by default
-WORKER_ERRORS = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ConfigError)
+# No answer, or no credentials to ask with; the last three are what a broken exec plugin causes.
+NO_ANSWER = (
+    httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError,
+    ConfigError, json.JSONDecodeError, KeyError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,7 @@ class LightkubeClient:
                 self._warned(response)
                 async for line in _lines(response, request.said):
                     yield replies.read_change(resource.shape, line, request.said)
-        except WORKER_ERRORS as error:
+        except NO_ANSWER as error:
             if status == 0:
                 self._observed(request, 0, started)
             raise self._unreachable(request, error) from error
@@ -175,13 +179,10 @@ class LightkubeClient:
     ) -> T:
         """Change part of an object. apply takes over fields that others had set (force)."""
         params = {"fieldManager": FIELD_MANAGER}
-        body: object = change if isinstance(change, list) else dict(change)
+        body = change if isinstance(change, list) else dict(change)
         if kind == "apply":
-            assert isinstance(body, dict)
             params["force"] = "true"
-            metadata = {"name": name} | dict(body.get("metadata") or {})
-            body = {"apiVersion": resource.api_version, "kind": resource.kind} | body
-            body["metadata"] = metadata
+            body = _identified(resource, name, body)
         request = _Request(
             "patch", "PATCH", resource, resource.path(namespace, name, subresource), params, body,
             content_type=CONTENT_TYPES[kind], subresource=subresource,
@@ -215,6 +216,10 @@ class LightkubeClient:
 
     async def _send(self, request: _Request) -> bytes:
         """The body of a 2xx answer. Raises KubeError."""
+        content, headers = None, {}
+        if request.body is not None:
+            content = msgspec.json.encode(request.body)
+            headers["Content-Type"] = request.content_type
         await self._wait_for_rate()
         async with self._slots:
             started, status = asyncio.get_running_loop().time(), 0
@@ -223,12 +228,12 @@ class LightkubeClient:
                     request.method,
                     request.path,
                     params=request.params,
-                    content=None if request.body is None else msgspec.json.encode(request.body),
-                    headers={"Content-Type": request.content_type} if request.body else None,
+                    content=content,
+                    headers=headers,
                     timeout=self._call_timeout,
                 )
                 status = response.status_code
-            except WORKER_ERRORS as error:
+            except NO_ANSWER as error:
                 raise self._unreachable(request, error) from error
             finally:
                 self._observed(request, status, started)
@@ -268,6 +273,17 @@ def open_client(config: SingleConfig, options: Options | None = None) -> Lightku
     chosen = options or Options()
     http = open_http(config, connections=chosen.in_flight, http2=chosen.http2)
     return LightkubeClient(http, chosen)
+
+
+def _identified(
+    resource: Resource[Any], name: str, change: dict[str, object] | list[object]
+) -> Manifest:
+    """An apply's change with what it must say of itself."""
+    assert isinstance(change, dict)
+    metadata = change.get("metadata")
+    given = metadata if isinstance(metadata, dict) else {}
+    head = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return {**head, **change, "metadata": {"name": name, **given}}
 
 
 def _selected(query: Query) -> dict[str, str]:

@@ -27,4 +27,4 @@ class TokenBucket:
             self._tokens = min(self._tokens + gained, float(self._burst))
         self._at = now
         self._tokens -= 1.0
-        return max(-self._tokens / self._rate, 0.0)
+        return -self._tokens / self._rate if self._tokens < 0 else 0.0

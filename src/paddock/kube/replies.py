@@ -6,11 +6,14 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/ and meta/v1
 from __future__ import annotations
 
 import functools
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from paddock.kube.client import Change, KubeError, Page
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 T = TypeVar("T")
 EXCERPT_MAX = 200  # characters of a body that is not the API server's
@@ -63,8 +66,12 @@ class _Event(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-@functools.cache
 def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
+    return _made_once(shape)
+
+
+@functools.cache
+def _made_once(shape: Hashable) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(shape)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the steps look at. memory: as it will be written, attempt and done brought up to date."""
+    """What the steps look at. memory: as it will be written, brought up to date."""
 
     observed: Observed
     spec: JobSpec

@@ -1,4 +1,4 @@
-"""Sets of replica numbers as short text, "0-3,7", as indexed Jobs of Kubernetes write them. Pure."""
+"""Sets of replica numbers as short text, "0-3,7", as Kubernetes' indexed Jobs write them. Pure."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 | what the API says | state | cause |
 |---|---|---|
-| deletionTimestamp set, not by us             | lost      | Evicted, Preempted, NodeLost or Deleted, by its DisruptionTarget condition |
+| deletionTimestamp set, not by us             | lost      | by its DisruptionTarget condition |
 | phase Failed, reason Evicted                 | failed    | Evicted |
 | phase Failed, reason Node..., Shutdown, ...  | failed    | NodeLost |
 | phase Failed, kubelet refused it             | failed    | Startup |

@@ -244,7 +244,7 @@ class Builder:
             spec["initContainers"] = [self._waiter(seat), *_list(spec.get("initContainers"))]
 
     def _waiter(self, seat: Seat) -> Manifest:
-        """--init-image: a container that waits for the names of its own role, as the old one did."""
+        """--init-image: waits for the names of the pod's own role, as the old one did."""
         peers = [s.name for s in self.seats() if s.role == seat.role]
         dns = [p if self.spec.intranet == "Service" else self.dns_address(p) for p in peers]
         resources = {"cpu": "10m", "memory": "10Mi"}

@@ -2,16 +2,16 @@
 
 | # | when | then |
 |---|---|---|
-| 1 | the job is being deleted            | Terminating; nothing is made, the garbage collector takes the rest |
-| 2 | it is over                          | pods as cleanPodPolicy says; the job itself after its ttl (ending.py) |
-| 3 | its spec has mistakes               | Failed with all of them; nothing runs; a changed spec is looked at again |
-| 4 | suspend                             | no pods; Pending, with the condition Suspended |
-| 5 | its deadline has passed             | Failed; what runs is stopped |
-| 6 | enough replicas have succeeded      | Completed (policies/success.py) |
-| 7 | replicas have failed or are gone    | policies/restart.py: the next attempt, the replica again, or Failed |
-| 8 | its size has changed                | the next attempt, of the new size; elastic: just more or fewer pods |
-| 9 | pods of earlier attempts are left   | they are deleted; nothing new until they are gone |
-| 10 | otherwise                          | what is missing is made, and the gate opened when all have addresses (deploy.py) |
+| 1 | the job is being deleted          | Terminating; the garbage collector takes the rest |
+| 2 | it is over                        | clean as cleanPodPolicy says; its ttl (ending.py) |
+| 3 | its spec has mistakes             | Failed with all of them, until the spec changes |
+| 4 | suspend                           | no pods; Pending, with the condition Suspended |
+| 5 | its deadline has passed           | Failed; what runs is stopped |
+| 6 | enough replicas have succeeded    | Completed (policies/success.py) |
+| 7 | replicas have failed or are gone  | next attempt, the replica again, or Failed |
+| 8 | its size has changed              | the next attempt; elastic: just more or fewer pods |
+| 9 | pods of earlier attempts are left | delete them; nothing new until they are gone |
+| 10 | otherwise                        | make what is missing, open the gate (deploy.py) |
 
 The first row that fits decides. Rows 6 and 7 look at the present attempt only. The next attempt is
 begun by writing its number into the status, before anything is deleted: whoever reads that status,
@@ -129,7 +129,6 @@ def _not_now(
     observed: Observed, previous: Previous, reason: str, message: str, now: float
 ) -> Decision:
     """Failed until the spec changes."""
-    meta = observed.job.metadata
     conditions = with_condition(previous.conditions, "Valid", False, reason, message)
     conditions = with_condition(conditions, "Running", False, reason)
     memory = replace(previous.memory, gate=-1, done=frozenset())
@@ -275,7 +274,7 @@ def _restart_replicas(facts: Facts, verdict: restart.RestartReplicas) -> Decisio
     decision = deploy.show(facts)
     return replace(
         decision,
-        actions=deploy.remove(facts, verdict.replicas, "made again"),
+        actions=tuple(deploy.remove(facts, verdict.replicas, "made again")),
         notes=tuple(
             Note("Warning", "RestartingReplica", f"{o.label}: {o.why}; it is made again, alone")
             for o in verdict.replicas

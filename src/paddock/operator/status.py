@@ -1,4 +1,4 @@
-"""The status of a job: read back with no trust, written whole and the same for the same facts. Pure.
+"""The status of a job: read back with no trust, written whole, the same for the same facts. Pure.
 
 Only phases that readers of the old operator know (operator.md 1): Pending, Starting, Running,
 Restarting, Completed, Failed, Terminating. What is new stands in conditions, reason and message.
@@ -87,7 +87,9 @@ class Previous:
 def read_status(raw: object) -> Previous:
     """The previous status; whatever is missing or of a wrong type is as if never written."""
     found = raw if isinstance(raw, dict) else {}
-    roles = {r: found[r] for r in ROLES if isinstance(found.get(r), dict)}
+    roles: dict[str, Mapping[str, object]] = {
+        r: found[r] for r in ROLES if isinstance(found.get(r), dict)
+    }
     done = frozenset(
         (role, index)
         for role in ROLES

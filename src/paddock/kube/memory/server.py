@@ -1,8 +1,8 @@
 """MemoryServer: an API server in memory, right where it decides whether an operator is right.
 
 Made for simulations and for tests of programs that use ``paddock.kube``; see the package's
-docstring for an example. One rule: nothing here asks for the time or for chance. The clock is given,
-and what time does (bookmarks, ends of watches, late changes, garbage) happens in ``tick``.
+docstring for an example. One rule: nothing here asks for the time or for chance. The clock is
+given, and what time does (bookmarks, ends of watches, late changes, garbage) happens in ``tick``.
 """
 
 from __future__ import annotations

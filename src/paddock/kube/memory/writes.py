@@ -107,7 +107,7 @@ def patch(
     after = _patched(server, resource, before, change, how, subresource)
     _refuse_stale(resource, key[1], before, after)
     if subresource == "status":
-        after = _with_status(before, after)
+        after = _with_status(_copied(before), after)
     elif kind not in NO_STATUS:
         after = _with_status(after, before)
     for field in FIXED:

@@ -8,7 +8,8 @@
 | Always       | all            | all |
 | Never        | none           | none |
 
-Pods that still run when a job is over would hold devices for nothing; finished ones keep their logs.
+Pods that still run when a job is over would hold devices for nothing; finished ones keep their
+logs.
 """
 
 from __future__ import annotations

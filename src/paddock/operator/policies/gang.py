@@ -3,9 +3,11 @@ them. Pure.
 
 | scheduler | group made | pods made when | pods carry |
 |---|---|---|---|
-| volcano      | PodGroup scheduling.volcano.sh/v1beta1  | the group is Inqueue or Running | schedulerName, annotations |
-| coscheduling | PodGroup scheduling.x-k8s.io/v1alpha1   | at once | label pod-group |
-| Kueue (label kueue.x-k8s.io/queue-name on the job) | none | at once; Kueue holds them | group label, count |
+| volcano      | scheduling.volcano.sh/v1beta1 | it is Inqueue or Running | scheduler, annotations |
+| coscheduling | scheduling.x-k8s.io/v1alpha1  | at once                  | label pod-group |
+| Kueue        | none                          | at once; it holds them   | group label, count |
+
+Kueue: by the label kueue.x-k8s.io/queue-name on the job.
 
 Source: volcano v1.15 (annotations read by its scheduler), scheduler-plugins v0.34 coscheduling,
 https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/.
@@ -90,7 +92,7 @@ def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: Settings) -> 
 
 
 def scheduler_of(spec: JobSpec, settings: Settings) -> Scheduler:
-    """Which gang scheduler a job uses: its own word, its pods' schedulerName, the operator's flag."""
+    """Which gang scheduler: the job's own word, its pods' schedulerName, the operator's flag."""
     if spec.gang.scheduler == "none":
         return ""
     if spec.gang.scheduler:

@@ -4,8 +4,8 @@ The first rule of failurePolicy that fits decides. Without one:
 
 | who is to blame | backoffLimit not given | backoffLimit N |
 |---|---|---|
-| the cluster (Evicted, Preempted, NodeLost, Deleted) | whole gang, at most 3 times | whole gang, N |
-| the program (ExitCode, Signal, OOMKilled, Startup)  | the job fails              | whole gang, N |
+| the cluster (Evicted, Preempted, NodeLost, Deleted) | whole gang, 3 times | whole gang, N |
+| the program (ExitCode, Signal, OOMKilled, Startup)  | the job fails       | whole gang, N |
 
 Failures are forgotten after healthy_seconds of running (Settings), so that a job of weeks is not
 ended by its fourth node. The first restart is at once, later ones wait, doubling. A replica of a
@@ -29,7 +29,7 @@ DISRUPTIONS_MAX = 3  # restarts after disruptions when backoffLimit is not given
 
 @dataclass(frozen=True, slots=True)
 class RestartJob:
-    """The whole gang again. is_counted: against the limit. delay_seconds: before its pods are made."""
+    """The whole gang again. is_counted: against the limit. delay_seconds: before."""
 
     culprit: Outcome
     is_counted: bool
