@@ -36,6 +36,10 @@ LOCAL = "127.0.0.1"
 def run(argv: Sequence[str]) -> int:
     """Print what ``paddock launch`` with the same words would do."""
     words = list(argv)
+    if words[:2] in (["-b", "kubernetes"], ["--backend", "kubernetes"]):
+        from paddock.cli import explain_kubernetes
+
+        return explain_kubernetes.run(words[2:])
     # Only the first word: later ones may be the script's own.
     is_json = words[:1] == ["--json"]
     parsed = parse(words[1:] if is_json else words, os.environ, python=sys.executable)

@@ -25,7 +25,7 @@ from paddock.operator.environment import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from paddock.kube.client import Manifest
     from paddock.kube.objects import PaddleJob, Pod
@@ -110,11 +110,14 @@ class Builder:
         """The addresses of the gang; pods: all of them, each with its addresses known."""
 
         def address(pod: str) -> str:
-            if self.spec.intranet == "Service":
-                return pod
             status = pods[pod].status
             return (status.hostIP if self.spec.intranet == "Host" else status.podIP) or ""
 
+        return self.config_map_at(address)
+
+    def config_map_at(self, ip: Callable[[str], str]) -> Manifest:
+        """The same, with the IP of each pod, or of its node, by its name."""
+        address = str if self.spec.intranet == "Service" else ip
         seats = self.seats()
         env = Environments(
             self.names, self.spec, seats, attempt=self.attempt, address=address, port=self.port

@@ -270,17 +270,18 @@ _STATUS = (
 )  # fmt: skip
 
 
+def rows() -> tuple[Field, ...]:
+    """The table, parents before children; <role> in a path stands for each of the three."""
+    template = f"spec.{ROLE}.template.spec"
+    pod = [replace(f, path=f"{template}.{f.path}", since="Kubernetes") for f in _POD]
+    return (_SPEC[0], *_JOB, *_SPEC[1:], *pod, *_STATUS)
+
+
 def fields() -> tuple[Field, ...]:
     """Every field with its full path, parents before children."""
-    template = "spec.<role>.template.spec"
-    pod = [replace(f, path=f"{template}.{f.path}", since="Kubernetes") for f in _POD]
-    rows = (_SPEC[0], *_JOB, *_SPEC[1:], *pod, *_STATUS)
     found: list[Field] = []
-    for row in rows:
-        if ROLE not in row.path:
-            found.append(row)
-            continue
-        for role in ROLES:
+    for row in rows():
+        for role in ROLES if ROLE in row.path else ROLES[:1]:
             path, text = row.path.replace(ROLE, role), row.text.replace(ROLE, role)
             found.append(replace(row, path=path, text=text))
     return tuple(found)

@@ -1,0 +1,97 @@
+"""``paddock explain -b kubernetes job.yaml``: the objects that the operator will make, as YAML.
+
+Nothing is asked of a cluster: the pure reconcile decides, for a job that was just created.
+Addresses that only a cluster knows show as <ip of POD>.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from paddock.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddock.kube.client import Manifest
+    from paddock.operator.decision import Settings
+
+USAGE = "paddock explain -b kubernetes [-n NAMESPACE] [--scheduling NAME] [--json] FILE"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print the objects of the PaddleJob in a file; the exit code."""
+    given = _parser().parse_args(list(argv))
+    from paddock.jobfile.document import load_document
+    from paddock.operator.decision import Settings
+
+    settings = Settings(scheduling=given.scheduling, init_image=given.init_image)
+    warnings, objects = objects_of(load_document(given.file), given.namespace, settings)
+    for warning in warnings:
+        print(f"paddock: warning: {given.file}: {warning}", file=sys.stderr)
+    if given.json:
+        print(json.dumps(objects, indent=2))
+        return 0
+    import yaml
+
+    # Width: a line that is folded cannot be searched.
+    print(yaml.safe_dump_all(objects, sort_keys=False, width=10_000), end="")
+    return 0
+
+
+def objects_of(
+    document: object, namespace: str, settings: Settings
+) -> tuple[tuple[str, ...], list[Manifest]]:
+    """(warnings, manifests in the order they are made). Raises UsageError with every problem."""
+    from paddock.kube.objects import Meta, PaddleJob, PodGroup, PodGroupStatus
+    from paddock.operator.decision import Create, Observed
+    from paddock.operator.facts import gather
+    from paddock.operator.read_spec import read_spec
+    from paddock.operator.reconcile import reconcile
+    from paddock.operator.status import Previous
+
+    found = document if isinstance(document, dict) else {}
+    if found.get("kind") != "PaddleJob":
+        raise UsageError(
+            f"kind: {found.get('kind')!r} is not PaddleJob", hint="write kind: PaddleJob"
+        )
+    metadata = found.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    name = str(metadata.get("name") or metadata.get("generateName") or "")
+    labels = metadata.get("labels")
+    spec, problems = read_spec(name, found.get("spec"))
+    if spec is None:
+        raise UsageError.of(list(problems))
+    job = PaddleJob(
+        Meta(
+            name=name,
+            namespace=namespace or str(metadata.get("namespace") or "default"),
+            uid="00000000-uid-of-the-job",
+            labels={str(k): str(v) for k, v in labels.items()} if isinstance(labels, dict) else {},
+        ),
+        spec=found.get("spec"),
+    )
+    admitted = PodGroup(metadata=Meta(name=name), spec={}, status=PodGroupStatus(phase="Running"))
+    first = reconcile(Observed(job), 0.0, settings)
+    made = {(a.kind, a.name): a.manifest for a in first.actions if isinstance(a, Create)}
+    then = reconcile(Observed(job, pod_groups=(admitted,)), 0.0, settings)
+    made.update({(a.kind, a.name): a.manifest for a in then.actions if isinstance(a, Create)})
+    facts = gather(Observed(job), spec, Previous(), settings, 0.0)
+    objects = list(made.values())
+    if not spec.is_elastic and spec.intranet != "DNS" and not spec.suspend:
+        objects.append(facts.builder.config_map_at(lambda pod: f"<ip of {pod}>"))
+    return spec.warnings, objects
+
+
+def _parser() -> argparse.ArgumentParser:
+    words = argparse.ArgumentParser(prog="paddock explain", usage=USAGE, allow_abbrev=False)
+    add = words.add_argument
+    add("file", metavar="FILE", help="a PaddleJob, YAML or JSON")
+    add("-n", "--namespace", default="", help="as kubectl's; the file's own by default")
+    add("--scheduling", default="", choices=("", "volcano", "coscheduling"), help="the operator's")
+    add("--init-image", "--initImage", default="", metavar="IMAGE", help="the operator's")
+    add("--json", action="store_true", help="a JSON list instead of YAML")
+    return words
