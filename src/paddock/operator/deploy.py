@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from paddock.operator.facts import Facts
     from paddock.operator.outcome import Outcome
 
+CREATE_MAX = 512  # pods made in one pass; the next follows when these have been seen
 GROUP_MISSING_SECONDS = 60.0  # how often a missing kind is looked for again
 
 
@@ -250,10 +251,10 @@ def _missing_pods(facts: Facts) -> list[Action]:
         return []
     if not is_supported(facts) or not is_open(facts.gang, _own_group(facts)):
         return []
-    missing = facts.missing
+    missing = facts.missing[:CREATE_MAX]
     if not missing:
         return []
-    manifests = facts.builder.pods()
+    manifests = facts.builder.pods(missing)
     return [
         Create("Pod", seat.name, facts.gang.dress(manifests[seat.name], seat.role))
         for seat in missing

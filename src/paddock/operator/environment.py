@@ -80,8 +80,9 @@ class JobNames:
 
 def seats_of(job: str, spec: JobSpec, accelerated: Callable[[RoleName], bool]) -> tuple[Seat, ...]:
     """Every pod wanted, in the order ps, worker, heter."""
+    has = {role.name: accelerated(role.name) for role in spec.roles}
     return tuple(
-        Seat(role.name, index, pod_name(job, role.name, index), accelerated(role.name))
+        Seat(role.name, index, pod_name(job, role.name, index), has[role.name])
         for role in spec.roles
         for index in range(role.replicas)
     )
@@ -121,6 +122,7 @@ class Environments:
         self._world = world_of(_plan(self, seats, address, port))
         self._contracts = contracts_of("auto", self._mode)
         self._procs = {(p.role, p.rank): p for p in self._world.plan.procs}
+        self._trainers = ",".join(p.address for p in self._world.workers)
 
     def of(self, seat: Seat) -> dict[str, str]:
         """Every variable of one pod, as if all addresses were known."""
@@ -191,7 +193,7 @@ class Environments:
             "POD_IP": self._address(seat.name),
         }
         if world.workers:
-            found["PADDLE_TRAINERS"] = ",".join(p.address for p in world.workers)
+            found["PADDLE_TRAINERS"] = self._trainers
             found["PADDLE_TRAINER_ENDPOINTS"] = world.worker_endpoints
         if world.heters:
             found["PADDLE_HETER_ENDPOINTS"] = world.heter_endpoints

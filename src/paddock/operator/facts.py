@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the steps look at. memory: as it will be written, brought up to date."""
+    """What the steps look at. memory: brought up to date. every: the pods, read."""
 
     observed: Observed
     spec: JobSpec
@@ -31,6 +31,7 @@ class Facts:
     memory: Memory
     settings: Settings
     now: float
+    every: tuple[Outcome, ...]
 
     @cached_property
     def builder(self) -> Builder:
@@ -59,26 +60,13 @@ class Facts:
         """Pods of this attempt that are wanted, by name."""
         wanted = {seat.name for seat in self.seats}
         return {
-            o.name: o
-            for o in self._every_outcome
-            if o.attempt == self.memory.attempt and o.name in wanted
+            o.name: o for o in self.every if o.attempt == self.memory.attempt and o.name in wanted
         }
 
     @cached_property
     def leftovers(self) -> tuple[Outcome, ...]:
         """Pods of earlier attempts, and of replicas that are no longer wanted."""
-        return tuple(o for o in self._every_outcome if o.name not in self.outcomes)
-
-    @cached_property
-    def _every_outcome(self) -> tuple[Outcome, ...]:
-        job = self.observed.job.metadata.name
-        found = []
-        for pod in self.observed.pods:
-            place = names.place_of(job, pod.metadata.name)
-            if place is None:  # it is ours by uid, but by no name we give: an end for it
-                place = names.Place("worker", -1)
-            found.append(outcome_of(pod, place))
-        return tuple(found)
+        return tuple(o for o in self.every if o.name not in self.outcomes)
 
     @cached_property
     def pods_by_name(self) -> dict[str, Pod]:
@@ -173,7 +161,7 @@ class Facts:
 
     @cached_property
     def _lost_nodes(self) -> frozenset[str]:
-        return frozenset(o.node for o in self._every_outcome if o.cause == "NodeLost")
+        return frozenset(o.node for o in self.every if o.cause == "NodeLost")
 
 
 def gather(
@@ -190,7 +178,8 @@ def gather(
         memory = replace(memory, host_port=port)
     if not memory.started_at and not spec.suspend:
         memory = replace(memory, started_at=now)
-    facts = Facts(observed, spec, previous, memory, settings, now)
+    every = tuple(_read(job.name, pod) for pod in observed.pods)
+    facts = Facts(observed, spec, previous, memory, settings, now, every)
     memory = facts.memory
     if facts.config_map is not None and memory.gate != memory.attempt:
         memory = replace(memory, gate=memory.attempt, gate_at=memory.gate_at or now)
@@ -198,6 +187,12 @@ def gather(
         (o.role, o.index) for o in facts.outcomes.values() if o.state == "succeeded"
     }
     return replace(facts, memory=replace(memory, done=done))
+
+
+def _read(job: str, pod: Pod) -> Outcome:
+    place = names.place_of(job, pod.metadata.name)
+    # It is ours by uid, but of no name we give: nobody wants it.
+    return outcome_of(pod, place or names.Place("worker", -1))
 
 
 def _attempt(config_map: ConfigMap) -> int:

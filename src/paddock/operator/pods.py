@@ -83,18 +83,18 @@ class Builder:
             before += role.replicas
         return self.host_port + names.PORTS_NUM * ((before + place.index) % HOST_BLOCKS)
 
-    def pods(self) -> dict[str, Manifest]:
-        """Every pod wanted, by name."""
-        seats = self.seats()
+    def pods(self, wanted: tuple[Seat, ...]) -> dict[str, Manifest]:
+        """These pods, by name."""
         if self.spec.is_elastic:
-            return {seat.name: self._elastic_pod(seat) for seat in seats}
+            return {seat.name: self._elastic_pod(seat) for seat in wanted}
+        seats = self.seats()
         known = self.spec.intranet == "DNS"
         address = self.dns_address if known else token
         env = Environments(
             self.names, self.spec, seats, attempt=self.attempt, address=address, port=self.port
         )
         found: dict[str, Manifest] = {}
-        for seat in seats:
+        for seat in wanted:
             if known:
                 literal = env.of(seat)
                 literal.pop("POD_IP")
