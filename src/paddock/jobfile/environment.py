@@ -245,7 +245,9 @@ def _apply_operator_ps(reading: EnvironmentReading) -> bool:
     ports_num = reading.get("TRAINER_PORTS_NUM")
     if not (servers and workers and role and index.isdigit() and ports_num):
         return False
-    before = {"PSERVER": 0, "TRAINER": _count(servers), "HETER": _count(servers) + _count(workers)}
+    before = {"PSERVER": 0, "TRAINER": _count(servers)}
+    # HETER: of paddle-operator; HETER_TRAINER: what Paddle reads, and our operator sets.
+    before["HETER"] = before["HETER_TRAINER"] = _count(servers) + _count(workers)
     try:
         host, port = split_endpoint(servers.split(",")[0].strip())
     except ValueError as error:

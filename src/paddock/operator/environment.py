@@ -9,7 +9,7 @@ container waits for it: that is the start gate, which opens for the whole gang a
 |---|---|---|---|
 | PodIP   | its IP                  | when it is scheduled | ConfigMap |
 | Host    | its node's IP           | when it is scheduled | ConfigMap |
-| Service | its name (one Service each) | before           | ConfigMap, so that all names resolve |
+| Service | <pod>.<namespace> (one Service each) | before  | ConfigMap, so that all names resolve |
 | DNS     | <pod>.<job> (one headless Service) | before    | in the pod; nothing waits |
 """
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from paddock.core.job import Mode
     from paddock.operator.spec import JobSpec, RoleName
 
+# A launcher in the pod would take itself for one of its own ranks (jobfile/environment.py).
+RANK_VARIABLES = ("PADDOCK_ATTEMPT", "PADDLE_LOCAL_RANK", "PADDLE_ROLE")
 # A pod says nothing about devices: inside it the framework's own detection is right.
 DEVICE_VARIABLES = ("PADDLE_DISTRI_BACKEND", "PADDLE_XCCL_BACKEND")
 GLOO_VARIABLES = (
@@ -128,7 +130,9 @@ class Environments:
         """Every variable of one pod, as if all addresses were known."""
         found = merge(self._contracts, self._world, self._procs[seat.role, seat.index])
         found.update(self._own(seat))
-        unwanted: tuple[str, ...] = DEVICE_VARIABLES if seat.has_accelerator else ()
+        unwanted = RANK_VARIABLES
+        if seat.has_accelerator:
+            unwanted += DEVICE_VARIABLES
         if self.spec.with_gloo == 0:
             unwanted += GLOO_VARIABLES
         for name in unwanted:
@@ -189,7 +193,7 @@ class Environments:
             "PADDLE_TRAINERS_NUM": str(world.size),
             "PADDOCK_JOB_ID": self.job.name,
             "PADDOCK_JOB_UID": self.job.uid,
-            "PADDOCK_ATTEMPT": str(self.attempt),
+            "PADDOCK_JOB_ATTEMPT": str(self.attempt),
             "POD_IP": self._address(seat.name),
         }
         if world.workers:
@@ -200,6 +204,7 @@ class Environments:
         if self._mode == "collective" and seat.role == "worker":
             found["PADDLE_MASTER"] = world.plan.paddle_master
             found["PADDLE_NNODES"] = str(world.size)
+            found["PADDLE_RANK"] = str(seat.index)  # else Paddle's launcher sorts by random names
             # torchrun reads these in place of its flags.
             found["PET_NNODES"] = str(world.size)
             found["PET_NODE_RANK"] = str(seat.index)

@@ -117,7 +117,7 @@ class Builder:
 
     def config_map_at(self, ip: Callable[[str], str]) -> Manifest:
         """The same, with the IP of each pod, or of its node, by its name."""
-        address = str if self.spec.intranet == "Service" else ip
+        address = self.service_address if self.spec.intranet == "Service" else ip
         seats = self.seats()
         env = Environments(
             self.names, self.spec, seats, attempt=self.attempt, address=address, port=self.port
@@ -150,6 +150,10 @@ class Builder:
         ]
         selector = {names.LABEL_POD: pod, names.LABEL_UID: self.job.metadata.uid}
         return self._service(pod, selector, ports)
+
+    def service_address(self, pod: str) -> str:
+        """The name of a pod's own Service. Paddle's launcher wants a dot in it (rewrite_host_ip)."""
+        return f"{pod}.{self.job.metadata.namespace}"
 
     def dns_address(self, pod: str) -> str:
         """The name of a pod inside the gang's Service."""
@@ -249,7 +253,10 @@ class Builder:
     def _waiter(self, seat: Seat) -> Manifest:
         """--init-image: waits for the names of the pod's own role, as the old one did."""
         peers = [s.name for s in self.seats() if s.role == seat.role]
-        dns = [p if self.spec.intranet == "Service" else self.dns_address(p) for p in peers]
+        dns = [
+            self.service_address(p) if self.spec.intranet == "Service" else self.dns_address(p)
+            for p in peers
+        ]
         resources = {"cpu": "10m", "memory": "10Mi"}
         return {
             "name": "coord-paddle",
@@ -262,7 +269,7 @@ class Builder:
 
     def _pod_ip(self, seat: Seat) -> Manifest:
         if self.spec.intranet == "Service" and not self.spec.is_elastic:
-            return {"name": "POD_IP", "value": seat.name}
+            return {"name": "POD_IP", "value": self.service_address(seat.name)}
         if self.spec.intranet == "DNS" and not self.spec.is_elastic:
             return {"name": "POD_IP", "value": self.dns_address(seat.name)}
         return {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}

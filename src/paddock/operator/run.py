@@ -1,0 +1,223 @@
+"""What one operator process owns: client, controller, election, probes; how it starts and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from paddock import __version__
+from paddock.kube.rate import TokenBucket
+from paddock.operator.runtime.clock import SystemClock, TimeLimit
+from paddock.operator.runtime.controller import Controller
+from paddock.operator.runtime.events import Recorder
+from paddock.operator.runtime.guard import GuardedClient
+from paddock.operator.runtime.health import CONTENT_TYPE, HttpServer, probe, read_address
+from paddock.operator.runtime.lease import Elector
+from paddock.operator.runtime.log import Log
+from paddock.operator.runtime.metrics import Metrics, rss_bytes
+
+if TYPE_CHECKING:
+    from paddock.kube.client import Client
+    from paddock.operator.options import Options
+    from paddock.operator.runtime.clock import Clock
+    from paddock.operator.runtime.controller import Reconcile
+
+DEFAULT_NAMESPACE = "paddle-system"
+ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+EVENTS_SECONDS_MAX = 1.0
+CALLS_BESIDE = 64  # reads, and the lease: beside the writes in flight that the guard allows
+WATCHES_A_NAMESPACE = 6
+WARNINGS_MAX = 200
+
+
+class Operator:
+    """One operator on a client that it does not own."""
+
+    def __init__(
+        self,
+        client: Client,
+        options: Options,
+        reconcile: Reconcile,
+        *,
+        clock: Clock,
+        rng: Random,
+        log: Log,
+        identity: str,
+    ) -> None:
+        self.metrics = Metrics()
+        self._options = options
+        self._log = log
+        self.elector: Elector | None = None
+        bucket = TokenBucket(options.qps, options.burst) if options.qps > 0 else None
+        if options.leader_elect:
+            unfenced = GuardedClient(
+                client, clock=clock, metrics=self.metrics, fence=None, rate=None, tries_max=1
+            )
+            self.elector = Elector(
+                unfenced,
+                namespace=options.lease_namespace or own_namespace(),
+                identity=identity,
+                clock=clock,
+                rng=rng,
+                log=log,
+            )
+        guarded = GuardedClient(
+            client,
+            clock=clock,
+            metrics=self.metrics,
+            fence=self.elector.fence if self.elector else None,
+            rate=bucket,
+        )
+        self.recorder = Recorder(
+            guarded, clock=clock, rng=rng, log=log, metrics=self.metrics, instance=identity
+        )
+        self.controller = Controller(
+            guarded, reconcile, options.settings,
+            recorder=self.recorder, clock=clock, rng=rng, log=log, metrics=self.metrics,
+            namespaces=options.namespaces, workers=options.workers,
+            is_candidate=options.leader_elect,
+        )  # fmt: skip
+        self.metrics.gauge(
+            "paddock_is_leader",
+            "1 for the operator that works.",
+            lambda: {(): 1.0 if self.elector is None or self.elector.is_leader else 0.0},
+        )
+        self.metrics.gauge(
+            "process_resident_memory_bytes", "Memory in bytes.", lambda: {(): rss_bytes()}
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until stopped; then finish what is being done and give the lease back."""
+        servers = await self._serve()
+        self.controller.start()
+        recording = asyncio.create_task(self.recorder.run())
+        try:
+            if self.elector is not None:
+                await self.elector.run(lambda: self._work(stop), stop)
+            else:
+                await self._work(stop)
+        finally:
+            await self.controller.stop()
+            recording.cancel()
+            await asyncio.gather(recording, return_exceptions=True)
+            for server in servers:
+                await server.stop()
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        await self.controller.work(stop)
+        try:
+            async with TimeLimit(EVENTS_SECONDS_MAX):
+                await self.recorder.flush()
+        except asyncio.TimeoutError:
+            self._log.warning("some events were not written")
+
+    async def _serve(self) -> list[HttpServer]:
+        """Listen where the flags say; one server when both say the same."""
+        metrics = {"/metrics": lambda: (200, CONTENT_TYPE, self.metrics.text())}
+        probes = {
+            "/healthz": probe(self.controller.hung),
+            "/readyz": probe(self.controller.caches.unsynced),
+        }
+        options = self._options
+        wanted = [
+            ("--metrics-bind-address", options.metrics_address, metrics),
+            ("--health-probe-bind-address", options.health_address, probes),
+        ]
+        if options.metrics_address == options.health_address:
+            wanted = [("--metrics-bind-address", options.metrics_address, metrics | probes)]
+        servers = []
+        for flag, text, routes in wanted:
+            address = read_address(text, flag)
+            if address is not None:
+                server = HttpServer(routes)
+                await server.start(*address, flag)
+                servers.append(server)
+                self._log.info("listening", port=server.port, paths=",".join(sorted(routes)))
+        return servers
+
+
+async def run_operator(options: Options, stop: asyncio.Event) -> None:
+    """Work on the cluster that the options name until ``stop`` is set. Raises UsageError."""
+    from paddock.kube import connect, lightkube
+    from paddock.operator.reconcile import reconcile
+
+    clock = SystemClock()
+    log = Log(_write, clock, level=options.log_level, form=options.log_format)
+    for line in options.said:
+        log.warning(line)
+    config = connect.find_config(options.kubeconfig, options.context)
+    watches = WATCHES_A_NAMESPACE * len(options.namespaces)
+    client = lightkube.open_client(
+        config,
+        # Nothing waits in the client: see GuardedClient.
+        lightkube.Options(in_flight=2 * CALLS_BESIDE + watches, warn=_Warnings(log)),
+    )
+    identity = f"{socket.gethostname()}_{os.urandom(4).hex()}"
+    log.info(
+        "starting", version=__version__, cluster=config.cluster.server, identity=identity,
+        namespaces=",".join(options.namespaces) or "all",
+    )  # fmt: skip
+    try:
+        operator = Operator(
+            client, options, reconcile, clock=clock, rng=Random(), log=log, identity=identity
+        )
+        await operator.run(stop)
+    finally:
+        await client.close()
+    log.info("ended")
+
+
+def run(options: Options) -> int:
+    """Work until SIGTERM or SIGINT; a second one ends at once. The exit code."""
+    return asyncio.run(_run_until_signal(options))
+
+
+async def _run_until_signal(options: Options) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    working = asyncio.ensure_future(run_operator(options, stop))
+
+    def ask(number: int) -> None:
+        if stop.is_set():
+            working.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask, number)
+    try:
+        await working
+    except asyncio.CancelledError:
+        return 1  # Hurried: the lease was not given back.
+    return 0
+
+
+def own_namespace() -> str:
+    """Of the pod this is, else where the operator is usually installed."""
+    try:
+        return ACCOUNT_NAMESPACE.read_text("utf-8").strip() or DEFAULT_NAMESPACE
+    except OSError:
+        return DEFAULT_NAMESPACE
+
+
+class _Warnings:
+    """Shows each warning of the API server once."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._seen: set[str] = set()
+
+    def __call__(self, text: str) -> None:
+        if text not in self._seen and len(self._seen) < WARNINGS_MAX:
+            self._seen.add(text)
+            self._log.warning("the API server warns", text=text)
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
