@@ -44,7 +44,6 @@ def deploy(facts: Facts) -> Decision:
         actions += _nudges(facts)
     if facts.memory.next_at > facts.now:
         wakes.append(facts.memory.next_at)
-    wakes += [f.retry_at for f in facts.create_faults]
     if not is_supported(facts):
         wakes.append(facts.now + GROUP_MISSING_SECONDS)
     decision = show(facts)
@@ -196,11 +195,8 @@ def _missing_services(facts: Facts) -> list[Action]:
         for seat in facts.seats:
             if seat.name not in there:
                 wanted[seat.name] = builder.pod_service(seat.name)
-    later = {f.name for f in facts.create_faults if f.kind == "Service" and f.retry_at > facts.now}
     found: list[Action] = [
-        Create("Service", name, manifest)
-        for name, manifest in wanted.items()
-        if name not in there and name not in later
+        Create("Service", name, manifest) for name, manifest in wanted.items() if name not in there
     ]
     pods = {seat.name for seat in facts.seats}
     found += [  # of replicas that are no longer wanted
@@ -221,8 +217,6 @@ def _group(facts: Facts) -> list[Action]:
     group = _own_group(facts)
     assert gang.group is not None
     if group is None:
-        if any(f.kind == gang.kind and f.retry_at > facts.now for f in facts.create_faults):
-            return []
         manifest: Manifest = {
             "apiVersion": "scheduling.volcano.sh/v1beta1"
             if gang.scheduler == "volcano"
@@ -246,9 +240,7 @@ def _own_group(facts: Facts) -> PodGroup | None:
 
 
 def _missing_pods(facts: Facts) -> list[Action]:
-    """Every pod that is not there; all at once, unless the last try was refused."""
-    if any(f.kind == "Pod" and f.retry_at > facts.now for f in facts.create_faults):
-        return []
+    """Every pod that is not there, all at once."""
     if not is_supported(facts) or not is_open(facts.gang, _own_group(facts)):
         return []
     missing = facts.missing[:CREATE_MAX]
@@ -279,8 +271,6 @@ def _open_gate(facts: Facts) -> tuple[Facts, list[Action]]:
     if facts.config_map is not None or facts.spec.intranet == "DNS":
         return opened, []
     name = facts.observed.job.metadata.name
-    if any(f.kind == "ConfigMap" and f.retry_at > facts.now for f in facts.create_faults):
-        return facts, []
     return opened, [Create("ConfigMap", name, facts.builder.config_map(facts.pods_by_name))]
 
 

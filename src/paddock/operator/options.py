@@ -13,8 +13,10 @@ from paddock.errors import Problem, UsageError
 from paddock.operator.decision import Settings
 
 SCHEDULERS = ("", "volcano", "coscheduling")
-LEVELS = ("debug", "info", "warning", "error")
-FORMATS = ("text", "json")
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["text", "json"]
+LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
+FORMATS: tuple[Format, ...] = ("text", "json")
 EPHEMERAL_FIRST = 32768  # net.ipv4.ip_local_port_range, ip(7)
 WORKERS_MAX = 256
 Kind = Literal["words", "word", "switch", "integer", "number"]
@@ -71,8 +73,8 @@ class Options:
     workers: int = 8
     qps: float = 0.0
     burst: int = 100
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["text", "json"] = "text"
+    log_level: Level = "info"
+    log_format: Format = "text"
     settings: Settings = field(default_factory=Settings)
     said: tuple[str, ...] = ()
 
@@ -92,8 +94,6 @@ def read_options(words: Sequence[str]) -> Options:
     if problems:
         raise UsageError.of(problems)
     names = [n.strip() for text in given.get("namespace", ()) for n in text.split(",")]
-    level, form = values["log-level"], values["log-format"]
-    assert level in ("debug", "info", "warning", "error") and form in ("text", "json")
     settings = Settings(
         scheduling=values["scheduling"],
         init_image=values["init-image"],
@@ -111,8 +111,8 @@ def read_options(words: Sequence[str]) -> Options:
         workers=int(values["workers"]),
         qps=float(values["kube-api-qps"]),
         burst=int(values["kube-api-burst"]),
-        log_level=level,
-        log_format=form,
+        log_level=next(level for level in LEVELS if level == values["log-level"]),
+        log_format=next(form for form in FORMATS if form == values["log-format"]),
         settings=settings,
         said=tuple(said),
     )
@@ -167,7 +167,7 @@ def _unknown(word: str, name: str, known: tuple[str, ...]) -> Problem:
 
     if not word.startswith("-"):
         return Problem(f"'{word}' is not expected here", "flags only; paddock operator run --help")
-    hint = nearest(name, known) or "paddock operator run --help"
+    hint = nearest(name, known, "paddock operator run --help")
     return Problem(f"'{word}' is not a flag of paddock operator run", hint)
 
 
