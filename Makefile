@@ -21,7 +21,8 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 	done)
 endif
 
-.PHONY: help demo test test-real check format bench bench-ps clean tools-real
+.PHONY: help demo test test-real test-cluster check format bench bench-ps clean \
+	tools-real tools-cluster
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -44,10 +45,14 @@ demo: $(VENV)/.demo ## train a digit classifier on 2 processes, show the plan an
 # ------------------------------------------------------------------------------- tests and checks
 
 test: $(VENV)/.dev ## everything that needs no cluster: unit, scenario, simulation, local processes
-	$(PYTEST) --doctest-modules tests src --ignore=tests/real -m "not real" $(ARGS)
+	$(PYTEST) --doctest-modules tests src --ignore=tests/real --ignore=tests/cluster \
+	  -m "not real and not cluster" $(ARGS)
 
 test-real: tools-real $(VENV)/.real ## real etcd, network namespaces, real Paddle, PyTorch and JAX
-	$(PYTEST) tests -m real $(ARGS)
+	$(PYTEST) tests -m real --ignore=tests/cluster $(ARGS)
+
+test-cluster: tools-cluster ## a real Kubernetes with two nodes, made on this machine; as root
+	$(PYTEST) tests/cluster -m cluster $(ARGS)
 
 check: $(VENV)/.dev ## ruff, mypy strict, layers and purity, the tests' own tidiness
 	$(BIN)/ruff check .
@@ -122,3 +127,17 @@ tools-real:
 	if [ -n "$$missing" ]; then \
 	  echo "make: the real tests need programs that are not here." >&2; \
 	  echo "      Try: apt-get install$$missing" >&2; exit 1; fi
+
+CLUSTER_TOOLS := containerd:containerd ctr:containerd runc:runc iptables:iptables ip:iproute2 \
+	conntrack:conntrack ethtool:ethtool socat:socat debootstrap:debootstrap openssl:openssl \
+	unshare:util-linux sysctl:procps /usr/lib/cni/ptp:containernetworking-plugins
+
+# Kubernetes itself is compiled from Go modules, minutes the first time (tests/cluster/control).
+tools-cluster: $(VENV)/.dev
+	@missing=; for pair in $(CLUSTER_TOOLS); do \
+	  PATH="$$PATH:/usr/sbin:/sbin" command -v "$${pair%%:*}" >/dev/null || \
+	    missing="$$missing $${pair##*:}"; done; \
+	if [ -n "$$missing" ]; then \
+	  echo "make: the cluster's tests need programs that are not here." >&2; \
+	  echo "      Try: apt-get install --no-install-recommends$$missing" >&2; exit 1; fi
+	@cd tests && ../$(BIN)/python -m cluster.control.build >/dev/null

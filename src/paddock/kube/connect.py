@@ -33,6 +33,10 @@ TOKEN_SECONDS = 60.0  # between two looks at the token's file; client-go does th
 # a connection that is just being closed.
 KEEP_SECONDS = 30.0
 WATCHES_MAX = 64
+# What a file that is no kubeconfig causes in lightkube, which trusts its form.
+FAULTS = (
+    ConfigError, OSError, KeyError, TypeError, AttributeError, yaml.YAMLError, msgspec.MsgspecError,
+)  # fmt: skip
 EXEC_V1 = "client.authentication.k8s.io/v1"
 EXEC_INFO = (
     '{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential",'
@@ -54,17 +58,10 @@ def find_config(
             found = KubeConfig.from_service_account(account).get()
         else:
             found = KubeConfig.from_file(path or DEFAULT_FILE).get(context or None)
-    except (
-        ConfigError,
-        OSError,
-        KeyError,
-        TypeError,
-        yaml.YAMLError,
-        msgspec.MsgspecError,
-    ) as error:
-        said = f"{path or DEFAULT_FILE}: {error}"
+    except FAULTS as error:
+        said = f"{type(error).__name__}: {error}"
         raise UsageError(
-            f"no cluster to talk to: {said}",
+            f"no cluster to talk to: {path or DEFAULT_FILE}: {said}",
             hint="give --kubeconfig, set KUBECONFIG to one file, or run inside a Pod",
         ) from error
     assert found is not None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paddock.operator import names, words
-from paddock.operator.decision import Create, Decision, Delete, Patch
+from paddock.operator.decision import Create, Decision, Delete, Note, Patch
 from paddock.operator.policies.gang import KINDS, is_open
 from paddock.operator.status import Condition, Picture, with_condition, write_status
 
@@ -33,6 +33,7 @@ def deploy(facts: Facts) -> Decision:
         *remove_maps(facts, everything=False),
         *_lost_alone(facts),
     ]
+    was_open = facts.is_gate_open
     facts, opened = _open_gate(facts)
     wakes = [earliest_force(facts, (*stale, *facts.outcomes.values()))]
     blocked = _blocked(facts)
@@ -49,7 +50,11 @@ def deploy(facts: Facts) -> Decision:
     decision = show(facts)
     times = [at for at in wakes if at is not None]
     return replace(
-        decision, actions=tuple(actions), wake_at=min(times) if times else None, why="deployed"
+        decision,
+        actions=tuple(actions),
+        notes=_notes(facts, actions, was_open=was_open),
+        wake_at=min(times) if times else None,
+        why="deployed",
     )
 
 
@@ -327,6 +332,22 @@ def _said(facts: Facts, phase: str) -> tuple[str, str]:
     if phase == "Restarting":
         return "Restarting", facts.memory.restart_why
     return phase, ""
+
+
+def _notes(facts: Facts, actions: list[Action], *, was_open: bool) -> tuple[Note, ...]:
+    """The story so far, for `kubectl describe`: once each."""
+    found: list[Note] = []
+    if any(c.type == "Suspended" and c.status for c in facts.previous.conditions):
+        found.append(Note("Normal", "Resumed", "spec.suspend is false again"))
+    made = sum(1 for a in actions if isinstance(a, Create) and a.kind == "Pod")
+    if made and not facts.outcomes and not facts.create_faults:
+        roles = ", ".join(f"{role.replicas} {role.name}" for role in facts.spec.roles)
+        text = f"making {facts.spec.replicas} pods ({roles}), attempt {facts.memory.attempt}"
+        found.append(Note("Normal", "CreatingPods", text))
+    if facts.is_gate_open and not was_open:
+        text = f"all {facts.spec.replicas} pods have addresses: their programs may begin"
+        found.append(Note("Normal", "Started", text))
+    return tuple(found)
 
 
 def _kind_of(group: PodGroup) -> Kind:

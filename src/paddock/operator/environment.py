@@ -130,7 +130,7 @@ class Environments:
         """Every variable of one pod, as if all addresses were known."""
         found = merge(self._contracts, self._world, self._procs[seat.role, seat.index])
         found.update(self._own(seat))
-        unwanted = RANK_VARIABLES
+        unwanted: tuple[str, ...] = RANK_VARIABLES
         if seat.has_accelerator:
             unwanted += DEVICE_VARIABLES
         if self.spec.with_gloo == 0:

@@ -167,7 +167,7 @@ def _unknown(word: str, name: str, known: tuple[str, ...]) -> Problem:
 
     if not word.startswith("-"):
         return Problem(f"'{word}' is not expected here", "flags only; paddock operator run --help")
-    hint = nearest(name, known, "paddock operator run --help")
+    hint = nearest(f"--{name}", [f"--{one}" for one in known], "paddock operator run --help")
     return Problem(f"'{word}' is not a flag of paddock operator run", hint)
 
 

@@ -177,7 +177,7 @@ _JOB = (
     Field("spec.sampleSetRef.namespace", "string", "Has no effect: claims are mounted from the"
           " job's namespace.", most=NAME_MAX, since="PaddleCloud"),
     Field("spec.sampleSetRef.mountPath", "string", "Where the data is seen, an absolute path.",
-          required=True, pattern="^/", most=4096, since="PaddleCloud"),
+          required=True, pattern="^/.*$", most=4096, since="PaddleCloud"),
     Field("spec.suspend", "boolean", "True removes the pods and keeps the job; false starts it"
           " again. Kueue uses it.", "false"),
     Field("spec.ttlSecondsAfterFinished", "integer", "The job removes itself so long after its"

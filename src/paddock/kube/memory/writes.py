@@ -110,10 +110,9 @@ def patch(
         after = _with_status(_copied(before), after)
     elif kind not in NO_STATUS:
         after = _with_status(after, before)
-    for field in FIXED:
-        after["metadata"].pop(field, None)
-        if field in before["metadata"]:
-            after["metadata"][field] = before["metadata"][field]
+    found = before["metadata"]
+    asked = {name: value for name, value in after["metadata"].items() if name not in FIXED}
+    after["metadata"] = asked | {name: found[name] for name in FIXED if name in found}
     _normalise(after["metadata"])
     if after == before:
         return stored

@@ -9,7 +9,7 @@ import yaml
 from paddock.errors import UsageError
 from paddock.kube.client import PADDLE_JOBS
 from paddock.operator.manifests.rules import RULES
-from paddock.operator.schema import CODES_MAX, INT32_MAX, QUANTITY, TREE
+from paddock.operator.schema import CODES_MAX, QUANTITY, TREE
 
 if TYPE_CHECKING:
     from paddock.operator.schema import Field, Node
@@ -252,7 +252,7 @@ def _limits(row: Field, least: str, most: str) -> Tree:
     found: Tree = {}
     if row.least is not None:
         found[least] = row.least
-    if row.most is not None and row.most != INT32_MAX:  # format int32 says it
+    if row.most is not None:  # the server does not look at format: int32
         found[most] = row.most
     return found
 
@@ -267,8 +267,6 @@ def _rules(path: str) -> Tree:
         if rule.path != path:
             continue
         entry: Tree = {"rule": rule.rule, "message": rule.message}
-        if rule.exact:
-            entry["messageExpression"] = rule.exact
         if rule.at:
             entry["fieldPath"] = f".{rule.at}"
         rules.append(entry)

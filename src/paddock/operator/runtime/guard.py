@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from paddock.kube.client import Change, Client, Manifest, Page, PatchKind, Query, Resource
+    from paddock.kube.rate import TokenBucket
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.metrics import Metrics
 
@@ -52,35 +53,15 @@ class Fence:
             raise FencedError("this operator does not hold the lease: nothing is written")
 
 
-class Throttle:
-    """Token bucket: ``rate`` calls a second, ``burst`` at once. rate 0: no limit.
-
-    Off by default, since the API server itself is fair (API Priority and Fairness).
-    """
-
-    def __init__(self, clock: Clock, *, rate: float, burst: int) -> None:
-        self._clock = clock
-        self._rate = rate
-        self._burst = max(1, burst)
-        self._free_at = clock.monotonic()  # when the bucket would be full
-
-    async def take(self) -> None:
-        """Wait for one token; first come, first served."""
-        if self._rate <= 0:
-            return
-        now = self._clock.monotonic()
-        self._free_at = max(now, self._free_at) + 1.0 / self._rate
-        wait = self._free_at - now - self._burst / self._rate
-        if wait > 0:
-            await self._clock.sleep(wait)
-
-
 class GuardedClient:
     """A Client that is measured and limited, and whose writes the fence may stop.
 
     Raises what a Client raises, and FencedError. A call that takes longer than it may is a
     KubeError without an answer. A 429 or 503 that says how long to wait is waited for and asked
     again, TRIES_MAX times in all, keeping its place among those in flight: others wait as well.
+
+    All waiting (rate, places in flight) is done here, before the fence is asked; the client below
+    must not make calls wait.
     """
 
     def __init__(
@@ -90,14 +71,14 @@ class GuardedClient:
         clock: Clock,
         metrics: Metrics,
         fence: Fence | None,
-        throttle: Throttle,
+        rate: TokenBucket | None,
         tries_max: int = TRIES_MAX,
     ) -> None:
         self._client = client
         self._clock = clock
         self._metrics = metrics
         self._fence = fence
-        self._throttle = throttle
+        self._rate = rate
         self._tries_max = tries_max
         self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
 
@@ -191,19 +172,21 @@ class GuardedClient:
         """Give back connections."""
         await self._client.close()
 
+    async def _wait_for_rate(self) -> None:
+        if self._rate is not None:
+            await self._clock.sleep(self._rate.take(self._clock.monotonic()))
+
     async def _read(
         self, verb: str, resource: Resource[T], ask: Callable[[], Awaitable[U]], limit: float
     ) -> U:
-        await self._throttle.take()
+        await self._wait_for_rate()
         return await self._timed(verb, resource, ask, limit)
 
-    async def _write(
-        self, verb: str, resource: Resource[T], ask: Callable[[], Awaitable[U]]
-    ) -> U:
+    async def _write(self, verb: str, resource: Resource[T], ask: Callable[[], Awaitable[U]]) -> U:
         async with self._in_flight:
             tries = 0
             while True:
-                await self._throttle.take()
+                await self._wait_for_rate()
                 if self._fence is not None:
                     self._fence.check()
                 try:

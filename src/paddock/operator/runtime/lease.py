@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paddock.kube.client import LEASES, KubeError, Query
 from paddock.operator.runtime.clock import TimeLimit
@@ -78,6 +78,7 @@ class Elector:
         self._reflector = Reflector(
             client, LEASES, query, store,
             clock=clock, rng=rng, log=log, restarted=lambda _: None,
+            is_optional=True,  # An older role may not allow it: then the lease is polled.
         )  # fmt: skip
 
     @property
@@ -117,16 +118,17 @@ class Elector:
         try:
             while not stop.is_set():
                 self._changed.clear()
-                pause = self._seconds_to_expiry()
-                if pause <= 0 and await self._take():
+                is_watched = self._reflector.is_served and self._reflector.synced.is_set()
+                if (self._seconds_to_expiry() <= 0 or not is_watched) and await self._take():
                     return True
-                pause = max(self._seconds_to_expiry(), 0.0) or self._retry_seconds()
+                left = self._seconds_to_expiry()
+                pause = self._rng.uniform(1.0, 1.2) * RETRY_SECONDS
+                if left > 0:
+                    pause = left if is_watched else min(left, pause)
                 changed = asyncio.ensure_future(self._changed.wait())
-                waits: set[asyncio.Future[bool]] = {changed, stopped}
+                waits: set[asyncio.Future[Any]] = {changed, stopped}
                 try:
-                    await asyncio.wait(
-                        waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED
-                    )
+                    await asyncio.wait(waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     await _end(changed)
             return False
@@ -259,9 +261,6 @@ class Elector:
             LEASES, self._namespace, self._name, {"metadata": metadata, "spec": spec}
         )
 
-    def _retry_seconds(self) -> float:
-        return RETRY_SECONDS * self._rng.uniform(1.0, 1.2)
-
 
 def _micro_time(at: float) -> str:
     """As metav1.MicroTime.
@@ -272,7 +271,7 @@ def _micro_time(at: float) -> str:
     return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-async def _end(*tasks: asyncio.Future[object]) -> None:
+async def _end(*tasks: asyncio.Future[Any]) -> None:
     """Cancel what still runs and wait for it; its errors are read elsewhere, or never."""
     for task in tasks:
         task.cancel()

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import traceback
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from paddock.errors import PaddockError
+from paddock.operator.options import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from paddock.operator.options import Format, Level
     from paddock.operator.runtime.clock import Clock
-
-Level = Literal["debug", "info", "warning", "error"]
-Format = Literal["text", "json"]
-LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
-FORMATS: tuple[Format, ...] = ("text", "json")
 
 
 class Log:

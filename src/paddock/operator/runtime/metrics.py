@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 Labels = tuple[str, ...]
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SERIES_MAX = 2000  # of one metric: a label that grows without end must not eat the memory
 
@@ -106,7 +105,9 @@ class Metrics:
             "paddock_reconcile_errors_total", "Looks at a job that failed.", ("kind",)
         )
         self.request_seconds = Histogram(
-            "paddock_api_request_seconds", "Calls of the API server; watches are not timed.", request
+            "paddock_api_request_seconds",
+            "Calls of the API server; watches are not timed.",
+            request,
         )
         self.requests = Counter(
             "paddock_api_requests_total",

@@ -66,12 +66,12 @@ class Queue(Generic[K]):
         handle = asyncio.get_running_loop().call_later(seconds, self._due, key)
         self._later[key] = (due, handle)
 
-    def back_off(self, key: K) -> float:
+    def back_off(self, key: K, *, least_seconds: float = 0.0) -> float:
         """Work on it again after a pause that doubles each time; the pause in seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         most = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2.0 ** min(failures, 30))
-        pause = most * self._rng.uniform(0.8, 1.0)
+        pause = max(most * self._rng.uniform(0.8, 1.0), least_seconds)
         self.add_after(key, pause)
         return pause
 

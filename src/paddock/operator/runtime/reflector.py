@@ -76,6 +76,8 @@ class Reflector(Generic[T]):
         self._version = ""  # of the last thing heard; "" means list first
         self._failures = 0
         self._step_at = clock.monotonic()
+        # As `kubectl get` takes it: podgroups.scheduling.volcano.sh.
+        self.name = ".".join(part for part in (resource.plural, resource.group) if part)
 
     def reset(self) -> None:
         """Believe nothing that was heard: the next ``run`` lists anew. Not while it runs."""
@@ -102,8 +104,8 @@ class Reflector(Generic[T]):
                 self._version = ""
                 self._failures += 1
                 pause = self._backoff()
-                self._restarted(self.resource.plural)
-                self._log.error("watch failed", kind=self.resource.plural, cause=error)
+                self._restarted(self.name)
+                self._log.error("watch failed", kind=self.name, cause=error)
             self._step_at = self._clock.monotonic()
             await self._clock.sleep(pause)
 
@@ -148,7 +150,7 @@ class Reflector(Generic[T]):
         self._store.replace(items, self._query.namespace)
         self._version = page.resource_version
         self.synced.set()
-        self._log.debug("listed", kind=self.resource.plural, objects=len(items))
+        self._log.debug("listed", kind=self.name, objects=len(items))
 
     def _take(self, change: Change[T]) -> None:
         self._step_at = self._clock.monotonic()
@@ -160,11 +162,11 @@ class Reflector(Generic[T]):
         self._version = metadata.resourceVersion or self._version
 
     def _pause_after(self, error: KubeError) -> float:
-        kind = self.resource.plural
+        kind = self.name
         self._failures += 1
         if self._is_optional and error.status in (403, 404):
             if self.is_served or not self.synced.is_set():
-                self._log.info("kind is not served", kind=kind, group=self.resource.group)
+                self._log.info("kind is not served", kind=kind, reason=error.reason)
             self._version = ""
             self._failures = 0
             self.is_served = False

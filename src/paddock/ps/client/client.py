@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from paddock.errors import UsageError
+from paddock.ps.client.given import as_floats, as_keys
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.place import Place, read_place, read_token
 from paddock.ps.client.pulls import Pull, run_pulls
@@ -236,6 +237,23 @@ class Client:
         shows, clicks: float32 of keys' shape, for tables with statistics.
         After "has not answered" the push stays queued: flush() later, do not push it again.
         """
+        known, distinct, rows, extra = self.gather(table, keys, grads, shows, clicks)
+        if self.paddle_compat:
+            _scale_by_shows(rows, extra)
+        self.strategy.push(self, table, known, distinct, rows, extra)
+
+    def gather(
+        self,
+        table: str,
+        keys: ArrayLike,
+        grads: ArrayLike,
+        shows: ArrayLike | None,
+        clicks: ArrayLike | None,
+    ) -> tuple[Known, Keys, Rows, list[Rows]]:
+        """What push() was given, checked, one row a key: distinct keys, gradients, statistics.
+
+        The arrays are the caller's to keep. Sends nothing. Raises UsageError, Refusal.
+        """
         known, spec = self._sparse(table)
         asked = as_keys(table, keys)
         flat = asked.reshape(-1)
@@ -255,9 +273,7 @@ class Client:
                 extra.append(sum_by(inverse, len(distinct), column).reshape(-1))
         for column in (rows, *extra):
             check_finite(table, column, distinct)
-        if self.paddle_compat:
-            _scale_by_shows(rows, extra)
-        self.strategy.push(self, table, known, distinct, rows, extra)
+        return known, distinct, rows, extra
 
     def push_pull(
         self, table: str, keys: ArrayLike, grads: ArrayLike, next_keys: ArrayLike
@@ -624,47 +640,6 @@ def new_incarnation() -> int:
         # Clients of one process may follow one another faster than the clock ticks.
         _incarnation = max(now, _incarnation + 1)
         return _incarnation
-
-
-def as_keys(table: str, keys: ArrayLike) -> Keys:
-    """The keys as int64; anything but whole numbers is an error."""
-    array = _as_array(table, "keys", keys)
-    if array.dtype == np.int64:
-        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
-    if array.dtype.kind == "i" or (array.dtype.kind == "u" and array.dtype.itemsize < 8):
-        return array.astype(np.int64)
-    if array.size == 0:
-        return array.astype(np.int64)
-    raise UsageError(
-        f"table {table!r}: keys are {array.dtype}, not int64",
-        hint="hash strings and floats to int64 first; uint64: keys.view('int64')",
-    )
-
-
-def as_floats(
-    table: str, values: ArrayLike, shape: tuple[int, int], wanted: tuple[int, ...]
-) -> Rows:
-    """The values as contiguous float32 of this many elements, whose last axis is the row's.
-
-    wanted: the shape that a caller is told to give.
-    """
-    array = _as_array(table, "values", values)
-    if array.dtype.kind not in "fiu":
-        raise UsageError(f"table {table!r}: values are {array.dtype}, not float32")
-    is_wide = shape[1] > 1 and array.size > 0
-    if array.size != shape[0] * shape[1] or (is_wide and array.shape[-1:] != shape[1:]):
-        why = " (keys' shape, then dim)" if shape[1] > 1 else ""
-        raise UsageError(
-            f"table {table!r}: values have shape {list(array.shape)}, wanted {list(wanted)}{why}"
-        )
-    return np.ascontiguousarray(array, np.float32).reshape(shape)
-
-
-def _as_array(table: str, what: str, given: ArrayLike) -> NDArray[Any]:
-    try:
-        return np.asarray(given)
-    except ValueError as error:  # Rows of different lengths, say.
-        raise UsageError(f"table {table!r}: {what} are no array: {error}") from error
 
 
 __all__ = ["Client", "Link"]

@@ -1,0 +1,303 @@
+"""The objects that run the operator: namespace, permissions, Deployment, metrics Service. Pure.
+
+Names are those of paddle-operator, so that applying these files over it upgrades it in place and
+takes back the rights that it had (pods/exec in every namespace). Nothing here has a finalizer:
+whatever is removed first, nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from paddock import __version__
+from paddock.errors import Problem, UsageError
+from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
+from paddock.operator.manifests.permissions import DEFINITIONS, EDIT, LEADER, MANAGER, VIEW, rules
+from paddock.operator.schema import LABEL, NAME_MAX
+
+NAMESPACE = "paddle-system"
+REPOSITORY = "paddock/operator"
+IMAGE = f"{REPOSITORY}:{__version__}"
+ACCOUNT = "paddle-manager-sa"
+DEPLOYMENT = "paddle-controller-manager"
+SCHEDULERS = ("", "volcano", "coscheduling")
+REPLICAS_MAX = 9
+METRICS_PORT, HEALTH_PORT = 8080, 8081
+USER = 65532  # nobody's, as paddle-operator had it; a name would need /etc/passwd
+# The Deployment's selector cannot be changed later: it is still the old one.
+SELECTOR = {"control-plane": "controller-manager"}
+LABELS = {
+    "app.kubernetes.io/name": "paddock-operator",
+    "app.kubernetes.io/component": "operator",
+    "app.kubernetes.io/part-of": "paddock",
+}
+RESOURCES: Tree = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+V1BETA1_NOTE = """\
+# For Kubernetes 1.15 and older, beside crd.yaml of this folder; apply with --validate=false.
+# No cluster of that age was at hand: this is ../v1/operator.yaml without what they do not know,
+# kept as text. They have no events.k8s.io/v1, so jobs show conditions there but no events.
+"""
+V1_NOTE = """\
+# kubectl apply -f crd.yaml -f operator.yaml; remove them in any order. Removing crd.yaml removes
+# all jobs, and removing this file removes the namespace paddle-system with what is in it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """How the operator is to run. watch_namespaces: those whose jobs it serves, () for all."""
+
+    namespace: str = NAMESPACE
+    image: str = IMAGE
+    scheduling: str = ""
+    watch_namespaces: tuple[str, ...] = ()
+    replicas: int = 1
+    init_image: str = ""
+
+
+def manifests_text(
+    *,
+    namespace: str = NAMESPACE,
+    image: str = IMAGE,
+    scheduling: str = "",
+    watch_namespaces: tuple[str, ...] = (),
+    replicas: int = 1,
+    init_image: str = "",
+    has_crd: bool = False,
+    has_monitor: bool = False,
+) -> str:
+    """YAML for ``kubectl apply -f -``. has_crd: the definition comes first. has_monitor: with a
+    ServiceMonitor for Prometheus' operator.
+
+    Raises UsageError with everything that cannot be.
+    """
+    install = Install(namespace, image, scheduling, watch_namespaces, replicas, init_image)
+    problems = _problems(install)
+    if problems:
+        raise UsageError.of(problems)
+    found = objects(install)
+    if has_monitor:
+        found.append(service_monitor(install.namespace))
+    head = crd_text() + "---\n" if has_crd else HEAD + V1_NOTE
+    return head + to_yaml(*found)
+
+
+def v1beta1_text() -> str:
+    """The same objects for clusters of 1.15 and older."""
+    found = objects(Install())
+    for manifest in found:
+        if manifest["kind"] == "Deployment":
+            _without_seccomp(manifest)
+    return HEAD + V1BETA1_NOTE + to_yaml(*found)
+
+
+def objects(install: Install) -> list[Tree]:
+    """Everything but the definition, in the order it is to be made."""
+    return [
+        _object("v1", "Namespace", install.namespace),
+        service_account(install.namespace),
+        *cluster_roles(),
+        *bindings(install),
+        leader_role(install.namespace),
+        binding("RoleBinding", "paddle-leader-election-rolebinding", install.namespace,
+                ("Role", "paddle-leader-election-role"), install.namespace),
+        *user_roles(),
+        metrics_service(install.namespace),
+        deployment(install),
+    ]  # fmt: skip
+
+
+def service_account(namespace: str) -> Tree:
+    """Who the operator is."""
+    return _object("v1", "ServiceAccount", ACCOUNT, namespace)
+
+
+def cluster_roles() -> list[Tree]:
+    """The operator's rights."""
+    group = "rbac.authorization.k8s.io/v1"
+    return [
+        {**_object(group, "ClusterRole", "paddle-manager-role"), "rules": rules(MANAGER)},
+        {**_object(group, "ClusterRole", "paddle-definitions-role"), "rules": rules(DEFINITIONS)},
+    ]
+
+
+def leader_role(namespace: str) -> Tree:
+    """The right to lead."""
+    role = _object("rbac.authorization.k8s.io/v1", "Role", "paddle-leader-election-role", namespace)
+    return {**role, "rules": rules(LEADER)}
+
+
+def user_roles() -> list[Tree]:
+    """What view, edit and admin of the cluster may do with jobs."""
+    found = []
+    for name, grants, targets in (("view", VIEW, ("view",)), ("edit", EDIT, ("edit", "admin"))):
+        role = _object("rbac.authorization.k8s.io/v1", "ClusterRole", f"paddlejobs-{name}")
+        labels = {f"rbac.authorization.k8s.io/aggregate-to-{target}": "true" for target in targets}
+        role["metadata"] = {"name": f"paddlejobs-{name}", "labels": {**LABELS, **labels}}
+        found.append({**role, "rules": rules(grants)})
+    return found
+
+
+def bindings(install: Install) -> list[Tree]:
+    """The rights, everywhere or in the served namespaces only."""
+    manager = ("ClusterRole", "paddle-manager-role")
+    found = [
+        binding("ClusterRoleBinding", "paddle-definitions-rolebinding", "",
+                ("ClusterRole", "paddle-definitions-role"), install.namespace)
+    ]  # fmt: skip
+    name = "paddle-manager-rolebinding"
+    if not install.watch_namespaces:
+        return [binding("ClusterRoleBinding", name, "", manager, install.namespace), *found]
+    for namespace in install.watch_namespaces:
+        found.append(binding("RoleBinding", name, namespace, manager, install.namespace))
+    return found
+
+
+def binding(
+    kind: str, name: str, namespace: str, role: tuple[str, str], account_namespace: str
+) -> Tree:
+    """A role for the operator. namespace: "" for a ClusterRoleBinding."""
+    return {
+        **_object("rbac.authorization.k8s.io/v1", kind, name, namespace),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role[0], "name": role[1]},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": account_namespace}],
+    }
+
+
+def metrics_service(namespace: str) -> Tree:
+    """Where Prometheus finds the metrics."""
+    ports = [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}]
+    service = _object("v1", "Service", f"{DEPLOYMENT}-metrics", namespace)
+    return {**service, "spec": {"selector": dict(SELECTOR), "ports": ports}}
+
+
+def service_monitor(namespace: str) -> Tree:
+    """For Prometheus' operator (monitoring.coreos.com/v1)."""
+    monitor = _object("monitoring.coreos.com/v1", "ServiceMonitor", DEPLOYMENT, namespace)
+    spec = {"selector": {"matchLabels": dict(LABELS)}, "endpoints": [{"port": "metrics"}]}
+    return {**monitor, "spec": spec}
+
+
+def deployment(install: Install) -> Tree:
+    """The operator itself, within the restricted pod security standard."""
+    pod: Tree = {
+        "serviceAccountName": ACCOUNT,
+        "terminationGracePeriodSeconds": 10,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(install)],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}}],
+    }
+    template: Tree = {
+        "metadata": {
+            "labels": {**SELECTOR, **LABELS},
+            "annotations": {
+                "prometheus.io/scrape": "true",
+                "prometheus.io/port": str(METRICS_PORT),
+            },
+        },
+        "spec": pod,
+    }
+    found = _object("apps/v1", "Deployment", DEPLOYMENT, install.namespace)
+    found["metadata"] = {
+        "name": DEPLOYMENT,
+        "namespace": install.namespace,
+        "labels": {**SELECTOR, **LABELS},
+    }
+    found["spec"] = {
+        "replicas": install.replicas,
+        "selector": {"matchLabels": dict(SELECTOR)},
+        "template": template,
+    }
+    return found
+
+
+def arguments(install: Install) -> list[str]:
+    """The words after ``paddock operator run``."""
+    words = [
+        "--leader-elect",
+        f"--metrics-bind-address=:{METRICS_PORT}",
+        f"--health-probe-bind-address=:{HEALTH_PORT}",
+    ]
+    if install.scheduling:
+        words.append(f"--scheduling={install.scheduling}")
+    if install.watch_namespaces:
+        words.append(f"--namespace={','.join(install.watch_namespaces)}")
+    if install.init_image:
+        words.append(f"--initImage={install.init_image}")
+    return words
+
+
+def _container(install: Install) -> Tree:
+    return {
+        "name": "manager",
+        "image": install.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["paddock", "operator", "run"],
+        "args": arguments(install),
+        "env": [_from_pod("POD_NAME", "name"), _from_pod("POD_NAMESPACE", "namespace")],
+        "ports": [
+            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+            {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
+        ],
+        "livenessProbe": _probe("/healthz", period_seconds=20),
+        "readinessProbe": _probe("/readyz", period_seconds=5),
+        "resources": RESOURCES,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+
+
+def _from_pod(name: str, field: str) -> Tree:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.{field}"}}}
+
+
+def _probe(path: str, *, period_seconds: int) -> Tree:
+    return {
+        "httpGet": {"path": path, "port": "health"},
+        "periodSeconds": period_seconds,
+        "timeoutSeconds": 5,
+    }
+
+
+def _object(version: str, kind: str, name: str, namespace: str = "") -> Tree:
+    metadata: Tree = {"name": name}
+    if namespace:
+        metadata["namespace"] = namespace
+    metadata["labels"] = dict(LABELS)
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def _without_seccomp(manifest: Tree) -> None:
+    """seccompProfile is of Kubernetes 1.19."""
+    spec = manifest["spec"]
+    assert isinstance(spec, dict)
+    del spec["template"]["spec"]["securityContext"]["seccompProfile"]
+
+
+def _problems(install: Install) -> list[Problem]:
+    found = []
+    for namespace in (install.namespace, *install.watch_namespaces):
+        if len(namespace) > NAME_MAX or re.fullmatch(LABEL, namespace) is None:
+            hint = f"use small letters, digits and -, {NAME_MAX} at most"
+            found.append(Problem(f"{namespace!r} is not the name of a namespace", hint))
+    if install.scheduling not in SCHEDULERS:
+        known = ", ".join(word for word in SCHEDULERS if word)
+        hint = "leave it out for no gang scheduling"
+        found.append(Problem(f"scheduling {install.scheduling!r} is not one of {known}", hint))
+    if not 1 <= install.replicas <= REPLICAS_MAX:
+        hint = "one leads and the others wait: 2 are enough"
+        found.append(Problem(f"{install.replicas} replicas are not in 1..{REPLICAS_MAX}", hint))
+    for name, image in (("image", install.image), ("init_image", install.init_image)):
+        if re.search(r"\s", image) or (name == "image" and not image):
+            found.append(Problem(f"{name} {image!r} is not the name of an image"))
+    return found

@@ -1,0 +1,67 @@
+"""Who may do what: the operator's own rights, and those of the people who use jobs. Tables. Pure.
+
+Least privilege: no wildcards, no secrets, no pods/exec, no nodes. What a container printed last
+comes with its pod's status (terminationMessagePolicy), so no right to read logs either.
+"""
+
+from __future__ import annotations
+
+from paddock.kube.client import GROUP
+
+LEASE = "paddock-operator.paddlepaddle.org"
+READ = ("get", "list", "watch")
+OWN = (*READ, "create", "delete", "patch")
+USE = ("create", "update", "patch", "delete", "deletecollection")
+
+# (API group, resources, verbs, names). In the namespaces whose jobs are served.
+Grant = tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+MANAGER: tuple[Grant, ...] = (
+    # delete: ttlSecondsAfterFinished.
+    (GROUP, ("paddlejobs",), (*READ, "patch", "delete"), ()),
+    (GROUP, ("paddlejobs/status",), ("get", "patch"), ()),
+    ("", ("pods", "services", "configmaps"), OWN, ()),
+    ("", ("events",), ("create", "patch"), ()),
+    ("events.k8s.io", ("events",), ("create", "patch"), ()),
+    ("scheduling.volcano.sh", ("podgroups",), OWN, ()),
+    ("scheduling.x-k8s.io", ("podgroups",), OWN, ()),
+)
+# Of the whole cluster, even when a few namespaces are served: whether gangs can be made.
+DEFINITIONS: tuple[Grant, ...] = (
+    (
+        "apiextensions.k8s.io",
+        ("customresourcedefinitions",),
+        READ,
+        (
+            f"paddlejobs.{GROUP}",
+            "podgroups.scheduling.volcano.sh",
+            "podgroups.scheduling.x-k8s.io",
+        ),
+    ),
+)
+# In the operator's own namespace: who leads. A name cannot be asked of "create".
+LEADER: tuple[Grant, ...] = (
+    ("coordination.k8s.io", ("leases",), ("create",), ()),
+    ("coordination.k8s.io", ("leases",), ("get", "update", "patch"), (LEASE,)),
+)
+# Added to the cluster's own roles view, edit and admin.
+VIEW: tuple[Grant, ...] = ((GROUP, ("paddlejobs", "paddlejobs/status"), READ, ()),)
+EDIT: tuple[Grant, ...] = (
+    (GROUP, ("paddlejobs",), USE, ()),
+    (GROUP, ("paddlejobs/scale",), ("get", "update", "patch"), ()),
+)
+
+
+def rules(grants: tuple[Grant, ...]) -> list[dict[str, object]]:
+    """The rules of a Role or ClusterRole.
+
+    >>> rules(VIEW)[0]["verbs"]
+    ['get', 'list', 'watch']
+    """
+    found: list[dict[str, object]] = []
+    for group, resources, verbs, names in grants:
+        rule: dict[str, object] = {"apiGroups": [group], "resources": list(resources)}
+        if names:
+            rule["resourceNames"] = list(names)
+        rule["verbs"] = list(verbs)
+        found.append(rule)
+    return found

@@ -1,0 +1,157 @@
+"""Caches: one store a kind, the reflectors that fill them, and what is read of them for a job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from paddock.kube.client import Query
+from paddock.operator.decision import Observed
+from paddock.operator.names import LABEL_JOB
+from paddock.operator.runtime.executor import RESOURCES
+from paddock.operator.runtime.reflector import ANY, LATEST, SILENT_SECONDS_MAX, Reflector
+from paddock.operator.runtime.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from random import Random
+
+    from paddock.kube.client import Client
+    from paddock.kube.objects import PaddleJob
+    from paddock.operator.decision import Fault, Kind
+    from paddock.operator.runtime.clock import Clock
+    from paddock.operator.runtime.log import Log
+    from paddock.operator.runtime.metrics import Metrics
+    from paddock.operator.runtime.store import HasMeta
+
+CHILDREN: tuple[Kind, ...] = ("Pod", "Service", "ConfigMap", "VolcanoGroup", "CoschedulingGroup")
+OPTIONAL: tuple[Kind, ...] = ("VolcanoGroup", "CoschedulingGroup")
+HAS_PORT = "yes"
+
+
+class Caches:
+    """stores: by kind. Children are those with our label; who owns them is decided by uid.
+
+    is_candidate: another process may be writing, so the first lists may be old ones: ``refresh``
+    is called before any work is done on them.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespaces: Sequence[str],
+        *,
+        clock: Clock,
+        rng: Random,
+        log: Log,
+        metrics: Metrics,
+        is_candidate: bool,
+    ) -> None:
+        self.jobs: Store[PaddleJob] = Store({"uid": _uid_of, "port": _port_of})
+        self.stores: dict[Kind, Store[Any]] = {k: Store({"owner": _owner_of}) for k in CHILDREN}
+        self.stores["PaddleJob"] = self.jobs
+        self._reflectors = [
+            (kind, Reflector(
+                client, RESOURCES[kind],
+                Query(namespace, labels="" if kind == "PaddleJob" else LABEL_JOB),
+                store,
+                clock=clock, rng=rng, log=log, restarted=metrics.watch_restarts.add,
+                first=ANY if is_candidate else LATEST,
+                is_optional=kind in OPTIONAL,
+            ))
+            for kind, store in self.stores.items()
+            for namespace in namespaces
+        ]  # fmt: skip
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Follow the API server from now on, in tasks of the running loop."""
+        self._tasks = [asyncio.create_task(r.run()) for _, r in self._reflectors]
+
+    async def stop(self) -> None:
+        """Follow it no longer."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def refresh(self) -> None:
+        """List everything anew, at least as new as any write that was answered before."""
+        try:
+            await self.stop()
+        finally:
+            for _, reflector in self._reflectors:
+                reflector.reset()
+            self.start()
+        await self.wait_synced()
+
+    async def wait_synced(self) -> None:
+        """Return when every kind was listed once, those that are not served apart."""
+        for _, reflector in self._reflectors:
+            await reflector.synced.wait()
+
+    def unsynced(self) -> list[str]:
+        """What is not known yet, one line each."""
+        waiting = {r.name for _, r in self._reflectors if not r.synced.is_set()}
+        return [f"{kind} are not listed yet" for kind in sorted(waiting)]
+
+    def silent(self) -> list[str]:
+        """Which reflectors hang, one line each."""
+        return [
+            f"{r.name}: nothing heard for {r.silent_seconds:.0f} s"
+            for _, r in self._reflectors
+            if r.silent_seconds > SILENT_SECONDS_MAX
+        ]
+
+    def is_served(self, kind: Kind) -> bool:
+        """Whether the cluster knows that kind."""
+        return any(r.is_served for k, r in self._reflectors if k == kind)
+
+    def job_of(self, uid: str) -> PaddleJob | None:
+        """The job of that uid, if it is there."""
+        found = self.jobs.find("uid", uid)
+        return found[0] if found else None
+
+    def observe(
+        self, job: PaddleJob, faults: tuple[Fault, ...], *, etcd: str, decided_ports: Iterable[int]
+    ) -> Observed:
+        """Everything of that job. decided_ports: of other jobs, perhaps not to be seen here yet."""
+        uid = job.metadata.uid
+        pods, services, config_maps, volcano, coscheduling = (
+            self.stores[kind].find("owner", uid) for kind in CHILDREN
+        )
+        taken = frozenset[int]()
+        if field_of(job.spec, "intranet") == "Host":
+            others = (j for j in self.jobs.find("port", HAS_PORT) if j.metadata.uid != uid)
+            taken = frozenset((*map(host_port, others), *decided_ports))
+        return Observed(
+            job, pods, services, config_maps, (*volcano, *coscheduling),
+            faults=faults,
+            has_volcano=self.is_served("VolcanoGroup"),
+            has_coscheduling=self.is_served("CoschedulingGroup"),
+            etcd=etcd,
+            taken_ports=taken,
+        )  # fmt: skip
+
+
+def field_of(value: object, name: str) -> object:
+    """A field of a raw object; None where it is no object or has no such field."""
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def host_port(job: PaddleJob) -> int:
+    """status.hostPort; 0 without one."""
+    port = field_of(job.status, "hostPort")
+    return port if isinstance(port, int) else 0
+
+
+def _uid_of(job: PaddleJob) -> str:
+    return job.metadata.uid
+
+
+def _port_of(job: PaddleJob) -> str:
+    return HAS_PORT if host_port(job) else ""
+
+
+def _owner_of(child: HasMeta) -> str:
+    return child.metadata.controller_uid

@@ -1,0 +1,319 @@
+"""Controller: from a change in the cluster to a job that is looked at, by one of several workers.
+
+change of a job or its children -> queue (20 ms, so that a burst is one look) -> worker:
+expectations open? wait -> observe -> reconcile (pure) -> executor -> events -> when to look again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from paddock.kube.client import KubeError
+from paddock.operator.decision import Note
+from paddock.operator.runtime.caches import CHILDREN, Caches, field_of, host_port
+from paddock.operator.runtime.etcd import EtcdFinder
+from paddock.operator.runtime.executor import Executor, JobMemory
+from paddock.operator.runtime.faults import Faults
+from paddock.operator.runtime.guard import FencedError
+from paddock.operator.runtime.queue import Queue
+from paddock.operator.runtime.store import key_of
+from paddock.operator.schema import PHASES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from random import Random
+
+    from paddock.kube.client import Client
+    from paddock.kube.objects import PaddleJob
+    from paddock.operator.decision import Decision, Kind, Observed, Settings
+    from paddock.operator.runtime.clock import Clock
+    from paddock.operator.runtime.events import Recorder
+    from paddock.operator.runtime.log import Log
+    from paddock.operator.runtime.metrics import Metrics
+    from paddock.operator.runtime.store import HasMeta, Key
+
+    Reconcile = Callable[[Observed, float, Settings], Decision]
+
+WORKERS = 8
+COALESCE_SECONDS = 0.02
+DRAIN_SECONDS_MAX = 5.0
+# A wall clock that is set forward must not make a job wait for hours: look at least so often.
+WAKE_SECONDS_MAX = 60.0
+WAKE_SECONDS_MIN = 0.05
+HUNG_SECONDS = 300.0
+
+
+class Controller:
+    """Give it a client whose writes are fenced; ``start``, then ``work`` while leading."""
+
+    def __init__(
+        self,
+        client: Client,
+        reconcile: Reconcile,
+        settings: Settings,
+        *,
+        recorder: Recorder,
+        clock: Clock,
+        rng: Random,
+        log: Log,
+        metrics: Metrics,
+        namespaces: Sequence[str] = ("",),
+        workers: int = WORKERS,
+        is_candidate: bool = False,
+    ) -> None:
+        self._reconcile = reconcile
+        self._settings = settings
+        self._recorder = recorder
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._metrics = metrics
+        self._workers = workers
+        self._is_candidate = is_candidate
+        self._queue: Queue[Key] = Queue(clock, rng)
+        self._memory: dict[str, JobMemory] = {}  # by uid
+        self._busy_since: dict[int, float] = {}  # by worker
+        self._etcd = EtcdFinder(client, clock)
+        self.caches = Caches(
+            client, namespaces,
+            clock=clock, rng=rng, log=log, metrics=metrics, is_candidate=is_candidate,
+        )  # fmt: skip
+        self._executor = Executor(client, self.caches.stores, clock=clock, log=log)
+        self.caches.jobs.listen(self._job_changed)
+        for kind in CHILDREN:
+            self._listen(kind)
+        metrics.gauge("paddock_jobs", "Jobs by phase.", self._phases, ("phase",))
+        metrics.gauge(
+            "paddock_queue_depth", "Jobs to be looked at.", lambda: {(): float(self._queue.depth)}
+        )
+
+    # --------------------------------------------------------------------- running
+
+    def start(self) -> None:
+        """Fill the caches, in tasks of the running loop. Nothing is written yet."""
+        self.caches.start()
+
+    async def work(self, stop: asyncio.Event) -> None:
+        """Look at jobs until stopped, then finish what is being done, for DRAIN_SECONDS_MAX.
+
+        Cancelling it ends everything at once. Call it again to lead again.
+        """
+        stopped = asyncio.create_task(stop.wait())
+        ready = asyncio.create_task(self._prepare())
+        workers: list[asyncio.Task[None]] = []
+        try:
+            await asyncio.wait({stopped, ready}, return_when=asyncio.FIRST_COMPLETED)
+            if not ready.done():
+                return
+            ready.result()
+            workers = [asyncio.create_task(self._work(n, stop)) for n in range(self._workers)]
+            # A worker ends only by a bug in this file: then the process should.
+            await asyncio.wait({stopped, *workers}, return_when=asyncio.FIRST_COMPLETED)
+            await self._drain(workers, stop)
+        finally:
+            tasks = (stopped, ready, *workers)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._busy_since.clear()
+        for worker in workers:
+            if not worker.cancelled():
+                worker.result()
+
+    async def _prepare(self) -> None:
+        """Caches that can be relied upon, and every job in the queue."""
+        self._queue.clear()
+        self._memory.clear()
+        if self._is_candidate:
+            await self.caches.refresh()
+        else:
+            await self.caches.wait_synced()
+        for job in self.caches.jobs:
+            self._queue.add(key_of(job))
+        self._log.info("working", jobs=len(self.caches.jobs), workers=self._workers)
+
+    async def _drain(self, workers: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
+        if stop.is_set():
+            for number, worker in enumerate(workers):
+                if number not in self._busy_since:
+                    worker.cancel()
+            await asyncio.wait(workers, timeout=DRAIN_SECONDS_MAX)
+
+    async def stop(self) -> None:
+        """Empty-handed: after ``work`` has ended."""
+        await self.caches.stop()
+        self._queue.clear()
+
+    def hung(self) -> list[str]:
+        """What does not go on, for the liveness probe."""
+        now = self._clock.monotonic()
+        slow = [now - since for since in self._busy_since.values() if now - since > HUNG_SECONDS]
+        found = [f"a worker is busy with one job for {seconds:.0f} s" for seconds in slow]
+        return found + self.caches.silent()
+
+    @property
+    def remembered(self) -> int:
+        """Things kept about jobs beside the caches, for tests of leaks."""
+        return self._queue.size + len(self._memory)
+
+    # ------------------------------------------------------------- what has changed
+
+    def _job_changed(self, old: PaddleJob | None, new: PaddleJob | None) -> None:
+        job = new or old
+        assert job is not None
+        memory = self._memory.get(job.metadata.uid)
+        if memory is not None:
+            memory.expectations.see("PaddleJob", old, new)
+        if new is None:
+            self._memory.pop(job.metadata.uid, None)
+            self._queue.forget(key_of(job))
+            return
+        self._queue.add_after(key_of(job), COALESCE_SECONDS)
+
+    def _listen(self, kind: Kind) -> None:
+        def changed(old: HasMeta | None, new: HasMeta | None) -> None:
+            # Two of them when an owner was replaced.
+            for uid in {one.metadata.controller_uid for one in (old, new) if one is not None}:
+                memory = self._memory.get(uid)
+                if memory is not None:
+                    memory.expectations.see(kind, old, new)
+                job = self.caches.job_of(uid)
+                if job is not None:
+                    self._queue.add_after(key_of(job), COALESCE_SECONDS)
+
+        self.caches.stores[kind].listen(changed)
+
+    # ---------------------------------------------------------------------- workers
+
+    async def _work(self, number: int, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            key = await self._queue.get()
+            began = self._busy_since[number] = self._clock.monotonic()
+            try:
+                await self._look(key)
+            except FencedError:
+                self._queue.back_off(key)  # The elector ends all of this right now.
+            except KubeError as error:
+                self._refused(key, error)
+            except Exception as error:  # noqa: BLE001  A bug in one job must not end the others.
+                self._failed(key, error)
+            finally:
+                self._queue.done(key)
+                self._busy_since.pop(number, None)
+            self._metrics.reconcile_seconds.observe(self._clock.monotonic() - began)
+
+    async def _look(self, key: Key) -> None:
+        job = self.caches.jobs.get(key)
+        if job is None:
+            self._queue.forget(key)
+            return
+        etcd = await self._etcd.find(key[0]) if _is_elastic(job) else ""
+        job = self.caches.jobs.get(key)  # it may have changed since
+        if job is None:
+            return
+        memory = self._remembered(job)
+        wait = memory.expectations.wait_seconds(self._clock.monotonic())
+        if wait > 0:
+            self._queue.add_after(key, wait)
+            return
+        ports = (m.host_port for m in self._memory.values() if m is not memory and m.host_port)
+        observed = self.caches.observe(job, memory.faults.all(), etcd=etcd, decided_ports=ports)
+        decision = self._reconcile(observed, self._clock.now(), self._settings)
+        if decision.status is not None:
+            port = decision.status.get("hostPort")
+            memory.host_port = port if isinstance(port, int) else 0
+        before = memory.faults.all()
+        ended = await self._executor.carry_out(job, memory, decision)
+        if ended == "gone":
+            return
+        if ended == "conflict":
+            self._queue.back_off(key)
+            return
+        self._queue.forget(key)
+        self._count_restart(job, decision)
+        for note in decision.notes:
+            self._recorder.record(job.metadata, note)
+        self._plan_next(key, memory, decision, before)
+
+    def _plan_next(
+        self, key: Key, memory: JobMemory, decision: Decision, before: tuple[object, ...]
+    ) -> None:
+        """When time alone, and nothing that happens, makes another look worthwhile."""
+        faults = memory.faults.all()
+        if any(fault not in before for fault in faults):
+            self._queue.add(key)  # The status should say so.
+        elif faults:
+            wait = memory.faults.wait_seconds(self._clock.monotonic())
+            self._queue.add_after(key, wait or WAKE_SECONDS_MIN)
+        if decision.wake_at is not None:
+            wait = decision.wake_at - self._clock.now()
+            self._queue.add_after(key, min(max(wait, WAKE_SECONDS_MIN), WAKE_SECONDS_MAX))
+
+    def _refused(self, key: Key, error: KubeError) -> None:
+        """The status could not be written, or something could not be asked."""
+        self._metrics.reconcile_errors.add("refused")
+        pause = self._queue.back_off(key, least_seconds=error.retry_after)
+        self._log.warning(
+            "job could not be looked at to the end",
+            job="/".join(key), reason=error.message, again_in=f"{pause:.1f}s",
+        )  # fmt: skip
+        job = self.caches.jobs.get(key)
+        if job is not None and not error.retryable:
+            message = f"the API server refused the operator's call: {error.message}"
+            self._recorder.record(job.metadata, Note("Warning", "StatusRefused", message))
+
+    def _failed(self, key: Key, error: Exception) -> None:
+        self._metrics.reconcile_errors.add("bug")
+        pause = self._queue.back_off(key)
+        job = self.caches.jobs.get(key)
+        self._log.error(
+            "a bug in paddock", job="/".join(key), again_in=f"{pause:.1f}s", cause=error
+        )
+        if job is not None:
+            message = (
+                f"the operator failed on this job ({type(error).__name__}) and tries again; "
+                "its log has the details, please report them"
+            )
+            self._recorder.record(job.metadata, Note("Warning", "InternalError", message))
+
+    def _remembered(self, job: PaddleJob) -> JobMemory:
+        meta = job.metadata
+        memory = self._memory.get(meta.uid)
+        if memory is None:
+            faults = Faults(self._rng)
+            memory = JobMemory(meta.uid, meta.generation, faults, host_port=host_port(job))
+            self._memory[meta.uid] = memory
+        if memory.generation != meta.generation:
+            memory.generation = meta.generation
+            memory.faults.keep(())
+        return memory
+
+    # ---------------------------------------------------------------------- metrics
+
+    def _count_restart(self, job: PaddleJob, decision: Decision) -> None:
+        if decision.status is None:
+            return
+        old = field_of(job.status, "attempt")
+        new = field_of(decision.status, "attempt")
+        if isinstance(new, int) and new > (old if isinstance(old, int) else 0):
+            cause = field_of(field_of(decision.status, "lastFailure"), "cause")
+            self._metrics.restarts.add(str(cause or "Other"))
+
+    def _phases(self) -> Mapping[tuple[str, ...], float]:
+        counts = dict.fromkeys(PHASES, 0.0)
+        for job in self.caches.jobs:
+            phase = field_of(job.status, "phase")
+            name = phase if isinstance(phase, str) and phase in counts else "Pending"
+            counts[name] += 1
+        return {(phase,): count for phase, count in counts.items()}
+
+
+def _is_elastic(job: PaddleJob) -> bool:
+    """Whether the job asks for a changing number of workers; read_spec.py decides it for good."""
+    worker = field_of(job.spec, "worker")
+    return (
+        field_of(job.spec, "elastic") is not None
+        or bool(field_of(worker, "limits"))
+        or bool(field_of(worker, "requests"))
+    )

@@ -1,0 +1,210 @@
+"""Recorder: Notes as Events of the cluster, for `kubectl describe`. It never delays a reconcile.
+
+The same note again within SERIES_SECONDS becomes a count on the Event that is there; a job that
+says more than NOTES_A_MINUTE is cut short; what does not fit into the queue, or is refused, is
+counted and dropped.
+Source: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from paddock.kube.client import EVENTS, PADDLE_JOBS, KubeError
+from paddock.operator.runtime.guard import FencedError
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from paddock.kube.client import Client, Manifest
+    from paddock.kube.objects import Meta
+    from paddock.operator.decision import Note
+    from paddock.operator.runtime.clock import Clock
+    from paddock.operator.runtime.log import Log
+    from paddock.operator.runtime.metrics import Metrics
+
+CONTROLLER = "paddock-operator"
+SERIES_SECONDS = 360.0  # client-go's finishTime
+NOTES_A_MINUTE = 30
+QUEUE_MAX = 1000
+SERIES_MAX = 4096
+NOTE_BYTES_MAX = 1024  # validation of events.k8s.io/v1
+NAME_MAX = 253
+
+Same = tuple[str, str, str, str]  # (job's uid, type, reason, message)
+
+
+@dataclass(slots=True)
+class _Series:
+    """One Event and how often it was said. name: "" until it is written."""
+
+    job: Meta
+    note: Note
+    first_at: float
+    last_at: float
+    count: int = 1
+    name: str = ""
+    written: int = 0
+
+
+@dataclass(slots=True)
+class _Minute:
+    """The notes of one job, by their time."""
+
+    times: deque[float] = field(default_factory=deque)
+
+
+class Recorder:
+    """``record`` from anywhere in the loop; ``run`` writes."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        rng: Random,
+        log: Log,
+        metrics: Metrics,
+        instance: str,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._metrics = metrics
+        self._instance = instance[:128]
+        self._series: OrderedDict[Same, _Series] = OrderedDict()  # least recently said first
+        self._minutes: OrderedDict[str, _Minute] = OrderedDict()
+        self._waiting: OrderedDict[Same, None] = OrderedDict()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def record(self, job: Meta, note: Note) -> None:
+        """Say it of that job, soon."""
+        now = self._clock.now()
+        if not self._may_speak(job.uid):
+            self._metrics.events_dropped.add("too many of one job")
+            return
+        same = (job.uid, note.type, note.reason, note.message)
+        series = self._series.pop(same, None)
+        if series is None or now - series.last_at > SERIES_SECONDS:
+            series = _Series(job, note, now, now)
+        else:
+            series.count += 1
+            series.last_at = now
+        self._series[same] = series
+        while len(self._series) > SERIES_MAX:
+            self._series.popitem(last=False)
+        if same not in self._waiting and len(self._waiting) >= QUEUE_MAX:
+            self._metrics.events_dropped.add("queue is full")
+            return
+        self._waiting[same] = None
+        self._wake.set()
+        self._idle.clear()
+
+    async def run(self) -> None:
+        """Write what is recorded, in order, until cancelled."""
+        while True:
+            while self._waiting:
+                same, _ = self._waiting.popitem(last=False)
+                series = self._series.get(same)
+                if series is not None:
+                    await self._write(series)
+            self._idle.set()
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def flush(self) -> None:
+        """Return when everything recorded so far was written or dropped."""
+        await self._idle.wait()
+
+    def _may_speak(self, uid: str) -> bool:
+        now = self._clock.monotonic()
+        minute = self._minutes.pop(uid, None) or _Minute()
+        self._minutes[uid] = minute
+        while len(self._minutes) > SERIES_MAX:
+            self._minutes.popitem(last=False)
+        while minute.times and now - minute.times[0] >= 60.0:
+            minute.times.popleft()
+        if len(minute.times) >= NOTES_A_MINUTE:
+            return False
+        minute.times.append(now)
+        return True
+
+    async def _write(self, series: _Series) -> None:
+        if series.written == series.count:
+            return
+        count = series.count
+        try:
+            if series.name:
+                change = {
+                    "series": {"count": count, "lastObservedTime": _micro_time(series.last_at)}
+                }
+                namespace = series.job.namespace
+                await self._client.patch(EVENTS, namespace, series.name, change)
+            else:
+                manifest, name = self._manifest(series)
+                await self._client.create(EVENTS, series.job.namespace, manifest)
+                series.name = name
+            series.written = count
+        except FencedError:
+            self._metrics.events_dropped.add("not the leader")
+        except KubeError as error:
+            if error.status == 404 and series.name:
+                series.name = ""  # Events live for an hour: it is a new one then.
+            self._metrics.events_dropped.add("refused")
+            self._log.debug("event was not written", reason=error.message)
+        except Exception as error:  # noqa: BLE001  Events must not end the operator.
+            self._metrics.events_dropped.add("failed")
+            self._log.error("event was not written", cause=error)
+
+    def _manifest(self, series: _Series) -> tuple[Manifest, str]:
+        job, note = series.job, series.note
+        suffix = f".{self._rng.getrandbits(64):016x}"
+        name = job.name[: NAME_MAX - len(suffix)] + suffix
+        manifest: Manifest = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": name, "namespace": job.namespace},
+            "eventTime": _micro_time(series.first_at),
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._instance,
+            "action": "Reconcile",
+            "type": note.type,
+            "reason": note.reason[:128],
+            "note": cut(note.message, NOTE_BYTES_MAX),
+            "regarding": {
+                "apiVersion": PADDLE_JOBS.api_version,
+                "kind": PADDLE_JOBS.kind,
+                "namespace": job.namespace,
+                "name": job.name,
+                "uid": job.uid,
+                "resourceVersion": job.resourceVersion,
+            },
+        }
+        if series.count > 1:
+            last = _micro_time(series.last_at)
+            manifest["series"] = {"count": series.count, "lastObservedTime": last}
+        return manifest, name
+
+
+def cut(text: str, bytes_max: int) -> str:
+    """The text, or its beginning and "..." where it is longer in UTF-8.
+
+    >>> cut("训练失败", 12), cut("训练失败了", 12)
+    ('训练失败', '训练失...')
+    """
+    coded = text.encode("utf-8", "replace")
+    if len(coded) <= bytes_max:
+        return text
+    return coded[: bytes_max - 3].decode("utf-8", "ignore") + "..."
+
+
+def _micro_time(at: float) -> str:
+    """As metav1.MicroTime."""
+    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,259 @@
+"""Executor: carries out a Decision. Status first, then the actions, group by group.
+
+An operator that is killed in the middle finds its intention in the status, and its objects in the
+cluster; nothing else has to be remembered. What is remembered of a job here (JobMemory) only saves
+calls and waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal
+
+from paddock.kube.client import (
+    CONFIG_MAPS,
+    COSCHEDULING_GROUPS,
+    PADDLE_JOBS,
+    PODS,
+    SERVICES,
+    VOLCANO_GROUPS,
+    KubeError,
+)
+from paddock.operator.decision import Create, Delete
+from paddock.operator.runtime.expectations import Expectations
+from paddock.operator.runtime.faults import Faults
+from paddock.operator.runtime.status import canonical, merge_change
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from paddock.kube.client import Client, Resource
+    from paddock.kube.objects import PaddleJob
+    from paddock.operator.decision import Action, Decision, Kind, Patch
+    from paddock.operator.runtime.clock import Clock
+    from paddock.operator.runtime.log import Log
+    from paddock.operator.runtime.store import Key, Store
+
+RESOURCES: Mapping[Kind, Resource[Any]] = {
+    "Pod": PODS,
+    "Service": SERVICES,
+    "ConfigMap": CONFIG_MAPS,
+    "VolcanoGroup": VOLCANO_GROUPS,
+    "CoschedulingGroup": COSCHEDULING_GROUPS,
+    "PaddleJob": PADDLE_JOBS,
+}
+BATCH_MAX = 64
+
+Ended = Literal["done", "conflict", "gone"]
+
+
+@dataclass
+class JobMemory:
+    """What is remembered of one job, by uid, while it lives and this process leads."""
+
+    uid: str
+    generation: int
+    faults: Faults
+    expectations: Expectations = field(default_factory=Expectations)
+    # The last status sent and what the server made of it, where that was not the same.
+    sent: object = None
+    answered: object = None
+    host_port: int = 0  # decided, and perhaps not to be seen in the cache yet
+
+
+class Executor:
+    """stores: the cache of each kind, to compare with. Of one event loop."""
+
+    def __init__(
+        self,
+        client: Client,
+        stores: Mapping[Kind, Store[Any]],
+        *,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self._client = client
+        self._stores = stores
+        self._clock = clock
+        self._log = log
+
+    async def carry_out(self, job: PaddleJob, memory: JobMemory, decision: Decision) -> Ended:
+        """Write the status, then act; refused actions become faults in memory.
+
+        "conflict": the job was another by then, decide again. "gone": there is no such job.
+        Raises KubeError when the status was refused; no action was taken then. Raises FencedError.
+        """
+        if decision.status is not None:
+            ended = await self._write_status(job, memory, decision.status)
+            if ended != "done":
+                return ended
+        memory.faults.keep(decision.actions)
+        now = self._clock.monotonic()
+        wanted = [a for a in decision.actions if not memory.faults.hold(a, now)]
+        for _, group in groupby(wanted, key=lambda action: (type(action), action.kind)):
+            if not await self._take_group(job, memory, list(group)):
+                break
+        return "done"
+
+    async def _write_status(
+        self, job: PaddleJob, memory: JobMemory, status: Mapping[str, object]
+    ) -> Ended:
+        wanted = canonical(status)
+        present = canonical(job.status)
+        # An older definition drops fields it does not know: then the answer never equals what was
+        # sent, and sending it again would not end.
+        is_pruned = wanted == memory.sent and present == memory.answered
+        if wanted == present or is_pruned:
+            return "done"
+        meta = job.metadata
+        change: dict[str, object] = {
+            "metadata": {"resourceVersion": meta.resourceVersion, "uid": meta.uid},
+            "status": merge_change(present, wanted),
+        }
+        try:
+            answer = await self._client.patch(
+                PADDLE_JOBS, meta.namespace, meta.name, change, subresource="status"
+            )
+        except KubeError as error:
+            if error.status == 409:
+                return "conflict"
+            if error.status == 404:
+                return "gone"
+            raise
+        answered = canonical(answer.status)
+        is_same = answered == wanted
+        memory.sent, memory.answered = (None, None) if is_same else (wanted, answered)
+        self._stores["PaddleJob"].follow(answer, meta.resourceVersion)
+        return "done"
+
+    async def _take_group(
+        self, job: PaddleJob, memory: JobMemory, actions: Sequence[Action]
+    ) -> bool:
+        """Slow start: 1, 2, 4, ... at once. A refusal ends the group; the rest is for another pass.
+
+        False when it makes no sense to go on with other groups either.
+        """
+        done, size = 0, 1
+        while done < len(actions):
+            if not self._is_current(job):
+                return False
+            batch = actions[done : done + size]
+            answers = await asyncio.gather(
+                *(self._take(job, memory, action) for action in batch), return_exceptions=True
+            )
+            refused = [answer for answer in answers if answer is not None]
+            for error in refused:
+                if not isinstance(error, KubeError):
+                    raise error
+            if refused:
+                return not any(_is_of_the_server(error) for error in refused)
+            done += len(batch)
+            size = min(size * 2, BATCH_MAX)
+        return True
+
+    def _is_current(self, job: PaddleJob) -> bool:
+        """Whether the job is still as wanted: not deleted, replaced, or changed by its user."""
+        now = self._stores["PaddleJob"].get((job.metadata.namespace, job.metadata.name))
+        return (
+            now is not None
+            and now.metadata.uid == job.metadata.uid
+            and now.metadata.generation == job.metadata.generation
+            and bool(now.metadata.deletionTimestamp) == bool(job.metadata.deletionTimestamp)
+        )
+
+    async def _take(self, job: PaddleJob, memory: JobMemory, action: Action) -> None:
+        """One call. Raises KubeError after writing down the fault."""
+        try:
+            if isinstance(action, Create):
+                await self._create(job, memory, action)
+            elif isinstance(action, Delete):
+                await self._delete(job, memory, action)
+            else:
+                await self._patch(job, memory, action)
+        except KubeError as error:
+            fault = memory.faults.record(
+                action, error, now=self._clock.now(), monotonic=self._clock.monotonic()
+            )
+            self._log.warning(
+                f"could not {fault.verb} {fault.kind} {fault.name}",
+                job=f"{job.metadata.namespace}/{job.metadata.name}",
+                reason=error.message, tries=fault.count,
+                again_in=f"{fault.retry_at - fault.at:.1f}s",
+            )  # fmt: skip
+            raise
+        memory.faults.succeed(action)
+
+    async def _create(self, job: PaddleJob, memory: JobMemory, action: Create) -> None:
+        resource, namespace = RESOURCES[action.kind], job.metadata.namespace
+        expected = memory.expectations
+        token = expected.expect_created(action.kind, action.name, self._clock.monotonic())
+        try:
+            await self._client.create(resource, namespace, action.manifest)
+        except KubeError as error:
+            key = (namespace, action.name)
+            if error.reason != "AlreadyExists" or not await self._is_ours(action.kind, key, job):
+                expected.withdraw(token)
+                raise
+            # Made by us before, and the answer was lost or the cache is behind.
+            if self._owner(action.kind, key) == job.metadata.uid:
+                expected.withdraw(token)
+
+    async def _delete(self, job: PaddleJob, memory: JobMemory, action: Delete) -> None:
+        resource, namespace = RESOURCES[action.kind], job.metadata.namespace
+        expected = memory.expectations
+        known = self._stores[action.kind].get((namespace, action.name))
+        token = None
+        meta = known.metadata if known is not None else None
+        # One that is going already may not change by this: nothing to wait for then.
+        if meta is not None and meta.uid == action.uid and not meta.deletionTimestamp:
+            now = self._clock.monotonic()
+            token = expected.expect_deleted(action.kind, action.uid, now)
+        try:
+            await self._client.delete(
+                resource, namespace, action.name,
+                uid=action.uid, grace_seconds=action.grace_seconds,
+            )  # fmt: skip
+        except KubeError as error:
+            if error.status in (404, 409):  # It is gone, or another has its name.
+                return
+            if token is not None:
+                expected.withdraw(token)
+            raise
+
+    async def _patch(self, job: PaddleJob, memory: JobMemory, action: Patch) -> None:
+        resource, namespace = RESOURCES[action.kind], job.metadata.namespace
+        expected = memory.expectations
+        known = self._stores[action.kind].get((namespace, action.name))
+        metadata = action.change.get("metadata")
+        inside = dict(metadata) if isinstance(metadata, dict) else {}
+        change = {**action.change, "metadata": {**inside, "uid": action.uid}}
+        token = expected.expect_changed(action.kind, action.name, self._clock.monotonic())
+        try:
+            answer = await self._client.patch(resource, namespace, action.name, change)
+        except KubeError as error:
+            expected.withdraw(token)
+            if error.status in (404, 409):
+                return
+            raise
+        if known is None or known.metadata.resourceVersion == answer.metadata.resourceVersion:
+            expected.withdraw(token)  # It was like that already: no change will be seen.
+
+    async def _is_ours(self, kind: Kind, key: Key, job: PaddleJob) -> bool:
+        """Whether the object of that name is controlled by the job, as the server has it."""
+        try:
+            found = await self._client.get(RESOURCES[kind], *key)
+        except KubeError:
+            return False
+        return bool(found.metadata.controller_uid == job.metadata.uid)
+
+    def _owner(self, kind: Kind, key: Key) -> str:
+        known = self._stores[kind].get(key)
+        return known.metadata.controller_uid if known is not None else ""
+
+
+def _is_of_the_server(error: BaseException) -> bool:
+    """Whether any other call would fare the same now: no answer, too busy, broken."""
+    assert isinstance(error, KubeError)
+    return error.status in (0, 429) or error.status >= 500

@@ -1,0 +1,114 @@
+"""HTTP for probes and Prometheus: /healthz, /readyz, /metrics. A little of HTTP/1.1, GET only."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from paddock.errors import UsageError
+from paddock.operator.runtime.clock import TimeLimit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+REQUEST_SECONDS_MAX = 5.0
+LINES_MAX = 100
+CONNECTIONS_MAX = 32
+WORDS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error"}
+TEXT = "text/plain; charset=utf-8"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # of metrics
+
+Answer = tuple[int, str, str]  # status, content type, text
+
+
+def probe(problems: Callable[[], list[str]]) -> Callable[[], Answer]:
+    """A route that is well when there is no problem, and else tells them, one a line."""
+
+    def answer() -> Answer:
+        found = problems()
+        return (500, TEXT, "\n".join(found) + "\n") if found else (200, TEXT, "ok\n")
+
+    return answer
+
+
+def read_address(text: str, flag: str) -> tuple[str, int] | None:
+    """Where to listen; None for "0", which means nowhere. Raises UsageError.
+
+    >>> read_address(":8080", "-a"), read_address("[::1]:80", "-a"), read_address("0", "-a")
+    (('', 8080), ('::1', 80), None)
+    """
+    if text in ("0", ""):
+        return None
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise UsageError(
+            f"{flag} is '{text}'", hint="write HOST:PORT, as :8080 or 127.0.0.1:8080; 0 for none"
+        )
+    return host, int(port)
+
+
+class HttpServer:
+    """Serves routes at one address. port: the one really used, once started."""
+
+    def __init__(self, routes: Mapping[str, Callable[[], Answer]]) -> None:
+        self._routes = routes
+        self._open = 0
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int, flag: str) -> None:
+        """Listen. host "": every address. Raises UsageError when that is not possible."""
+        try:
+            self._server = await asyncio.start_server(self._serve, host or None, port)
+        except OSError as error:
+            raise UsageError(
+                f"{flag}: cannot listen on '{host}:{port}': {error.strerror or error}",
+                hint="give another address, or 0 for none",
+            ) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop listening; what is being answered is cut off."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            if self._open <= CONNECTIONS_MAX:
+                async with TimeLimit(REQUEST_SECONDS_MAX):
+                    writer.write(self._answer(await _request(reader)))
+                    await writer.drain()
+        except (OSError, ValueError, asyncio.TimeoutError):
+            return  # Whoever asked has gone, or does not speak HTTP.
+        finally:
+            self._open -= 1
+            writer.close()
+
+    def _answer(self, line: str) -> bytes:
+        method, _, rest = line.partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        route = self._routes.get(path)
+        if method not in ("GET", "HEAD"):
+            status, kind, text = 405, TEXT, "GET only\n"
+        elif route is None:
+            status, kind, text = 404, TEXT, "one of " + " ".join(sorted(self._routes)) + "\n"
+        else:
+            status, kind, text = route()
+        body = text.encode()
+        head = (
+            f"HTTP/1.1 {status} {WORDS[status]}\r\nContent-Type: {kind}\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        return head.encode() + (b"" if method == "HEAD" else body)
+
+
+async def _request(reader: asyncio.StreamReader) -> str:
+    """The first line of a request whose head has been read. Raises ValueError when too long."""
+    first = (await reader.readline()).decode("latin-1").rstrip("\r\n")
+    for _ in range(LINES_MAX):
+        if (await reader.readline()).rstrip(b"\r\n") == b"":
+            return first
+    raise ValueError("too many header lines")

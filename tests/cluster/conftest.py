@@ -1,0 +1,136 @@
+"""For tests on a real Kubernetes made here: marks them, makes it once a session, mends it.
+
+`plane` is a control plane without nodes (no root needed), `cluster` has two nodes that run
+containers. What is missing skips a test here and fails it under CI=true: a suite that skips
+everything must not look like one that passed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster.control.archive import write_image
+from cluster.control.build import BuildError, LacksGoError, binaries
+from cluster.control.cluster import Cluster, lacking
+from cluster.control.plane import ControlPlane
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+HERE = Path(__file__).resolve().parent
+LIMIT_SECONDS_CLUSTER = 300.0
+PROBE_IMAGE = "localhost/paddock/probe:test"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test below this folder the marker `cluster`, and more time."""
+    for item in items:
+        if HERE in Path(item.path).parents:
+            item.add_marker(pytest.mark.cluster)
+            if item.get_closest_marker("limit") is None:
+                item.add_marker(pytest.mark.limit(LIMIT_SECONDS_CLUSTER))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what is in a failed test's namespace, which is about to be deleted."""
+    report = yield
+    arguments: dict[str, object] = getattr(item, "funcargs", {})
+    plane, namespace = arguments.get("_plane_in_use"), arguments.get("namespace")
+    if report.failed and call.when == "call" and isinstance(plane, ControlPlane):
+        plane.mend()
+        for what in ("pdj,pods,services", "pods,services", "events"):
+            said = plane.kubectl("get", what, "-o", "wide", "-n", namespace, check=False)
+            if said.stdout:
+                report.sections.append((f"{what} of {namespace}", said.stdout))
+    return report
+
+
+def lack(message: str) -> None:
+    """Skip for want of something; in CI, fail."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+def need_binaries() -> None:
+    """Build what a control plane is made of, minutes the first time, or skip."""
+    if shutil.which("openssl") is None:
+        lack("a test cluster needs openssl: apt-get install openssl")
+    try:
+        binaries()
+    except LacksGoError as error:
+        lack(str(error))
+    except BuildError as error:
+        pytest.fail(f"{error}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane without nodes; each test gets it whole, whatever the one before did."""
+    need_binaries()
+    with ControlPlane() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes that run containers; each test gets them whole, whatever the one before did."""
+    if need := lacking():
+        lack(f"a cluster with nodes needs: {', '.join(need)}")
+    need_binaries()
+    with Cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def _plane_in_use(request: pytest.FixtureRequest) -> ControlPlane | None:
+    """The control plane of the cluster, if the test uses one, else the one without nodes."""
+    if "cluster" in request.fixturenames:
+        found: Cluster = request.getfixturevalue("cluster")
+        return found.plane
+    if "plane" in request.fixturenames:
+        alone: ControlPlane = request.getfixturevalue("plane")
+        return alone
+    return None
+
+
+@pytest.fixture(autouse=True)
+def _mended(request: pytest.FixtureRequest, _plane_in_use: ControlPlane | None) -> Iterator[None]:
+    """Undo the faults that a test has made."""
+    yield
+    for name in ("cluster", "plane"):
+        if name in request.fixturenames:
+            request.getfixturevalue(name).mend()
+
+
+@pytest.fixture
+def namespace(_plane_in_use: ControlPlane | None, _mended: None) -> Iterator[str]:
+    """A namespace of the test's own, in which pods can be created; deleted after the test."""
+    assert _plane_in_use is not None, "the namespace fixture is for tests with plane or cluster"
+    kubectl = _plane_in_use.kubectl
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    kubectl("create", "namespace", name)
+    kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=30s")
+    yield name
+    _plane_in_use.mend()
+    kubectl("delete", "namespace", name, "--wait=false")
+    # Their 30 s of grace would be the next test's load.
+    kubectl("delete", "pods", "--all", "-n", name, "--grace-period=0", "--force", "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def probe_image(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of an image of a few MB, on both nodes: say, sleep, lookup, api, exit."""
+    file = tmp_path_factory.mktemp("probe") / "probe.tar"
+    program = binaries().probe.read_bytes()
+    cluster.load_image(write_image(file, PROBE_IMAGE, {"/bin/probe": program}, ["/bin/probe"]))
+    return PROBE_IMAGE

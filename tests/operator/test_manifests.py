@@ -1,0 +1,285 @@
+"""The files of deploy/: current, complete, with no right too many."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from paddock import __version__
+from paddock.errors import UsageError
+from paddock.operator.manifests import crd_text, manifests_text
+from paddock.operator.manifests.__main__ import main
+from paddock.operator.manifests.dashboard import PANELS, dashboard_text
+from paddock.operator.manifests.etcd import etcd_text
+from paddock.operator.manifests.files import files
+from paddock.operator.manifests.helm import VALUES, chart
+from paddock.operator.manifests.permissions import DEFINITIONS, EDIT, LEADER, MANAGER, VIEW
+from paddock.operator.manifests.reference import reference_text
+from paddock.operator.schema import rows
+
+ROOT = Path(__file__).resolve().parents[2]
+METRICS = {
+    "paddock_jobs", "paddock_job_restarts_total", "paddock_reconcile_seconds_bucket",
+    "paddock_reconcile_errors_total", "paddock_api_request_seconds_bucket",
+    "paddock_api_requests_total", "paddock_queue_depth", "paddock_watch_restarts_total",
+    "paddock_is_leader",
+}  # fmt: skip
+
+
+def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Every object of some YAML, by kind and name."""
+    found = [d for d in yaml.safe_load_all(text) if d]
+    return {(d["kind"], d["metadata"]["name"]): d for d in found}
+
+
+def deployment(text: str) -> dict[str, Any]:
+    """The operator's Deployment."""
+    return objects(text)[("Deployment", "paddle-controller-manager")]
+
+
+def args(text: str) -> list[str]:
+    """What the operator is started with."""
+    found: list[str] = deployment(text)["spec"]["template"]["spec"]["containers"][0]["args"]
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(files()))
+def test_the_files_are_those_the_code_writes(name: str) -> None:
+    """Run python -m paddock.operator.manifests --write deploy after a change."""
+    assert (ROOT / "deploy" / name).read_text("utf-8") == files()[name]
+
+
+def test_the_reference_is_that_of_the_table() -> None:
+    """Run python -m paddock.operator.manifests --reference docs/reference after a change."""
+    page = (ROOT / "docs" / "reference" / "paddlejob.md").read_text("utf-8")
+    assert page == reference_text()
+
+
+def test_every_field_is_in_the_reference() -> None:
+    """A field nobody can find is not there."""
+    page = reference_text()
+    last = [row.path.removeprefix("spec.<role>.template.spec.") for row in rows()]
+    names = [path.removeprefix("spec.").removeprefix("status.") for path in last]
+    assert [n for n in names if f"| `{n}` |" not in page and n not in ("spec", "status")] == []
+
+
+def test_tables_of_the_reference_are_even() -> None:
+    """A bar in a sentence would shift the columns."""
+    lines = [line for line in reference_text().splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in lines} == {6}
+
+
+def test_the_files_can_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """To named folders, and not with other words."""
+    assert main(["--write", str(tmp_path / "d"), "--reference", str(tmp_path / "r")]) == 0
+    assert (tmp_path / "d" / "v1" / "crd.yaml").read_text("utf-8") == crd_text()
+    assert (tmp_path / "r" / "paddlejob.md").exists()
+    for words in ([], ["--write"], ["--out", "x"]):
+        assert main(words) == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------------------- operator.yaml
+
+
+def test_names_are_those_of_the_documents() -> None:
+    """`kubectl -n paddle-system get pods` shows paddle-controller-manager-..., as documented."""
+    found = objects(manifests_text())
+    assert {
+        ("Namespace", "paddle-system"),
+        ("ServiceAccount", "paddle-manager-sa"),
+        ("Deployment", "paddle-controller-manager"),
+        ("ClusterRole", "paddle-manager-role"),
+        ("ClusterRoleBinding", "paddle-manager-rolebinding"),
+        ("Role", "paddle-leader-election-role"),
+        ("RoleBinding", "paddle-leader-election-rolebinding"),
+    } <= set(found)
+
+
+def test_the_old_deployment_can_be_upgraded_in_place() -> None:
+    """A selector cannot be changed, and containers are merged by name."""
+    spec = deployment(manifests_text())["spec"]
+    assert spec["selector"] == {"matchLabels": {"control-plane": "controller-manager"}}
+    assert [c["name"] for c in spec["template"]["spec"]["containers"]] == ["manager"]
+
+
+@pytest.mark.parametrize("grants", [MANAGER, DEFINITIONS, LEADER, VIEW, EDIT])
+def test_no_right_is_given_too_many(grants: tuple[Any, ...]) -> None:
+    """The old operator could run commands in every pod of the cluster."""
+    for group, resources, verbs, _ in grants:
+        for word in (group, *resources, *verbs):
+            assert "*" not in word
+        assert not set(resources) & {"secrets", "nodes", "pods/exec", "pods/attach", "pods/log"}
+        assert not set(verbs) & {"escalate", "bind", "impersonate"}
+
+
+def test_definitions_are_read_by_name_only() -> None:
+    """What else is installed in the cluster is nobody's business."""
+    for _, _, verbs, names in DEFINITIONS:
+        assert names
+        assert set(verbs) == {"get", "list", "watch"}
+
+
+def test_the_operator_is_within_the_restricted_standard() -> None:
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"""
+    for text in (manifests_text(), etcd_text()):
+        (found,) = [d for (kind, _), d in objects(text).items() if kind == "Deployment"]
+        pod = found["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+        assert all(set(v) & {"emptyDir", "configMap"} for v in pod["volumes"])
+        for container in pod["containers"]:
+            security = container["securityContext"]
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert security["readOnlyRootFilesystem"] is True
+
+
+def test_nothing_has_a_finalizer() -> None:
+    """`kubectl delete -f` ends in any order."""
+    for name, text in files().items():
+        assert "finalizers:" not in text, name
+
+
+def test_the_arguments_say_what_was_asked() -> None:
+    """Those of the old operator's command line."""
+    assert args(manifests_text()) == [
+        "--leader-elect", "--metrics-bind-address=:8080", "--health-probe-bind-address=:8081",
+    ]  # fmt: skip
+    text = manifests_text(
+        namespace="ops", image="here/op:2", scheduling="volcano", watch_namespaces=("a", "b"),
+        replicas=2, init_image="alpine:3.20",
+    )  # fmt: skip
+    assert args(text)[3:] == ["--scheduling=volcano", "--namespace=a,b", "--initImage=alpine:3.20"]
+    assert deployment(text)["metadata"]["namespace"] == "ops"
+    assert deployment(text)["spec"]["replicas"] == 2
+    assert "paddle-system" not in text.partition("apiVersion")[2]
+
+
+def test_a_few_namespaces_get_rights_there_only() -> None:
+    """The right to make pods everywhere is not needed to serve two teams."""
+    found = objects(manifests_text(watch_namespaces=("a",)))
+    assert ("ClusterRoleBinding", "paddle-manager-rolebinding") not in found
+    binding = found[("RoleBinding", "paddle-manager-rolebinding")]
+    assert binding["metadata"]["namespace"] == "a"
+    assert binding["subjects"][0]["namespace"] == "paddle-system"
+
+
+def test_the_definition_and_a_monitor_come_on_demand() -> None:
+    """One stream for `kubectl apply -f -`."""
+    found = objects(manifests_text(has_crd=True, has_monitor=True))
+    assert next(iter(found)) == (
+        "CustomResourceDefinition", "paddlejobs.batch.paddlepaddle.org",
+    )  # fmt: skip
+    assert ("ServiceMonitor", "paddle-controller-manager") in found
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"namespace": "My Space"}, "'My Space' is not the name of a namespace"),
+        ({"watch_namespaces": ("a", "B")}, "'B' is not the name of a namespace"),
+        ({"scheduling": "kueue"}, "scheduling 'kueue' is not one of volcano, coscheduling"),
+        ({"replicas": 0}, "0 replicas are not in 1..9"),
+        ({"image": ""}, "image '' is not the name of an image"),
+    ],
+)
+def test_what_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:
+    """Before kubectl sees it."""
+    with pytest.raises(UsageError) as caught:
+        manifests_text(**wrong)
+    assert caught.value.problems[0].message == message
+
+
+def test_the_old_clusters_files_have_their_note() -> None:
+    """Nobody should take them for tested."""
+    for name in ("v1beta1/crd.yaml", "v1beta1/operator.yaml"):
+        assert "For Kubernetes 1.15 and older" in files()[name]
+    assert "seccompProfile" not in files()["v1beta1/operator.yaml"]
+
+
+# ----------------------------------------------------------------------------- chart and the rest
+
+
+def test_the_chart_has_the_versions_of_paddock() -> None:
+    """The image's tag follows from it."""
+    about = yaml.safe_load(chart()["Chart.yaml"])
+    assert (about["version"], about["appVersion"]) == (__version__, __version__)
+
+
+def test_every_value_is_used_and_every_used_value_exists() -> None:
+    """A value without effect, or an expression without a value."""
+    templates = "".join(text for name, text in chart().items() if name.startswith("templates/"))
+    used = set(re.findall(r"\.Values\.([A-Za-z.]+)", templates))
+    assert used == {value.path for value in VALUES}
+
+
+def test_the_values_are_those_of_the_table() -> None:
+    """values.yaml parses, and each value has its line of explanation."""
+    text = chart()["values.yaml"]
+    values = yaml.safe_load(text)
+    for value in VALUES:
+        parent, _, name = value.path.rpartition(".")
+        assert (values[parent] if parent else values)[name] == value.default
+        assert f"# {value.text}" in text
+
+
+def test_blocks_of_the_templates_are_closed() -> None:
+    """Helm itself renders them in tests/cluster; this is for those who have none."""
+    for name, text in chart().items():
+        opened = len(re.findall(r"\{\{-? (?:if|with|range) ", text))
+        assert opened == len(re.findall(r"\{\{-? end ", text)), name
+        assert text.count("{{") == text.count("}}"), name
+
+
+def test_the_chart_brings_the_definition_once() -> None:
+    """The old chart shipped it twice, and did not parse."""
+    kinds = [n for n, t in chart().items() if "kind: CustomResourceDefinition" in t]
+    assert kinds == ["crds/paddlejobs.yaml"]
+
+
+def test_the_base_of_kustomize_builds(tmp_path: Path) -> None:
+    """With kubectl's own kustomize, where there is a kubectl."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("no kubectl here")
+    done = subprocess.run(
+        [kubectl, "kustomize", str(ROOT / "deploy" / "kustomize" / "base")],
+        capture_output=True, text=True, timeout=60, env={"HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert objects(done.stdout) == objects(crd_text() + "---\n" + manifests_text())
+
+
+def test_the_dashboard_asks_for_metrics_that_exist() -> None:
+    """A panel without data looks like a quiet cluster."""
+    asked = {m for p in PANELS for q, _ in p.queries for m in re.findall(r"paddock_\w+", q)}
+    assert asked == METRICS
+
+
+def test_the_dashboards_panels_do_not_overlap() -> None:
+    """Grafana would move them."""
+    panels = json.loads(dashboard_text())["panels"]
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert all(x < 24 for x, _ in cells)
+
+
+def test_etcd_is_found_under_the_documented_name() -> None:
+    """Paddle's elastic manager reads PADDLE_ELASTIC_ETCD_SERVICE_HOST and _PORT."""
+    service = objects(etcd_text())[("Service", "paddle-elastic-etcd")]
+    assert service["spec"]["ports"][0]["port"] == 2379
+    assert "namespace" not in service["metadata"]
