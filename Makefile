@@ -128,9 +128,9 @@ tools-real:
 	  echo "make: the real tests need programs that are not here." >&2; \
 	  echo "      Try: apt-get install$$missing" >&2; exit 1; fi
 
-CLUSTER_TOOLS := containerd:containerd ctr:containerd runc:runc iptables:iptables ip:iproute2 \
+CLUSTER_TOOLS := containerd:containerd runc:runc iptables:iptables ip:iproute2 \
 	conntrack:conntrack ethtool:ethtool socat:socat debootstrap:debootstrap openssl:openssl \
-	unshare:util-linux sysctl:procps /usr/lib/cni/ptp:containernetworking-plugins
+	sysctl:procps /usr/lib/cni/ptp:containernetworking-plugins
 
 # Kubernetes itself is compiled from Go modules, minutes the first time (tests/cluster/control).
 tools-cluster: $(VENV)/.dev
@@ -140,4 +140,4 @@ tools-cluster: $(VENV)/.dev
 	if [ -n "$$missing" ]; then \
 	  echo "make: the cluster's tests need programs that are not here." >&2; \
 	  echo "      Try: apt-get install --no-install-recommends$$missing" >&2; exit 1; fi
-	@cd tests && ../$(BIN)/python -m cluster.control.build >/dev/null
+	@PYTHONPATH=tests $(BIN)/python -m cluster.control.build >/dev/null

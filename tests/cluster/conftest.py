@@ -129,7 +129,7 @@ def namespace(_plane_in_use: ControlPlane | None, _mended: None) -> Iterator[str
 
 @pytest.fixture(scope="session")
 def probe_image(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The name of an image of a few MB, on both nodes: say, sleep, lookup, api, exit."""
+    """The name of an image of a few MB, on both nodes; probe.go.txt tells what it does."""
     file = tmp_path_factory.mktemp("probe") / "probe.tar"
     program = binaries().probe.read_bytes()
     cluster.load_image(write_image(file, PROBE_IMAGE, {"/bin/probe": program}, ["/bin/probe"]))

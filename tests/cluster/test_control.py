@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -99,6 +100,58 @@ def test_a_headless_service_names_pods_for_the_other_node(
     create(cluster, namespace, pod("b", probe_image, "lookup", "first.gang", node="node1"))
     found = output_of(cluster, namespace, "b").strip()
     assert found == field(cluster, namespace, "a", ".status.podIP")
+
+
+def test_a_service_address_leads_to_its_pod_from_either_node(
+    cluster: Cluster, namespace: str, probe_image: str
+) -> None:
+    """Jobs with `intranet: Service` speak through such addresses, on the same node, too."""
+    service: dict[str, object] = {
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "one"},
+        "spec": {"selector": {"app": "server"}, "ports": [{"port": 80, "targetPort": 8080}]},
+    }  # fmt: skip
+    create(cluster, namespace, service)
+    words = ("serve", "8080", "hello")
+    create(cluster, namespace, pod("server", probe_image, *words, node="node0"))
+    for node in ("node0", "node1"):
+        create(cluster, namespace, pod(node, probe_image, "fetch", "http://one", node=node))
+        assert output_of(cluster, namespace, node) == "hello\n"
+
+
+def test_a_pod_is_reached_from_outside_of_the_cluster(
+    cluster: Cluster, namespace: str, probe_image: str
+) -> None:
+    """Tests read the operator's metrics this way."""
+    create(cluster, namespace, pod("server", probe_image, "serve", "8080", "hello"))
+    wait_phase(cluster, namespace, "server", "Running")
+    where = cluster.forward(field(cluster, namespace, "server", ".status.podIP"), 8080)
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/server", "-n", namespace, PATIENCE)
+    with urllib.request.urlopen(f"http://{where}", timeout=20) as answer:
+        assert answer.read() == b"hello\n"
+
+
+def test_a_container_that_eats_too_much_is_killed_for_it(
+    cluster: Cluster, namespace: str, probe_image: str
+) -> None:
+    """The cause of a restart is told apart by this reason."""
+    create(cluster, namespace, pod("one", probe_image, "eat", "200"))
+    wait_phase(cluster, namespace, "one", "Failed")
+    path = ".status.containerStatuses[0].state.terminated"
+    assert field(cluster, namespace, "one", f"{path}.reason") == "OOMKilled"
+    assert field(cluster, namespace, "one", f"{path}.exitCode") == "137"
+
+
+def test_an_image_that_nobody_has_is_reported_at_once(cluster: Cluster, namespace: str) -> None:
+    """There is no way out of the cluster, so a pull fails rather than waits."""
+    made = pod("one", "registry.invalid/none:1")
+    create(cluster, namespace, made)
+    path = ".status.containerStatuses[0].state.waiting.reason"
+    cluster.kubectl("wait", f"--for=jsonpath={{{path}}}=ErrImageNeverPull", "pod/one",
+                    "-n", namespace, PATIENCE)  # fmt: skip
+    cluster.kubectl("run", "two", "--image=registry.invalid/none:1", "-n", namespace)
+    said = cluster.kubectl("wait", f"--for=jsonpath={{{path}}}=ErrImagePull", "pod/two",
+                           "-n", namespace, PATIENCE)  # fmt: skip
+    assert "condition met" in said.stdout
 
 
 def test_the_api_server_is_reached_from_inside_a_pod(

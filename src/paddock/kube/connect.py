@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import httpx2
 import msgspec
 import yaml
+from httpx2 import AsyncClient
 from lightkube.config.client_adapter import ConnectionParams
 from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
 from lightkube.config.models import NameValue, User, UserExec
@@ -32,7 +33,12 @@ TOKEN_SECONDS = 60.0  # between two looks at the token's file; client-go does th
 # The API server closes idle connections after 90 s or more; we do it first, so that no call meets
 # a connection that is just being closed.
 KEEP_SECONDS = 30.0
-WATCHES_MAX = 64
+HEADERS = {
+    "User-Agent": f"paddock/{__version__}",
+    "Accept": "application/json",
+    # Compressing costs both ends more than a cluster's network does.
+    "Accept-Encoding": "identity",
+}
 # What a file that is no kubeconfig causes in lightkube, which trusts its form.
 FAULTS = (
     ConfigError, OSError, KeyError, TypeError, AttributeError, yaml.YAMLError, msgspec.MsgspecError,
@@ -68,10 +74,11 @@ def find_config(
     return found
 
 
-def open_http(config: SingleConfig, *, connections: int, http2: bool = False) -> httpx2.AsyncClient:
-    """The HTTP client for that cluster, with room for so many calls and WATCHES_MAX watches.
+def http_opener(config: SingleConfig, *, http2: bool = False) -> Callable[[int], AsyncClient]:
+    """What opens HTTP clients of that cluster, each with at most so many connections.
 
-    Raises UsageError for credentials or certificates that cannot be read.
+    Certificates are read now, and once. Raises UsageError for those, or credentials, that cannot be
+    read.
     """
     user = config.user or User()
     if user.exec is not None and user.exec.apiVersion == EXEC_V1:
@@ -86,17 +93,13 @@ def open_http(config: SingleConfig, *, connections: int, http2: bool = False) ->
         ) from error
     if user.token_file is not None:
         params["auth"] = TokenFile(str(config.abs_file(user.token_file)))
-    most = connections + WATCHES_MAX
-    return httpx2.AsyncClient(
+    return lambda connections: AsyncClient(
         **params,
-        headers={
-            "User-Agent": f"paddock/{__version__}",
-            "Accept": "application/json",
-            # Compressing costs both ends more than a cluster's network does.
-            "Accept-Encoding": "identity",
-        },
+        headers=HEADERS,
         limits=httpx2.Limits(
-            max_connections=most, max_keepalive_connections=most, keepalive_expiry=KEEP_SECONDS
+            max_connections=connections,
+            max_keepalive_connections=connections,
+            keepalive_expiry=KEEP_SECONDS,
         ),
     )
 

@@ -128,7 +128,8 @@ class Decision:
     """What to do now. status: the whole status as it should be, None to leave it alone.
 
     actions: all that is wanted, also what was refused before: the shell holds a refused call back
-    until its time, and forgets the refusal of what is no longer wanted. wake_at: seconds since 1970 when time alone changes the decision, None when it does not.
+    until its time, and forgets the refusal of what is no longer wanted.
+    wake_at: seconds since 1970 when time alone changes the decision, None when it does not.
     """
 
     status: Mapping[str, object] | None = None

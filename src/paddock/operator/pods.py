@@ -152,7 +152,7 @@ class Builder:
         return self._service(pod, selector, ports)
 
     def service_address(self, pod: str) -> str:
-        """The name of a pod's own Service. Paddle's launcher wants a dot in it (rewrite_host_ip)."""
+        """The name of a pod's own Service; Paddle's launcher wants a dot (rewrite_host_ip)."""
         return f"{pod}.{self.job.metadata.namespace}"
 
     def dns_address(self, pod: str) -> str:

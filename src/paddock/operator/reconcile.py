@@ -207,7 +207,7 @@ def _worn_out(facts: Facts) -> restart.FailJob | None:
             return None
         limit = WORN_MAX
     for outcome in facts.outcomes.values():
-        if outcome.restarts > limit:
+        if outcome.restarts > limit and outcome.state != "succeeded":
             said = outcome.waits_for or outcome.why or "it keeps failing"
             return restart.FailJob(replace(outcome, why=said), "BackoffLimitExceeded", limit)
     return None
@@ -226,17 +226,16 @@ def _judge_elastic(
             return restart.FailJob(outcome, "FailurePolicy")
     limit = facts.spec.backoff_limit
     limit = WORN_MAX if limit is None else limit
-    counts = sum(1 for o, a in actions if a == "Restart" and o.cause not in DISRUPTIONS)
-    if counts and counted + counts > limit:
-        first = restart.first_of(tuple(o for o, _ in actions))
-        return restart.FailJob(first, "BackoffLimitExceeded", limit)
-    return restart.RestartReplicas(tuple(o for o, _ in actions))
+    return restart.replace_alone(actions, restart.History(counted), limit)
 
 
 def _was_healthy(facts: Facts) -> bool:
-    """True when the attempt ran for so long that earlier failures are forgotten."""
-    ran = facts.is_gate_open and facts.memory.gate_at
-    return bool(ran) and facts.now - facts.memory.gate_at >= facts.settings.healthy_seconds
+    """True when nothing failed for so long that earlier failures are forgotten."""
+    memory = facts.memory
+    if not facts.spec.is_elastic and not facts.is_gate_open:
+        return False
+    since = max(memory.gate_at, memory.failed_at)
+    return since > 0 and facts.now - since >= facts.settings.healthy_seconds
 
 
 def _ignore(facts: Facts, failures: tuple[Outcome, ...]) -> Decision:
@@ -262,13 +261,14 @@ def _fail(facts: Facts, verdict: restart.FailJob) -> Decision:
 def _restart_replicas(facts: Facts, verdict: restart.RestartReplicas) -> Decision:
     """Only these pods again; the others go on."""
     memory = facts.memory
-    own = [o for o in verdict.replicas if o.cause not in DISRUPTIONS]
+    uids = frozenset(o.uid for o in verdict.replicas)
     memory = replace(
         memory,
-        counted=memory.counted + len(own),
+        counted=memory.counted + verdict.counted,
         restarts=memory.restarts + len(verdict.replicas),
-        disruptions=memory.disruptions + len(verdict.replicas) - len(own),
+        disruptions=memory.disruptions + sum(o.cause in DISRUPTIONS for o in verdict.replicas),
         last_failure=_failure(restart.first_of(verdict.replicas), facts),
+        replacing=memory.replacing | uids,
     )
     facts = replace(facts, memory=memory)
     decision = deploy.show(facts)

@@ -47,7 +47,7 @@ class Memory:
 
     gate: the attempt whose gate was opened, -1 for none. counted: failures since the job was last
     healthy. restarts, disruptions: of all time, for people. done: finished replicas of the attempt.
-    was_held: it was suspended, or waits as suspended.
+    replacing: uids of failed pods that were counted and are to be made again alone.
     """
 
     attempt: int = 0

@@ -13,6 +13,7 @@ gone at the end, also after kill -9 of the tests. Needs root and Debian's packag
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 from cluster.control import relay
 from cluster.control.archive import write_image
 from cluster.control.build import binaries
-from cluster.control.ground import PATH, ClusterError, Ground
+from cluster.control.ground import PATH, ClusterError, Ground, free_ports
 from cluster.control.node import (
     CNI_PROGRAMS,
     CONTROL_ADDRESS,
@@ -34,7 +35,7 @@ from cluster.control.node import (
     machine_memory_bytes,
 )
 from cluster.control.pki import Authority
-from cluster.control.plane import ControlPlane, Place, free_ports
+from cluster.control.plane import ControlPlane, Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,12 @@ def lacking() -> list[str]:
     """What this machine needs before a cluster can be made; empty when nothing."""
     found = [] if os.geteuid() == 0 else ["root"]
     packages = {p for name, p in PROGRAMS.items() if shutil.which(name, path=PATH) is None}
-    return [*found, *(f"apt-get install {p}" for p in sorted(packages))]
+    found += [f"apt-get install {p}" for p in sorted(packages)]
+    if not found:
+        words = ["unshare", "--net", "--mount", "true"]
+        said = subprocess.run(words, env={"PATH": PATH}, capture_output=True, text=True).stderr
+        found += [f"namespaces ({said.strip()})"] if said else []
+    return found
 
 
 class Cluster:
@@ -253,11 +259,11 @@ class Cluster:
 
     def is_ready(self, number: int) -> bool:
         """What the API server says of a node."""
-        path = '{.status.conditions[?(@.type=="Ready")].status}'
-        said = self.kubectl(
-            "get", "node", self.nodes[number].name, "-o", f"jsonpath={path}", check=False
-        )
-        return said.stdout == "True"
+        status, body = self.plane.fetch(f"/api/v1/nodes/{self.nodes[number].name}")
+        if status != 200:
+            return False
+        conditions = json.loads(body)["status"].get("conditions", [])
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -188,3 +189,15 @@ class Ground:
         with contextlib.suppress(BrokenPipeError):
             self._guard.stdin.close()
         self._guard.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nothing used a moment ago, all different."""
+    socks = [socket.socket() for _ in range(count)]
+    try:
+        for sock in socks:
+            sock.bind(("127.0.0.1", 0))
+        return [int(sock.getsockname()[1]) for sock in socks]
+    finally:
+        for sock in socks:
+            sock.close()

@@ -13,8 +13,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import socket
-import ssl
 import subprocess
 import sys
 import time
@@ -23,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.control.build import binaries
-from cluster.control.ground import ClusterError, Ground
+from cluster.control.ground import ClusterError, Ground, free_ports
 from cluster.control.pki import Authority, Identity
 
 if TYPE_CHECKING:
@@ -127,14 +125,15 @@ class ControlPlane:
         self._apiserver = self._ground.start(
             "kube-apiserver", self.kube, *self._apiserver_words(port), enter=place.enter
         )
+        self._wait_ready()
+        # Not earlier: on a busy machine it would give up, after its 10 s.
         self._controllers = self._ground.start(
             "kube-controller-manager", self.kube, *self._controllers_words(), enter=place.enter
         )
-        self._wait_ready()
         programs = (self._etcd, self._apiserver, self._controllers)
         for path in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
             url = f"/api/v1/namespaces/default/{path}"
-            self._ground.wait(f"default/{path}", lambda u=url: self._status(u) == 200, *programs)  # type: ignore[misc]
+            self._ground.wait(f"default/{path}", lambda u=url: self.fetch(u)[0] == 200, *programs)  # type: ignore[misc]
 
     def _make_identities(self) -> None:
         place, issue = self._place, self.authority.issue
@@ -213,19 +212,20 @@ class ControlPlane:
     def _wait_ready(self) -> None:
         programs = (self._etcd, self._apiserver)
         self._ground.wait(
-            "the API server is ready", lambda: self._status("/readyz") == 200, *programs,
+            "the API server is ready", lambda: self.fetch("/readyz")[0] == 200, *programs,
             seconds=START_SECONDS_MAX,
         )  # fmt: skip
 
-    def _status(self, path: str) -> int:
-        """The HTTP status of a GET; 0 when nobody answers."""
+    def fetch(self, path: str) -> tuple[int, bytes]:
+        """HTTP status and body of a GET as cluster-admin; (0, b"") when nobody answers."""
         host, _, port = self._here.partition(":")
         connection = http.client.HTTPSConnection(host, int(port), timeout=5, context=self._context)
         try:
             connection.request("GET", path)
-            return connection.getresponse().status
-        except (OSError, http.client.HTTPException, ssl.SSLError):
-            return 0
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except (OSError, http.client.HTTPException):
+            return 0, b""
         finally:
             connection.close()
 
@@ -369,18 +369,6 @@ class ControlPlane:
         )  # fmt: skip
         answer: dict[str, object] = json.loads(said)
         return answer
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nothing used a moment ago, all different."""
-    socks = [socket.socket() for _ in range(count)]
-    try:
-        for sock in socks:
-            sock.bind(("127.0.0.1", 0))
-        return [int(sock.getsockname()[1]) for sock in socks]
-    finally:
-        for sock in socks:
-            sock.close()
 
 
 def main() -> int:

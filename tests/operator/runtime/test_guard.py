@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from machine.virtual import run_virtual
 
+from machine.virtual import run_virtual
 from paddock.kube.client import CONFIG_MAPS, KubeError, Query
 from paddock.kube.memory import MemoryServer, refusals
 from paddock.kube.rate import TokenBucket

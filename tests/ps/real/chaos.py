@@ -22,6 +22,8 @@ LONGEST_SECONDS = 0.06
 # taken for the oldest and refused. No process that is not forked starts as quickly.
 THREE_LIVES_SECONDS = 0.2
 SETTLE_SECONDS = 60.0
+# "half_async merged": threads of each trainer.
+MERGED, THREADS = " merged", 3
 
 
 @dataclass
@@ -132,13 +134,14 @@ class Chaos:
             "endpoints": self.endpoints,
             "trainer": number,
             "trainers": self.trainers,
-            "strategy": self.strategy,
+            "strategy": self.strategy.removesuffix(MERGED),
             "timeout": 30.0,
         }
         facts = {
             "options": options,
             "seed": 7,  # The same work whatever is killed.
             "steps": self.steps,
+            "threads": THREADS if self.strategy.endswith(MERGED) else 1,
             "progress": str(self.folder / "progress.bin"),
             "result": str(self.folder / f"result-{number}.json"),
         }

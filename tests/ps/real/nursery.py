@@ -27,7 +27,7 @@ from paddock.ps.server.engine import Engine
 from paddock.ps.server.store import Store
 from paddock.ps.spec import to_json
 from paddock.ps.table.warm import warm_client, warm_server
-from ps.real.work import ADS, TOP, WORDS, applied, train
+from ps.real.work import ADS, TOP, WORDS, applied, train, train_merged
 from ps.running import environment
 
 # progress.bin: int64. [0]: trainers may begin no later step; [1 + t]: steps trainer t has done.
@@ -180,7 +180,11 @@ def run_trainer(facts: dict[str, Any]) -> None:
             pause.wait(GATE_SECONDS)
 
     with Client(**facts["options"]) as client:
-        digest = train(client, facts["seed"], facts["steps"], before=before)
+        seed, steps, threads = facts["seed"], facts["steps"], facts["threads"]
+        if threads > 1:
+            digest = train_merged(client, seed, steps, threads, before=before)
+        else:
+            digest = train(client, seed, steps, before=before)
         progress[1 + number] = facts["steps"]
         result = {"digest": digest, "applied": applied(client)}
         path = Path(facts["result"])

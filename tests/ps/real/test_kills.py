@@ -29,6 +29,7 @@ SHAPES: list[tuple[str, int, tuple[str, ...], tuple[str, ...]]] = [
     ("async", 1, ("server",), ()),
     ("async", 1, ("server",), ("--snapshot-every=32K",)),
     ("half_async", 1, ("server",), ()),
+    ("half_async merged", 1, ("server",), ()),
 ]
 RUNS = [
     (SHAPES[number % len(SHAPES)], SEED + number) for number in range(max(1, KILLS // KILLS_A_RUN))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
+from paddock.ps.client.merged import TrainerThread
 from paddock.ps.spec import AccessorSpec
 
 WORDS = SparseSpec("words", 8, OptimizerSpec("adagrad", lr=0.1))
@@ -22,7 +24,9 @@ def declare(client: Client) -> None:
         client.create(spec)
 
 
-def batch(client: Client, seed: int, trainer: int, step: int, *, reads: bool) -> None:
+def batch(
+    client: Client | TrainerThread, seed: int, trainer: int, step: int, *, reads: bool
+) -> None:
     """One batch; it pushes to each table once. reads: gradients depend on what is pulled."""
     rng = np.random.default_rng([seed, trainer, step])
     words = rng.integers(-VOCABULARY, VOCABULARY, BATCH)
@@ -57,6 +61,28 @@ def train(
     for step in range(first, steps + 1):
         before(step)
         batch(client, seed, client.place.trainer, step, reads=name in ("sync", "half_async"))
+    return client.digest()
+
+
+def train_merged(
+    client: Client,
+    seed: int,
+    steps: int,
+    threads: int,
+    *,
+    before: Callable[[int], None] = lambda step: None,
+) -> dict[str, str]:
+    """As train, by threads of this trainer, whose gradients are merged. before: called by each."""
+
+    def run(ps: TrainerThread) -> None:
+        with ps:
+            for step in range(1, steps + 1):
+                before(step)
+                batch(ps, seed, ps.thread, step, reads=True)
+
+    declare(client)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(run, client.merged(threads)))
     return client.digest()
 
 

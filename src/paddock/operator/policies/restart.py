@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from paddock.operator.spec import Cause, JobSpec, RuleAction
 
 DISRUPTIONS_MAX = 3  # restarts after disruptions when backoffLimit is not given
+REPLICAS_MAX = 200  # made again alone in one pass: the status names them until they are gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,10 @@ class RestartJob:
 
 @dataclass(frozen=True, slots=True)
 class RestartReplicas:
-    """These pods again, each alone."""
+    """These pods again, each alone. counted: how many of them count against the limit."""
 
     replicas: tuple[Outcome, ...]
+    counted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,9 @@ def judge(
         return None
     alone = [o for o, action in decided if action != "Fail" and is_alone(o, spec)]
     together = [(o, action) for o, action in decided if o not in alone]
-    limit = limit_of(spec, decided[0][0].cause)
     if not together:
-        if history.counted + len(alone) > limit_of(spec, alone[0].cause, is_alone=True):
-            return FailJob(first_of(tuple(alone)), "BackoffLimitExceeded", limit)
-        return RestartReplicas(tuple(alone))
+        limit = limit_of(spec, alone[0].cause, is_alone=True)
+        return replace_alone(decided, history, limit)
     culprit = first_of(tuple(o for o, _ in together))
     action = next(action for o, action in together if o is culprit)
     if action == "Fail" or any(a == "Fail" for _, a in together):
@@ -101,6 +101,18 @@ def action_of(outcome: Outcome, spec: JobSpec) -> RuleAction:
             continue
         return rule.action
     return "Restart"
+
+
+def replace_alone(
+    decided: list[tuple[Outcome, RuleAction]], history: History, limit: int
+) -> Verdict:
+    """Each of these again, alone. What the cluster took away does not count against the limit."""
+    batch = decided[:REPLICAS_MAX]
+    counted = sum(1 for o, action in batch if action == "Restart" and o.cause not in DISRUPTIONS)
+    replicas = tuple(o for o, _ in batch)
+    if counted and history.counted + counted > limit:
+        return FailJob(first_of(replicas), "BackoffLimitExceeded", limit)
+    return RestartReplicas(replicas, counted)
 
 
 def limit_of(spec: JobSpec, cause: Cause | None, *, is_alone: bool = False) -> int:

@@ -8,8 +8,8 @@
         ps.push("words", ids, gradients)      # as rows; repeated ids are added up
         ps.step()                             # the end of a batch
 
-A Client belongs to one thread. Every call either did its work, or raises; what a server refuses
-or could not be told of is raised at the latest by the next call.
+A Client belongs to one thread; merged() shares one among several. Every call either did its work,
+or raises; what a server refuses or could not be told of is raised at the latest by the next call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,6 +51,9 @@ from paddock.ps.spec import (
 from paddock.ps.stream import raw
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import deal, expand, group, sum_by, unique
+
+if TYPE_CHECKING:
+    from paddock.ps.client.merged import TrainerThread
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
@@ -169,6 +172,11 @@ class Client:
         for server, answer in enumerate(answers):
             owners[answer.get("owned", [])] = server
         self._tables[spec.name] = Known(spec, numbers, owners)
+
+    def has(self, spec: TableSpec) -> bool:
+        """Whether this client created this very table."""
+        known = self._tables.get(spec.name)
+        return known is not None and known.spec == spec
 
     def spec(self, table: str) -> TableSpec:
         """The spec of a table this client created."""
@@ -327,10 +335,15 @@ class Client:
 
     def push_dense(self, table: str, grads: ArrayLike) -> None:
         """Send the gradient of the whole vector, float32[size]."""
+        known, values = self.gather_dense(table, grads)
+        self.strategy.push_dense(self, table, known, values)
+
+    def gather_dense(self, table: str, grads: ArrayLike) -> tuple[Known, Rows]:
+        """What push_dense() was given, checked; it may be the caller's array. Sends nothing."""
         known, spec = self._dense(table)
         values = as_floats(table, grads, (spec.size, 1), (spec.size,)).reshape(-1)
         check_finite(table, values, None)
-        self.strategy.push_dense(self, table, known, values)
+        return known, values
 
     def set_dense(self, table: str, values: ArrayLike) -> None:
         """Give the vector these values; done when all servers have them."""
@@ -341,6 +354,16 @@ class Client:
         self.settle(0)
 
     # ------------------------------------------------------------------------- batches and order
+
+    def merged(self, threads: int, *, timeout: float = 600.0) -> list[TrainerThread]:
+        """The client for so many threads of this trainer: what they push becomes one push.
+
+        Give one to each thread, and leave the client alone until all have left. timeout: seconds
+        that a thread waits for the others at step().
+        """
+        from paddock.ps.client.merged import Threads
+
+        return Threads(self, threads, timeout).all
 
     def step(self) -> None:
         """The end of a batch: what the strategy asks for happens here."""
