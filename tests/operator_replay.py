@@ -2,8 +2,9 @@
 is written down.
 
 A story is prose and blocks. A block is commands, a line ``----`` and what is expected. Indented
-lines are YAML and belong to the command above them. After the commands of a block the operator
-looks at every job, and pods go on, until nothing is left to do::
+lines are YAML and belong to the command above them. After the commands of a block (and before one
+about pods, when one about jobs came before it) the operator looks at every job, and pods go on,
+until nothing is left to do::
 
     job demo
       ps: 2                          a number is a role with that many replicas and one container
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
     from paddock.kube.client import Resource
 
 RULE = "----"
+ABOUT_JOBS = frozenset(("job", "edit", "scale", "suspend", "resume", "group", "install"))
+ABOUT_PODS = frozenset(
+    ("run", "schedule", "init", "unschedulable", "waits", "succeed", "fail", "oom", "rejected")
+)
 NAMES_MAX = 8  # of one line; more are counted
 KINDS: dict[str, Resource[Any]] = {
     "job": PADDLE_JOBS, "pod": PODS, "service": SERVICES, "configmap": CONFIG_MAPS,
@@ -87,6 +92,7 @@ class Story:
     def play(self, lines: Sequence[str]) -> list[str]:
         """The answer to one block."""
         self.told, self.is_once = [], False
+        is_changed = False
         commands: list[tuple[str, list[str]]] = []
         for line in lines:
             if line.startswith(" "):
@@ -97,6 +103,10 @@ class Story:
             words = shlex.split(line)
             verb = words.pop(0)
             given = yaml.safe_load("\n".join(inside)) if inside else None
+            if verb in ABOUT_PODS and is_changed:
+                self.told += self.settled()
+                is_changed = False
+            is_changed |= verb in ABOUT_JOBS
             try:
                 COMMANDS[verb](self, words, given)
             except KubeError as error:
@@ -104,14 +114,19 @@ class Story:
         if commands and all(line.startswith(("show ", "count ")) for line, _ in commands):
             return self.told
         world = self.world
-        looks = [world.look(j) for j in world.jobs()] if self.is_once else world.settle()
-        shown = [line for look in looks if look.did_anything for line in self.shown(look)]
+        shown = self.settled()
         for name in world.jobs():
             wake_at = world.look(name).decision.wake_at if not self.is_once else None
             if wake_at is not None:
                 whose = f"{name} " if len(world.jobs()) > 1 else ""
                 shown.append(f"{whose}looks again in {wake_at - world.now:g} s")
         return [*self.told, *shown] or ["(nothing)"]
+
+    def settled(self) -> list[str]:
+        """What is done now, told."""
+        world = self.world
+        looks = [world.look(j) for j in world.jobs()] if self.is_once else world.settle()
+        return [line for look in looks if look.did_anything for line in self.shown(look)]
 
     # ------------------------------------------------------------------ the commands
 
@@ -223,9 +238,8 @@ class Story:
         for pod in self.which(words[0]):
             self.world.schedule(pod)
             status = {"phase": "Failed", "reason": words[1], "message": " ".join(words[2:])}
-            self.world.server.patch(
-                PODS, NAMESPACE, pod, {"status": status}, subresource="status"
-            )
+            change = {"status": status}
+            self.world.server.patch(PODS, NAMESPACE, pod, change, subresource="status")
 
     def evict(self, words: list[str], given: Any) -> None:
         """evict POD: by its kubelet, for its node's sake."""
@@ -302,9 +316,7 @@ class Story:
         """group PHASE [of KIND]: what the gang scheduler says."""
         kind: Kind = "CoschedulingGroup" if words[1:] == ["coscheduling"] else "VolcanoGroup"
         change = {"status": {"phase": words[0]}}
-        self.world.server.patch(
-            GROUPS[kind], NAMESPACE, self.job, change, subresource="status"
-        )
+        self.world.server.patch(GROUPS[kind], NAMESPACE, self.job, change, subresource="status")
 
     def without(self, words: list[str], given: Any) -> None:
         """without volcano | coscheduling: the cluster does not have it."""

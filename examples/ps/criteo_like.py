@@ -58,8 +58,11 @@ def auc(label: np.ndarray, score: np.ndarray) -> float:
     return float((rank[label == 1].sum() - clicks * (clicks + 1) / 2) / (clicks * others))
 
 
-def options(description: str) -> argparse.Namespace:
-    """What all these examples can be told, and which trainer this is (from the launcher)."""
+def options(description: str, **defaults: object) -> argparse.Namespace:
+    """What all these examples can be told, and which trainer this is (from the launcher).
+
+    defaults: in place of those below.
+    """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     strategies = ("sync", "async", "half_async", "geo", "staleness")
     parser.add_argument("--strategy", default="async", choices=strategies)
@@ -71,6 +74,7 @@ def options(description: str) -> argparse.Namespace:
     parser.add_argument("--dim", type=int, default=8)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.set_defaults(**defaults)
     found = parser.parse_args()
     found.trainer = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
     found.trainers = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))

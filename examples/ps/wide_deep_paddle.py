@@ -34,30 +34,34 @@ class WideDeep(nn.Layer):
         return (self.wide(ids) + self.mlp(paddle.concat([vectors, dense], 1))).squeeze(1)
 
 
+def train(client: ps.Client, model: nn.Layer, options: argparse.Namespace) -> None:
+    """Train this trainer's part of every batch; the first trainer then judges for all."""
+    trainer = ps_paddle.Trainer(client, model, optimizer="adam", lr=options.lr)
+    report = Report(options)
+    for batch in criteo_like.batches(options):
+        ids, dense, label = map(paddle.to_tensor, batch)
+        loss = nn.functional.binary_cross_entropy_with_logits(model(ids, dense), label)
+        trainer.step(loss)
+        report.batch(loss.item, len(label))
+
+    ids, dense, label = criteo_like.test_set(options)
+
+    def score() -> object:
+        trainer.dense.pull()
+        model.eval()
+        with paddle.no_grad():
+            return model(paddle.to_tensor(ids), paddle.to_tensor(dense)).numpy()
+
+    report.end(client, score, label)
+
+
 def main() -> None:
     """Train, then judge."""
     options = criteo_like.options(__doc__)
     paddle.set_device("cpu")
     paddle.seed(0)
     with ps.Client(strategy=options.strategy, staleness=options.staleness) as client:
-        model = WideDeep(client, options)
-        trainer = ps_paddle.Trainer(client, model, optimizer="adam", lr=options.lr)
-        report = Report(options)
-        for batch in criteo_like.batches(options):
-            ids, dense, label = map(paddle.to_tensor, batch)
-            loss = nn.functional.binary_cross_entropy_with_logits(model(ids, dense), label)
-            trainer.step(loss)
-            report.batch(loss.item, len(label))
-
-        ids, dense, label = criteo_like.test_set(options)
-
-        def score() -> object:
-            trainer.dense.pull()
-            model.eval()
-            with paddle.no_grad():
-                return model(paddle.to_tensor(ids), paddle.to_tensor(dense)).numpy()
-
-        report.end(client, score, label)
+        train(client, WideDeep(client, options), options)
 
 
 if __name__ == "__main__":

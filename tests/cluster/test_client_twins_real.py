@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kube.client_twins import CHECKS, TWIN_DEFINITION, WAIT_SECONDS
+from kube.client_twins import CHECKS
+from kube.twin_place import TWIN_DEFINITION, WAIT_SECONDS
 from paddock.kube.connect import find_config
 from paddock.kube.lightkube import open_client
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from cluster.control.plane import ControlPlane
-    from kube.client_twins import Place
+    from kube.twin_place import Place
     from paddock.kube.client import Client
 
 

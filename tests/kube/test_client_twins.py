@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kube.client_twins import CHECKS, NOT_SERVED, WAIT_SECONDS
+from kube.client_twins import CHECKS
+from kube.twin_place import NOT_SERVED, WAIT_SECONDS
 from paddock.kube.memory import MemoryServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from kube.client_twins import Place
+    from kube.twin_place import Place
     from paddock.kube.client import Client
 
 

@@ -15,8 +15,10 @@ from paddock.operator.policies.gang import KINDS, is_open
 from paddock.operator.status import Condition, Picture, with_condition, write_status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from paddock.kube.client import Manifest
-    from paddock.kube.objects import PodGroup
+    from paddock.kube.objects import ConfigMap, PodGroup
     from paddock.operator.decision import Action, Kind, Observed
     from paddock.operator.facts import Facts
     from paddock.operator.outcome import Outcome
@@ -30,8 +32,9 @@ def deploy(facts: Facts) -> Decision:
     stale = tuple(facts.leftovers)
     actions: list[Action] = [
         *remove(facts, stale, "not wanted any more"),
-        *remove_maps(facts, everything=False),
+        *remove_maps(facts.old_config_maps),
         *_lost_alone(facts),
+        *remove(facts, _replaced(facts), "made again"),
     ]
     was_open = facts.is_gate_open
     facts, opened = _open_gate(facts)
@@ -43,8 +46,8 @@ def deploy(facts: Facts) -> Decision:
         actions += _missing_pods(facts)
         actions += opened
         actions += _nudges(facts)
-    if facts.memory.next_at > facts.now:
-        wakes.append(facts.memory.next_at)
+    if facts.next_at > facts.now:
+        wakes.append(facts.next_at)
     if not is_supported(facts):
         wakes.append(facts.now + GROUP_MISSING_SECONDS)
     decision = show(facts)
@@ -135,19 +138,18 @@ def remove(facts: Facts, outcomes: tuple[Outcome, ...], why: str) -> list[Action
     return actions
 
 
-def remove_maps(facts: Facts, *, everything: bool) -> list[Action]:
-    """Delete the ConfigMaps of earlier attempts, or all."""
-    old = facts.observed.config_maps if everything else facts.old_config_maps
+def remove_maps(config_maps: tuple[ConfigMap, ...]) -> list[Action]:
+    """Delete these, but for those that are being deleted."""
     return [
         Delete("ConfigMap", c.metadata.name, c.metadata.uid)
-        for c in old
+        for c in config_maps
         if c.metadata.deletionTimestamp is None
     ]
 
 
-def remove_group(facts: Facts) -> list[Action]:
+def remove_group(observed: Observed) -> list[Action]:
     """Delete the PodGroup and the ConfigMap: nothing is to be scheduled."""
-    return [*delete_groups(facts.observed), *remove_maps(facts, everything=True)]
+    return [*delete_groups(observed), *remove_maps(observed.config_maps)]
 
 
 def delete_groups(observed: Observed) -> list[Action]:
@@ -177,7 +179,7 @@ def is_supported(facts: Facts) -> bool:
 
 def _blocked(facts: Facts) -> bool:
     """True while nothing new may be made: an earlier attempt still runs, or it is too early."""
-    if facts.memory.next_at > facts.now:
+    if facts.next_at > facts.now:
         return True
     if facts.old_config_maps:
         return True
@@ -189,6 +191,13 @@ def _lost_alone(facts: Facts) -> list[Action]:
     """Force away lost replicas that are made again alone, when their node does not come back."""
     lost = tuple(o for o in facts.outcomes.values() if o.state == "lost" and o.is_terminating)
     return remove(facts, lost, "its node is lost")
+
+
+def _replaced(facts: Facts) -> tuple[Outcome, ...]:
+    """Those of the present attempt that are made again alone."""
+    replaced = {o.name for o in facts.outcomes.values() if o.uid in facts.memory.replacing}
+    replaced |= {o.name for o in facts.outdated if facts.is_made_alone(o)}
+    return tuple(o for name, o in facts.outcomes.items() if name in replaced)
 
 
 def _missing_services(facts: Facts) -> list[Action]:
@@ -232,9 +241,18 @@ def _group(facts: Facts) -> list[Action]:
         }
         return [Create(gang.kind, meta.name, manifest)]
     if any(group.spec.get(name) != wanted for name, wanted in gang.group.items()):
-        change: Manifest = {"spec": gang.group}
+        change: Manifest = {"spec": _merging(group.spec, gang.group)}
         return [Patch(gang.kind, meta.name, group.metadata.uid, change)]
     return []
+
+
+def _merging(old: Mapping[str, object], new: Manifest) -> Manifest:
+    """The merge patch for these fields; a resource that is asked for no more is taken out."""
+    change = dict(new)
+    before, after = old.get("minResources"), new.get("minResources")
+    if isinstance(before, dict) and isinstance(after, dict):
+        change["minResources"] = {**dict.fromkeys(before), **after}
+    return change
 
 
 def _own_group(facts: Facts) -> PodGroup | None:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from paddock.operator import deploy, names
 from paddock.operator.decision import Decision, Delete, Note
-from paddock.operator.outcome import Outcome, outcome_of
+from paddock.operator.outcome import outcome_of
 from paddock.operator.policies.clean import cleaning
-from paddock.operator.status import Picture, with_condition, write_status
+from paddock.operator.status import Picture, recounted, with_condition, write_status
 
 if TYPE_CHECKING:
+    from paddock.kube.objects import Pod
     from paddock.operator.decision import Action, Observed
     from paddock.operator.facts import Facts
+    from paddock.operator.outcome import Outcome
     from paddock.operator.spec import JobSpec
     from paddock.operator.status import Previous
 
@@ -53,11 +55,11 @@ def _end(facts: Facts, phase: str, reason: str, message: str, note: Note) -> Dec
 def after(observed: Observed, spec: JobSpec | None, previous: Previous, now: float) -> Decision:
     """A job that is over: clean up, count what is left, and remove the job after its ttl."""
     failed = previous.phase == "Failed"
-    policy = spec.clean_pod_policy if spec is not None else ""
-    what = cleaning(policy, has_failed=failed)
+    # A spec that was made unreadable afterwards does not say what to keep.
+    what = "running" if spec is None else cleaning(spec.clean_pod_policy, has_failed=failed)
     actions: list[Action] = []
-    for pod in observed.pods:
-        outcome = _outcome(observed, pod)
+    left = tuple(_outcome(observed.job.metadata.name, pod) for pod in observed.pods)
+    for outcome in left:
         if outcome.is_terminating or what == "none":
             continue
         if what == "all" or not outcome.is_over:
@@ -80,12 +82,12 @@ def after(observed: Observed, spec: JobSpec | None, previous: Previous, now: flo
                 "PaddleJob", meta.name, meta.uid, why=f"ttlSecondsAfterFinished ({ttl} s)"
             )
             return Decision(actions=(gone,), why="its time is over")
-    return Decision(actions=tuple(actions), wake_at=wake_at, why="over")
+    status = None
+    if spec is not None:
+        there = tuple(o for o in left if not o.is_terminating)
+        status = recounted(previous, observed.job.status, spec, there, observed.job.metadata)
+    return Decision(status=status, actions=tuple(actions), wake_at=wake_at, why="over")
 
 
-def _outcome(observed: Observed, pod: object) -> Outcome:
-    from paddock.kube.objects import Pod
-
-    assert isinstance(pod, Pod)
-    place = names.place_of(observed.job.metadata.name, pod.metadata.name)
-    return outcome_of(pod, place or names.Place("worker", -1))
+def _outcome(job: str, pod: Pod) -> Outcome:
+    return outcome_of(pod, names.place_of(job, pod.metadata.name) or names.Place("worker", -1))

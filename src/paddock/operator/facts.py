@@ -116,7 +116,8 @@ class Facts:
                 if self.is_gate_open and not self.spec.is_elastic:
                     found.append(self._gone(seat))
             elif outcome.state == "failed":
-                if not (outcome.is_terminating and self.is_made_alone(outcome)):
+                is_replaced = outcome.is_terminating and self.is_made_alone(outcome)
+                if not is_replaced and outcome.uid not in self.memory.replacing:
                     found.append(outcome)
             elif outcome.state == "lost" and self.is_gate_open:
                 found.append(outcome)
@@ -145,6 +146,23 @@ class Facts:
             and pod.metadata.annotation(names.ANNOTATION_WORLD) not in ("", world)
             for pod in self.observed.pods
         )
+
+    @cached_property
+    def outdated(self) -> tuple[Outcome, ...]:
+        """Pods that wait for what will not come by itself, and whose template was changed since."""
+        stuck = [o for o in self.outcomes.values() if o.waits_for and not o.is_terminating]
+        hashes = {role: self.builder.template_hash(role) for role in {o.role for o in stuck}}
+        made_from = {
+            o.name: self.pods_by_name[o.name].metadata.annotation(names.ANNOTATION_TEMPLATE)
+            for o in stuck
+        }
+        return tuple(o for o in stuck if made_from[o.name] not in ("", hashes[o.role]))
+
+    @property
+    def next_at(self) -> float:
+        """When the next attempt may begin; 0.0 for a time that only a clock set back explains."""
+        at = self.memory.next_at
+        return at if at - self.now <= self.settings.backoff_max_seconds else 0.0
 
     @cached_property
     def create_faults(self) -> tuple[Fault, ...]:
@@ -186,7 +204,8 @@ def gather(
     done = memory.done | {
         (o.role, o.index) for o in facts.outcomes.values() if o.state == "succeeded"
     }
-    return replace(facts, memory=replace(memory, done=done))
+    replacing = memory.replacing & {o.uid for o in facts.outcomes.values()}
+    return replace(facts, memory=replace(memory, done=done, replacing=replacing))
 
 
 def _read(job: str, pod: Pod) -> Outcome:

@@ -5,7 +5,8 @@
 | deletionTimestamp set, not by us             | lost      | by its DisruptionTarget condition |
 | phase Failed, reason Evicted                 | failed    | Evicted |
 | phase Failed, reason Node..., Shutdown, ...  | failed    | NodeLost |
-| phase Failed, kubelet refused it             | failed    | Startup |
+| phase Failed, its node had no room after all | failed    | Evicted |
+| phase Failed, another reason                 | failed    | Startup |
 | a container terminated OOMKilled             | failed    | OOMKilled |
 | ... with exit code 128 (could not start)     | failed    | Startup |
 | ... by a signal (or exit code > 128)         | failed    | Signal |
@@ -42,8 +43,8 @@ DISRUPTION_CAUSES: dict[str, Cause] = {
     "TerminationByKubelet": "Evicted",
 }
 NODE_REASONS = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity"})
-# How a kubelet says that it did not even try: a device plugin, a full node, a policy.
-REFUSED_REASONS = ("UnexpectedAdmissionError", "OutOf", "Preempting", "AppArmor", "SysctlForbidden")
+# How a kubelet says that it had no room: a device plugin, a full node, a more important pod.
+REFUSED_REASONS = ("UnexpectedAdmissionError", "OutOf", "Preempting")
 # Waiting reasons that will not go away by themselves.
 STUCK_REASONS = frozenset(
     {
@@ -159,7 +160,7 @@ def _judge_failed(
     if reason in NODE_REASONS:
         return "failed", "NodeLost", first, f"its node went away ({reason}): {message}".rstrip(": ")
     if reason.startswith(REFUSED_REASONS):
-        return "failed", "Startup", first, f"the node refused it ({reason}): {message}".rstrip(": ")
+        return "failed", "Evicted", first, f"the node refused it ({reason}): {message}".rstrip(": ")
     if first is None:
         return "failed", "Startup", None, message or reason or "failed without saying why"
     return "failed", *_judge_exit(first)

@@ -209,9 +209,8 @@ class Builder:
             spec["hostNetwork"] = True
             # ClusterFirst would mean the node's own DNS there, which knows no pods.
             spec["dnsPolicy"] = "ClusterFirstWithHostNet"
-        else:
-            spec.setdefault("hostname", seat.name)
-            spec.setdefault("subdomain", self.names.service)
+        spec.setdefault("hostname", seat.name)  # with subdomain: the name <pod>.<job>
+        spec.setdefault("subdomain", self.names.service)
         if self.spec.is_elastic:
             spec["restartPolicy"] = "OnFailure"
         elif not spec.get("restartPolicy"):
@@ -349,10 +348,14 @@ def _literal_entries(found: Mapping[str, str]) -> list[Manifest]:
 
 
 def _map_entries(config_map: str, found: Mapping[str, str]) -> list[Manifest]:
-    return [
-        {"name": name, "valueFrom": {"configMapKeyRef": {"name": config_map, "key": key}}}
-        for name, key in sorted(found.items())
-    ]
+    """The gate has to be there; a list that became too long for a variable may be missing."""
+    entries: list[Manifest] = []
+    for name, key in sorted(found.items()):
+        source: Manifest = {"name": config_map, "key": key}
+        if name != GATE:
+            source["optional"] = True
+        entries.append({"name": name, "valueFrom": {"configMapKeyRef": source}})
+    return entries
 
 
 def _texts(found: object) -> dict[str, str]:

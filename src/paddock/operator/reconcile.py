@@ -6,14 +6,15 @@
 | 2 | it is over                        | clean as cleanPodPolicy says; its ttl (ending.py) |
 | 3 | its spec has mistakes             | Failed with all of them, until the spec changes |
 | 4 | suspend                           | no pods; Pending, with the condition Suspended |
-| 5 | its deadline has passed           | Failed; what runs is stopped |
-| 6 | enough replicas have succeeded    | Completed (policies/success.py) |
+| 5 | enough replicas have succeeded    | Completed (policies/success.py) |
+| 6 | its deadline has passed           | Failed; what runs is stopped |
 | 7 | replicas have failed or are gone  | next attempt, the replica again, or Failed |
-| 8 | its size has changed              | the next attempt; elastic: just more or fewer pods |
+| 8 | its size has changed, or the      | the next attempt; elastic: just more or fewer pods, and |
+|   | template of pods that cannot start | these pods again |
 | 9 | pods of earlier attempts are left | delete them; nothing new until they are gone |
 | 10 | otherwise                        | make what is missing, open the gate (deploy.py) |
 
-The first row that fits decides. Rows 6 and 7 look at the present attempt only. The next attempt is
+The first row that fits decides. Rows 5 and 7 look at the present attempt only. The next attempt is
 begun by writing its number into the status, before anything is deleted: whoever reads that status,
 after whatever crash, does the same.
 """
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from paddock.operator.decision import Observed, Settings
     from paddock.operator.facts import Facts
     from paddock.operator.outcome import Outcome
-    from paddock.operator.status import Previous
+    from paddock.operator.status import Condition, Previous
 
 WORN_MAX = 10  # restarts of a container in place, for elastic jobs without a backoffLimit
 
@@ -78,19 +79,23 @@ def _decide(observed: Observed, now: float, settings: Settings) -> Decision:
     facts = gather(observed, spec, previous, settings, now)
     if spec.suspend:
         return _suspended(facts)
+    if success.is_done(spec, facts.memory.done):
+        return ending.complete(facts)
     deadline = spec.deadline_seconds
     if deadline is not None and now >= facts.memory.started_at + deadline:
         text = f"it ran for longer than activeDeadlineSeconds ({deadline} s)"
         return ending.fail(facts, "DeadlineExceeded", text)
-    if success.is_done(spec, facts.memory.done):
-        return ending.complete(facts)
-    refused = [f for f in facts.create_faults if f.kind == "Pod" and f.status == 422]
+    refused = [f for f in facts.create_faults if words.is_about_template(f)]
     if refused:
         return _not_now(observed, previous, "InvalidTemplate", words.fault_text(refused[0]), now)
     decision = _after_failures(facts)
     if decision is None and facts.is_scaled:
         decision = _next_attempt(
             facts, f"scaled to {spec.replicas} pods; restarting with the new size", "Scaled"
+        )
+    if decision is None and not all(facts.is_made_alone(o) for o in facts.outdated):
+        decision = _next_attempt(
+            facts, "the template of pods that could not start was changed", "TemplateChanged"
         )
     if decision is None:
         decision = deploy.deploy(facts)
@@ -130,23 +135,38 @@ def _not_now(
 ) -> Decision:
     """Failed until the spec changes."""
     conditions = with_condition(previous.conditions, "Valid", False, reason, message)
-    conditions = with_condition(conditions, "Running", False, reason)
-    memory = replace(previous.memory, gate=-1, done=frozenset())
+    conditions = _at_rest(conditions, reason)
+    memory = previous.memory
     latest = max((names.attempt_of(pod) for pod in observed.pods), default=-1)
-    if latest >= memory.attempt:  # whatever runs was made from another spec
-        memory = replace(memory, attempt=latest + 1)
+    if latest >= memory.attempt or memory.gate == memory.attempt:  # it was made from another spec
+        memory = replace(memory, attempt=max(latest, memory.attempt) + 1)
+    memory = replace(
+        memory, gate=-1, gate_at=0.0, next_at=0.0, done=frozenset(), replacing=frozenset(),
+        restart_why="",
+    )  # fmt: skip
     picture = Picture("Failed", reason, message, memory, None, conditions)
     is_said = (previous.reason, previous.message) == (reason, message[:MESSAGE_MAX])
     return Decision(
         status=_written(picture, previous, observed, now),
-        actions=tuple(
-            Delete("Pod", pod.metadata.name, pod.metadata.uid, why=reason)
-            for pod in observed.pods
-            if pod.metadata.deletionTimestamp is None
+        actions=(
+            *(
+                Delete("Pod", pod.metadata.name, pod.metadata.uid, why=reason)
+                for pod in observed.pods
+                if pod.metadata.deletionTimestamp is None
+            ),
+            *deploy.remove_group(observed),
         ),
         notes=() if is_said else (Note("Warning", reason, message),),
         why=reason,
     )
+
+
+def _at_rest(conditions: tuple[Condition, ...], reason: str) -> tuple[Condition, ...]:
+    """Nothing of the job is there, or is to be."""
+    for type_ in ("Restarting", "PodsCreated", "GangScheduled"):
+        if any(c.type == type_ for c in conditions):
+            conditions = with_condition(conditions, type_, False, reason)
+    return with_condition(conditions, "Running", False, reason)
 
 
 def _suspended(facts: Facts) -> Decision:
@@ -155,18 +175,18 @@ def _suspended(facts: Facts) -> Decision:
     if facts.observed.pods or facts.is_gate_open:
         if facts.outcomes or facts.is_gate_open:
             memory = replace(memory, attempt=memory.attempt + 1, gate=-1, done=frozenset())
-        memory = replace(memory, restart_why="")
+        memory = replace(memory, gate_at=0.0, replacing=frozenset(), restart_why="")
     memory = replace(memory, started_at=0.0, next_at=0.0)
     was = any(c.type == "Suspended" and c.status for c in facts.previous.conditions)
     text = "spec.suspend is true; its pods are removed and made again when it is set to false"
     conditions = with_condition(facts.previous.conditions, "Suspended", True, "Suspended", text)
-    conditions = with_condition(conditions, "Running", False, "Suspended")
+    conditions = _at_rest(conditions, "Suspended")
     conditions = with_condition(conditions, "Valid", True, "Accepted")
     left = tuple(o for o in (*facts.outcomes.values(), *facts.leftovers))
     picture = Picture("Pending", "Suspended", text, memory, facts.spec, conditions)
     return Decision(
         status=_written(picture, facts.previous, facts.observed, facts.now),
-        actions=(*deploy.remove(facts, left, "suspended"), *deploy.remove_group(facts)),
+        actions=(*deploy.remove(facts, left, "suspended"), *deploy.remove_group(facts.observed)),
         notes=() if was else (Note("Normal", "Suspended", text),),
         wake_at=deploy.earliest_force(facts, left),
         why="suspended",
@@ -316,7 +336,7 @@ def _next_attempt(facts: Facts, text: str, reason: str, type_: str = "Normal") -
         status=_written(picture, facts.previous, facts.observed, facts.now),
         actions=(
             *deploy.remove(facts, (*pods, *facts.leftovers), f"attempt {memory.attempt} begins"),
-            *deploy.remove_maps(facts, everything=True),
+            *deploy.remove_maps(facts.observed.config_maps),
         ),
         notes=(Note("Warning" if type_ == "Warning" else "Normal", reason, text),),
         wake_at=memory.next_at or None,

@@ -19,6 +19,7 @@ from paddock.operator.spec import ROLES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from paddock.kube.objects import Meta
     from paddock.operator.outcome import Outcome
     from paddock.operator.spec import JobSpec, RoleName
 
@@ -28,6 +29,7 @@ REOPENED = ("InvalidSpec", "InvalidTemplate")
 STATES = ("pending", "starting", "running", "failed", "succeeded", "unknown")
 REFS_MAX = 200  # pods named per role; all are counted
 MESSAGE_MAX = 1024  # characters
+NUMBER_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,12 @@ class Memory:
     done: frozenset[tuple[RoleName, int]] = frozenset()
     last_failure: Mapping[str, object] = field(default_factory=dict)
     restart_why: str = ""
+    replacing: frozenset[str] = frozenset()
+
+    @property
+    def failed_at(self) -> float:
+        """When a pod last failed, 0.0 if none did."""
+        return _time(self.last_failure.get("finishedAt"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,7 @@ def read_status(raw: object) -> Previous:
         done=done,
         last_failure=failure if isinstance(failure, dict) else {},
         restart_why=_text(found.get("restartReason")),
+        replacing=frozenset(filter(None, map(_text, _list(found.get("replacing"))))),
     )
     return Previous(
         phase=_text(found.get("phase")),
@@ -160,6 +169,7 @@ def write_status(
         "completionTime": _stamp(memory.ended_at),
         "hostPort": memory.host_port or None,
         "lastFailure": dict(memory.last_failure) or None,
+        "replacing": sorted(memory.replacing) or None,
         "elastic": picture.elastic or None,
         "conditions": _write_conditions(picture.conditions, previous.conditions, now),
     }
@@ -181,6 +191,30 @@ def kept(previous: Previous, raw: object, **changes: object) -> dict[str, object
     found = dict(raw) if isinstance(raw, dict) else {}
     found.update(changes)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def recounted(
+    previous: Previous, raw: object, spec: JobSpec, pods: tuple[Outcome, ...], job: Meta
+) -> dict[str, object]:
+    """The status of a job that is over, with its pods counted anew; what has ended stays counted.
+
+    pods: those that are there and stay.
+    """
+    running = sum(1 for o in pods if o.state == "running")
+    changes: dict[str, object] = {
+        "ready": f"{running}/{spec.replicas}",
+        "replicas": sum(1 for o in pods if o.role == "worker"),
+    }
+    for role in spec.roles:
+        before = previous.roles.get(role.name, {})
+        ours = tuple(o for o in pods if o.role == role.name)
+        found = _role_status(role.name, ours, previous.memory, job.namespace)
+        for state in ("failed", "succeeded"):
+            there = sum(1 for o in ours if o.state == state)
+            if count := max(there, _number(before.get(state))):
+                found[state] = count
+        changes[role.name] = found
+    return kept(previous, raw, **changes)
 
 
 def with_condition(
@@ -232,20 +266,18 @@ def _write_conditions(
 
 
 def _read_conditions(raw: object) -> tuple[Condition, ...]:
-    found = []
-    for entry in raw if isinstance(raw, list) else ():
+    found: dict[str, Condition] = {}  # of one type, the last one
+    for entry in _list(raw):
         if isinstance(entry, dict) and isinstance(entry.get("type"), str):
             since = _text(entry.get("lastTransitionTime"))
-            found.append(
-                Condition(
-                    entry["type"],
-                    entry.get("status") == "True",
-                    _text(entry.get("reason")),
-                    _text(entry.get("message")),
-                    since,
-                )
+            found[entry["type"]] = Condition(
+                entry["type"],
+                entry.get("status") == "True",
+                _text(entry.get("reason")),
+                _text(entry.get("message")),
+                since,
             )
-    return tuple(found)
+    return tuple(found.values())
 
 
 def changed(memory: Memory, **changes: object) -> Memory:
@@ -260,14 +292,18 @@ def _stamp(at: float) -> str | None:
 def _time(raw: object) -> float:
     try:
         return seconds(raw) if isinstance(raw, str) else 0.0
-    except ValueError:
+    except (ValueError, OverflowError, OSError):  # a year that no clock has
         return 0.0
 
 
 def _number(raw: object, default: int = 0) -> int:
-    if isinstance(raw, bool) or not isinstance(raw, int):
+    if isinstance(raw, bool) or not isinstance(raw, int) or raw > NUMBER_MAX:
         return default
     return max(raw, default)
+
+
+def _list(raw: object) -> list[object]:
+    return raw if isinstance(raw, list) else []
 
 
 def _text(raw: object) -> str:

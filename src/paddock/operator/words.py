@@ -74,6 +74,12 @@ def fault_reason(fault: Fault) -> str:
     return fault.reason or "Refused"
 
 
+def is_about_template(fault: Fault) -> bool:
+    """True when the API server says that it can never take such a pod."""
+    is_content = fault.status in (400, 422) and "admission webhook" not in fault.message
+    return fault.verb == "create" and fault.kind == "Pod" and is_content
+
+
 def fault_text(fault: Fault) -> str:
     """What could not be done, and why."""
     kind = fault.kind.replace("Group", " PodGroup") if "Group" in fault.kind else fault.kind

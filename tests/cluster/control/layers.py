@@ -241,7 +241,7 @@ def _compile(base: Path, tree: Path | None) -> None:
     """Compile all Python of a tree (None: of the base itself) with the base's own interpreter."""
     words = ["/usr/bin/python3", "-m", "compileall", "-q", "-f", "-j", "1"]
     words += ["--invalidation-mode", "unchecked-hash"]
-    env = {"PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0", "LANG": "C.UTF-8"}
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONHASHSEED": "0", "LANG": "C.UTF-8"}
     if tree is None:
         words += ["/usr/lib/python3", f"/usr/lib/python{PYTHON}"]
     else:

@@ -44,7 +44,11 @@ set -e
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/lib
 mkdir -p /run/lock /run/settings /var/lib/cni
-mount --bind "$1" /var/log
+mount --bind "$1/log" /var/log
+echo nameserver {control} >/run/resolv.conf
+names=$(readlink -m /etc/resolv.conf)  # often a link into /run, which has just been hidden
+[ -e "$names" ] || { mkdir -p "${names%/*}"; : >"$names"; }
+mount --bind /run/resolv.conf "$names"
 shift
 for name in "$@"; do
   copy=/run/settings/$(echo $name | tr / -)
@@ -53,7 +57,7 @@ for name in "$@"; do
 done
 ip link set lo up
 sysctl -qw net.ipv4.ip_forward=1
-"""
+""".replace("{control}", CONTROL_ADDRESS)
 
 
 class Holder:
@@ -104,7 +108,7 @@ class Node:
         self.holder = Holder(ground, self.name, "--net", "--mount", "--propagation", "private")
         self.enter = self.holder.enter
         self._cable = "up"
-        words = ("sh", self.folder / "log", *KERNEL_SETTINGS)
+        words = ("sh", self.folder, *KERNEL_SETTINGS)
         ground.run("sh", "-c", PREPARE, *words, enter=self.enter)
         self._lay_cable()
 

@@ -120,7 +120,7 @@ def test_a_round_is_one_step_of_the_optimizer(how: str) -> None:
             ps.step()
         return float(ps.pull("w", [5])[0, 0])
 
-    with fleet(2) as running, running.client(strategy="half_async") as client:
+    with fleet() as running, running.client(strategy="half_async") as client:
         assert together(client, [act] * 3) == [pytest.approx(-2 * 3 * 6 * scale)] * 3
         assert client.pull_dense("d").tolist() == pytest.approx([-2 * (0 + 1 + 2) * scale] * 4)
         assert steps_of(client, "w") == steps_of(client, "d") == 2
@@ -152,9 +152,9 @@ def trained(strategy: str, seed: int) -> dict[str, str]:
         return client.digest()
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", sorted({*STRATEGIES} - {"async"}))
 def test_the_bits_do_not_depend_on_which_thread_is_first(strategy: str) -> None:
-    """One trainer: the merge is in the order of threads, under every strategy."""
+    """One trainer: the merge is in the order of threads. (async: a pull may overtake a push.)"""
     first, *others = (trained(strategy, seed) for seed in range(3))
     assert all(digest == first for digest in others)
 

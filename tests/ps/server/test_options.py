@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import UsageError
+from paddock.ps.server.main import is_own_host
 from paddock.ps.server.options import IGNORED, OPTIONS, read_options, usage
 from paddock.ps.server.reference import NAME, main, page
 
 ROOT = Path(__file__).resolve().parents[3]
 THREE = "10.0.0.1:7164,10.0.0.2:7164,10.0.0.2:7165"
+
+
+PAIR = ["--witness=w:1", "--data-dir=d", "--ack=replica"]
 
 
 def problems(words: list[str], env: dict[str, str] | None = None) -> list[str]:
@@ -81,6 +85,49 @@ def test_a_server_finds_its_place_among_the_endpoints(
     assert (options.index, options.bind) == (index, bind)
 
 
+@pytest.mark.parametrize(
+    ("words", "env", "own", "index", "advertise"),
+    [
+        ([], {}, (), 0, "a:7"),  # One server, whichever half: the primary is listed first.
+        (["--replica-of=a:7"], {}, (), 0, "b:7"),
+        (["--replica-of=b:7"], {}, (), 0, "a:7"),
+        (["--bind=b"], {}, (), 0, "b:7"),
+        (["--advertise=b:9"], {}, (), 0, "b:9"),
+        ([], {"POD_IP": "b"}, ("a", "b"), 0, "b:7"),
+        ([], {}, ("b",), 0, "b:7"),  # The replica, promoted with the words of a primary.
+        ([], {}, ("a", "b"), 0, "a:7"),
+    ],
+)
+def test_a_pair_with_equal_ports_needs_no_index(
+    words: list[str], env: dict[str, str], own: tuple[str, ...], index: int, advertise: str
+) -> None:
+    """Two machines with one image have equal ports; the address tells the halves apart."""
+    given = [*PAIR, "--port=7", "--endpoints=a:7|b:7", *words]
+    options = read_options(given, env, lambda host: host in own)
+    assert (options.index, options.advertise) == (index, advertise)
+
+
+@pytest.mark.parametrize(("words", "index"), [(["--bind=c"], 1), ([], 1), (["--index=0"], 0)])
+def test_the_machines_addresses_decide_between_servers(words: list[str], index: int) -> None:
+    """All servers of a job may have one port, as an operator gives them."""
+    given = ["--port=7", "--endpoints=a:7|b:7,c:7|d:7", *words]
+    assert read_options(given, {}, lambda host: host in ("c", "d")).index == index
+
+
+@pytest.mark.parametrize("ack", ["memory", "log", "disk"])
+def test_a_pair_whose_pushes_do_not_wait_is_warned(ack: str) -> None:
+    """It is allowed, and not what most mean by a replica."""
+    (said,) = read_options([*PAIR, f"--ack={ack}"], {}).said
+    assert said.startswith(f"warning: --ack {ack}: ") and "--ack replica" in said
+    assert read_options(PAIR, {}).said == ()
+
+
+def test_an_address_of_this_machine_is_known_by_binding() -> None:
+    """Another's address cannot be bound."""
+    assert is_own_host("127.0.0.1") and is_own_host("localhost")
+    assert not is_own_host("192.0.2.1")
+
+
 def test_a_token_opens_every_address() -> None:
     """Without one only this machine is served."""
     assert read_options(["--token-file=t"], {}).bind == "0.0.0.0"
@@ -115,6 +162,11 @@ def test_each_flag_of_2017_is_accepted_and_said(name: str) -> None:
         (["--endpoints=a:1,b:2", "--port=3"], "this server (port 3) is not one of a:1,b:2"),
         (["--endpoints=a:1", "--index=4"], "is not one of a:1"),
         (["--index=1"], "--index is 1, but no other server is known"),
+        ([*PAIR, "--replica-of=a:1", "--promote=yes"], "--promote=yes and --replica-of exclude"),
+        (["--promote=yes"], "--promote needs a witness"),
+        ([*PAIR, "--promote=y"], "--promote is 'y'"),
+        ([*PAIR, "--bind=::"], "--bind :: does not say how others reach this server"),
+        (["--endpoints=a:1|b:1,c:1|d:1", "--port=1"], "port 1 is that of servers 0, 1 of"),
     ],
 )
 def test_each_mistake_is_told(words: list[str], message: str) -> None:

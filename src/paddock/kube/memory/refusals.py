@@ -48,34 +48,37 @@ def already_exists(resource: Resource[Any], name: str) -> KubeError:
     )
 
 
-def conflict(resource: Resource[Any], name: str, why: str) -> KubeError:
-    """409: another object, or another version of it, than the caller meant."""
+def stale(resource: Resource[Any], name: str) -> KubeError:
+    """409: the object changed since it was read."""
     return KubeError(
-        f'Operation cannot be fulfilled on {qualified(resource)} "{name}": {why}',
+        f'Operation cannot be fulfilled on {qualified(resource)} "{name}": the object has been'
+        " modified; please apply your changes to the latest version and try again",
         status=409,
         reason="Conflict",
     )
 
 
-def stale(resource: Resource[Any], name: str) -> KubeError:
-    """409: the object changed since it was read."""
-    return conflict(
-        resource, name, "the object has been modified; please apply your changes to the latest"
-        " version and try again",
-    )  # fmt: skip
-
-
 def wrong_uid(resource: Resource[Any], name: str, asked: str, found: str) -> KubeError:
-    """409: that name is another object by now."""
-    return conflict(
-        resource, name,
-        f"Precondition failed: UID in precondition: {asked}, UID in object meta: {found}",
-    )  # fmt: skip
+    """409: what a delete's precondition meant is another object by now."""
+    return KubeError(
+        f'Operation cannot be fulfilled on {_singular(resource)} "{name}": the UID in the'
+        f" precondition ({asked}) does not match the UID in record ({found}). The object might"
+        " have been deleted and then recreated",
+        status=409,
+        reason="Conflict",
+    )
+
+
+def _singular(resource: Resource[Any]) -> str:
+    # Events are checked as what they were in core/v1.
+    if not resource.group or resource.group == "events.k8s.io":
+        return resource.kind
+    return f"{resource.kind}.{resource.group}"
 
 
 def invalid(resource: Resource[Any], name: str, causes: Sequence[tuple[str, str]]) -> KubeError:
     """422: the object's content. causes: (field, message), at least one."""
-    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    kind = _singular(resource)
     said = [f"{field}: {message}" for field, message in causes]
     text = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
     return KubeError(

@@ -7,10 +7,10 @@ Source: k8s.io/kubernetes/pkg/apis/core/validation/validation.go, Kubernetes 1.3
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from paddock.kube.memory.selectors import Document
 
@@ -21,12 +21,20 @@ SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # RFC 1035
 SUBDOMAIN = re.compile(rf"{LABEL.pattern}(\.{LABEL.pattern})*")
 KEY_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+VARIABLE = re.compile(r"[ -<>-~]+")
 DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 LABEL_MAX = 63
 NAME_MAX = 253
 ANNOTATIONS_MAX = 256 * 1024
 DATA_MAX = 1024 * 1024
+EVENT_FIELD_MAX = 128
+NOTE_MAX = 1024
 
+SAYS_PORT = "must be between 1 and 65535, inclusive"
+SAYS_VARIABLE = (
+    "a valid environment variable name must consist only of printable ASCII characters other than"
+    " '='"
+)
 SAYS_LABEL = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and"
     " must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used"
@@ -49,16 +57,24 @@ SAYS_VALUE = (
 )
 
 
+POD_DEFAULTS: dict[str, str | int] = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+}
+
+
 def filled_in(kind: str, document: Document) -> None:
     """Set, in place, the defaults that are read back. kind: as refusals.qualified says it."""
     if kind == "pods":
-        spec = document.setdefault("spec", {})
-        if isinstance(spec, dict):
-            for name, value in (
-                ("restartPolicy", "Always"), ("terminationGracePeriodSeconds", 30),
-                ("dnsPolicy", "ClusterFirst"), ("schedulerName", "default-scheduler"),
-            ):  # fmt: skip
-                spec.setdefault(name, value)
+        spec = document["spec"] = document.get("spec") or {}
+        for name, value in POD_DEFAULTS.items():
+            if spec.get(name) is None:
+                spec[name] = value
+        # What is negative means 1 (SetDefaults_PodSpec).
+        if spec["terminationGracePeriodSeconds"] < 0:
+            spec["terminationGracePeriodSeconds"] = 1
         document["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
 
 
@@ -77,6 +93,10 @@ def _metadata(kind: str, metadata: Document) -> Iterator[Cause]:
         (SERVICE, LABEL_MAX, SAYS_SERVICE) if kind == "services"
         else (SUBDOMAIN, NAME_MAX, SAYS_SUBDOMAIN)
     )  # fmt: skip
+    prefix = metadata.get("generateName") or ""
+    if prefix:
+        # A dash at its end is fine, since more comes after it; a dot is not.
+        yield from _worded("metadata.generateName", _undashed(prefix), pattern, 10**6, says)
     yield from _worded("metadata.name", name, pattern, longest, says)
     labels = metadata.get("labels") or {}
     yield from _labels("metadata.labels", labels)
@@ -87,15 +107,20 @@ def _metadata(kind: str, metadata: Document) -> Iterator[Cause]:
         yield "metadata.annotations", f"Too long: may not be more than {ANNOTATIONS_MAX} bytes"
     for key in notes:
         yield from _key("metadata.annotations", key)
-    for i, owner in enumerate(metadata.get("ownerReferences") or ()):
+    owners = metadata.get("ownerReferences") or ()
+    for owner in owners:
         for part in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(part):
-                yield (
-                    f"metadata.ownerReferences[{i}].{part}",
-                    'Invalid value: "": must not be empty',
-                )
-    if sum(bool(one.get("controller")) for one in metadata.get("ownerReferences") or ()) > 1:
-        yield "metadata.ownerReferences", "Invalid value: Only one reference can have Controller"
+                yield f"metadata.ownerReferences.{part}", 'Invalid value: "": must not be empty'
+    if sum(bool(one.get("controller")) for one in owners) > 1:
+        yield (
+            "metadata.ownerReferences",
+            "Invalid value: Only one reference can have Controller set to true",
+        )
+
+
+def _undashed(prefix: str) -> str:
+    return f"{prefix[:-1]}a" if prefix.endswith("-") else prefix
 
 
 def _worded(
@@ -142,13 +167,14 @@ def pod_causes(document: Document) -> Iterator[Cause]:
             f'Unsupported value: "{spec["restartPolicy"]}": supported values: "Always",'
             ' "OnFailure", "Never"',
         )
-    grace = spec["terminationGracePeriodSeconds"]
-    if not isinstance(grace, int) or grace < 0:
-        yield (
-            "spec.terminationGracePeriodSeconds",
-            f"Invalid value: {grace}: must be greater than or equal to 0",
-        )
-    volumes = {volume.get("name", "") for volume in spec.get("volumes") or ()}
+    volumes: set[str] = set()
+    for i, volume in enumerate(spec.get("volumes") or ()):
+        name = volume.get("name") or ""
+        if not name:
+            yield f"spec.volumes[{i}].name", "Required value"
+        if name in volumes:
+            yield f"spec.volumes[{i}].name", f'Duplicate value: "{name}"'
+        volumes.add(name)
     if not spec.get("containers"):
         yield "spec.containers", "Required value"
     names: set[str] = set()
@@ -171,30 +197,22 @@ def _container(
     if not container.get("image"):
         yield f"{field}.image", "Required value"
     for i, variable in enumerate(container.get("env") or ()):
-        if not variable.get("name"):
+        name = variable.get("name") or ""
+        if not name:
             yield f"{field}.env[{i}].name", "Required value"
+        elif not VARIABLE.fullmatch(name):
+            yield f"{field}.env[{i}].name", f'Invalid value: "{name}": {SAYS_VARIABLE}'
         if variable.get("value") and variable.get("valueFrom"):
             yield (
                 f"{field}.env[{i}].valueFrom",
                 'Invalid value: "": may not be specified when `value` is not empty',
             )
-    ports: set[tuple[Any, Any]] = set()
-    for i, port in enumerate(container.get("ports") or ()):
-        number = port.get("containerPort")
-        if not isinstance(number, int) or not 1 <= number <= 65535:
-            yield (
-                f"{field}.ports[{i}].containerPort",
-                f"Invalid value: {number}: must be between 1 and 65535, inclusive",
-            )
-        if port.get("name") and len(port["name"]) > 15:
-            yield (
-                f"{field}.ports[{i}].name",
-                f'Invalid value: "{port["name"]}": must be no more than 15 characters',
-            )
-        ports.add((number, port.get("protocol", "TCP")))
+    yield from _ports(field, container.get("ports") or ())
     for i, mount in enumerate(container.get("volumeMounts") or ()):
         if mount.get("name") not in volumes:
             yield f"{field}.volumeMounts[{i}].name", f'Not found: "{mount.get("name")}"'
+        if not mount.get("mountPath"):
+            yield f"{field}.volumeMounts[{i}].mountPath", "Required value"
     resources = container.get("resources") or {}
     for part in ("limits", "requests"):
         for resource, quantity in (resources.get(part) or {}).items():
@@ -205,6 +223,24 @@ def _container(
                 )
 
 
+def _ports(field: str, ports: Sequence[Document]) -> Iterator[Cause]:
+    names: set[str] = set()
+    for i, port in enumerate(ports):
+        number, name = port.get("containerPort") or 0, port.get("name") or ""
+        if len(name) > 15:
+            yield (
+                f"{field}.ports[{i}].name",
+                f'Invalid value: "{name}": must be no more than 15 characters',
+            )
+        if name and name in names:
+            yield f"{field}.ports[{i}].name", f'Duplicate value: "{name}"'
+        names.add(name)
+        if not number:
+            yield f"{field}.ports[{i}].containerPort", "Required value"
+        elif not 1 <= number <= 65535:
+            yield f"{field}.ports[{i}].containerPort", f"Invalid value: {number}: {SAYS_PORT}"
+
+
 def service_causes(document: Document) -> Iterator[Cause]:
     """What is wrong with a Service. A headless one needs no ports."""
     spec = document.get("spec") or {}
@@ -213,20 +249,17 @@ def service_causes(document: Document) -> Iterator[Cause]:
         yield "spec.ports", "Required value"
     seen: set[str] = set()
     for i, port in enumerate(ports):
-        name = port.get("name", "")
+        name = port.get("name") or ""
         if len(ports) > 1 and not name:
             yield f"spec.ports[{i}].name", "Required value"
         elif name and (len(name) > LABEL_MAX or not LABEL.fullmatch(name)):
             yield f"spec.ports[{i}].name", f'Invalid value: "{name}": {SAYS_LABEL}'
-        if name in seen:
+        if name and name in seen:
             yield f"spec.ports[{i}].name", f'Duplicate value: "{name}"'
         seen.add(name)
-        number = port.get("port")
-        if not isinstance(number, int) or not 1 <= number <= 65535:
-            yield (
-                f"spec.ports[{i}].port",
-                f"Invalid value: {number}: must be between 1 and 65535, inclusive",
-            )
+        number = port.get("port") or 0
+        if not 1 <= number <= 65535:
+            yield f"spec.ports[{i}].port", f"Invalid value: {number}: {SAYS_PORT}"
     yield from _labels("spec.selector", spec.get("selector") or {})
 
 
@@ -241,7 +274,7 @@ def config_map_causes(document: Document) -> Iterator[Cause]:
                 " characters, '-', '_' or '.'",
             )
     if sum(len(key) + len(str(text).encode()) for key, text in data.items()) > DATA_MAX:
-        yield "", f"Too long: may not be more than {DATA_MAX} bytes"
+        yield "[]", f"Too long: may not be more than {DATA_MAX} bytes"
 
 
 def lease_causes(document: Document) -> Iterator[Cause]:
@@ -261,23 +294,27 @@ def event_causes(document: Document) -> Iterator[Cause]:
     """What is wrong with an event. Source: pkg/apis/core/validation/events.go."""
     if not document.get("eventTime"):
         yield "eventTime", "Required value"
-    for field, longest in (
-        ("reportingController", 128), ("reportingInstance", 128), ("action", 128), ("reason", 128),
-    ):  # fmt: skip
+    controller = document.get("reportingController") or ""
+    if not controller:
+        yield "reportingController", "Required value"
+    else:
+        yield from _key("reportingController", controller)
+    for field in ("reportingInstance", "action", "reason"):
         text = document.get(field) or ""
         if not text:
             yield field, "Required value"
-        elif len(text) > longest:
-            yield field, f'Invalid value: "": can have at most {longest} characters'
+        elif len(text) > EVENT_FIELD_MAX:
+            yield field, f'Invalid value: "": can have at most {EVENT_FIELD_MAX} characters'
     if document.get("type") not in ("Normal", "Warning"):
-        yield "type", f'Invalid value: "": has invalid value: {document.get("type", "")}'
-    if len(document.get("note") or "") > 1024:
-        yield "note", 'Invalid value: "": can have at most 1024 characters'
-    namespace = (document.get("regarding") or {}).get("namespace", "")
-    if namespace and namespace != document["metadata"].get("namespace"):
-        yield "regarding.namespace", f'Invalid value: "{namespace}": does not match event.namespace'
-    if document.get("series") and document["series"].get("count", 0) < 2:
+        yield "type", f'Invalid value: "": has invalid value: {document.get("type") or ""}'
+    if len(document.get("note") or "") > NOTE_MAX:
+        # Its name in core/v1, by which the server checks it.
+        yield "message", f'Invalid value: "": can have at most {NOTE_MAX} characters'
+    series = document.get("series")
+    if series and (series.get("count") or 0) < 2:
         yield "series.count", 'Invalid value: "": should be at least 2'
+    if series and not series.get("lastObservedTime"):
+        yield "series.lastObservedTime", "Required value"
 
 
 CHECKS: dict[str, Callable[[Document], Iterator[Cause]]] = {
@@ -289,7 +326,7 @@ CHECKS: dict[str, Callable[[Document], Iterator[Cause]]] = {
 }
 
 # Pods may change only these of their spec (ValidatePodUpdate).
-POD_CHANGES = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
+POD_CHANGES = ("activeDeadlineSeconds", "tolerations")
 
 
 def change_causes(kind: str, before: Document, after: Document) -> list[Cause]:
@@ -299,9 +336,10 @@ def change_causes(kind: str, before: Document, after: Document) -> list[Cause]:
     if kind == "events.events.k8s.io":
         names = (before.keys() | after.keys()) - {"metadata", "series"}
         return [
-            (name, 'Invalid value: "": field is immutable')
-            for name in sorted(names) if before.get(name) != after.get(name)
-        ]  # fmt: skip
+            ("message" if name == "note" else name, 'Invalid value: "": field is immutable')
+            for name in sorted(names)
+            if before.get(name) != after.get(name)
+        ]
     if kind == "configmaps" and before.get("immutable"):
         return (
             []

@@ -186,7 +186,7 @@ class MemoryServer:
             for _, stored in self.store.all(kind):
                 stream.offer(Entry("added", stored, None), now, 0.0)
         elif not resource_version.isdigit():
-            raise refusals.bad_request(f'Invalid value: "{resource_version}"')
+            raise refusals.internal_error(f'resourceVersion: Invalid value: "{resource_version}"')
         elif int(resource_version) < self.store.compacted:
             raise refusals.expired(
                 f"too old resource version: {resource_version} ({self.store.compacted})"
@@ -305,7 +305,7 @@ class MemoryServer:
         if not resource.namespaced:
             return ""
         if not namespace:
-            raise refusals.bad_request("an empty namespace may not be set")
+            raise refusals.not_served(resource)
         return namespace
 
     def _written(self, kind: str, entry: Entry) -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Item = tuple[Literal["added", "modified", "deleted", "bookmark"], bytes]
 
+# Before its end a watch gets a bookmark (cacher.nextBookmarkTime); a short one gets none.
+LAST_BOOKMARK_SECONDS = 2.0
+
 
 class Stream:
     """A watch as its server sees it. namespace "": all; client: the name of who reads it."""
@@ -41,6 +44,7 @@ class Stream:
         self.client = client
         self._fits = fits
         self._ends_at = ends_at
+        self._bookmark_at = ends_at - LAST_BOOKMARK_SECONDS
         self._idle_seconds = idle_seconds
         self._heard_at = opened_at
         self._ready: deque[Item] = deque()
@@ -68,10 +72,13 @@ class Stream:
         if self._is_dead:
             if now - self._heard_at >= self._idle_seconds:
                 self.cut(KubeError(f"watch of {self.kind}: silent for {self._idle_seconds:g} s"))
-        elif now >= self._ends_at and not self._late:
+        elif now >= self._ends_at:
             self.end()
-        elif now - self._heard_at >= bookmark_seconds and not self._late:
+        elif self._late:
+            return  # A bookmark must not overtake a change.
+        elif now - self._heard_at >= bookmark_seconds or now >= self._bookmark_at:
             self._deliver(("bookmark", bookmark(version)), now)
+            self._bookmark_at = float("inf") if now >= self._bookmark_at else self._bookmark_at
 
     def die(self) -> None:
         """Deliver nothing from now on, and do not say so: a half-open connection."""

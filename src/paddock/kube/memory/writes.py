@@ -11,6 +11,7 @@ from paddock.kube.memory import refusals, rules
 from paddock.kube.memory.patches import PatchError, applied, json_patched, merged
 from paddock.kube.memory.refusals import qualified
 from paddock.kube.memory.store import Stored
+from paddock.kube.memory.typed import refuse_wrong_types
 from paddock.kube.objects import rfc3339
 
 if TYPE_CHECKING:
@@ -46,14 +47,15 @@ def create(
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         metadata = document["metadata"] = {}
+    refuse_wrong_types(resource, kind, document)
     if metadata.get("resourceVersion"):
-        raise refusals.bad_request("resourceVersion should not be set on objects to be created")
-    if metadata.setdefault("namespace", namespace) != namespace:
+        raise refusals.internal_error("resourceVersion should not be set on objects to be created")
+    if (metadata.get("namespace") or namespace) != namespace:
         raise refusals.bad_request(
-            f"the namespace of the provided object ({metadata['namespace']}) does not match the"
-            f" namespace sent on the request ({namespace})"
+            "the namespace of the provided object does not match the namespace sent on the request"
         )
-    prefix = metadata.get("generateName", "")
+    metadata["namespace"] = namespace
+    prefix = metadata.get("generateName") or ""
     if not metadata.get("name") and not prefix:
         raise refusals.invalid(
             resource, "", [("metadata.name", "Required value: name or generateName is required")]
@@ -105,7 +107,7 @@ def patch(
         raise refusals.not_found(resource, key[1])
     before = stored.document
     after = _patched(server, resource, before, change, how, subresource)
-    _refuse_stale(resource, key[1], before, after)
+    _refuse_stale(resource, before, after, subresource)
     if subresource == "status":
         after = _with_status(_copied(before), after)
     elif kind not in NO_STATUS:
@@ -198,10 +200,7 @@ def _removed(server: MemoryServer, kind: str, stored: Stored) -> Stored:
 def _admit(server: MemoryServer, resource: Resource[Any], namespace: str, name: str) -> None:
     """Refuse what the namespace cannot take."""
     if namespace in server.terminating:
-        raise refusals.forbidden(
-            resource, name,
-            f"unable to create new content in namespace {namespace} because it is being terminated",
-        )  # fmt: skip
+        raise _of_a_dying_namespace(server, resource, namespace, name)
     if qualified(resource) == "pods" and namespace in server.quotas:
         quota, limit = server.quotas[namespace]
         used = sum(
@@ -216,8 +215,24 @@ def _admit(server: MemoryServer, resource: Resource[Any], namespace: str, name: 
             )  # fmt: skip
 
 
+def _of_a_dying_namespace(
+    server: MemoryServer, resource: Resource[Any], namespace: str, name: str
+) -> KubeError:
+    """403 while something is left in it, 404 after that."""
+    kinds = server.store.kinds()
+    if all(key[0] != namespace for kind in kinds for key, _ in server.store.all(kind)):
+        return KubeError(f'namespaces "{namespace}" not found', status=404, reason="NotFound")
+    error = refusals.forbidden(
+        resource, name,
+        f"unable to create new content in namespace {namespace} because it is being terminated",
+    )  # fmt: skip
+    error.causes = (("metadata.namespace", f"namespace {namespace} is being terminated"),)
+    return error
+
+
 def _refuse_invalid(server: MemoryServer, resource: Resource[Any], document: Document) -> None:
     kind = qualified(resource)
+    refuse_wrong_types(resource, kind, document)
     found = rules.causes(kind, document)
     if kind in server.checks:
         found += server.checks[kind](document)
@@ -225,17 +240,26 @@ def _refuse_invalid(server: MemoryServer, resource: Resource[Any], document: Doc
         raise refusals.invalid(resource, document["metadata"]["name"], found)
 
 
-def _refuse_stale(resource: Resource[Any], name: str, before: Document, after: Document) -> None:
+def _refuse_stale(
+    resource: Resource[Any], before: Document, after: Document, subresource: str
+) -> None:
+    """Refuse a patch that meant another object or version. The order is the real server's.
+
+    A wrong uid in the status of a custom kind is not noticed there, so not here.
+    """
     asked, found = after["metadata"], before["metadata"]
+    name = found["name"]
     if asked.get("name") != name:
         raise refusals.bad_request(
             f"the name of the object ({asked.get('name')}) does not match the name on the URL"
             f" ({name})"
         )
-    if asked.get("uid") not in (found["uid"], None, ""):
-        raise refusals.wrong_uid(resource, name, str(asked.get("uid", "")), found["uid"])
     if asked.get("resourceVersion") not in (found["resourceVersion"], None, ""):
         raise refusals.stale(resource, name)
+    is_custom_status = subresource == "status" and "." in resource.group
+    if asked.get("uid") not in (found["uid"], None, "") and not is_custom_status:
+        cause = ("metadata.uid", f'Invalid value: "{asked["uid"]}": field is immutable')
+        raise refusals.invalid(resource, name, [cause])
 
 
 def _patched(

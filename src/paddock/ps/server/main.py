@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,7 @@ def say(line: str) -> None:
 
 def run(words: Sequence[str], env: Mapping[str, str]) -> int:
     """Run a server with these flags until it is told to end; the exit code."""
-    options = read_options(words, env)
+    options = read_options(words, env, is_own_host)
     for line in options.said:
         say(line)
     if not HAVE_NUMBA:
@@ -55,6 +56,17 @@ def run(words: Sequence[str], env: Mapping[str, str]) -> int:
         for number, handler in before.items():
             signal.signal(number, handler)
     return 0
+
+
+def is_own_host(host: str) -> bool:
+    """Whether it names an address of this machine: one that can be bound."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as sock:
+            sock.bind(address)
+    except OSError:
+        return False
+    return True
 
 
 def serve(options: Options, ended: threading.Event) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from paddock.errors import Problem, UsageError
+from paddock.ps.server.place import IsOwn, find_index, own_endpoint
 
 DEFAULT_PORT = 7164  # The users' documents; the program's own default was 20134.
 ACKS = ("memory", "log", "disk", "replica")
@@ -164,7 +165,7 @@ IGNORED = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a server is asked to be. said: what to tell about flags that do nothing."""
+    """What a server is asked to be. said: what to tell about flags; advertise: "" if unlisted."""
 
     port: int
     bind: str
@@ -189,8 +190,12 @@ class Options:
     said: tuple[str, ...] = ()
 
 
-def read_options(words: Sequence[str], env: Mapping[str, str]) -> Options:
+def read_options(
+    words: Sequence[str], env: Mapping[str, str], is_own: IsOwn = lambda host: False
+) -> Options:
     """The options in the words of a command line and the environment. Raises UsageError.
+
+    is_own: whether a host is this machine; asked where the list of servers leaves it open.
 
     >>> options = read_options(["--port=7164", "--ports_num=1", "--num_gradient_servers", "4"], {})
     >>> options.port, options.num_gradient_servers, options.bind, options.said
@@ -207,7 +212,8 @@ def read_options(words: Sequence[str], env: Mapping[str, str]) -> Options:
     endpoints = tuple(e.strip() for e in str(values["endpoints"]).split(",") if e.strip())
     values["endpoints"] = endpoints
     if not problems:
-        _settle(values, given, env, problems)
+        _settle(values, env, is_own, problems)
+        said += _warnings(values)
     if problems:
         raise UsageError.of(problems)
     assert {f.name for f in fields(Options)} == {*values, "said"}
@@ -265,8 +271,8 @@ def _value(option: Option, text: str, problems: list[Problem]) -> object:
 
 def _settle(
     values: dict[str, object],
-    given: Mapping[str, str],
     env: Mapping[str, str],
+    is_own: IsOwn,
     problems: list[Problem],
 ) -> None:
     """What follows from several options together."""
@@ -298,16 +304,18 @@ def _settle(
     trainers = values["num_gradient_servers"]
     assert isinstance(trainers, int)
     need(trainers >= 1, f"--num_gradient_servers is {trainers}", "the number of trainers")
-    _settle_place(values, env, problems)
-    if not values["bind"]:
-        # Explicitly listed in the job's endpoints: the launcher, or an operator, chose it.
-        index = values["index"]
-        assert isinstance(index, int)
-        mine = endpoints[index] if index < len(endpoints) else ""
-        mine = own_endpoint(mine, port, values["replica_of"])
-        host = mine.rpartition(":")[0]
-        values["bind"] = host or ("0.0.0.0" if values["token_file"] else "127.0.0.1")
-    _settle_pair(values, problems)
+    advertised = str(values["advertise"]).rpartition(":")[0]
+    names = {str(values["bind"]), advertised, env.get("POD_IP", LOOPBACK[0])} - {""}
+    _settle_place(values, names, is_own, problems)
+    index, mine = values["index"], ""
+    assert isinstance(index, int)
+    if index < len(endpoints):
+        replica_of = str(values["replica_of"])
+        mine = own_endpoint(endpoints[index], port, replica_of, names, is_own)
+    # Explicitly listed in the job's endpoints: the launcher, or an operator, chose it.
+    host = mine.rpartition(":")[0]
+    values["bind"] = values["bind"] or host or ("0.0.0.0" if values["token_file"] else LOOPBACK[0])
+    _settle_pair(values, mine, problems)
     need(
         not values["tls_key"] or bool(values["tls_cert"]),
         "--tls-key is set without --tls-cert",
@@ -315,21 +323,8 @@ def _settle(
     )
 
 
-def own_endpoint(endpoint: str, port: int, replica_of: object) -> str:
-    """Which half of "host:port|host:port" a server of a pair is; "" for a replica not listed.
-
-    >>> own_endpoint("a:1|b:2", 2, "a:1"), own_endpoint("a:1", 1, ""), own_endpoint("a:1", 2, "a:1")
-    ('b:2', 'a:1', '')
-    """
-    halves = endpoint.split("|")
-    same_port = [half for half in halves if half.rpartition(":")[2] == str(port)]
-    if len(halves) == 1:
-        return "" if replica_of else endpoint
-    return same_port[0] if len(same_port) == 1 else halves[1 if replica_of else 0]
-
-
-def _settle_pair(values: dict[str, object], problems: list[Problem]) -> None:
-    """What a server of a pair needs."""
+def _settle_pair(values: dict[str, object], mine: str, problems: list[Problem]) -> None:
+    """What a server of a pair needs. mine: its own endpoint, "" when it is not listed."""
     witness, replica_of = str(values["witness"]), str(values["replica_of"])
     for name in ("witness", "replica_of", "advertise"):
         text = str(values[name])
@@ -351,8 +346,21 @@ def _settle_pair(values: dict[str, object], problems: list[Problem]) -> None:
         )
     if values["promote"] not in ("", "yes"):
         problems.append(Problem(f"--promote is {values['promote']!r}", "yes, or leave it out"))
-    is_anywhere = values["bind"] in ("0.0.0.0", "::")
-    if witness and is_anywhere and not values["advertise"] and not values["endpoints"]:
+    elif values["promote"] and replica_of:
+        problems.append(
+            Problem(
+                "--promote=yes and --replica-of exclude each other: is this server's log the right "
+                f"one, or that of {replica_of}?",
+                "for this server's leave out --replica-of, this once; else leave out --promote",
+            )
+        )
+    elif values["promote"] and not witness:
+        problems.append(
+            Problem("--promote needs a witness: only a server of a pair is promoted",
+                    "--witness HOST:PORT; a server alone needs no --promote")
+        )  # fmt: skip
+    values["advertise"] = values["advertise"] or mine
+    if witness and values["bind"] in ("0.0.0.0", "::") and not values["advertise"]:
         problems.append(
             Problem(f"--bind {values['bind']} does not say how others reach this server",
                     "--advertise HOST:PORT")
@@ -360,11 +368,11 @@ def _settle_pair(values: dict[str, object], problems: list[Problem]) -> None:
 
 
 def _settle_place(
-    values: dict[str, object], env: Mapping[str, str], problems: list[Problem]
+    values: dict[str, object], names: set[str], is_own: IsOwn, problems: list[Problem]
 ) -> None:
-    """Which of the endpoints this server is: by --index, else by POD_IP and port."""
+    """Which of the endpoints this server is."""
     endpoints, index, port = values["endpoints"], values["index"], values["port"]
-    assert isinstance(endpoints, tuple) and isinstance(index, int)
+    assert isinstance(endpoints, tuple) and isinstance(index, int) and isinstance(port, int)
     doubled = sorted({e for e in endpoints if endpoints.count(e) > 1})
     if doubled:
         problems.append(Problem(f"--endpoints lists {', '.join(doubled)} twice", "each once"))
@@ -378,22 +386,24 @@ def _settle_place(
             )
         values["index"] = max(index, 0)
         return
+    problem = None
     if index < 0:
-        me = f"{env.get('POD_IP', '127.0.0.1')}:{port}"
-        halves = [(i, half) for i, e in enumerate(endpoints) for half in e.split("|")]
-        same_port = [i for i, half in halves if half.rpartition(":")[2] == str(port)]
-        if me in [half for _, half in halves]:
-            index = next(i for i, half in halves if half == me)
-        elif len(same_port) == 1:
-            index = same_port[0]
-    if not 0 <= index < len(endpoints):
-        problems.append(
-            Problem(
-                f"this server (port {port}) is not one of {','.join(endpoints)}",
-                "say which: --index, from 0",
-            )
-        )
-    values["index"] = max(index, 0)
+        index, problem = find_index(endpoints, port, names, is_own)
+    elif index >= len(endpoints):
+        problem = Problem(f"--index {index} is not one of {','.join(endpoints)}", "from 0")
+    if problem is not None:
+        problems.append(problem)
+    values["index"] = index
+
+
+def _warnings(values: Mapping[str, object]) -> list[str]:
+    """What is allowed, and seldom meant."""
+    if not values["witness"] or values["ack"] == "replica":
+        return []
+    return [
+        f"warning: --ack {values['ack']}: pushes do not wait for the other server of the pair, "
+        "which may miss some and never takes over by itself; --ack replica has them wait"
+    ]
 
 
 def usage() -> str:

@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.errors import UsageError
 from paddock.ps.consistency.replication import NEAR_RECORDS, Member, Role, recovered
 from paddock.ps.link import Identity
 from paddock.ps.protocol.frames import Header
 from paddock.ps.server.feed import Feed
 from paddock.ps.server.follower import Follower
 from paddock.ps.server.identity import MemberFile
-from paddock.ps.server.options import Options, own_endpoint
+from paddock.ps.server.options import Options
 from paddock.ps.server.pair import Pair
 from paddock.ps.stream import Stream
 
@@ -69,18 +68,7 @@ def join_pair(server: Server, options: Options, file: MemberFile) -> None:
 
 def _endpoint(server: Server, options: Options) -> str:
     """Where the other server of the pair reaches this one."""
-    if options.advertise:
-        return options.advertise
-    if options.endpoints:
-        listed = own_endpoint(options.endpoints[options.index], options.port, options.replica_of)
-        if listed:
-            return listed
-    if options.bind in ("0.0.0.0", "::"):
-        raise UsageError(
-            f"--bind {options.bind} does not say how others reach this server",
-            hint="--advertise HOST:PORT",
-        )
-    return f"{options.bind}:{server.port}"
+    return options.advertise or f"{options.bind}:{server.port}"
 
 
 class Pairing:
