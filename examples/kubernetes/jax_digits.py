@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-EPOCHS = 20
+EPOCHS = 30
 BATCH = 96  # of the whole job, at most
-RATE = 0.1
+RATE = 0.5
 
 
 def first_weights() -> dict:

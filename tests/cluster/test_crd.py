@@ -95,10 +95,10 @@ def table(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", [*DOCUMENTED, "full"])
-def test_a_documented_job_is_accepted(installed: ControlPlane, namespace: str, name: str) -> None:
+def test_a_documented_job_is_accepted(installed: ControlPlane, name: str) -> None:
     """With today's strict validation, nothing said but that it was created."""
     found = {**DOCUMENTED, "full": FULL}[name]
-    code, said = create(installed, namespace, found, "--dry-run=server")
+    code, said = create(installed, "default", found, "--dry-run=server")
     assert code == 0, said
     assert said.strip().endswith("created (server dry run)")
     assert "Warning" not in said
@@ -124,18 +124,18 @@ def test_new_fields_of_pods_survive(installed: ControlPlane, namespace: str) -> 
     assert stored["spec"]["worker"]["template"] == template
 
 
-def test_old_words_for_cleaning_are_accepted(installed: ControlPlane, namespace: str) -> None:
+def test_old_words_for_cleaning_are_accepted(installed: ControlPlane) -> None:
     """deepfm.yaml of paddle-operator; the operator warns, the API server cannot."""
     found = job("old", worker=role(1), cleanPodPolicy="OnFailed")
-    assert create(installed, namespace, found, "--dry-run=server")[0] == 0
+    assert create(installed, "default", found, "--dry-run=server")[0] == 0
 
 
-def test_a_name_may_fill_the_limit(installed: ControlPlane, namespace: str) -> None:
+def test_a_name_may_fill_the_limit(installed: ControlPlane) -> None:
     """54 characters and -worker-0 are 63; with ten more pods it is one too many."""
     name = "n" * 54
-    code, said = create(installed, namespace, job(name, worker=role(10)), "--dry-run=server")
+    code, said = create(installed, "default", job(name, worker=role(10)), "--dry-run=server")
     assert code == 0, said
-    code, said = create(installed, namespace, job(name, worker=role(11)), "--dry-run=server")
+    code, said = create(installed, "default", job(name, worker=role(11)), "--dry-run=server")
     assert "metadata.name is too long" in said
 
 
@@ -150,25 +150,21 @@ def test_generated_names_are_accepted(installed: ControlPlane, namespace: str) -
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_a_mistake_is_refused_with_its_field(
-    installed: ControlPlane, namespace: str, name: str
-) -> None:
+def test_a_mistake_is_refused_with_its_field(installed: ControlPlane, name: str) -> None:
     """By the API server, at once, with a sentence that names the field."""
-    code, said = create(installed, namespace, refused(name), "--dry-run=server")
+    code, said = create(installed, "default", refused(name), "--dry-run=server")
     assert code != 0
     assert REFUSED[name][1] in said
 
 
-def test_the_misspelt_field_of_the_documents_is_named(
-    installed: ControlPlane, namespace: str
-) -> None:
+def test_the_misspelt_field_of_the_documents_is_named(installed: ControlPlane) -> None:
     """kubectl says it; --validate=false leaves it out."""
     found = job("sample", worker=role(1), cleanPolicy="Never")
-    code, said = create(installed, namespace, found, "--dry-run=server")
+    code, said = create(installed, "default", found, "--dry-run=server")
     assert code != 0
     assert 'unknown field "spec.cleanPolicy"' in said
     words = ("--validate=false", "--dry-run=server", "-o", "json")
-    code, said = create(installed, namespace, found, *words)
+    code, said = create(installed, "default", found, *words)
     assert code == 0
     assert "cleanPolicy" not in json.loads(said)["spec"]
 

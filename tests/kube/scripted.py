@@ -9,17 +9,21 @@ import asyncio
 import contextlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from lightkube.config.kubeconfig import KubeConfig
 
+from paddock.kube.client import PODS, Change, KubeError, Query
 from paddock.kube.lightkube import LightkubeClient, Options, open_client
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
     Script = Callable[["Asked", asyncio.StreamWriter], Awaitable[None]]
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -140,3 +144,41 @@ async def hangs_up(_: Asked, writer: asyncio.StreamWriter) -> None:
 def event(kind: str, document: object) -> bytes:
     """One line of a watch."""
     return json.dumps({"type": kind, "object": document}).encode() + b"\n"
+
+
+POD = {"metadata": {"name": "a", "resourceVersion": "7"}, "status": {"phase": "Running"}}
+ADDED = event("ADDED", POD)
+
+
+def after(
+    script: Script, ask: Callable[[LightkubeClient], Coroutine[Any, Any, T]], options: Any = None
+) -> tuple[Any, T | KubeError]:
+    """(the first request, what the call gave or raised) with a server that does that."""
+
+    async def scenario() -> tuple[Any, T | KubeError]:
+        async with talking(script, options=options) as (server, client):
+            try:
+                result: T | KubeError = await ask(client)
+            except KubeError as error:
+                result = error
+            return server.asked[0] if server.asked else None, result
+
+    return asyncio.run(scenario())
+
+
+async def get_a(client: LightkubeClient) -> Any:
+    """Get one pod."""
+    return await client.get(PODS, "ml", "a")
+
+
+async def watched(client: LightkubeClient) -> tuple[list[Change[Any]], KubeError | None]:
+    """All changes of a watch, and the error that it ended with."""
+    seen = []
+    try:
+        async for change in client.watch(
+            PODS, Query("ml", labels="a=b"), resource_version="5", timeout_seconds=300.5
+        ):
+            seen.append(change)
+    except KubeError as error:
+        return seen, error
+    return seen, None

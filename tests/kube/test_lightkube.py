@@ -6,67 +6,26 @@ The same calls against a real API server: tests/cluster/test_client_twins_real.p
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
 from kube.scripted import (
+    ADDED,
+    POD,
+    after,
     answer,
-    event,
+    get_a,
     hangs_up,
     refusal,
-    silence,
     stream,
     talking,
+    watched,
 )
 from paddock import __version__
-from paddock.kube.client import LEASES, PADDLE_JOBS, PODS, Change, KubeError, Query
-from paddock.kube.lightkube import LINE_MAX, Asked, LightkubeClient, Options, open_client
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from kube.scripted import Script
-
-T = TypeVar("T")
-POD = {"metadata": {"name": "a", "resourceVersion": "7"}, "status": {"phase": "Running"}}
-ADDED = event("ADDED", POD)
-
-
-def after(
-    script: Script, ask: Callable[[LightkubeClient], Coroutine[Any, Any, T]], options: Any = None
-) -> tuple[Any, T | KubeError]:
-    """(the first request, what the call gave or raised) with a server that does that."""
-
-    async def scenario() -> tuple[Any, T | KubeError]:
-        async with talking(script, options=options) as (server, client):
-            try:
-                result: T | KubeError = await ask(client)
-            except KubeError as error:
-                result = error
-            return server.asked[0] if server.asked else None, result
-
-    return asyncio.run(scenario())
-
-
-async def get_a(client: LightkubeClient) -> Any:
-    """Get one pod."""
-    return await client.get(PODS, "ml", "a")
-
-
-async def watched(client: LightkubeClient) -> tuple[list[Change[Any]], KubeError | None]:
-    """All changes of a watch, and the error that it ended with."""
-    seen = []
-    try:
-        async for change in client.watch(
-            PODS, Query("ml", labels="a=b"), resource_version="5", timeout_seconds=300.5
-        ):
-            seen.append(change)
-    except KubeError as error:
-        return seen, error
-    return seen, None
-
+from paddock.kube.client import LEASES, PADDLE_JOBS, PODS, KubeError, Query
+from paddock.kube.lightkube import Asked, Options, open_client
 
 # ------------------------------------------------------------------------------------- what is sent
 

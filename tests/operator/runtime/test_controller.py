@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from machine import toy
 from machine.virtual import run_virtual
-from machine.world import World
+from machine.world import QUIET, World, patch_job
+from paddock.kube.client import EVENTS, PADDLE_JOBS, PODS, SERVICES, VOLCANO_GROUPS
+from paddock.kube.memory import refusals
+from paddock.operator.decision import Decision, Note, Observed, Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from machine.virtual import VirtualClock
+    from paddock.kube.memory import Call
+
+STATUS = ("patch", "paddlejobs.batch.paddlepaddle.org", "status")
+
+
+class Looks:
+    """The toy reconcile, counted and remembered."""
+
+    def __init__(self, decide: Callable[[Observed], Decision] | None = None) -> None:
+        self.seen: list[Observed] = []
+        self._decide = decide
+
+    def __call__(self, observed: Observed, now: float, settings: Settings) -> Decision:
+        self.seen.append(observed)
+        if self._decide is not None:
+            return self._decide(observed)
+        return toy.reconcile(observed, now, settings)
 
 
 def test_a_job_runs_from_creation_to_completion() -> None:
@@ -26,7 +53,399 @@ def test_a_job_runs_from_creation_to_completion() -> None:
         world.succeed_pods()
         await clock.pass_time(1)
         assert world.status("demo")["phase"] == "Completed"
-        print("".join(world.lines))
-        print(world.server.counts)
+        assert world.server.counts["create", "pods", ""] == 3
+
+    run_virtual(main)
+
+
+def test_many_events_of_a_job_are_one_look_and_one_write() -> None:
+    """100 pods start in the same moment: the Go operator wrote 23 to 204 statuses for that."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        looks = Looks()
+        world.start(reconcile=looks)
+        world.submit("demo", 100)
+        await clock.pass_time(2)
+        writes, seen = world.server.counts[STATUS], len(looks.seen)
+        world.run_pods()
+        await clock.pass_time(2)
+        assert world.server.counts[STATUS] - writes == 1
+        assert len(looks.seen) - seen == 2  # and one at its own status, which changes nothing
+
+    run_virtual(main)
+
+
+def test_an_idle_operator_asks_for_nothing_but_watches() -> None:
+    """A hundred quiet jobs must cost the API server nothing."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.start()
+        for n in range(100):
+            world.submit(f"j{n}", 1)
+        await clock.pass_time(30)
+        before = dict(world.server.counts)
+        await clock.pass_time(240)
+        now = world.server.counts
+        assert {call: n - before.get(call, 0) for call, n in now.items() if n != before[call]} == {}
+
+    run_virtual(main)
+
+
+def test_a_job_that_makes_reconcile_raise_does_not_stop_the_others() -> None:
+    """A bug must be that job's trouble only; it is told there, and tried again ever later."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+
+        def decide(observed: Observed) -> Decision:
+            if observed.job.metadata.name.startswith("poison"):
+                raise KeyError("template")
+            return toy.reconcile(observed, clock.now(), Settings())
+
+        looks = Looks(decide)
+        copy = world.start(reconcile=looks, options=replace(QUIET, workers=2))
+        for n in range(10):
+            world.submit(f"poison{n}", 1)
+        world.submit("demo", 2)
+        await clock.pass_time(2)
+        assert len(world.pods()) == 2
+        await clock.pass_time(3600)
+        assert not copy.task.done()
+        assert len(looks.seen) < 10 * 30
+        events = [e.document for e in world.server.all(EVENTS)]
+        told = {e["regarding"]["name"] for e in events if e["reason"] == "InternalError"}
+        assert told == {f"poison{n}" for n in range(10)}
+        errors = [e for e in events if e["regarding"]["name"] == "poison0"]
+        assert "KeyError" in errors[0]["note"] and errors[0]["series"]["count"] > 5
+        assert any("Traceback" in line for line in world.lines)
+        text = copy.operator.metrics.text()
+        assert 'paddock_reconcile_errors_total{kind="bug"}' in text
+
+    run_virtual(main)
+
+
+def test_a_mended_job_is_looked_at_at_once() -> None:
+    """The pause of a failing job ends when its user changes it."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+
+        def decide(observed: Observed) -> Decision:
+            if observed.job.metadata.generation == 1:
+                raise ValueError
+            return toy.reconcile(observed, clock.now(), Settings())
+
+        world.start(reconcile=Looks(decide))
+        world.submit("demo", 1)
+        await clock.pass_time(900)
+        patch_job(world, "demo", {"spec": {"worker": {"replicas": 2}}})
+        await clock.pass_time(1)
+        assert len(world.pods()) == 2
+
+    run_virtual(main)
+
+
+def test_a_time_to_wake_is_kept_also_when_the_clock_is_set() -> None:
+    """A deadline is wall time: set forward, it is over at most a minute later, not in hours."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        at = clock.now() + 7200
+        looks = Looks(
+            lambda _: Decision({"phase": "Failed" if clock.now() >= at else "Running"}, wake_at=at)
+        )
+        world.start(reconcile=looks)
+        world.submit("demo", 1)
+        await clock.pass_time(60)
+        assert world.status("demo")["phase"] == "Running"
+        clock.jump(7200)
+        await clock.pass_time(60)
+        assert world.status("demo")["phase"] == "Failed"
+        seen = len(looks.seen)
+        await clock.pass_time(10)  # it says "wake me in the past" now
+        assert len(looks.seen) - seen < 10 / 0.04
+
+    run_virtual(main)
+
+
+def test_jobs_come_and_go_without_a_trace() -> None:
+    """A thousand jobs later nothing is kept of them."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        copy = world.start()
+        for wave in range(10):
+            for n in range(30):
+                world.submit(f"w{wave}-{n}", 1)
+            await clock.pass_time(1)
+            for n in range(30):
+                world.server.delete(PADDLE_JOBS, "ml", f"w{wave}-{n}")
+            await clock.pass_time(5)
+        await clock.pass_time(120)
+        controller = copy.operator.controller
+        assert world.pods() == []
+        assert controller.remembered == 0
+        assert all(len(store) == 0 for store in controller.caches.stores.values())
+
+    run_virtual(main)
+
+
+def test_what_is_observed_is_of_that_jobs_uid() -> None:
+    """The next job of that name must not see the pods of the one before."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        looks = Looks()
+        world.start(reconcile=looks)
+        world.submit("demo", 1)
+        await clock.pass_time(1)
+        world.run_pods()
+        world.server.delete(PADDLE_JOBS, "ml", "demo")
+        world.submit("demo", 1)
+        first = world.server.get(PADDLE_JOBS, "ml", "demo").uid
+        await clock.pass_time(0.5)
+        observed = [o for o in looks.seen if o.job.metadata.uid == first]
+        assert observed
+        assert all(p.metadata.controller_uid == first for o in observed for p in o.pods)
+
+    run_virtual(main)
+
+
+def test_etcd_is_looked_for_only_by_elastic_jobs() -> None:
+    """One question for a namespace and a while, not one for each look."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        looks = Looks()
+        world.start(reconcile=looks)
+        world.submit("plain", 1)
+        await clock.pass_time(1)
+        assert world.server.counts["get", "services", ""] == 0
+        world.submit("elastic0", 1, elastic=1)
+        await clock.pass_time(1)
+        assert looks.seen[-1].etcd == ""
+        ports = [{"name": "peer", "port": 2380}, {"name": "client", "port": 2379}]
+        manifest = {"metadata": {"name": "paddle-elastic-etcd"}, "spec": {"ports": ports}}
+        world.server.create(SERVICES, "ml", manifest)
+        await clock.pass_time(20)
+        for n in range(5):
+            world.submit(f"elastic{n + 1}", 1, worker={"replicas": 1, "limits": 2})
+        await clock.pass_time(1)
+        assert looks.seen[-1].etcd == "paddle-elastic-etcd.ml.svc:2379"
+        assert world.server.counts["get", "services", ""] <= 7
+
+    run_virtual(main)
+
+
+def test_two_jobs_never_choose_the_same_host_port() -> None:
+    """Both are looked at before either's status can be seen in the cache."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+
+        def decide(observed: Observed) -> Decision:
+            status: Any = observed.job.status or {}
+            port = status.get("hostPort") or next(
+                p for p in range(20000, 21000, 20) if p not in observed.taken_ports
+            )
+            return Decision({"phase": "Pending", "hostPort": port})
+
+        async def pause() -> None:
+            await clock.pass_time(0.3)
+
+        world.start(reconcile=Looks(decide), pause=pause)
+        for n in range(20):
+            world.submit(f"j{n}", 1, intranet="Host")
+        await clock.pass_time(30)
+        ports = [world.status(f"j{n}")["hostPort"] for n in range(20)]
+        assert len(set(ports)) == 20
+
+    run_virtual(main)
+
+
+def test_gangs_are_known_to_be_possible_or_not() -> None:
+    """A cluster without Volcano is a fact for reconcile, not a failure of the operator."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.server.serve(VOLCANO_GROUPS, False)
+        looks = Looks()
+        world.start(reconcile=looks)
+        world.submit("demo", 1)
+        await clock.pass_time(1)
+        assert (looks.seen[-1].has_volcano, looks.seen[-1].has_coscheduling) == (False, True)
+        world.server.serve(VOLCANO_GROUPS, True)
+        await clock.pass_time(61)
+        patch_job(world, "demo", {"metadata": {"labels": {"a": "b"}}})
+        await clock.pass_time(1)
+        assert looks.seen[-1].has_volcano
+
+    run_virtual(main)
+
+
+def test_only_the_given_namespaces_are_served() -> None:
+    """--namespace a,b: with rights in those alone."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        copy = world.start(options=replace(QUIET, namespaces=("ml", "vision")))
+        for namespace in ("ml", "vision", "speech"):
+            manifest = toy.job_manifest("demo", 1) | {"metadata": {"name": "demo"}}
+            world.server.create(PADDLE_JOBS, namespace, manifest)
+        await clock.pass_time(2)
+        found = sorted(s.document["metadata"]["namespace"] for s in world.server.all(PODS))
+        assert found == ["ml", "vision"]
+        assert len(copy.operator.controller.caches.jobs) == 2
+
+    run_virtual(main)
+
+
+def test_readiness_waits_for_the_caches_and_liveness_does_not() -> None:
+    """An operator without its definition waits; restarting it would not help."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.server.serve(PADDLE_JOBS, False)
+        copy = world.start()
+        await clock.pass_time(5)
+        controller = copy.operator.controller
+        waiting = controller.caches.unsynced()
+        assert waiting == ["paddlejobs.batch.paddlepaddle.org are not listed yet"]
+        assert controller.hung() == []
+        world.server.serve(PADDLE_JOBS, True)
+        await clock.pass_time(35)
+        assert controller.caches.unsynced() == []
+        world.server.fail(refusals.unreachable(), times=None)
+        world.server.drop_watches(error=refusals.unreachable())
+        await clock.pass_time(7200)
+        assert controller.hung() == []  # the server is away; that is not our fault
+
+    run_virtual(main)
+
+
+def test_it_can_be_stopped_before_the_server_was_ever_there() -> None:
+    """SIGTERM must not wait for caches that will never be filled."""
+
+    async def main(clock: VirtualClock) -> float:
+        world = World(clock)
+        world.server.fail(refusals.unreachable(), times=None)
+        copy = world.start()
+        await clock.pass_time(5)
+        await copy.stop()
+        return clock.monotonic()
+
+    assert run_virtual(main) < 6.0
+
+
+def test_a_stop_lets_the_work_in_hand_end() -> None:
+    """SIGTERM: pods being made are counted, events written; then no call more."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+
+        async def pause() -> None:
+            await clock.pass_time(0.4)
+
+        looks = Looks(
+            lambda o: replace(
+                toy.reconcile(o, 0.0, Settings()), notes=(Note("Normal", "Looked", "again"),)
+            )
+        )
+        copy = world.start(reconcile=looks, pause=pause)
+        world.submit("demo", 2)
+        await clock.pass_time(3.1)
+        assert 0 < len(world.pods()) <= 2
+        began = clock.monotonic()
+        await copy.stop()
+        assert clock.monotonic() - began <= 6.5
+        assert len(world.pods()) == 2
+        assert world.server.all(EVENTS) != []
+        before = world.writes()
+        await clock.pass_time(60)
+        assert world.writes() == before
+
+    run_virtual(main)
+
+
+def test_a_stop_does_not_wait_for_ever() -> None:
+    """Calls that hang are cut off after five seconds; Kubernetes gives thirty."""
+
+    async def main(clock: VirtualClock) -> float:
+        world = World(clock)
+        hangs = asyncio.Event()
+
+        async def pause() -> None:
+            if hangs.is_set():
+                await asyncio.Event().wait()
+
+        copy = world.start(pause=pause)
+        await clock.pass_time(2)
+        world.submit("demo", 2)
+        hangs.set()
+        await clock.pass_time(2)
+        began = clock.monotonic()
+        await copy.stop()
+        return clock.monotonic() - began
+
+    assert run_virtual(main) <= 6.1
+
+
+STORMS = {
+    "429 without an answer when": refusals.too_many_requests(0.0),
+    "429": refusals.too_many_requests(1.0),
+    "500": refusals.internal_error(),
+    "unreachable": refusals.unreachable(),
+}
+
+
+@pytest.mark.parametrize("storm", STORMS)
+@pytest.mark.parametrize("lost", [False, True])
+def test_storms_end_and_everything_is_as_without_them(storm: str, lost: bool) -> None:
+    """Half of all calls fail for a while, some after they were carried out."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock, seed=3)
+
+        def strikes(call: Call) -> bool:
+            return call.client != "witness" and world.rng.random() < 0.5
+
+        rule = world.server.fail(STORMS[storm], times=None, when=strikes, lost=lost)
+        world.start()
+        for n in range(5):
+            world.submit(f"j{n}", 6)
+        await clock.pass_time(120)
+        rule.cancel()
+        await clock.pass_time(200)
+        world.run_pods()
+        await clock.pass_time(60)
+        for n in range(5):
+            assert world.status(f"j{n}")["phase"] == "Running"
+        assert len(world.made) == len(set(world.made)) == 30
+
+    run_virtual(main)
+
+
+def test_restarts_are_counted_by_cause() -> None:
+    """What the dashboard shows; the cause is the status's."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+
+        def decide(observed: Observed) -> Decision:
+            decision = toy.reconcile(observed, 0.0, Settings())
+            status = {**(decision.status or {}), "lastFailure": {"cause": "OOMKilled"}}
+            return replace(decision, status=status)
+
+        copy = world.start(reconcile=Looks(decide))
+        world.submit("demo", 2)
+        await clock.pass_time(1)
+        world.server.kubelet.fail("ml/demo-worker-0", 137)
+        await clock.pass_time(5)
+        text = copy.operator.metrics.text()
+        assert 'paddock_job_restarts_total{cause="OOMKilled"} 1' in text
+        assert 'paddock_jobs{phase="Pending"} 1' in text
+        assert "paddock_is_leader 1" in text and "paddock_queue_depth 0" in text
 
     run_virtual(main)

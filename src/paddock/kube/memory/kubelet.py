@@ -69,11 +69,12 @@ class Kubelet:
     def run(self, pod: str, ip: str = "", *, ready: bool = True) -> None:
         """All containers run. ip: "" for the one it has, or a new one."""
         document = self._bound(pod)
-        document["status"]["podIP"] = ip or document["status"].get("podIP") or self._address()
-        for one in document["status"].get("initContainerStatuses") or ():
+        status = document["status"]
+        status["podIP"] = ip or status.get("podIP") or self._address()
+        for one in status.get("initContainerStatuses") or ():
             one["state"] = {"terminated": {"exitCode": 0, "reason": "Completed"}}
-        self._put(document)
-        self._containers(pod, "Running", {"running": {"startedAt": self._now()}}, ready=ready)
+        state = {"running": {"startedAt": self._now()}}
+        self._put(_in_phase(document, "Running", state, ready=ready))
 
     def ready(self, pod: str, ready: bool = True) -> None:
         """The readiness probe changed its mind."""
@@ -253,11 +254,15 @@ class Kubelet:
         writes.delete_stored(self._server, "pods", (namespace, name), None)
 
     def _containers(self, pod: str, phase: str, state: Document, *, ready: bool) -> None:
-        document = self._bound(pod)
-        document["status"]["phase"] = phase
-        _states(document, state, ready=ready)
-        _condition(document, "Ready", "True" if ready else "False")
-        self._put(document)
+        self._put(_in_phase(self._bound(pod), phase, state, ready=ready))
+
+
+def _in_phase(document: Document, phase: str, state: Document, *, ready: bool) -> Document:
+    """The pod, changed in place, with that phase and all containers in that state."""
+    document["status"]["phase"] = phase
+    _states(document, state, ready=ready)
+    _condition(document, "Ready", "True" if ready else "False")
+    return document
 
 
 def _states(document: Document, state: Document, *, ready: bool) -> None:

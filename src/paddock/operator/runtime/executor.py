@@ -234,7 +234,9 @@ class Executor:
             answer = await self._client.patch(resource, namespace, action.name, change)
         except KubeError as error:
             expected.withdraw(token)
-            if error.status in (404, 409):
+            # Another uid is refused as a change of a field that cannot change.
+            is_another = any(field == "metadata.uid" for field, _ in error.causes)
+            if error.status in (404, 409) or is_another:
                 return
             raise
         if known is None or known.metadata.resourceVersion == answer.metadata.resourceVersion:
