@@ -96,7 +96,7 @@ class World:
         self.server = MemoryServer(now=lambda: self.now)
         self.kubelet = self.server.kubelet
         self.status_writes = 0
-        self.is_killed_next = False
+        self.killed_at = ""  # the job after whose next status the operator ends
         self.without: set[Kind] = set()
         self._starting: set[str] = set()  # pods whose containers wait for their variables
         self._held: list[Rule] = []
@@ -142,8 +142,8 @@ class World:
         before: Document = job.status if isinstance(job.status, dict) else {}
         after = self._write_status(job, decision)
         found = Look(name, before, after, decision)
-        if self.is_killed_next:
-            self.is_killed_next = False
+        if self.killed_at == name:
+            self.killed_at = ""
             found.is_killed = True
             return found
         faults = self._faults_of(job)

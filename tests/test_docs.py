@@ -3,25 +3,29 @@
 A command of a ```bash block is run as it stands, in a folder with stand-in scripts, and must end
 with 0 (or with N where its comment says "exit code N"). A comment line changes that for the lines
 below it: "two hosts", "three hosts" - only read, there are no such hosts here; "needs torch" -
-run by the real suite, where the frameworks are.
+run by the real suite, where the frameworks are; "on a cluster" - run by tests/cluster, here only
+the files are looked for that they name.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from paddock.jobfile.flags import FLAGS
 from paddock.jobfile.parse import parse
+from paddock.operator import options as operator_options
+from paddock.operator.manifests import manifests_text
 from paddock.ps.server.options import IGNORED, OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,6 +52,8 @@ OTHERS = {
     "--run-path", "--virtual-local-rank", "--numa-binding", "--signals-to-handle", "--logs-specs",
     "--event-log-handler", "--duplicate-stdout-filters", "--duplicate-stderr-filters",
 }  # fmt: skip
+# What a page may tell people to type on a cluster.
+CLUSTER_PROGRAMS = {"kubectl", "helm"}
 SCRIPT = "import os\nprint('rank', os.environ.get('RANK'), 'of', os.environ.get('WORLD_SIZE'))\n"
 JOB = """\
 {"apiVersion": "batch.paddlepaddle.org/v1", "kind": "PaddleJob", "metadata": {"name": "j"},
@@ -58,7 +64,10 @@ JOB = """\
 
 @dataclass(frozen=True)
 class Command:
-    """One command line of a page. needs: modules of which one must be there; [] for none."""
+    """One command line of a page. needs: modules of which one must be there; [] for none.
+
+    on_cluster: it is for tests/cluster.
+    """
 
     page: Path
     text: str
@@ -67,6 +76,7 @@ class Command:
     is_run: bool
     needs: list[str]
     code: int
+    on_cluster: bool = False
 
     def __str__(self) -> str:
         return f"{self.page.name}: {self.text}"
@@ -83,14 +93,16 @@ def commands_of(page: Path) -> list[Command]:
     for language, body in FENCE.findall(page.read_text("utf-8")):
         if language != "bash":
             continue
-        is_run, needs = True, []
+        is_run, needs, on_cluster = True, [], False
         for line in body.replace("\\\n", " ").splitlines():
             if line.startswith("#"):
-                is_run = not re.search(r"\b(two|three) hosts\b", line)
+                on_cluster = line.startswith("# on a cluster")
+                is_run = not on_cluster and not re.search(r"\b(two|three) hosts\b", line)
                 names = re.search(r"\bneeds ([a-z0-9_, ]+)", line)
                 needs = re.findall(r"\b(?!or\b)\w+", names[1]) if names else []
             elif line.strip():
-                found.append(command_of(page, line, is_run, needs))
+                command = command_of(page, line, is_run, needs)
+                found.append(replace(command, on_cluster=on_cluster))
     return found
 
 
@@ -139,7 +151,8 @@ def run(command: Command, folder: Path) -> tuple[int, str]:
 
 ALL = commands()
 RUN = [c for c in ALL if c.is_run and not c.needs and c.words[0] == "paddock"]
-READ = [c for c in ALL if not c.is_run]
+READ = [c for c in ALL if not c.is_run and not c.on_cluster]
+CLUSTER = [c for c in ALL if c.on_cluster]  # tests/cluster runs these
 REAL = [c for c in ALL if c.needs]
 
 
@@ -147,6 +160,7 @@ def test_the_pages_have_commands_of_every_kind() -> None:
     """Guards the reader of the pages: an expression that matches nothing would pass everything."""
     assert len(RUN) > 30
     assert len(READ) > 10
+    assert len(CLUSTER) > 20
     assert REAL
 
 
@@ -154,7 +168,8 @@ def test_every_command_is_ours_or_a_target_of_make() -> None:
     """What is not run here must not look as if it were; other programs go into ```text."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for command in ALL:
-        assert command.words[0] in ("paddock", "make"), str(command)
+        programs = CLUSTER_PROGRAMS if command.on_cluster else {"paddock", "make"}
+        assert command.words[0] in programs, str(command)
         if command.words[0] == "make":
             assert set(command.words[1:]) <= targets, str(command)
 
@@ -173,6 +188,14 @@ def test_a_command_for_several_hosts_is_understood(command: Command) -> None:
     assert (program, verb) == ("paddock", "launch")
     parsed = parse(words, command.env, python="python")
     assert parsed.job.nnodes_max > 1
+
+
+def test_a_command_for_a_cluster_names_files_that_are_here() -> None:
+    """`kubectl apply -f FILE` is typed in a clone: a file that was renamed would not be found."""
+    for command in CLUSTER:
+        for flag, name in zip(command.words, command.words[1:], strict=False):
+            if flag in ("-f", "-k", "--filename", "--kustomize"):
+                assert (ROOT / name).exists(), f"{command}: there is no {name}"
 
 
 @pytest.mark.real
@@ -201,6 +224,9 @@ def test_every_flag_in_the_text_exists(page: Path) -> None:
     known = {f"--{name}" for f in FLAGS for name in (f.name, *f.aliases)}
     known |= {f"-{f.short}" for f in FLAGS if f.short}
     known |= {f"--{name.replace('-', '_')}" for name in (*(o.name for o in OPTIONS), *IGNORED)}
+    operator = [name for f in operator_options.FLAGS for name in (f.name, *f.aliases)]
+    operator += inspect.signature(manifests_text).parameters
+    known |= {f"--{name.replace('-', '_')}" for name in operator}
     for flag in FLAG.findall(FENCE.sub("", page.read_text("utf-8"))):
         name = flag if flag.count("-") == 1 else "--" + flag[2:].replace("-", "_")
         assert name in known or flag in OTHERS, f"{page.name} names {flag}"
@@ -251,10 +277,27 @@ def test_both_readmes_tell_the_same() -> None:
     english, chinese = (commands_of(ROOT / name) for name in ("README.md", "README.zh.md"))
     assert [c.words for c in english] == [c.words for c in chinese]
     links = [
-        {t for t, _ in LINK.findall((ROOT / n).read_text("utf-8"))} - {"README.md", "README.zh.md"}
-        for n in ("README.md", "README.zh.md")
+        {
+            target.replace(".zh.md", ".md")  # some guides are there in Chinese, too
+            for target, _ in LINK.findall((ROOT / name).read_text("utf-8"))
+            if not target.startswith("README")
+        }
+        for name in ("README.md", "README.zh.md")
     ]
     assert links[0] == links[1]
+
+
+def test_both_guides_of_kubernetes_tell_the_same() -> None:
+    """Every English page has a Chinese one with the same commands and as many rows of tables."""
+    for chinese in sorted((ROOT / "docs" / "guide").glob("*.zh.md")):
+        english = chinese.with_name(chinese.name.replace(".zh.md", ".md"))
+        pair = (english, chinese)
+        words = [[c.words for c in commands_of(page)] for page in pair]
+        assert words[0] == words[1], chinese.name
+        texts = [page.read_text("utf-8").splitlines() for page in pair]
+        for mark in ("|", "#", "```"):
+            counts = [sum(line.startswith(mark) for line in lines) for lines in texts]
+            assert counts[0] == counts[1], f"{chinese.name}: lines with {mark}"
 
 
 def test_the_ten_lines_are_those_of_the_example() -> None:

@@ -109,6 +109,16 @@ class Operator:
                 self.kill()
 
 
+def install(plane: ControlPlane) -> None:
+    """The definition of PaddleJob, until it is served."""
+    plane.kubectl("apply", "-f", str(ROOT / "deploy/v1/crd.yaml"))
+    until = time.monotonic() + 30
+    while plane.kubectl("get", "paddlejobs", check=False).returncode:
+        if time.monotonic() > until:
+            raise RuntimeError("paddlejobs are not served")
+        time.sleep(0.1)
+
+
 def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         taken = [stack.enter_context(socket.socket()) for _ in range(count)]

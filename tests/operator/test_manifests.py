@@ -20,11 +20,14 @@ from paddock.operator.manifests.dashboard import PANELS, dashboard_text
 from paddock.operator.manifests.etcd import etcd_text
 from paddock.operator.manifests.files import files
 from paddock.operator.manifests.helm import VALUES, chart
-from paddock.operator.manifests.permissions import DEFINITIONS, EDIT, LEADER, MANAGER, VIEW
+from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW
 from paddock.operator.manifests.reference import reference_text
+from paddock.operator.options import read_options
+from paddock.operator.runtime.lease import LEASE_NAME
 from paddock.operator.schema import rows
 
 ROOT = Path(__file__).resolve().parents[2]
+FILES = files()
 METRICS = {
     "paddock_jobs", "paddock_job_restarts_total", "paddock_reconcile_seconds_bucket",
     "paddock_reconcile_errors_total", "paddock_api_request_seconds_bucket",
@@ -50,10 +53,10 @@ def args(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(files()))
+@pytest.mark.parametrize("name", sorted(FILES))
 def test_the_files_are_those_the_code_writes(name: str) -> None:
     """Run python -m paddock.operator.manifests --write deploy after a change."""
-    assert (ROOT / "deploy" / name).read_text("utf-8") == files()[name]
+    assert (ROOT / "deploy" / name).read_text("utf-8") == FILES[name]
 
 
 def test_the_reference_is_that_of_the_table() -> None:
@@ -110,7 +113,7 @@ def test_the_old_deployment_can_be_upgraded_in_place() -> None:
     assert [c["name"] for c in spec["template"]["spec"]["containers"]] == ["manager"]
 
 
-@pytest.mark.parametrize("grants", [MANAGER, DEFINITIONS, LEADER, VIEW, EDIT])
+@pytest.mark.parametrize("grants", [MANAGER, LEADER, VIEW, EDIT])
 def test_no_right_is_given_too_many(grants: tuple[Any, ...]) -> None:
     """The old operator could run commands in every pod of the cluster."""
     for group, resources, verbs, _ in grants:
@@ -120,11 +123,9 @@ def test_no_right_is_given_too_many(grants: tuple[Any, ...]) -> None:
         assert not set(verbs) & {"escalate", "bind", "impersonate"}
 
 
-def test_definitions_are_read_by_name_only() -> None:
-    """What else is installed in the cluster is nobody's business."""
-    for _, _, verbs, names in DEFINITIONS:
-        assert names
-        assert set(verbs) == {"get", "list", "watch"}
+def test_the_lease_is_the_one_the_operator_takes() -> None:
+    """Another name, and no operator would ever lead."""
+    assert {names for _, _, verbs, names in LEADER if "create" not in verbs} == {(LEASE_NAME,)}
 
 
 def test_the_operator_is_within_the_restricted_standard() -> None:
@@ -145,7 +146,7 @@ def test_the_operator_is_within_the_restricted_standard() -> None:
 
 def test_nothing_has_a_finalizer() -> None:
     """`kubectl delete -f` ends in any order."""
-    for name, text in files().items():
+    for name, text in FILES.items():
         assert "finalizers:" not in text, name
 
 
@@ -158,7 +159,11 @@ def test_the_arguments_say_what_was_asked() -> None:
         namespace="ops", image="here/op:2", scheduling="volcano", watch_namespaces=("a", "b"),
         replicas=2, init_image="alpine:3.20",
     )  # fmt: skip
-    assert args(text)[3:] == ["--scheduling=volcano", "--namespace=a,b", "--initImage=alpine:3.20"]
+    assert args(text)[3:] == ["--scheduling=volcano", "--namespace=a,b", "--init-image=alpine:3.20"]
+    options = read_options(args(text))
+    assert (options.leader_elect, options.namespaces) == (True, ("a", "b"))
+    assert (options.settings.scheduling, options.settings.init_image) == ("volcano", "alpine:3.20")
+    assert options.said == ()
     assert deployment(text)["metadata"]["namespace"] == "ops"
     assert deployment(text)["spec"]["replicas"] == 2
     assert "paddle-system" not in text.partition("apiVersion")[2]
@@ -202,8 +207,8 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:
 def test_the_old_clusters_files_have_their_note() -> None:
     """Nobody should take them for tested."""
     for name in ("v1beta1/crd.yaml", "v1beta1/operator.yaml"):
-        assert "For Kubernetes 1.15 and older" in files()[name]
-    assert "seccompProfile" not in files()["v1beta1/operator.yaml"]
+        assert "For Kubernetes 1.15 and older" in FILES[name]
+    assert "seccompProfile" not in FILES["v1beta1/operator.yaml"]
 
 
 # ----------------------------------------------------------------------------- chart and the rest

@@ -49,7 +49,6 @@ def test_every_field_of_ours_is_read() -> None:
     assert spec.clean_pod_policy == "Always"
     assert spec.intranet == "DNS"
     assert spec.with_gloo == 2
-    assert spec.elastic_level == 1
     assert spec.gang == GangSpec(
         "coscheduling", 3, "q", "high", {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": "2"}, 60
     )
@@ -67,7 +66,9 @@ def test_every_field_of_ours_is_read() -> None:
     assert (worker.replicas, worker.minimum, worker.maximum) == (2, 1, 4)
     assert worker.restart_scope == "Replica"
     assert worker.template["metadata"] == {"labels": {"a": "b"}, "annotations": {"c": "d"}}
-    assert [w.partition(":")[0] for w in spec.warnings] == ["spec.sampleSetRef.namespace"]
+    warned = ["spec.elastic", "spec.sampleSetRef.namespace"]
+    assert [w.partition(":")[0] for w in spec.warnings] == warned
+    assert spec.elastic_level is None, "servers are told who the workers are, once"
 
 
 def test_nothing_given_is_what_the_old_operator_did() -> None:

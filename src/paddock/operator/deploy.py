@@ -360,10 +360,12 @@ def _notes(facts: Facts, actions: list[Action], *, was_open: bool) -> tuple[Note
     made = sum(1 for a in actions if isinstance(a, Create) and a.kind == "Pod")
     if made and not facts.outcomes and not facts.create_faults:
         roles = ", ".join(f"{role.replicas} {role.name}" for role in facts.spec.roles)
-        text = f"making {facts.spec.replicas} pods ({roles}), attempt {facts.memory.attempt}"
+        many = words.many(facts.spec.replicas, "pod")
+        text = f"making {many} ({roles}), attempt {facts.memory.attempt}"
         found.append(Note("Normal", "CreatingPods", text))
     if facts.is_gate_open and not was_open:
-        text = f"all {facts.spec.replicas} pods have addresses: their programs may begin"
+        many = words.many(facts.spec.replicas, "pod")
+        text = f"{many} with addresses: their programs may begin"
         found.append(Note("Normal", "Started", text))
     return tuple(found)
 

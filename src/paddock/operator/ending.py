@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from paddock.operator import deploy, names
+from paddock.operator import deploy, names, words
 from paddock.operator.decision import Decision, Delete, Note
 from paddock.operator.outcome import outcome_of
 from paddock.operator.policies.clean import cleaning
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 def complete(facts: Facts) -> Decision:
     """Enough replicas have succeeded."""
-    workers = facts.spec.role("worker")
-    count = workers.replicas if workers is not None else facts.spec.replicas
-    what = "workers" if workers is not None else "pods"
-    took = facts.now - facts.memory.started_at
-    text = f"{count} {what} succeeded in {took:.0f} s"
+    done = [role for role, _ in facts.memory.done]
+    if facts.spec.role("worker") is not None:
+        who = words.many(done.count("worker"), "worker")
+    else:
+        who = words.many(len(done), "pod")
+    text = f"{who} succeeded in {facts.now - facts.memory.started_at:.0f} s"
     if facts.memory.restarts:
-        text += f", with {facts.memory.restarts} restarts"
+        text += f", with {words.many(facts.memory.restarts, 'restart')}"
     return _end(facts, "Completed", "Completed", text, Note("Normal", "Completed", text))
 
 

@@ -11,6 +11,8 @@ container waits for it: that is the start gate, which opens for the whole gang a
 | Host    | its node's IP           | when it is scheduled | ConfigMap |
 | Service | <pod>.<namespace> (one Service each) | before  | ConfigMap, so that all names resolve |
 | DNS     | <pod>.<job> (one headless Service) | before    | in the pod; nothing waits |
+
+PodIP and Host use <pod>.<job>, too, where Paddle's own readers would misread the IPs (pods.py).
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ GLOO_VARIABLES = (
     "PADDLE_GLOO_FS_PATH",
 )  # fmt: skip
 # Which variables with addresses differ between pods; tests/operator hold the rest to being equal.
-PER_POD = frozenset({"PADDLE_CURRENT_ENDPOINT"})
+PER_POD = frozenset({"POD_IP", "PADDLE_CURRENT_ENDPOINT"})
 PER_ROLE = frozenset(
     {"PADDLE_PREVIOUS_HETER_TRAINER_IP_PORT_LIST", "PADDLE_NEXT_HETER_TRAINER_IP_PORT_LIST"}
 )
@@ -144,8 +146,6 @@ class Environments:
         literal: dict[str, str] = {}
         from_map: dict[str, str] = {}
         for name, text in sorted(self.of(seat).items()):
-            if name == "POD_IP":
-                continue  # the pod's own status (pods.py)
             if TOKEN in text:
                 from_map[name] = key_of(name, seat)
             else:
@@ -170,11 +170,12 @@ class Environments:
             wanted = blank.sorted_out(first).from_map
             real = self.of(first)
             found.update((key_of(n, first), real[n]) for n in wanted if n in real)
-            for name in PER_POD.intersection(wanted):
-                for seat in seats:
-                    if seat.role == first.role:
-                        own = join_endpoint(self._address(seat.name), self._port(seat.name))
-                        found[key_of(name, seat)] = own
+            for seat in seats:
+                if seat.role == first.role:
+                    address = self._address(seat.name)
+                    endpoint = join_endpoint(address, self._port(seat.name))
+                    own = {"POD_IP": address, "PADDLE_CURRENT_ENDPOINT": endpoint}
+                    found.update((key_of(n, seat), own[n]) for n in PER_POD & wanted.keys())
         return found
 
     def _own(self, seat: Seat) -> dict[str, str]:

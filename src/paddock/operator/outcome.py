@@ -238,5 +238,5 @@ def last_words(text: str | None) -> str:
 
 
 def _short(text: str) -> str:
-    text = " ".join(text.split())
+    text = " ".join(text.split()).removesuffix(".")  # it becomes a clause of a longer sentence
     return text if len(text) <= LAST_WORDS_MAX else text[: LAST_WORDS_MAX - 3] + "..."

@@ -96,24 +96,33 @@ class Builder:
         found: dict[str, Manifest] = {}
         for seat in wanted:
             if known:
-                literal = env.of(seat)
-                literal.pop("POD_IP")
-                entries = _literal_entries(literal)
+                entries = _literal_entries(env.of(seat))
             else:
                 split = env.sorted_out(seat)
-                entries = [*_map_entries(self.names.name, split.from_map)]
-                entries += _literal_entries(split.literal)
-            found[seat.name] = self._pod(seat, [self._pod_ip(seat), *entries])
+                literal, from_map = dict(split.literal), dict(split.from_map)
+                if self.spec.intranet == "Service":  # known before, unlike those of the others
+                    del from_map["POD_IP"]
+                    literal["POD_IP"] = self.service_address(seat.name)
+                entries = _map_entries(self.names.name, from_map) + _literal_entries(literal)
+            found[seat.name] = self._pod(seat, entries)
         return found
 
     def config_map(self, pods: Mapping[str, Pod]) -> Manifest:
-        """The addresses of the gang; pods: all of them, each with its addresses known."""
+        """The addresses of the gang; pods: all of them, each with its addresses known.
 
-        def address(pod: str) -> str:
-            status = pods[pod].status
-            return (status.hostIP if self.spec.intranet == "Host" else status.podIP) or ""
-
-        return self.config_map_at(address)
+        Paddle's readers split an endpoint at ":" (ps/the_one_ps.py), and its launcher takes the
+        number of different addresses for that of the nodes (launch/plugins, 3.3.1). Where IPs are
+        not fit for that, on IPv6 or with two workers on one node's network, names are given.
+        """
+        ips: dict[str, str] = {}
+        for seat in self.seats():
+            status = pods[seat.name].status
+            ip = status.hostIP if self.spec.intranet == "Host" else status.podIP
+            ips[seat.name] = ip or ""
+        workers = [ips[seat.name] for seat in self.seats() if seat.role == "worker"]
+        is_shared = self.spec.mode != "PS" and len(set(workers)) < len(workers)
+        is_fit = not is_shared and not any(":" in ip for ip in ips.values())
+        return self.config_map_at(ips.__getitem__ if is_fit else self.dns_address)
 
     def config_map_at(self, ip: Callable[[str], str]) -> Manifest:
         """The same, with the IP of each pod, or of its node, by its name."""
@@ -170,7 +179,8 @@ class Builder:
 
     def _elastic_pod(self, seat: Seat) -> Manifest:
         found = elastic_variables(self.names, self.spec, seat, attempt=self.attempt, etcd=self.etcd)
-        return self._pod(seat, [self._pod_ip(seat), *_literal_entries(found)])
+        own: Manifest = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+        return self._pod(seat, [own, *_literal_entries(found)])
 
     def _pod(self, seat: Seat, entries: list[Manifest]) -> Manifest:
         role = self.spec.role(seat.role)
@@ -265,13 +275,6 @@ class Builder:
             "env": [{"name": "PADDOCK_PEERS", "value": " ".join(dns)}],
             "resources": {"requests": resources, "limits": resources},
         }
-
-    def _pod_ip(self, seat: Seat) -> Manifest:
-        if self.spec.intranet == "Service" and not self.spec.is_elastic:
-            return {"name": "POD_IP", "value": self.service_address(seat.name)}
-        if self.spec.intranet == "DNS" and not self.spec.is_elastic:
-            return {"name": "POD_IP", "value": self.dns_address(seat.name)}
-        return {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
     def _service(self, name: str, selector: dict[str, str], ports: list[Manifest]) -> Manifest:
         return {

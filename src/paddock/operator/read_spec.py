@@ -71,12 +71,20 @@ def _job(
     spec: Mapping[str, object], roles: tuple[RoleSpec, ...], elastic_level: int | None, found: Found
 ) -> JobSpec:
     """The job, when nothing is wrong with it."""
+    fixed = [role.name for role in roles if role.name != "worker"]
+    if elastic_level is not None and fixed:  # servers are told who the workers are, once
+        found.warning("spec.elastic", f"has no effect: a job with spec.{fixed[0]} is not elastic")
+        elastic_level = None
     clean, intranet = _clean(spec, found), _intranet(spec, found)
     success = _success(spec, roles, found)
     gloo = _number(spec, "withGloo") or 0
     if gloo and not any(role.name == "ps" for role in roles):
         found.warning("spec.withGloo", f"{gloo} has no effect without spec.ps")
     sample_set = _sample_set(spec, found)
+    for role in roles:
+        if role.restart_scope == "Replica" and intranet not in ("Service", "DNS"):
+            found.warning(f"spec.{role.name}.restartScope", "Replica needs intranet Service or DNS,"
+                          " where a pod keeps its address; the whole job restarts")  # fmt: skip
     return JobSpec(
         roles=roles,
         mode=_mode(roles, elastic_level),

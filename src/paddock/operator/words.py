@@ -13,6 +13,15 @@ if TYPE_CHECKING:
 SHOWN_MAX = 3  # pods named in one sentence
 
 
+def many(count: int, what: str) -> str:
+    """A number of things.
+
+    >>> many(1, "pod"), many(4, "pod")
+    ('1 pod', '4 pods')
+    """
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
 def culprit(outcome: Outcome) -> str:
     """ "worker-3 on node-b failed first: exit code 1 (ValueError: no)"."""
     return f"{outcome.label} failed first: {outcome.why or 'without saying why'}"
@@ -36,7 +45,8 @@ def failing(verdict: FailJob) -> str:
     """Why the job ends, and what would have helped."""
     text = culprit(verdict.culprit)
     if verdict.reason == "BackoffLimitExceeded":
-        return f"{text}; {verdict.limit} restarts are used up (backoffLimit)"
+        are = "is" if verdict.limit == 1 else "are"
+        return f"{text}; {many(verdict.limit, 'restart')} {are} used up (backoffLimit)"
     if verdict.reason == "FailurePolicy":
         return f"{text}; failurePolicy ends the job"
     return f"{text}; it is not restarted (spec.backoffLimit allows that)"

@@ -25,6 +25,7 @@ import shutil
 import sys
 import tarfile
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ from cluster.control.layers import (
     base_layer,
     files_layer,
     folder,
+    forget_old,
     lacking,
     member_of_wheel,
     packages_layer,
@@ -147,6 +149,7 @@ IMAGES: dict[str, Callable[[], Image]] = {
 }
 
 
+@cache  # the same in every image, also when somebody edits it meanwhile
 def paddock_layer() -> Layer:
     """paddock's own source and its command."""
     command = "usr/local/bin/paddock"
@@ -157,6 +160,7 @@ def paddock_layer() -> Layer:
     return files_layer("paddock", files, {command: 0o755})
 
 
+@cache
 def workspace_layer() -> Layer:
     """The scripts of examples/, all in one folder, and the images of digits they train on."""
     files: dict[str, bytes | Path] = {
@@ -184,8 +188,7 @@ def archive_of(*names: str) -> Path:
     path = folder() / f"archive-{label}.{key}.tar"
     if not path.exists():
         with locked(folder()):
-            for old in folder().glob(f"archive-{label}.*.tar"):
-                old.unlink()
+            forget_old(f"archive-{label}.*.tar")
             unfinished = path.with_suffix(".unfinished")
             write_archive(unfinished, images)
             unfinished.replace(path)

@@ -38,6 +38,7 @@ USER = 65532
 HOME = "home/paddock"
 VERSION = 1  # of this module's rules; another number makes every layer again
 STEP_SECONDS_MAX = 1200.0
+KEPT_MAX = 3  # of one name: another session may be using the one before
 KINDS = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE)
 # Debian's and pip's words for this machine's processor.
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -161,7 +162,7 @@ def member_of_wheel(requirement: str, member: str) -> bytes:
 def _kept(
     name: str, key: str, fill: Callable[[Path], None], tree: Callable[[], Path] | None = None
 ) -> Layer:
-    """The layer of that key, made first where it is missing; older ones of its name are removed."""
+    """The layer of that key, made first where it is missing."""
     path = folder() / f"{name}-{key}.tar"
     said = path.with_suffix(".sha256")
     if not said.exists():
@@ -170,8 +171,7 @@ def _kept(
         base = tree() if tree is not None else _base_tree()
         with locked(folder()):
             if not said.exists():
-                for old in folder().glob(f"{name}-{'?' * len(key)}.*"):
-                    old.unlink()
+                forget_old(f"{name}-{'?' * len(key)}.tar")
                 if tree is not None:
                     digest = write_tar(base, path)
                 else:
@@ -291,6 +291,14 @@ class _Hashed:
 
 
 # ----------------------------------------------------------------------------------- small things
+
+
+def forget_old(pattern: str) -> None:
+    """Leave room for one more file of these in the cache; the oldest go first."""
+    found = sorted(folder().glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in found[KEPT_MAX - 1 :]:
+        path.with_suffix(".sha256").unlink(missing_ok=True)
+        path.unlink()
 
 
 def _key(*parts: object) -> str:

@@ -285,12 +285,12 @@ def test_a_server_in_trouble_is_not_asked_for_more_in_that_pass(error: Any) -> N
 def one_of_each(observed: Observed) -> Decision:
     """Patch the pod, delete the ConfigMap, by what there is."""
     job = observed.job
+    told: Any = {"metadata": {"labels": {"told": "yes"}}}
     pods = [p for p in observed.pods if p.metadata.label("told") != "yes"]
     return Decision(
         {"phase": "Running"},
         (
-            *(Patch("Pod", p.metadata.name, p.metadata.uid, {"metadata": {"labels": {"told": "yes"}}})
-              for p in pods),
+            *(Patch("Pod", p.metadata.name, p.metadata.uid, told) for p in pods),
             *(Delete("ConfigMap", c.metadata.name, c.metadata.uid) for c in observed.config_maps),
             *(() if observed.pods else (toy.child(job, "Pod", "demo-worker-0", 0),)),
         ),

@@ -386,7 +386,7 @@ def test_a_bug_in_the_work_ends_the_process_and_frees_the_lease() -> None:
     run_virtual(main)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_two_never_write_in_the_same_moment(seed: int) -> None:
     """Three candidates under random outages, kills and jumps of the clock, for an hour."""
 
@@ -397,7 +397,7 @@ def test_two_never_write_in_the_same_moment(seed: int) -> None:
         everyone: list[Candidate] = []
         living = [Candidate(clock, server, f"c{n}") for n in range(3)]
         everyone += living
-        for step in range(40):
+        for step in range(25):
             choice = rng.random()
             victim = rng.choice(living)
             rule = None

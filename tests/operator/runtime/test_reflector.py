@@ -108,10 +108,10 @@ def test_a_quiet_night_costs_one_list() -> None:
 
     async def main(clock: VirtualClock) -> None:
         scene = Scene(clock)
-        await clock.pass_time(14_400)
+        await clock.pass_time(7_200)
         assert scene.calls("list") == 1
         # Each lives for 5 to 10 minutes.
-        assert 14_400 / 600 <= scene.calls("watch") <= 14_400 / 300 + 1
+        assert 7_200 / 600 <= scene.calls("watch") <= 7_200 / 300 + 1
         assert scene.restarts == 0
 
     run_virtual(main)

@@ -71,7 +71,7 @@ LINES = {
 - --namespace={{ join "," . }}
 {{- end }}
 {{- with .Values.initImage }}
-- --initImage={{ . }}
+- --init-image={{ . }}
 {{- end }}
 {{- with .Values.extraArgs }}
 {{- toYaml . | nindent %d }}
@@ -192,20 +192,20 @@ def _values_schema() -> Tree:
 
 def _templates() -> dict[str, str]:
     space = "@namespace@"
-    everywhere, definitions = install.bindings(install.Install(namespace=space))
+    everywhere = install.bindings(install.Install(namespace=space))
     one = install.bindings(install.Install(namespace="@from@", watch_namespaces=("@served@",)))
     leader = install.binding(
         "RoleBinding", "paddle-leader-election-rolebinding", space,
         ("Role", "paddle-leader-election-role"), space,
     )  # fmt: skip
-    roles = [*install.cluster_roles(), definitions, install.leader_role(space), leader]
+    roles = [install.cluster_role(), install.leader_role(space), leader]
     return {
         "serviceaccount": _template(install.service_account(space)),
         "rbac": _template(*roles)
         + "{{- if .Values.watchNamespaces }}\n{{- range .Values.watchNamespaces }}\n---\n"
-        + _template(one[-1])
+        + _template(*one)
         + "{{- end }}\n{{- else }}\n---\n"
-        + _template(everywhere)
+        + _template(*everywhere)
         + "{{- end }}\n",
         "users": _if("userRoles", _template(*install.user_roles())),
         "service": _template(install.metrics_service(space)),

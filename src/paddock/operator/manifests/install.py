@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from paddock import __version__
 from paddock.errors import Problem, UsageError
 from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
-from paddock.operator.manifests.permissions import DEFINITIONS, EDIT, LEADER, MANAGER, VIEW, rules
+from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW, rules
 from paddock.operator.schema import LABEL, NAME_MAX
 
 NAMESPACE = "paddle-system"
@@ -97,7 +97,7 @@ def objects(install: Install) -> list[Tree]:
     return [
         _object("v1", "Namespace", install.namespace),
         service_account(install.namespace),
-        *cluster_roles(),
+        cluster_role(),
         *bindings(install),
         leader_role(install.namespace),
         binding("RoleBinding", "paddle-leader-election-rolebinding", install.namespace,
@@ -113,13 +113,10 @@ def service_account(namespace: str) -> Tree:
     return _object("v1", "ServiceAccount", ACCOUNT, namespace)
 
 
-def cluster_roles() -> list[Tree]:
+def cluster_role() -> Tree:
     """The operator's rights."""
-    group = "rbac.authorization.k8s.io/v1"
-    return [
-        {**_object(group, "ClusterRole", "paddle-manager-role"), "rules": rules(MANAGER)},
-        {**_object(group, "ClusterRole", "paddle-definitions-role"), "rules": rules(DEFINITIONS)},
-    ]
+    role = _object("rbac.authorization.k8s.io/v1", "ClusterRole", "paddle-manager-role")
+    return {**role, "rules": rules(MANAGER)}
 
 
 def leader_role(namespace: str) -> Tree:
@@ -141,17 +138,13 @@ def user_roles() -> list[Tree]:
 
 def bindings(install: Install) -> list[Tree]:
     """The rights, everywhere or in the served namespaces only."""
-    manager = ("ClusterRole", "paddle-manager-role")
-    found = [
-        binding("ClusterRoleBinding", "paddle-definitions-rolebinding", "",
-                ("ClusterRole", "paddle-definitions-role"), install.namespace)
-    ]  # fmt: skip
-    name = "paddle-manager-rolebinding"
+    name, role = "paddle-manager-rolebinding", ("ClusterRole", "paddle-manager-role")
     if not install.watch_namespaces:
-        return [binding("ClusterRoleBinding", name, "", manager, install.namespace), *found]
-    for namespace in install.watch_namespaces:
-        found.append(binding("RoleBinding", name, namespace, manager, install.namespace))
-    return found
+        return [binding("ClusterRoleBinding", name, "", role, install.namespace)]
+    return [
+        binding("RoleBinding", name, namespace, role, install.namespace)
+        for namespace in install.watch_namespaces
+    ]
 
 
 def binding(
@@ -229,7 +222,7 @@ def arguments(install: Install) -> list[str]:
     if install.watch_namespaces:
         words.append(f"--namespace={','.join(install.watch_namespaces)}")
     if install.init_image:
-        words.append(f"--initImage={install.init_image}")
+        words.append(f"--init-image={install.init_image}")
     return words
 
 
@@ -240,7 +233,6 @@ def _container(install: Install) -> Tree:
         "imagePullPolicy": "IfNotPresent",
         "command": ["paddock", "operator", "run"],
         "args": arguments(install),
-        "env": [_from_pod("POD_NAME", "name"), _from_pod("POD_NAMESPACE", "namespace")],
         "ports": [
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
             {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
@@ -255,10 +247,6 @@ def _container(install: Install) -> Tree:
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
-
-
-def _from_pod(name: str, field: str) -> Tree:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.{field}"}}}
 
 
 def _probe(path: str, *, period_seconds: int) -> Tree:

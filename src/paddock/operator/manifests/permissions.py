@@ -20,28 +20,14 @@ MANAGER: tuple[Grant, ...] = (
     (GROUP, ("paddlejobs",), (*READ, "patch", "delete"), ()),
     (GROUP, ("paddlejobs/status",), ("get", "patch"), ()),
     ("", ("pods", "services", "configmaps"), OWN, ()),
-    ("", ("events",), ("create", "patch"), ()),
     ("events.k8s.io", ("events",), ("create", "patch"), ()),
     ("scheduling.volcano.sh", ("podgroups",), OWN, ()),
     ("scheduling.x-k8s.io", ("podgroups",), OWN, ()),
 )
-# Of the whole cluster, even when a few namespaces are served: whether gangs can be made.
-DEFINITIONS: tuple[Grant, ...] = (
-    (
-        "apiextensions.k8s.io",
-        ("customresourcedefinitions",),
-        READ,
-        (
-            f"paddlejobs.{GROUP}",
-            "podgroups.scheduling.volcano.sh",
-            "podgroups.scheduling.x-k8s.io",
-        ),
-    ),
-)
 # In the operator's own namespace: who leads. A name cannot be asked of "create".
 LEADER: tuple[Grant, ...] = (
     ("coordination.k8s.io", ("leases",), ("create",), ()),
-    ("coordination.k8s.io", ("leases",), ("get", "update", "patch"), (LEASE,)),
+    ("coordination.k8s.io", ("leases",), (*READ, "patch"), (LEASE,)),
 )
 # Added to the cluster's own roles view, edit and admin.
 VIEW: tuple[Grant, ...] = ((GROUP, ("paddlejobs", "paddlejobs/status"), READ, ()),)

@@ -1,0 +1,420 @@
+"""The commands of a story about jobs, and what they do to a cluster in memory.
+
+Pods: ``all``, a role, or ``worker-1``. Each command's docstring has its words.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from operator_told import shown
+from operator_world import GROUPS, NAMESPACE, Document, World
+from paddock.kube.client import (
+    CONFIG_MAPS,
+    COSCHEDULING_GROUPS,
+    PADDLE_JOBS,
+    PODS,
+    SERVICES,
+    VOLCANO_GROUPS,
+    KubeError,
+)
+from paddock.kube.memory import refusals
+from paddock.operator.decision import Kind, Settings
+from paddock.operator.pods import owner_reference
+from paddock.operator.runtime.executor import RESOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from operator_world import Look
+    from paddock.kube.client import Resource
+
+ABOUT_JOBS = frozenset(("job", "edit", "scale", "suspend", "resume", "group", "install"))
+ABOUT_PODS = frozenset(
+    ("run", "schedule", "init", "unschedulable", "waits", "succeed", "fail", "oom", "rejected")
+)
+KINDS: dict[str, Resource[Any]] = {
+    "job": PADDLE_JOBS, "pod": PODS, "service": SERVICES, "configmap": CONFIG_MAPS,
+    "podgroup": VOLCANO_GROUPS, "podgroup-coscheduling": COSCHEDULING_GROUPS,
+}  # fmt: skip
+
+
+class Story:
+    """One cluster and what is told of it. job: whom pods without a job's name belong to."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.job = ""
+        self.is_once = False
+        self.told: list[str] = []
+
+    def play(self, lines: Sequence[str]) -> list[str]:
+        """The answer to one block."""
+        self.told, self.is_once = [], False
+        is_changed = False
+        commands: list[tuple[str, list[str]]] = []
+        for line in lines:
+            if line.startswith(" "):
+                commands[-1][1].append(line)
+            else:
+                commands.append((line, []))
+        for line, inside in commands:
+            words = shlex.split(line)
+            verb = words.pop(0)
+            given = yaml.safe_load("\n".join(inside)) if inside else None
+            if verb in ABOUT_PODS and is_changed:
+                self.told += self.settled()
+                is_changed = False
+            is_changed |= verb in ABOUT_JOBS
+            try:
+                COMMANDS[verb](self, words, given)
+            except KubeError as error:
+                self.told.append(f"refused: {error.message}")
+        if commands and all(line.startswith(("show ", "count ")) for line, _ in commands):
+            return self.told
+        world = self.world
+        shown = self.settled()
+        for name in world.jobs():
+            wake_at = world.look(name).decision.wake_at if not self.is_once else None
+            if wake_at is not None:
+                whose = f"{name} " if len(world.jobs()) > 1 else ""
+                shown.append(f"{whose}looks again in {wake_at - world.now:g} s")
+        return [*self.told, *shown] or ["(nothing)"]
+
+    def settled(self) -> list[str]:
+        """What is done now, told."""
+        world = self.world
+        looks = [world.look(j) for j in world.jobs()] if self.is_once else world.settle()
+        return [line for look in looks if look.did_anything for line in self.of(look)]
+
+    # ------------------------------------------------------------------ the commands
+
+    def create(self, words: list[str], given: Any) -> None:
+        """job NAME [label=value | finalizer=NAME]... + spec; name of a job that is made."""
+        self.job = words[0]
+        pairs = dict(word.split("=", 1) for word in words[1:])
+        metadata: Document = {}
+        if "finalizer" in pairs:
+            metadata["finalizers"] = [pairs.pop("finalizer")]
+        if pairs:
+            metadata["labels"] = pairs
+        self.world.create_job(self.job, full_spec(given), **metadata)
+
+    def use(self, words: list[str], given: Any) -> None:
+        """use NAME: the following words are about that job."""
+        self.job = words[0]
+
+    def fresh(self, words: list[str], given: Any) -> None:
+        """fresh [scheduling=..|init_image=..|ipv6]: another cluster, and another operator."""
+        pairs = dict(word.split("=", 1) for word in words if "=" in word)
+        self.world = World(Settings(**pairs), is_ipv6="ipv6" in words)  # type: ignore[arg-type]
+
+    def edit(self, words: list[str], given: Any) -> None:
+        """edit + a merge patch of the spec."""
+        self.world.edit(self.job, full_spec(given))
+
+    def scale(self, words: list[str], given: Any) -> None:
+        """scale ROLE N."""
+        self.world.edit(self.job, {words[0]: {"replicas": int(words[1])}})
+
+    def suspend(self, words: list[str], given: Any) -> None:
+        """suspend: spec.suspend is true from now on."""
+        self.world.edit(self.job, {"suspend": True})
+
+    def resume(self, words: list[str], given: Any) -> None:
+        """resume: spec.suspend is false again."""
+        self.world.edit(self.job, {"suspend": False})
+
+    def status(self, words: list[str], given: Any) -> None:
+        """status wipe, or status + a merge patch: somebody writes it by hand."""
+        change: Document = {"status": given}
+        if words == ["wipe"]:
+            before = self.world.job(self.job).status
+            change = {"status": dict.fromkeys(before if isinstance(before, dict) else {})}
+        self.world.server.patch(PADDLE_JOBS, NAMESPACE, self.job, change, subresource="status")
+
+    def up(self, words: list[str], given: Any) -> None:
+        """up: what is wanted is made and runs; only the last status is told."""
+        self.world.settle()
+        for pod in self.which("all"):
+            self.world.run(pod)
+        lines = [line for look in self.world.settle() for line in self.of(look)]
+        self.told.append([line for line in lines if not line.startswith(" ")][-1])
+
+    def run(self, words: list[str], given: Any) -> None:
+        """run POD [on NODE]."""
+        for pod in self.which(words[0]):
+            self.world.run(pod, words[2] if words[1:2] == ["on"] else "")
+
+    def schedule(self, words: list[str], given: Any) -> None:
+        """schedule POD [on NODE]: bound and with an address, nothing of it runs."""
+        for pod in self.which(words[0]):
+            self.world.schedule(pod, words[2] if words[1:2] == ["on"] else "")
+
+    def init(self, words: list[str], given: Any) -> None:
+        """init POD: its init containers run."""
+        for pod in self.which(words[0]):
+            self.world.schedule(pod)
+            self.world.kubelet.initialize(f"{NAMESPACE}/{pod}")
+
+    def unready(self, words: list[str], given: Any) -> None:
+        """unready POD: its probe says no."""
+        for pod in self.which(words[0]):
+            self.world.kubelet.ready(f"{NAMESPACE}/{pod}", False)
+
+    def unschedulable(self, words: list[str], given: Any) -> None:
+        """unschedulable POD MESSAGE."""
+        for pod in self.which(words[0]):
+            self.world.kubelet.unschedulable(f"{NAMESPACE}/{pod}", words[1])
+
+    def waits(self, words: list[str], given: Any) -> None:
+        """waits POD REASON MESSAGE: its containers cannot start."""
+        for pod in self.which(words[0]):
+            self.world.schedule(pod)
+            self.world.kubelet.wait(f"{NAMESPACE}/{pod}", words[1], " ".join(words[2:]))
+
+    def succeed(self, words: list[str], given: Any) -> None:
+        """succeed POD."""
+        for pod in self.which(words[0]):
+            self.world.kubelet.succeed(f"{NAMESPACE}/{pod}")
+
+    def fail(self, words: list[str], given: Any) -> None:
+        """fail POD [exit N] [reason R] [LAST WORDS]: its containers ended, by their own doing."""
+        which, pairs, rest = words[0], {"exit": "1", "reason": "Error"}, words[1:]
+        while rest[:1] and rest[0] in pairs:
+            pairs[rest[0]] = rest[1]
+            rest = rest[2:]
+        for pod in self.which(which):
+            self.world.kubelet.fail(
+                f"{NAMESPACE}/{pod}", int(pairs["exit"]), pairs["reason"], " ".join(rest)
+            )
+
+    def oom(self, words: list[str], given: Any) -> None:
+        """oom POD."""
+        for pod in self.which(words[0]):
+            self.world.kubelet.fail(f"{NAMESPACE}/{pod}", 137, "OOMKilled")
+
+    def crash(self, words: list[str], given: Any) -> None:
+        """crash POD [N] [LAST WORDS]: the kubelet starts it again, N times."""
+        for pod in self.which(words[0]):
+            for _ in range(int(words[1]) if len(words) > 1 else 1):
+                self.world.kubelet.crash(f"{NAMESPACE}/{pod}", 1, "Error", " ".join(words[2:]))
+
+    def rejected(self, words: list[str], given: Any) -> None:
+        """rejected POD REASON MESSAGE: the node did not take it, or ended it: phase Failed."""
+        for pod in self.which(words[0]):
+            self.world.schedule(pod)
+            status = {"phase": "Failed", "reason": words[1], "message": " ".join(words[2:])}
+            change = {"status": status}
+            self.world.server.patch(PODS, NAMESPACE, pod, change, subresource="status")
+
+    def evict(self, words: list[str], given: Any) -> None:
+        """evict POD: by its kubelet, for its node's sake."""
+        for pod in self.which(words[0]):
+            self.world.kubelet.evict(f"{NAMESPACE}/{pod}")
+
+    def preempt(self, words: list[str], given: Any) -> None:
+        """preempt POD: by the scheduler, for a more important one."""
+        for pod in self.which(words[0]):
+            self.world.kubelet.preempt(f"{NAMESPACE}/{pod}")
+
+    def lose(self, words: list[str], given: Any) -> None:
+        """lose NODE: it is silent."""
+        self.world.kubelet.lose_node(words[0])
+
+    def taint(self, words: list[str], given: Any) -> None:
+        """taint NODE: the pods of a silent node are deleted; they stay, terminating."""
+        self.world.kubelet.evict_lost(words[0])
+
+    def bring(self, words: list[str], given: Any) -> None:
+        """bring NODE: it is back."""
+        self.world.kubelet.return_node(words[0])
+
+    def keep(self, words: list[str], given: Any) -> None:
+        """keep deleted pods: from now on they stay until `let go`."""
+        self.world.lets_go = False
+
+    def let(self, words: list[str], given: Any) -> None:
+        """let go: deleted pods go, now and later."""
+        self.world.lets_go = True
+
+    def delete(self, words: list[str], given: Any) -> None:
+        """delete KIND [NAME]...: by a person. KIND is pod, service, configmap, podgroup or job."""
+        if words[0] == "pod":
+            for pod in self.which(words[1]):
+                self.world.delete(PODS, pod)
+        for name in words[1:] if words[0] != "pod" else ():
+            self.world.delete(KINDS[words[0]], name)
+        if words[1:] == []:
+            self.world.delete(KINDS[words[0]], self.job)
+
+    def collect(self, words: list[str], given: Any) -> None:
+        """collect garbage: what has no owner any more is deleted."""
+        self.world.server.collect()
+
+    def stranger(self, words: list[str], given: Any) -> None:
+        """stranger KIND NAME: somebody else has an object of that name."""
+        manifest: Document = {"metadata": {"name": words[1]}}
+        if words[0] == "pod":
+            manifest["spec"] = {"containers": [{"name": "c", "image": "theirs"}]}
+        self.world.server.create(KINDS[words[0]], NAMESPACE, manifest)
+
+    def orphan(self, words: list[str], given: Any) -> None:
+        """orphan NAME: a pod that the job controls and that nobody of ours made."""
+        manifest: Document = {
+            "metadata": {
+                "name": words[0],
+                "ownerReferences": [owner_reference(self.world.job(self.job))],
+            },
+            "spec": {"containers": [{"name": "c", "image": "theirs"}]},
+        }
+        self.world.server.create(PODS, NAMESPACE, manifest)
+
+    def quota(self, words: list[str], given: Any) -> None:
+        """quota N | none: pods in the namespace."""
+        limit = None if words[0] == "none" else int(words[0])
+        self.world.server.set_quota(NAMESPACE, limit)
+
+    def refuse(self, words: list[str], given: Any) -> None:
+        """refuse KIND STATUS REASON MESSAGE | refuse nothing: creates fail from now on."""
+        for rule in self.world.server.faults.rules:
+            rule.cancel()
+        if words[0] == "nothing":
+            return
+        resource = KINDS[words[0]]
+        error = KubeError(words[3], status=int(words[1]), reason=words[2])
+        if words[2] == "Invalid":
+            field, _, message = words[3].partition(": ")
+            error = refusals.invalid(resource, f"{self.job}-worker-0", [(field, message)])
+        self.world.server.fail(
+            error, times=None, when=lambda call: call.verb == "create" and call.resource == resource
+        )
+
+    def group(self, words: list[str], given: Any) -> None:
+        """group PHASE [of KIND]: what the gang scheduler says."""
+        kind: Kind = "CoschedulingGroup" if words[1:] == ["coscheduling"] else "VolcanoGroup"
+        change = {"status": {"phase": words[0]}}
+        self.world.server.patch(GROUPS[kind], NAMESPACE, self.job, change, subresource="status")
+
+    def without(self, words: list[str], given: Any) -> None:
+        """without volcano | coscheduling: the cluster does not have it."""
+        self.world.serve("VolcanoGroup" if words[0] == "volcano" else "CoschedulingGroup", False)
+
+    def install(self, words: list[str], given: Any) -> None:
+        """install volcano | coscheduling."""
+        self.world.serve("VolcanoGroup" if words[0] == "volcano" else "CoschedulingGroup", True)
+
+    def etcd(self, words: list[str], given: Any) -> None:
+        """etcd HOST:PORT: the namespace has the documents' etcd."""
+        self.world.etcd = words[0]
+
+    def tick(self, words: list[str], given: Any) -> None:
+        """tick 30s: time passes."""
+        self.world.pass_time(float(words[0].removesuffix("s")))
+
+    def kill(self, words: list[str], given: Any) -> None:
+        """kill: the operator ends after it has written the next status, before it acts."""
+        self.world.killed_at = self.job
+        self.world.forget()
+
+    def restart(self, words: list[str], given: Any) -> None:
+        """restart: another operator takes over; it knows what the cluster knows."""
+        self.world.forget()
+
+    def look(self, words: list[str], given: Any) -> None:
+        """look: once only, and no pod goes on."""
+        self.is_once = True
+
+    def settle(self, words: list[str], given: Any) -> None:
+        """settle: nothing else happens."""
+
+    def count(self, words: list[str], given: Any) -> None:
+        """count writes: of the status, since the last time."""
+        self.told.append(f"status written {self.world.status_writes} times")
+        self.world.status_writes = 0
+
+    def show(self, words: list[str], given: Any) -> None:
+        """show status [FIELD]... | env POD [NAME]... | configmap | gone | KIND NAME [PATH]..."""
+        what, rest = words[0], words[1:]
+        if what == "status":
+            status = self.world.job(self.job).status
+            found = status if isinstance(status, dict) else {}
+            self.tell({k: v for k, v in found.items() if not rest or k in rest})
+        elif what == "env":
+            for pod in self.which(rest[0]):
+                env = self.world.environment(pod)
+                assert env is not None, f"{pod} waits for its variables"
+                wanted = {k: env.get(k, "(not set)") for k in rest[1:]} if rest[1:] else env
+                self.told += [f"{pod} {k}={v}" for k, v in sorted(wanted.items())]
+        elif what == "configmap":
+            found = self.world.server.get(CONFIG_MAPS, NAMESPACE, self.job).document["data"]
+            self.tell({k: v for k, v in found.items() if not rest or k in rest})
+        elif what == "objects":
+            for kind in ("Pod", "Service", "ConfigMap", *(k for k in GROUPS)):
+                if kind not in self.world.without:
+                    all_of = self.world.server.all(RESOURCES[kind], NAMESPACE)
+                    self.told += [f"{kind} {s.document['metadata']['name']}" for s in all_of]
+            self.told = self.told or ["nothing"]
+        else:
+            name = rest[0] if what != "pod" else self.which(rest[0])[0]
+            self.tell(self.world.server.get(KINDS[what], NAMESPACE, name).document, rest[1:])
+
+    # ------------------------------------------------------------------- the telling
+
+    def which(self, word: str) -> list[str]:
+        """Names of the pods that a word means."""
+        pods = self.world.pods(self.job)
+        if word == "all":
+            return pods
+        found = [p for p in pods if p == f"{self.job}-{word}"] or [
+            p for p in pods if p.rpartition("-")[0] == f"{self.job}-{word}"
+        ]
+        assert found, f"no pod {word} of {self.job}: {pods}"
+        return found
+
+    def tell(self, found: object, paths: Sequence[str] = ()) -> None:
+        """YAML, whole or only at some paths."""
+        for path in paths or [""]:
+            here: Any = found
+            for part in path.split(".") if path else ():
+                here = here[int(part)] if isinstance(here, list) else here.get(part, "(not set)")
+            text = yaml.safe_dump({path: here} if path else here, width=10_000)
+            self.told += text.rstrip("\n").split("\n")
+
+    def of(self, look: Look) -> list[str]:
+        """One look; whose it was, when there are several jobs."""
+        lines = shown(look)
+        if len(self.world.jobs()) > 1 or look.job != self.job:
+            lines[0] = f"{look.job}: {lines[0]}"
+        return lines
+
+
+def full_spec(given: Any) -> Any:
+    """A spec with its shorthands written out; what is no mapping is left as it is."""
+    if not isinstance(given, dict):
+        return given
+    return {k: full_role(v) if k in ("ps", "worker", "heter") else v for k, v in given.items()}
+
+
+def full_role(given: Any) -> Any:
+    """A number, or a mapping with `image`, `pod` (fields of the pod) and `container`."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        given = {"replicas": given, "image": "train:1"}
+    if not isinstance(given, dict) or not {"image", "pod", "container"} & given.keys():
+        return given
+    role = dict(given)
+    container = {"name": "paddle", "image": role.pop("image", "train:1")}
+    container |= role.pop("container", {})
+    return {**role, "template": {"spec": {"containers": [container], **role.pop("pod", {})}}}
+
+
+def commands() -> dict[str, Callable[[Story, list[str], Any], None]]:
+    """Every command, by the first word of its docstring."""
+    found = [f for f in vars(Story).values() if "given" in getattr(f, "__annotations__", {})]
+    return {str(f.__doc__).split()[0].rstrip(":"): f for f in found}
+
+
+COMMANDS = commands()
