@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ABOUT_JOBS = frozenset(("job", "edit", "scale", "suspend", "resume", "group", "install"))
 ABOUT_PODS = frozenset(
-    ("run", "schedule", "init", "unschedulable", "waits", "succeed", "fail", "oom", "rejected")
+    ("group", "run", "schedule", "init", "unschedulable", "waits", "succeed", "fail", "oom", "rejected")
 )
 KINDS: dict[str, Resource[Any]] = {
     "job": PADDLE_JOBS, "pod": PODS, "service": SERVICES, "configmap": CONFIG_MAPS,
@@ -142,7 +142,7 @@ class Story:
         for pod in self.which("all"):
             self.world.run(pod)
         lines = [line for look in self.world.settle() for line in self.of(look)]
-        self.told.append([line for line in lines if not line.startswith(" ")][-1])
+        self.told += [line for line in lines if not line.startswith(" ")][-1:]
 
     def run(self, words: list[str], given: Any) -> None:
         """run POD [on NODE]."""
@@ -288,7 +288,7 @@ class Story:
         error = KubeError(words[3], status=int(words[1]), reason=words[2])
         if words[2] == "Invalid":
             field, _, message = words[3].partition(": ")
-            error = refusals.invalid(resource, f"{self.job}-worker-0", [(field, message)])
+            error = refusals.invalid(resource, f"{self.job or 'demo'}-worker-0", [(field, message)])
         self.world.server.fail(
             error, times=None, when=lambda call: call.verb == "create" and call.resource == resource
         )
@@ -408,7 +408,8 @@ def full_role(given: Any) -> Any:
     role = dict(given)
     container = {"name": "paddle", "image": role.pop("image", "train:1")}
     container |= role.pop("container", {})
-    return {**role, "template": {"spec": {"containers": [container], **role.pop("pod", {})}}}
+    pod = {"containers": [container], **role.pop("pod", {})}
+    return {**role, "template": {"spec": pod}}
 
 
 def commands() -> dict[str, Callable[[Story, list[str], Any], None]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from paddock.operator.decision import Create, Delete
+from paddock.operator.status import read_status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,12 +47,11 @@ def shown_status(look: Look) -> list[str]:
     was = old.get("message") or old.get("reason")
     if because and because != was:
         lines.append(f"because: {because}")
-    before = {c["type"]: c for c in old.get("conditions", ())}
+    before = {c.type: (str(c.status), c.reason) for c in read_status(old).conditions}
     conditions = [
         f"{c['type']}={c['status']} {c['reason']}"
         for c in new.get("conditions", ())
-        if (c["status"], c["reason"])
-        != (before.get(c["type"], {}).get("status"), before.get(c["type"], {}).get("reason"))
+        if (c["status"], c["reason"]) != before.get(c["type"])
     ]
     if conditions:
         lines.append("conditions: " + ", ".join(conditions))

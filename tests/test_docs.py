@@ -51,6 +51,7 @@ OTHERS = {
     "--json", "--network", "--shm-size", "--ipc", "--device", "--name", "-v", "-e",
     "--run-path", "--virtual-local-rank", "--numa-binding", "--signals-to-handle", "--logs-specs",
     "--event-log-handler", "--duplicate-stdout-filters", "--duplicate-stderr-filters",
+    "--validate",
 }  # fmt: skip
 # What a page may tell people to type on a cluster.
 CLUSTER_PROGRAMS = {"kubectl", "helm"}

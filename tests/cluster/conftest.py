@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,9 @@ import pytest
 from cluster.control.archive import write_image
 from cluster.control.build import BuildError, LacksGoError, binaries
 from cluster.control.cluster import Cluster, lacking
+from cluster.control.operator import Operator, install
 from cluster.control.plane import ControlPlane
+from cluster.jobs import Place, Probes
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -51,6 +54,9 @@ def pytest_runtest_makereport(
             said = plane.kubectl("get", what, "-o", "wide", "-n", namespace, check=False)
             if said.stdout:
                 report.sections.append((f"{what} of {namespace}", said.stdout))
+    operator = arguments.get("operator")
+    if report.failed and isinstance(operator, Operator):
+        report.sections.append(("log of the operator", operator.tail()))
     return report
 
 
@@ -116,15 +122,25 @@ def _mended(request: pytest.FixtureRequest, _plane_in_use: ControlPlane | None) 
 def namespace(_plane_in_use: ControlPlane | None, _mended: None) -> Iterator[str]:
     """A namespace of the test's own, in which pods can be created; deleted after the test."""
     assert _plane_in_use is not None, "the namespace fixture is for tests with plane or cluster"
-    kubectl = _plane_in_use.kubectl
+    with new_namespace(_plane_in_use) as name:
+        yield name
+
+
+@contextmanager
+def new_namespace(plane: ControlPlane) -> Iterator[str]:
+    """A namespace in which pods can be created; deleted at the end."""
+    kubectl = plane.kubectl
     name = f"test-{uuid.uuid4().hex[:8]}"
     kubectl("create", "namespace", name)
     kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=30s")
-    yield name
-    _plane_in_use.mend()
-    kubectl("delete", "namespace", name, "--wait=false")
-    # Their 30 s of grace would be the next test's load.
-    kubectl("delete", "pods", "--all", "-n", name, "--grace-period=0", "--force", "--wait=false")
+    try:
+        yield name
+    finally:
+        plane.mend()
+        kubectl("delete", "namespace", name, "--wait=false")
+        # Their 30 s of grace would be the next test's load.
+        now = ("--grace-period=0", "--force", "--wait=false")
+        kubectl("delete", "pods", "--all", "-n", name, *now)
 
 
 @pytest.fixture(scope="session")
@@ -134,3 +150,31 @@ def probe_image(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> s
     program = binaries().probe.read_bytes()
     cluster.load_image(write_image(file, PROBE_IMAGE, {"/bin/probe": program}, ["/bin/probe"]))
     return PROBE_IMAGE
+
+
+@pytest.fixture(scope="session")
+def probes(probe_image: str) -> Probes:
+    """Makes roles whose pods run the probe."""
+    return Probes(probe_image)
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster) -> Iterator[Operator]:
+    """An operator for the tests of a module, with the rights of its account, on the two nodes."""
+    install(cluster.plane)
+    with Operator(cluster.plane) as made:
+        yield made
+    assert made.bugs() == [], made.tail()
+
+
+@pytest.fixture
+def place(operator: Operator, cluster: Cluster, namespace: str) -> Place:
+    """A test's own namespace, with an operator that looks after it."""
+    return Place(cluster.plane, namespace)
+
+
+@pytest.fixture(scope="module")
+def shared_place(operator: Operator, cluster: Cluster) -> Iterator[Place]:
+    """A namespace for all tests of a module, whose jobs run beside one another."""
+    with new_namespace(cluster.plane) as name:
+        yield Place(cluster.plane, name)

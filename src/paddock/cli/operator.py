@@ -44,8 +44,9 @@ def _run(words: list[str]) -> int:
 
     options = read_options(words)
     from paddock.operator import run as operator
+    from paddock.operator.reconcile import reconcile
 
-    return operator.run(options)
+    return operator.run(options, reconcile)
 
 
 def _crd(words: list[str]) -> int:

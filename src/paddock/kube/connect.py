@@ -12,11 +12,11 @@ import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 import msgspec
 import yaml
-from httpx2 import AsyncClient
 from lightkube.config.client_adapter import ConnectionParams
 from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
 from lightkube.config.models import NameValue, User, UserExec
@@ -24,6 +24,7 @@ from lightkube.core.exceptions import ConfigError
 
 from paddock import __version__
 from paddock.errors import UsageError
+from paddock.kube.http1 import Http1Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -74,18 +75,17 @@ def find_config(
     return found
 
 
-def http_opener(config: SingleConfig, *, http2: bool = False) -> Callable[[int], AsyncClient]:
-    """What opens HTTP clients of that cluster, each with at most so many connections.
+def open_http(config: SingleConfig) -> httpx2.AsyncClient:
+    """An HTTP client of that cluster, which has not connected yet.
 
-    Certificates are read now, and once. Raises UsageError for those, or credentials, that cannot be
-    read.
+    Raises UsageError for certificates or credentials that cannot be read.
     """
     user = config.user or User()
     if user.exec is not None and user.exec.apiVersion == EXEC_V1:
         user = msgspec.structs.replace(user, exec=_as_v1beta1(user.exec))
     config = config._replace(user=user)
     try:
-        params = ConnectionParams(http2=http2).httpx_params(config)
+        params = ConnectionParams().httpx_params(config)
     except (ConfigError, OSError, ValueError) as error:
         raise UsageError(
             f"cannot use the credentials of context '{config.context_name}': {error}",
@@ -93,15 +93,17 @@ def http_opener(config: SingleConfig, *, http2: bool = False) -> Callable[[int],
         ) from error
     if user.token_file is not None:
         params["auth"] = TokenFile(str(config.abs_file(user.token_file)))
-    return lambda connections: AsyncClient(
-        **params,
-        headers=HEADERS,
-        limits=httpx2.Limits(
-            max_connections=connections,
-            max_keepalive_connections=connections,
-            keepalive_expiry=KEEP_SECONDS,
-        ),
-    )
+    if not _goes_by_proxy(config.cluster.server):
+        params["transport"] = Http1Transport(params["verify"], keep_seconds=KEEP_SECONDS)
+    limits = httpx2.Limits(keepalive_expiry=KEEP_SECONDS)
+    return httpx2.AsyncClient(**params, headers=HEADERS, limits=limits)
+
+
+def _goes_by_proxy(server: str) -> bool:
+    """Whether HTTPS_PROXY and its like say so; kubectl reads them too."""
+    url = httpx2.URL(server)
+    proxies = getproxies()
+    return (url.scheme in proxies or "all" in proxies) and not proxy_bypass(url.host)
 
 
 class TokenFile(httpx2.Auth):

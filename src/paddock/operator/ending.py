@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def complete(facts: Facts) -> Decision:
     """Enough replicas have succeeded."""
-    done = [role for role, _ in facts.memory.done]
+    ignored = {(o.role, o.index) for o in facts.outcomes.values() if o.state == "failed"}
+    done = [role for role, _ in facts.memory.done - ignored]
     if facts.spec.role("worker") is not None:
         who = words.many(done.count("worker"), "worker")
     else:

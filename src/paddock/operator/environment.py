@@ -262,7 +262,7 @@ def elastic_variables(
         "PADDLE_ELASTIC_JOB_ID": f"{job.namespace}-{job.name}",
         "PADDLE_ELASTIC_NP": size,
         "PADDLE_ELASTIC_TIMEOUT": "60",
-        "PADDLE_ELASTIC_LEVEL": "1",
+        "PADDLE_ELASTIC_LEVEL": str(min(spec.elastic_level or 0, 1)),
         "PADDOCK_JOB_ID": job.name,
         "PADDOCK_JOB_UID": job.uid,
         "PET_NNODES": size,

@@ -113,7 +113,7 @@ class Facts:
             if self.is_done(seat.role, seat.index):
                 continue
             if outcome is None:
-                if self.is_gate_open and not self.spec.is_elastic:
+                if self.is_gate_open and not self.spec.is_elastic and not self.is_scaled:
                     found.append(self._gone(seat))
             elif outcome.state == "failed":
                 is_replaced = outcome.is_terminating and self.is_made_alone(outcome)

@@ -22,7 +22,7 @@ kubelet's reasons: pkg/kubelet/{eviction,nodeshutdown,preemption,lifecycle} of K
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from paddock.kube.objects import ContainerStatus, seconds
@@ -120,6 +120,17 @@ def outcome_of(pod: Pod, place: names.Place) -> Outcome:
     )
 
 
+def with_last_end(outcome: Outcome, pod: Pod) -> Outcome:
+    """The outcome of a pod whose container was started again, told as how that one ended."""
+    for container in pod.status.containerStatuses or ():
+        ended = container.lastState.terminated
+        if container.restartCount and ended is not None:
+            cause, _, why = _judge_exit(ended)
+            at = seconds(ended.finishedAt)
+            return replace(outcome, cause=cause, exit_code=ended.exitCode, why=why, at=at)
+    return replace(outcome, why=outcome.waits_for or "it keeps failing")
+
+
 def _judge(
     pod: Pod, containers: tuple[ContainerStatus, ...]
 ) -> tuple[State, Cause | None, Terminated | None, str]:
@@ -162,7 +173,8 @@ def _judge_failed(
     if reason.startswith(REFUSED_REASONS):
         return "failed", "Evicted", first, f"the node refused it ({reason}): {message}".rstrip(": ")
     if first is None:
-        return "failed", "Startup", None, message or reason or "failed without saying why"
+        said = f"{reason}: {message}".strip(": ")
+        return "failed", "Startup", None, said or "failed without saying why"
     return "failed", *_judge_exit(first)
 
 
@@ -238,5 +250,7 @@ def last_words(text: str | None) -> str:
 
 
 def _short(text: str) -> str:
-    text = " ".join(text.split()).removesuffix(".")  # it becomes a clause of a longer sentence
+    text = " ".join(text.split())
+    if not text.endswith(".."):  # it becomes a clause of a longer sentence
+        text = text.removesuffix(".")
     return text if len(text) <= LAST_WORDS_MAX else text[: LAST_WORDS_MAX - 3] + "..."

@@ -28,6 +28,7 @@ from paddock.kube.objects import rfc3339
 from paddock.operator import deploy, ending, names, words
 from paddock.operator.decision import Decision, Delete, Note, Patch
 from paddock.operator.facts import gather
+from paddock.operator.outcome import with_last_end
 from paddock.operator.policies import restart, success
 from paddock.operator.read_spec import read_spec
 from paddock.operator.spec import DISRUPTIONS
@@ -91,7 +92,7 @@ def _decide(observed: Observed, now: float, settings: Settings) -> Decision:
     decision = _after_failures(facts)
     if decision is None and facts.is_scaled:
         decision = _next_attempt(
-            facts, f"scaled to {spec.replicas} pods; restarting with the new size", "Scaled"
+            facts, f"scaled to {words.many(spec.replicas, 'pod')}; all of them begin again", "Scaled"
         )
     if decision is None and not all(facts.is_made_alone(o) for o in facts.outdated):
         decision = _next_attempt(
@@ -228,8 +229,8 @@ def _worn_out(facts: Facts) -> restart.FailJob | None:
         limit = WORN_MAX
     for outcome in facts.outcomes.values():
         if outcome.restarts > limit and outcome.state != "succeeded":
-            said = outcome.waits_for or outcome.why or "it keeps failing"
-            return restart.FailJob(replace(outcome, why=said), "BackoffLimitExceeded", limit)
+            worn = with_last_end(outcome, facts.pods_by_name[outcome.name])
+            return restart.FailJob(worn, "BackoffLimitExceeded", limit)
     return None
 
 
@@ -265,7 +266,7 @@ def _ignore(facts: Facts, failures: tuple[Outcome, ...]) -> Decision:
     if success.is_done(facts.spec, done):
         return ending.complete(facts)
     notes = tuple(
-        Note("Warning", "FailureIgnored", f"{words.culprit(o)}; failurePolicy ignores it")
+        Note("Warning", "FailureIgnored", f"{o.label}: {o.why}; failurePolicy ignores it")
         for o in failures
     )
     decision = deploy.deploy(facts)

@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from paddock import __version__
+from paddock.kube import connect, lightkube
 from paddock.kube.rate import TokenBucket
 from paddock.operator.runtime.clock import SystemClock, TimeLimit
 from paddock.operator.runtime.controller import Controller
@@ -142,11 +143,8 @@ class Operator:
         return servers
 
 
-async def run_operator(options: Options, stop: asyncio.Event) -> None:
+async def run_operator(options: Options, stop: asyncio.Event, reconcile: Reconcile) -> None:
     """Work on the cluster that the options name until ``stop`` is set. Raises UsageError."""
-    from paddock.kube import connect, lightkube
-    from paddock.operator.reconcile import reconcile
-
     clock = SystemClock()
     log = Log(_write, clock, level=options.log_level, form=options.log_format)
     for line in options.said:
@@ -173,15 +171,15 @@ async def run_operator(options: Options, stop: asyncio.Event) -> None:
     log.info("ended")
 
 
-def run(options: Options) -> int:
+def run(options: Options, reconcile: Reconcile) -> int:
     """Work until SIGTERM or SIGINT; a second one ends at once. The exit code."""
-    return asyncio.run(_run_until_signal(options))
+    return asyncio.run(_run_until_signal(options, reconcile))
 
 
-async def _run_until_signal(options: Options) -> int:
+async def _run_until_signal(options: Options, reconcile: Reconcile) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    working = asyncio.ensure_future(run_operator(options, stop))
+    working = asyncio.ensure_future(run_operator(options, stop, reconcile))
 
     def ask(number: int) -> None:
         if stop.is_set():

@@ -210,6 +210,7 @@ def recounted(
         ours = tuple(o for o in pods if o.role == role.name)
         found = _role_status(role.name, ours, previous.memory, job.namespace)
         for state in ("failed", "succeeded"):
+            found.pop(state, None)
             there = sum(1 for o in ours if o.state == state)
             if count := max(there, _number(before.get(state))):
                 found[state] = count
@@ -233,6 +234,9 @@ def _role_status(
         counts["unknown" if pod.state == "lost" else pod.state] += 1
     found: dict[str, object] = {state: n for state, n in counts.items() if n}
     done = sorted(index for name, index in memory.done if name == role)
+    gone = len(set(done) - {pod.index for pod in pods})
+    if gone:  # its pod was removed after it had succeeded
+        found["succeeded"] = counts["succeeded"] + gone
     if done:
         found["completedIndexes"] = write_indexes(done)
     refs = [

@@ -62,6 +62,11 @@ def waiting(facts: Facts) -> tuple[str, str]:
         reason = first.waits_for.partition(":")[0]
         more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
         return reason, f"{first.label} waits: {first.waits_for}{more}"
+    lost = [o for o in facts.outcomes.values() if o.state == "lost"]
+    if lost:
+        first = min(lost, key=lambda o: (o.role, o.index))
+        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+        return "Stopping", f"waiting for {first.label} to end{more}: {first.why}"
     old = [o for o in facts.leftovers if o.is_terminating]
     if old:
         return "Stopping", f"waiting for {_some(tuple(old))} of an earlier attempt to end"

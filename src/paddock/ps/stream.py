@@ -15,12 +15,15 @@ import sys
 import time
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
 from paddock.ps.protocol.frames import HEADER_SIZE, Buffer, Header, decode, encode, verify
 
+# What is read with a header at once: a small frame is one system call, not two.
+READ_AHEAD_BYTES = 4096
+# A frame up to this size is sent from one buffer: copying it is sooner than a list of pieces.
+SMALL_BYTES = 4096
 # Two frames in flight fit; Linux doubles it and caps it at net.core.{r,w}mem_max.
 SOCKET_BUFFER_BYTES = 4 << 20
 # Half-open connections are noticed by the kernel: idle, interval, count (tcp(7)).
@@ -49,8 +52,9 @@ class Stream:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
         self._tls = isinstance(sock, ssl.SSLSocket)
-        self._head = bytearray(HEADER_SIZE)
-        self._head_view = memoryview(self._head)
+        # Read and not taken yet: [start, end). A header lies here until the next one is asked for.
+        self._ahead = memoryview(bytearray(READ_AHEAD_BYTES))
+        self._start = self._end = 0
         self.set_silence(silence_seconds)
 
     def set_silence(self, seconds: float) -> None:
@@ -74,11 +78,11 @@ class Stream:
     def send_encoded(self, head: bytes, *body: Buffer) -> None:
         """Send a frame whose header is encoded already."""
         try:
-            if self._tls:
+            wanted = len(head) + sum(map(len, body))
+            if self._tls or wanted <= SMALL_BYTES:
                 self._sock.sendall(b"".join((head, *body)))
                 return
-            pieces = [memoryview(head), *(memoryview(b).cast("B") for b in body)]
-            wanted = sum(p.nbytes for p in pieces)
+            pieces = [memoryview(piece) for piece in (head, *body)]
             sent = self._sock.sendmsg(pieces)
             while sent < wanted:
                 wanted -= sent
@@ -93,8 +97,19 @@ class Stream:
 
     def receive_header(self) -> tuple[Header, memoryview]:
         """The next frame's header, and its bytes for verify(). The body is still to be read."""
-        self.read_into(self._head_view)
-        return decode(self._head), self._head_view
+        if self._end - self._start < HEADER_SIZE:
+            self._read_ahead()
+        head = self._ahead[self._start : self._start + HEADER_SIZE]
+        self._start += HEADER_SIZE
+        return decode(head), head
+
+    def _read_ahead(self) -> None:
+        """Have a whole header, and whatever has come with it."""
+        self._end -= self._start
+        self._ahead[: self._end] = self._ahead[self._start : self._start + self._end]
+        self._start = 0
+        while self._end < HEADER_SIZE:
+            self._end += self._receive(self._ahead[self._end :], 0)
 
     def receive_into(self, body: memoryview) -> Header:
         """The next frame, its body at the start of `body`, which must be long enough."""
@@ -116,20 +131,25 @@ class Stream:
 
     def read_into(self, view: memoryview) -> None:
         """Fill `view` (of bytes). Raises Closed or Silent."""
-        done, size = 0, view.nbytes
+        size = view.nbytes
+        done = min(size, self._end - self._start)
+        if done:
+            view[:done] = self._ahead[self._start : self._start + done]
+            self._start += done
+        while done < size:
+            done += self._receive(view[done:], 0 if self._tls else socket.MSG_WAITALL)
+
+    def _receive(self, view: memoryview, flags: int) -> int:
+        """One system call; the bytes read, at least one."""
         try:
-            while done < size:
-                if self._tls:
-                    got = self._sock.recv_into(view[done:])
-                else:
-                    got = self._sock.recv_into(view[done:], size - done, socket.MSG_WAITALL)
-                if got == 0:
-                    raise Closed("the other side closed the connection")
-                done += got
+            got = self._sock.recv_into(view, view.nbytes, flags)
         except (BlockingIOError, TimeoutError):
             raise Silent("no answer came in time") from None
         except OSError as error:
             raise Closed(f"the connection broke: {os_reason(error)}") from error
+        if got == 0:
+            raise Closed("the other side closed the connection")
+        return got
 
     @property
     def is_tls(self) -> bool:
@@ -138,6 +158,8 @@ class Stream:
 
     def wait_readable(self, seconds: float) -> bool:
         """Whether a read would not have to wait, within so many seconds."""
+        if self._start < self._end:
+            return True
         if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
             return True
         if self._sock.fileno() < 0:
@@ -181,10 +203,11 @@ class Stream:
 def raw(array: NDArray[Any]) -> memoryview:
     """The bytes of a C-contiguous array, not copied.
 
+    >>> import numpy as np
     >>> raw(np.zeros((0, 4), np.float32)).nbytes, raw(np.ones(2, np.float32)).nbytes
     (0, 8)
     """
-    return array.reshape(-1).view(np.uint8).data
+    return array.data.cast("B") if array.size else memoryview(b"")
 
 
 def os_reason(error: OSError) -> str:

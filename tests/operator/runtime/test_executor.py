@@ -133,12 +133,32 @@ def test_a_status_on_a_stale_version_is_refused_and_decided_again() -> None:
         world = World(clock)
         world.server.faults.watch_delay = lambda: 0.5
         world.start()
-        world.submit("demo", 2)
-        await clock.pass_time(0.51)
-        patch_job(world, "demo", {"metadata": {"labels": {"a": "b"}}})
+        await clock.pass_time(0.4)
+        world.submit("demo", 5)
+        await clock.pass_time(0.605)  # it has heard of the job, and looks at it in 20 ms
+        patch_job(world, "demo", {"spec": {"worker": {"replicas": 1}}})
         await clock.pass_time(10)
-        assert len(world.pods()) == 2
-        assert world.job("demo")["metadata"]["labels"] == {"a": "b"}
+        assert world.made == [("demo-worker-0", "0")]
+        assert world.status("demo")["message"] == "1/1 pods"
+
+    run_virtual(main)
+
+
+def test_a_status_that_somebody_else_wrote_is_never_overwritten_unseen() -> None:
+    """The leader before us began attempt 3 while our news was late; back to 0 would be fatal."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.server.faults.watch_delay = lambda: 0.5
+        world.start()
+        await clock.pass_time(0.4)
+        world.submit("demo", 2)
+        await clock.pass_time(0.605)
+        world.server.patch(
+            PADDLE_JOBS, "ml", "demo", {"status": {"attempt": 3}}, subresource="status"
+        )
+        await clock.pass_time(10)
+        assert world.made == [("demo-worker-0", "3"), ("demo-worker-1", "3")]
 
     run_virtual(main)
 

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 def is_done(spec: JobSpec, done: Iterable[tuple[RoleName, int]]) -> bool:
     """True when enough has succeeded. done: (role, index) of each replica that has."""
     finished = set(done)
+    workers = spec.role("worker")
 
     def all_of(role: RoleName) -> bool:
         found = spec.role(role)
         return found is None or all((role, i) in finished for i in range(found.replicas))
 
-    has_workers = spec.role("worker") is not None
-    if spec.success == "Worker0" and has_workers:
+    if workers is not None and not workers.replicas:
+        return False  # elastic, and scaled to nothing: it waits
+    if spec.success == "Worker0" and workers is not None:
         return ("worker", 0) in finished
-    if spec.success == "Workers" and has_workers:
+    if spec.success == "Workers" and workers is not None:
         return all_of("worker") and all_of("heter")
     return all_of("worker") and all_of("heter") and all_of("ps")

@@ -231,6 +231,7 @@ class Controller:
             self._queue.back_off(key)
             return
         self._queue.forget(key)
+        self._tell(job, decision)
         self._count_restart(job, decision)
         for note in decision.notes:
             self._recorder.record(job.metadata, note)
@@ -288,6 +289,13 @@ class Controller:
             memory.generation = meta.generation
             memory.faults.keep(())
         return memory
+
+    def _tell(self, job: PaddleJob, decision: Decision) -> None:
+        name = "/".join(key_of(job))
+        self._log.debug("looked at", job=name, why=decision.why)
+        old, new = field_of(job.status, "phase"), field_of(decision.status, "phase")
+        if new is not None and new != old:
+            self._log.info("phase", job=name, old=old or "-", new=new, why=decision.why)
 
     # ---------------------------------------------------------------------- metrics
 

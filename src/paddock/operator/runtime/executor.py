@@ -23,7 +23,7 @@ from paddock.kube.client import (
 )
 from paddock.operator.decision import Create, Delete
 from paddock.operator.runtime.expectations import Expectations
-from paddock.operator.runtime.faults import Faults
+from paddock.operator.runtime.faults import Faults, call_of
 from paddock.operator.runtime.status import canonical, merge_change
 
 if TYPE_CHECKING:
@@ -136,9 +136,8 @@ class Executor:
         False when it makes no sense to go on with other groups either.
         """
         done, size = 0, 1
-        while done < len(actions):
-            if not self._is_current(job):
-                return False
+        refused: list[BaseException] = []
+        while done < len(actions) and not refused and self._is_current(job):
             batch = actions[done : done + size]
             answers = await asyncio.gather(
                 *(self._take(job, memory, action) for action in batch), return_exceptions=True
@@ -147,11 +146,12 @@ class Executor:
             for error in refused:
                 if not isinstance(error, KubeError):
                     raise error
-            if refused:
-                return not any(_is_of_the_server(error) for error in refused)
-            done += len(batch)
+            done += len(batch) - len(refused)
             size = min(size * 2, BATCH_MAX)
-        return True
+        if done:
+            verb, kind, _ = call_of(actions[0])
+            self._log.info(verb, job=_name(job), kind=kind, objects=f"{done}/{len(actions)}")
+        return self._is_current(job) and not any(map(_is_of_the_server, refused))
 
     def _is_current(self, job: PaddleJob) -> bool:
         """Whether the job is still as wanted: not deleted, replaced, or changed by its user."""
@@ -178,8 +178,7 @@ class Executor:
             )
             self._log.warning(
                 f"could not {fault.verb} {fault.kind} {fault.name}",
-                job=f"{job.metadata.namespace}/{job.metadata.name}",
-                reason=error.message, tries=fault.count,
+                job=_name(job), reason=error.message, tries=fault.count,
                 again_in=f"{fault.retry_at - fault.at:.1f}s",
             )  # fmt: skip
             raise
@@ -253,6 +252,10 @@ class Executor:
     def _owner(self, kind: Kind, key: Key) -> str:
         known = self._stores[kind].get(key)
         return known.metadata.controller_uid if known is not None else ""
+
+
+def _name(job: PaddleJob) -> str:
+    return f"{job.metadata.namespace}/{job.metadata.name}"
 
 
 def _is_of_the_server(error: BaseException) -> bool:

@@ -159,7 +159,7 @@ def decode(head: Buffer) -> Header:
             f"the other side speaks version {version} of the protocol, this side {VERSION}",
             hint="install the same paddock on trainers and servers",
         )
-    header = Header(*rest)
+    header = Header._make(rest)
     if header.length > BODY_MAX:
         raise FrameError(f"a frame announces {header.length} bytes, the limit is {BODY_MAX}")
     return header
@@ -171,6 +171,7 @@ def verify(head: Buffer, header: Header, *body: Buffer) -> None:
         raise DamageError("a frame was damaged on its way: its checksum does not fit")
 
 
-def answer_to(header: Header, **changes: int) -> Header:
+def answer_to(header: Header, *, count: int = 0, flags: int = _ANSWER) -> Header:
     """The header of an answer: the request's identity, no body yet."""
-    return header._replace(**{"flags": _ANSWER, "count": 0, "length": 0, "checksum": 0, **changes})
+    op, _, table, part, _, _, *who, stamp, _ = header
+    return Header(op, flags, table, part, count, 0, *map(int, who), stamp)
