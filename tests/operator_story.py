@@ -34,7 +34,18 @@ if TYPE_CHECKING:
 
 ABOUT_JOBS = frozenset(("job", "edit", "scale", "suspend", "resume", "group", "install"))
 ABOUT_PODS = frozenset(
-    ("group", "run", "schedule", "init", "unschedulable", "waits", "succeed", "fail", "oom", "rejected")
+    (
+        "group",
+        "run",
+        "schedule",
+        "init",
+        "unschedulable",
+        "waits",
+        "succeed",
+        "fail",
+        "oom",
+        "rejected",
+    )
 )
 KINDS: dict[str, Resource[Any]] = {
     "job": PADDLE_JOBS, "pod": PODS, "service": SERVICES, "configmap": CONFIG_MAPS,
@@ -78,7 +89,7 @@ class Story:
         world = self.world
         shown = self.settled()
         for name in world.jobs():
-            wake_at = world.look(name).decision.wake_at if not self.is_once else None
+            wake_at = world.last[name].wake_at if not self.is_once else None
             if wake_at is not None:
                 whose = f"{name} " if len(world.jobs()) > 1 else ""
                 shown.append(f"{whose}looks again in {wake_at - world.now:g} s")

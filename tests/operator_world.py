@@ -84,13 +84,17 @@ class Look:
 
 @dataclass
 class World:
-    """One cluster. lets_go: deleted pods of living nodes go by themselves."""
+    """One cluster. lets_go: deleted pods of living nodes go by themselves.
+
+    asks_twice: each decision is made a second time and must be the same to the byte.
+    """
 
     settings: Settings = field(default_factory=Settings)
     now: float = START
     lets_go: bool = True
     is_ipv6: bool = False
     etcd: str = ""
+    asks_twice: bool = False
 
     def __post_init__(self) -> None:
         self.server = MemoryServer(now=lambda: self.now)
@@ -101,13 +105,14 @@ class World:
         self._starting: set[str] = set()  # pods whose containers wait for their variables
         self._held: list[Rule] = []
         self._faults: dict[str, Faults] = {}
+        self.last: dict[str, Decision] = {}  # by job
         self._addresses = 0
 
     # ------------------------------------------------------------------ the operator
 
     def jobs(self) -> list[str]:
         """Names of the jobs, sorted."""
-        return [s.document["metadata"]["name"] for s in self.server.all(PADDLE_JOBS, NAMESPACE)]
+        return [s.peek["metadata"]["name"] for s in self.server.all(PADDLE_JOBS, NAMESPACE)]
 
     def job(self, name: str) -> PaddleJob:
         """A job as the API server has it."""
@@ -138,7 +143,10 @@ class World:
         job = self.job(name)
         observed = self.observe(job)
         decision = reconcile(observed, self.now, self.settings)
-        check_rules(observed, decision, self.now, self.settings)
+        check_rules(observed, decision)
+        if self.asks_twice:
+            check_same(decision, reconcile(observed, self.now, self.settings))
+        self.last[name] = decision
         before: Document = job.status if isinstance(job.status, dict) else {}
         after = self._write_status(job, decision)
         found = Look(name, before, after, decision)
@@ -254,15 +262,15 @@ class World:
     def pods(self, job: str) -> list[str]:
         """Names of the pods that look like those of a job, sorted by role and number."""
         found = [
-            (place, stored.document["metadata"]["name"])
+            (place, stored.peek["metadata"]["name"])
             for stored in self.server.all(PODS, NAMESPACE)
-            if (place := names.place_of(job, stored.document["metadata"]["name"])) is not None
+            if (place := names.place_of(job, stored.peek["metadata"]["name"])) is not None
         ]
         return [name for _, name in sorted(found, key=lambda f: (f[0].role, f[0].index))]
 
     def pod(self, name: str) -> Document:
-        """A pod as the API server has it."""
-        return self.server.get(PODS, NAMESPACE, name).document
+        """A pod as the API server has it, to be looked at only."""
+        return self.server.get(PODS, NAMESPACE, name).peek
 
     def schedule(self, name: str, node: str = "") -> None:
         """Bind a pod and give it its addresses, as a node does that prepares it."""
@@ -338,7 +346,7 @@ class World:
         if not self.lets_go:
             return any(moved)
         for stored in self.server.all(PODS, NAMESPACE):
-            metadata, spec = stored.document["metadata"], stored.document["spec"]
+            metadata, spec = stored.peek["metadata"], stored.peek["spec"]
             is_reachable = spec.get("nodeName") not in self.kubelet.lost
             if metadata.get("deletionTimestamp") and is_reachable:
                 self.kubelet.let_go(f"{NAMESPACE}/{metadata['name']}")
@@ -367,12 +375,15 @@ def _mapping(value: object) -> Document:
     return value if isinstance(value, dict) else {}
 
 
-def check_rules(observed: Observed, decision: Decision, now: float, settings: Settings) -> None:
+def check_same(first: Decision, second: Decision) -> None:
+    """The same facts give the same decision, to the byte. Raises AssertionError."""
+    assert first == second
+    status, again = (None if d.status is None else dict(d.status) for d in (first, second))
+    assert json.dumps(status) == json.dumps(again), "the same facts, other bytes"
+
+
+def check_rules(observed: Observed, decision: Decision) -> None:
     """What holds for every decision about every job. Raises AssertionError."""
-    again = reconcile(observed, now, settings)
-    assert again == decision
-    status = None if decision.status is None else dict(decision.status)
-    assert json.dumps(status) == json.dumps(again.status), "the same facts, other bytes"
     job, previous = observed.job, read_status(observed.job.status)
     present = {(type_of(p), p.metadata.name) for p in (*observed.pods, *observed.services)}
     made = [a for a in decision.actions if isinstance(a, Create)]

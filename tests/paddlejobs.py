@@ -231,7 +231,8 @@ REFUSED: dict[str, tuple[Job, str]] = {
         "metadata.name is too long: the pods NAME-worker-N may have 63 characters",
     ),
     "long_name_at_limits": (
-        {"metadata": {"name": "n" * 53}, "worker": {**role(2), "limits": 101}}, "metadata.name is too long"
+        {"metadata": {"name": "n" * 53}, "worker": {**role(2), "limits": 101}},
+        "metadata.name is too long",
     ),
 }  # fmt: skip
 # Of these the reader says nothing, or something else than the API server.

@@ -19,7 +19,7 @@ import pytest
 from cluster.control.archive import write_image
 from cluster.control.build import BuildError, LacksGoError, binaries
 from cluster.control.cluster import Cluster, lacking
-from cluster.control.operator import Operator, install
+from cluster.control.operators import Operator, install
 from cluster.control.plane import ControlPlane
 from cluster.jobs import Place, Probes
 

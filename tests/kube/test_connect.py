@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import stat
 from typing import TYPE_CHECKING, Any
@@ -247,3 +248,40 @@ def test_configuration_without_a_user_asks_without_credentials() -> None:
     results = asking(tokens, None)
     assert [error.status for error in results] == [401, 401]
     assert tokens.came == ["none"] * 2
+
+
+def through_proxy(monkeypatch: pytest.MonkeyPatch, address: str, no_proxy: str) -> list[str]:
+    """The Host headers that reach a proxy when that API server is asked."""
+
+    async def scenario() -> list[str]:
+        scripted = ScriptedServer(answer(200, POD))
+        listener = await asyncio.start_server(scripted.serve, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("NO_PROXY", no_proxy)
+        client = open_client(one(Cluster(server=f"http://{address}"), None))
+        with contextlib.suppress(KubeError):
+            await client.get(PODS, "ml", "a")
+        await client.close()
+        listener.close()
+        scripted.hang_up()
+        return [asked.headers["host"] for asked in scripted.asked]
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("address", "no_proxy", "reached"),
+    [
+        ("api.invalid:1", "", ["api.invalid:1"]),
+        ("127.0.0.1:1", "10.0.0.0/8", ["127.0.0.1:1"]),
+        ("127.0.0.1:1", "api.invalid, 127.0.0.0/8", []),
+        ("127.0.0.1:1", "127.0.0.1", []),
+        ("localhost:1", "localhost", []),
+    ],
+)
+def test_proxy_is_used_unless_it_is_told_not_to(
+    monkeypatch: pytest.MonkeyPatch, address: str, no_proxy: str, reached: list[str]
+) -> None:
+    """A Pod in a company has HTTPS_PROXY set, and NO_PROXY with the cluster's networks."""
+    assert through_proxy(monkeypatch, address, no_proxy) == reached

@@ -57,13 +57,15 @@ async def talking(
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     transport = Http1Transport(ssl.create_default_context(), keep_seconds=keep_seconds)
-    async with httpx2.AsyncClient(
-        transport=transport, base_url=server.url, timeout=seconds
-    ) as client:
+    client = httpx2.AsyncClient(transport=transport, base_url=server.url, timeout=seconds)
+    try:
         yield client
-    listener.close()
-    for writer in server.writers:
-        writer.transport.abort()
+    finally:
+        await client.aclose()
+        listener.close()
+        for writer in server.writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)  # sleep: no time, only a turn for the ends of connections
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -298,7 +300,16 @@ def test_plain_server_is_no_tls_server() -> None:
     """The wrong port in a kubeconfig."""
 
     async def scenario() -> None:
-        async with talking(Server(OK)) as client:
+        async def answers_anything(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
+            server.writers.append(writer)
+            await reader.read(1)
+            writer.write(OK)
+
+        server = Server(OK)
+        server.serve = answers_anything  # type: ignore[method-assign]  # TLS has no lines
+        async with talking(server) as client:
             url = str(client.base_url).replace("http:", "https:")
             with pytest.raises(httpx2.ConnectError):
                 await client.get(url)

@@ -76,6 +76,7 @@ class Cluster:
     async def play(self) -> None:
         """One round a second."""
         while True:
+            # sleep: in made-up time
             await self.world.clock.sleep(1.0)
             for stored in self.world.server.all(PODS, "ml"):
                 self._play(stored.document)
@@ -153,6 +154,7 @@ class Storm:
             copy.kill()
             self.kills += 1
             asyncio.get_running_loop().call_later(self.rng.uniform(0, 3), self.start)
+        # sleep: in made-up time
         await asyncio.sleep(self.rng.choice((0, 0, 0.001, 0.2)))
 
     async def rage(self, seconds: float) -> None:
@@ -160,6 +162,7 @@ class Storm:
         server, rng = self.world.server, self.rng
         until = self.world.clock.monotonic() + seconds
         while self.world.clock.monotonic() < until:
+            # sleep: in made-up time
             await self.world.clock.sleep(rng.uniform(0.5, 6))
             self._kill_at = self._calls + rng.randrange(1, 80)
             times = rng.randrange(1, 12)

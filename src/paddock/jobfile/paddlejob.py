@@ -34,6 +34,12 @@ ELSEWHERE = {
     "intranet": "all processes are on this machine",
     "elastic": "the number of processes is fixed here",
     "sampleSetRef": "no data cache is mounted",
+    "suspend": "it starts when it is launched",
+    "ttlSecondsAfterFinished": "nothing is kept in a cluster",
+    "activeDeadlineSeconds": "give --timeout",
+    "backoffLimit": "give --max_restart",
+    "successPolicy": "every process must succeed",
+    "failurePolicy": "give --restart_on",
 }
 KNOWN = (*ROLES, "withGloo", *ELSEWHERE)
 # What says where nodes are means nothing when all replicas are here.

@@ -8,8 +8,10 @@ v1beta1, which is the same but for its name.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.request import getproxies, proxy_bypass
@@ -100,10 +102,20 @@ def open_http(config: SingleConfig) -> httpx2.AsyncClient:
 
 
 def _goes_by_proxy(server: str) -> bool:
-    """Whether HTTPS_PROXY and its like say so; kubectl reads them too."""
+    """Whether HTTPS_PROXY and its like say so. NO_PROXY may name networks, as Go reads it."""
     url = httpx2.URL(server)
     proxies = getproxies()
-    return (url.scheme in proxies or "all" in proxies) and not proxy_bypass(url.host)
+    if url.scheme not in proxies and "all" not in proxies:
+        return False
+    return not proxy_bypass(url.host) and not _is_within(url.host, proxies.get("no", ""))
+
+
+def _is_within(host: str, networks: str) -> bool:
+    for name in networks.split(","):
+        with contextlib.suppress(ValueError):  # a name, of the host or in the list
+            if ip_address(host) in ip_network(name.strip(), strict=False):
+                return True
+    return False
 
 
 class TokenFile(httpx2.Auth):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -112,8 +113,12 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """False when the other side has closed it, as far as the loop knows."""
-        return not self.reader.at_eof() and not self._writer.transport.is_closing()
+        """False when the other side has closed it, even if the loop does not know yet."""
+        if self.reader.at_eof() or self._writer.transport.is_closing():
+            return False
+        asked = select.poll()
+        asked.register(self._writer.get_extra_info("socket"), select.POLLIN)
+        return not asked.poll(0)  # Nothing may come on an idle connection but its end.
 
     def abort(self) -> None:
         """End it without a word; nothing that is still to be sent matters."""

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 SUITE = "bookworm"
 PYTHON = "3.11"  # of that suite
-PACKAGES = ("python3", "ca-certificates")
+# PaddlePaddle needs libgomp1 and does not bring it.
+PACKAGES = ("python3", "ca-certificates", "libgomp1")
 SITE = f"usr/local/lib/python{PYTHON}/dist-packages"
 USER = 65532
 HOME = "home/paddock"

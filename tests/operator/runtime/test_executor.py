@@ -287,8 +287,8 @@ def test_a_pod_is_not_made_again_while_the_watch_is_behind() -> None:
 
 
 @pytest.mark.parametrize("error", [refusals.internal_error(), refusals.unreachable()])
-def test_a_server_in_trouble_is_not_asked_for_more_in_that_pass(error: Any) -> None:
-    """When one call fails for the server's own reasons, the other groups would fail as well."""
+def test_a_server_in_trouble_is_asked_once_for_each_kind(error: Any) -> None:
+    """50 pods that cannot be made now are one call; they do not hang on the Service, though."""
 
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
@@ -297,7 +297,9 @@ def test_a_server_in_trouble_is_not_asked_for_more_in_that_pass(error: Any) -> N
         world.submit("demo", 50)
         await clock.pass_time(0.9)
         creates = sum(n for (verb, _, _), n in world.server.counts.items() if verb == "create")
-        assert creates <= 2  # the Service; and, as that is held, one pod
+        assert creates == 2
+        service = world.server.counts["create", "services", ""]
+        assert service == 1
 
     run_virtual(main)
 

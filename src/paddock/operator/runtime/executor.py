@@ -93,8 +93,7 @@ class Executor:
         now = self._clock.monotonic()
         wanted = [a for a in decision.actions if not memory.faults.hold(a, now)]
         for _, group in groupby(wanted, key=lambda action: (type(action), action.kind)):
-            if not await self._take_group(job, memory, list(group)):
-                break
+            await self._take_group(job, memory, list(group))
         return "done"
 
     async def _write_status(
@@ -130,10 +129,10 @@ class Executor:
 
     async def _take_group(
         self, job: PaddleJob, memory: JobMemory, actions: Sequence[Action]
-    ) -> bool:
+    ) -> None:
         """Slow start: 1, 2, 4, ... at once. A refusal ends the group; the rest is for another pass.
 
-        False when it makes no sense to go on with other groups either.
+        The other groups go on: what refuses Services, as a webhook that is down, may take pods.
         """
         done, size = 0, 1
         refused: list[BaseException] = []
@@ -151,7 +150,6 @@ class Executor:
         if done:
             verb, kind, _ = call_of(actions[0])
             self._log.info(verb, job=_name(job), kind=kind, objects=f"{done}/{len(actions)}")
-        return self._is_current(job) and not any(map(_is_of_the_server, refused))
 
     def _is_current(self, job: PaddleJob) -> bool:
         """Whether the job is still as wanted: not deleted, replaced, or changed by its user."""
@@ -256,9 +254,3 @@ class Executor:
 
 def _name(job: PaddleJob) -> str:
     return f"{job.metadata.namespace}/{job.metadata.name}"
-
-
-def _is_of_the_server(error: BaseException) -> bool:
-    """Whether any other call would fare the same now: no answer, too busy, broken."""
-    assert isinstance(error, KubeError)
-    return error.status in (0, 429) or error.status >= 500

@@ -173,5 +173,10 @@ def verify(head: Buffer, header: Header, *body: Buffer) -> None:
 
 def answer_to(header: Header, *, count: int = 0, flags: int = _ANSWER) -> Header:
     """The header of an answer: the request's identity, no body yet."""
-    op, _, table, part, _, _, *who, stamp, _ = header
-    return Header(op, flags, table, part, count, 0, *map(int, who), stamp)
+    op, _, table, part, _, _, sequence, trainer, incarnation, step, generation, status, stamp, _ = (
+        header
+    )
+    return Header(
+        op, flags, table, part, count, 0, sequence, trainer, incarnation, step, generation,
+        status, stamp,
+    )  # fmt: skip
