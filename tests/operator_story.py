@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from operator_told import shown
-from operator_world import GROUPS, NAMESPACE, Document, World
+from operator_world import GROUPS, NAMESPACE, Document, World, full_spec
 from paddock.kube.client import (
     CONFIG_MAPS,
     COSCHEDULING_GROUPS,
@@ -401,26 +401,6 @@ class Story:
         if len(self.world.jobs()) > 1 or look.job != self.job:
             lines[0] = f"{look.job}: {lines[0]}"
         return lines
-
-
-def full_spec(given: Any) -> Any:
-    """A spec with its shorthands written out; what is no mapping is left as it is."""
-    if not isinstance(given, dict):
-        return given
-    return {k: full_role(v) if k in ("ps", "worker", "heter") else v for k, v in given.items()}
-
-
-def full_role(given: Any) -> Any:
-    """A number, or a mapping with `image`, `pod` (fields of the pod) and `container`."""
-    if isinstance(given, int) and not isinstance(given, bool):
-        given = {"replicas": given, "image": "train:1"}
-    if not isinstance(given, dict) or not {"image", "pod", "container"} & given.keys():
-        return given
-    role = dict(given)
-    container = {"name": "paddle", "image": role.pop("image", "train:1")}
-    container |= role.pop("container", {})
-    pod = {"containers": [container], **role.pop("pod", {})}
-    return {**role, "template": {"spec": pod}}
 
 
 def commands() -> dict[str, Callable[[Story, list[str], Any], None]]:

@@ -1,18 +1,18 @@
 """A cluster in memory with one operator that looks at jobs: what stories and properties drive.
 
 ``look`` is one pass over one job: observe, decide, write the status, act. What holds for every pass
-of every story is asserted here (``Rules``). Nodes are played: a pod that was told to run waits for
-its ConfigMap as a kubelet does, and goes when it was deleted. Nothing here asks for the time.
+is asserted there (operator_rules.py). Nodes are played: a pod that was told to run waits for its
+ConfigMap as a kubelet does, and goes when it was deleted. Nothing here asks for the time.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from operator_rules import check_rules, check_same
 from paddock.kube.client import (
     CONFIG_MAPS,
     COSCHEDULING_GROUPS,
@@ -39,8 +39,6 @@ from paddock.operator.reconcile import reconcile
 from paddock.operator.runtime.executor import RESOURCES
 from paddock.operator.runtime.faults import Faults
 from paddock.operator.runtime.status import canonical, merge_change
-from paddock.operator.schema import PHASES
-from paddock.operator.status import MESSAGE_MAX, read_status
 
 Document = dict[str, Any]
 NAMESPACE = "ml"
@@ -371,42 +369,25 @@ class World:
         return False
 
 
+def full_spec(given: Any) -> Any:
+    """A spec with its shorthands written out; what is no mapping is left as it is."""
+    if not isinstance(given, dict):
+        return given
+    return {k: full_role(v) if k in ("ps", "worker", "heter") else v for k, v in given.items()}
+
+
+def full_role(given: Any) -> Any:
+    """A number, or a mapping with `image`, `pod` (fields of the pod) and `container`."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        given = {"replicas": given, "image": "train:1"}
+    if not isinstance(given, dict) or not {"image", "pod", "container"} & given.keys():
+        return given
+    role = dict(given)
+    container = {"name": "paddle", "image": role.pop("image", "train:1")}
+    container |= role.pop("container", {})
+    pod = {"containers": [container], **role.pop("pod", {})}
+    return {**role, "template": {"spec": pod}}
+
+
 def _mapping(value: object) -> Document:
     return value if isinstance(value, dict) else {}
-
-
-def check_same(first: Decision, second: Decision) -> None:
-    """The same facts give the same decision, to the byte. Raises AssertionError."""
-    assert first == second
-    status, again = (None if d.status is None else dict(d.status) for d in (first, second))
-    assert json.dumps(status) == json.dumps(again), "the same facts, other bytes"
-
-
-def check_rules(observed: Observed, decision: Decision) -> None:
-    """What holds for every decision about every job. Raises AssertionError."""
-    job, previous = observed.job, read_status(observed.job.status)
-    present = {(type_of(p), p.metadata.name) for p in (*observed.pods, *observed.services)}
-    made = [a for a in decision.actions if isinstance(a, Create)]
-    assert len({(a.kind, a.name) for a in made}) == len(made), "made twice"
-    assert not [a.name for a in made if (a.kind, a.name) in present], "it is there already"
-    uids = {o.metadata.uid for o in (*observed.pods, *observed.services, *observed.config_maps,
-                                     *observed.pod_groups)} | {job.metadata.uid}  # fmt: skip
-    assert all(a.uid in uids for a in decision.actions if not isinstance(a, Create)), "not ours"
-    is_suspended = isinstance(job.spec, dict) and job.spec.get("suspend") is True
-    if job.metadata.deletionTimestamp or previous.is_over or is_suspended:
-        assert made == []
-    if decision.status is None:
-        return
-    assert decision.status["phase"] in PHASES
-    if previous.is_over and not job.metadata.deletionTimestamp:
-        assert decision.status["phase"] == previous.phase, "the end is the end"
-    after = read_status(canonical(decision.status))
-    step = after.memory.attempt - previous.memory.attempt
-    latest = max((names.attempt_of(pod) for pod in observed.pods), default=0)
-    assert 0 <= step <= 1 or after.memory.attempt in (latest, latest + 1), "attempts were skipped"
-    assert len(str(decision.status.get("message", ""))) <= MESSAGE_MAX
-
-
-def type_of(found: Any) -> str:
-    """ "Pod" or "Service"."""
-    return "Pod" if type(found).__name__ == "Pod" else "Service"

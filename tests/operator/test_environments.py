@@ -1,0 +1,272 @@
+"""What the first container of each pod will see, in every mode and intranet, and what readers of it
+find there. ``--record`` writes golden/environments_*.txt anew; read the difference.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from operator_readers import gloo_address, launcher, ps_role, split
+from operator_world import NAMESPACE, World, full_spec
+from paddock.kube.client import CONFIG_MAPS, PODS
+from paddock.kube.objects import Meta, PaddleJob, Pod, PodStatus
+from paddock.operator.environment import GATE, PER_POD, PER_ROLE, Environments
+from paddock.operator.names import GLOO_OFFSET, place_of
+from paddock.operator.pods import Builder
+from paddock.operator.read_spec import read_spec
+from paddock.ps.roles import read_role
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Environment = dict[str, dict[str, str]]
+
+GOLDEN = Path(__file__).parent / "golden"
+JOB = "demo"
+SPECS: dict[str, dict[str, Any]] = {
+    "ps": {"withGloo": 1, "ps": 2, "worker": 2},
+    "collective": {"worker": 2},
+    "heter": {"withGloo": 2, "ps": 1, "worker": 2, "heter": 1},
+    "single": {"worker": 1},
+}
+# Names do not depend on the family of the addresses.
+PLACES = ("PodIP", "PodIP IPv6", "Host", "Host IPv6", "Service", "DNS")
+SERVER_MODES = ("ps", "heter")
+EVERY = [(mode, place) for mode in SPECS for place in PLACES]
+
+
+def running(spec: dict[str, Any], place: str = "PodIP", **settings: Any) -> World:
+    """A cluster in which all pods of the job run."""
+    world = World(is_ipv6=place.endswith("IPv6"), **settings)
+    world.create_job(JOB, full_spec({"intranet": place.split(" ")[0], **spec}))
+    world.settle()
+    for pod in world.pods(JOB):
+        world.run(pod)
+    world.settle()
+    assert world.job(JOB).status["phase"] == "Running"  # type: ignore[index]  # just written
+    return world
+
+
+def environments(spec: dict[str, Any], place: str = "PodIP", **settings: Any) -> Environment:
+    """The environment of each pod, by its name."""
+    world = running(spec, place, **settings)
+    found = {pod: world.environment(pod) for pod in world.pods(JOB)}
+    return {pod: env for pod, env in found.items() if env is not None}
+
+
+def of_role(found: Environment, role: str) -> list[dict[str, str]]:
+    """The environments of one role, by index."""
+    return [env for pod, env in found.items() if pod.startswith(f"{JOB}-{role}-")]
+
+
+def render(found: Environment) -> str:
+    """What all pods see alike, then each pod's own."""
+    first, *others = found.values()
+    alike = {k for k in first if all(env.get(k) == first[k] for env in others)}
+    blocks = [("every pod", {k: first[k] for k in alike})] if others else []
+    blocks += [(pod, {k: v for k, v in env.items() if not others or k not in alike})
+               for pod, env in found.items()]  # fmt: skip
+    return "\n".join(
+        "\n".join([f"[{title}]", *(f"{k}={env[k]}" for k in sorted(env)), ""])
+        for title, env in blocks
+    )
+
+
+@pytest.mark.parametrize("mode", SPECS)
+def test_pods_have_the_recorded_environment(
+    mode: str, same_as_golden: Callable[[Path, str], None]
+) -> None:
+    """A variable that changes breaks somebody's script; the change must be seen and wanted."""
+    texts = [f"==== {mode}, intranet {place}\n\n{render(environments(SPECS[mode], place))}"
+             for place in PLACES]  # fmt: skip
+    same_as_golden(GOLDEN / f"environments_{mode}.txt", "\n".join(texts))
+
+
+def test_elastic_pods_have_the_recorded_environment(
+    same_as_golden: Callable[[Path, str], None],
+) -> None:
+    """Who is there is found out by the agents: a range, and where they meet."""
+    spec = full_spec({"worker": {"replicas": 2, "requests": 1, "limits": 4, "image": "i"}})
+    texts = [
+        f"==== elastic, {where}\n\n{render(environments(spec, etcd=etcd))}"
+        for where, etcd in (("no etcd", ""), ("etcd", "paddle-elastic-etcd.ml:2379"))
+    ]
+    same_as_golden(GOLDEN / "environments_elastic.txt", "\n".join(texts))
+
+
+@pytest.mark.parametrize("mode", SPECS)
+@pytest.mark.parametrize("place", ["Service", "DNS"])
+def test_names_do_not_depend_on_the_family_of_addresses(mode: str, place: str) -> None:
+    """Which is why these two are in the golden files once."""
+    assert environments(SPECS[mode], place) == environments(SPECS[mode], f"{place} IPv6")
+
+
+@pytest.mark.parametrize(("mode", "place"), [e for e in EVERY if e[0] in SERVER_MODES])
+def test_paddle_finds_every_process_in_its_lists(mode: str, place: str) -> None:
+    """Defects 6, 9 and 10: a server that does not find POD_IP:PADDLE_PORT ends at once."""
+    found = environments(SPECS[mode], place)
+    servers, workers, heters = (of_role(found, r) for r in ("ps", "worker", "heter"))
+    assert [ps_role(env).index for env in servers] == list(range(len(servers)))
+    assert [ps_role(env).index for env in workers] == [0, 1]
+    assert [ps_role(env).index for env in heters] == [2 + i for i in range(len(heters))]
+    assert {len(ps_role(env).servers) for env in found.values()} == {len(servers)}
+    assert {ps_role(env).heters for env in found.values()} == {ps_role(servers[0]).heters}
+    assert len({(e["POD_IP"], e["PADDLE_PORT"]) for e in found.values()}) == len(found)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_our_own_servers_find_themselves(place: str) -> None:
+    """paddock pserver reads the same variables in place of the framework's server."""
+    found = environments(SPECS["ps"], place)
+    assert [read_role(env).index for env in of_role(found, "ps")] == [0, 1]
+    assert [read_role(env).index for env in of_role(found, "worker")] == [0, 1]
+    assert {read_role(env).server_endpoints for env in found.values()} == {
+        tuple(f"{env['POD_IP']}:{env['PADDLE_PORT']}" for env in of_role(found, "ps"))
+    }
+
+
+@pytest.mark.parametrize(("mode", "place"), [e for e in EVERY if e[0] in SERVER_MODES])
+def test_gloo_meets_on_server_0_but_not_on_its_port(mode: str, place: str) -> None:
+    """Defect 7: two programs cannot listen on one port; server 0 opens the one for gloo."""
+    found = environments(SPECS[mode], place)
+    (server, port) = split(ps_role(found[f"{JOB}-ps-0"]).servers[0])
+    assert {gloo_address(env) for env in found.values()} == {(server, port + GLOO_OFFSET)}
+
+
+def test_gloo_is_off_unless_asked_for() -> None:
+    """withGloo 0 is the default; a role maker that finds the variables would wait for peers."""
+    found = environments({"ps": 1, "worker": 1})
+    assert not [k for env in found.values() for k in env if "GLOO" in k]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_paddles_launcher_sees_as_many_nodes_as_there_are_workers(place: str) -> None:
+    """It counts different hosts in PADDLE_TRAINER_ENDPOINTS, and wins over PADDLE_NNODES."""
+    found = environments(SPECS["collective"], place)
+    launches = [launcher(env) for env in found.values()]
+    assert [launch.rank for launch in launches] == [0, 1]
+    assert {launch.nnodes for launch in launches} == {2}
+    assert len({split(launch.master) for launch in launches}) == 1
+
+
+def test_two_workers_on_one_nodes_network_are_two_nodes() -> None:
+    """With the node's address for both Paddle's launcher would train on one, alone."""
+    world = World()
+    world.create_job(JOB, full_spec({"intranet": "Host", "worker": 2}))
+    world.settle()
+    for pod in world.pods(JOB):
+        world.run(pod, "node-0")
+    world.settle()
+    found = [world.environment(pod) or {} for pod in world.pods(JOB)]
+    assert {launcher(env).nnodes for env in found} == {2}
+    assert len({env["PADDLE_PORT"] for env in found}) == 2
+
+
+@pytest.mark.parametrize(("mode", "place"), EVERY)
+def test_torch_and_jax_meet_at_worker_0(mode: str, place: str) -> None:
+    """The same resource runs PyTorch and JAX images: one master, all ranks, different ports."""
+    found = environments(SPECS[mode], place)
+    workers = of_role(found, "worker")
+    assert [int(env["RANK"]) for env in workers] == list(range(len(workers)))
+    assert {env["WORLD_SIZE"] for env in workers} == {str(len(workers))}
+    masters = {(env["MASTER_ADDR"], int(env["MASTER_PORT"])) for env in workers}
+    coordinators = {split(env["JAX_COORDINATOR_ADDRESS"]) for env in workers}
+    assert {host for host, _ in masters | coordinators} == {workers[0]["POD_IP"]}
+    ports = {p for _, p in masters | coordinators} | {int(workers[0]["PADDLE_PORT"])}
+    assert len(ports) == 3
+
+
+@pytest.mark.parametrize(("mode", "place"), EVERY)
+def test_the_config_map_gives_each_pod_what_is_its_own(mode: str, place: str) -> None:
+    """One ConfigMap for all: whatever differs between pods must have a key of its own.
+
+    PER_POD and PER_ROLE say what does; a variable that is missing there would be that of pod 0.
+    """
+    world = running(SPECS[mode], place)
+    spec, _ = read_spec(JOB, world.job(JOB).spec)
+    assert spec is not None
+    port = int(str(world.job(JOB).status.get("hostPort", 0)))  # type: ignore[union-attr]
+    builder = Builder(world.job(JOB), spec, 0, host_port=port)
+    seen = {pod: world.environment(pod) or {} for pod in world.pods(JOB)}
+    env = Environments(
+        builder.names, spec, builder.seats(),
+        attempt=0, address=lambda pod: seen[pod]["POD_IP"], port=builder.port,
+    )  # fmt: skip
+    for seat in builder.seats():
+        own = seen[seat.name]
+        own.pop(GATE, None)
+        assert own == env.of(seat)
+
+
+def test_every_key_of_a_config_map_is_per_pod_per_role_or_for_all() -> None:
+    """Its keys are read by users' own templates, too (configMapKeyRef)."""
+    world = running(SPECS["heter"])
+    data = world.server.get(CONFIG_MAPS, NAMESPACE, JOB).document["data"]
+    for key in data:
+        name, _, whose = key.partition(".")
+        if name in PER_POD:
+            assert place_of(JOB, f"{JOB}-{whose}") is not None
+        elif name in PER_ROLE:
+            assert whose in ("worker", "heter")
+        else:
+            assert not whose or name == "gate"
+
+
+@pytest.mark.parametrize("name", ["POD_IP", "PADDLE_TRAINER_ID", "TRAINING_ROLE", GATE])
+def test_a_template_does_not_change_who_a_pod_is(name: str) -> None:
+    """paddle-operator set these last; a copied manifest with a trainer's number must not count."""
+    theirs = {"name": name, "value": "7"}
+    spec = full_spec({"worker": {"replicas": 1, "container": {"env": [theirs]}}})
+    assert environments(spec) == environments({"worker": 1})
+
+
+def test_a_template_may_change_everything_else() -> None:
+    """Whoever sets PADDLE_PORT knows why; $(POD_IP) in a value needs ours to come first."""
+    env = [{"name": "PADDLE_PORT", "value": "1"}, {"name": "ME", "value": "$(POD_IP)"}]
+    world = running(full_spec({"worker": {"replicas": 1, "container": {"env": env}}}))
+    entries = world.pod(f"{JOB}-worker-0")["spec"]["containers"][0]["env"]
+    set_names = [e["name"] for e in entries]
+    assert set_names.count("PADDLE_PORT") == 1
+    assert entries[-2:] == env
+    assert "POD_IP" in set_names[:-2]
+
+
+def test_only_the_first_container_is_given_the_environment() -> None:
+    """A side car with TRAINER_PORTS_NUM and RANK would take itself for a trainer."""
+    containers = [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]
+    template = {"spec": {"containers": containers}}
+    world = running({"worker": {"replicas": 1, "template": template}})
+    (pod,) = world.server.all(PODS, NAMESPACE)
+    assert pod.document["spec"]["containers"][1] == containers[1]
+
+
+def test_lists_too_long_for_a_variable_are_left_out_everywhere() -> None:
+    """execve(2) takes 128 KiB in one string. A pod must not wait for a key that cannot be there.
+
+    Whether a list is too long is known only with the addresses; the pods are made before.
+    """
+    count = 3000
+    spec, problems = read_spec("a-long-name", full_spec({"worker": count}))
+    assert spec is not None, problems
+    job = PaddleJob(Meta(name="a-long-name", namespace=NAMESPACE, uid="u1"))
+    builder = Builder(job, spec, 0)
+    (pod,) = builder.pods(builder.seats()[:1]).values()
+    refs = {
+        e["name"]: e["valueFrom"]["configMapKeyRef"]
+        for e in pod["spec"]["containers"][0]["env"]  # type: ignore[index]  # a pod
+        if "valueFrom" in e
+    }
+    pods = {s.name: Pod(status=PodStatus(podIP=f"fd00::{i:x}")) for i, s in
+            enumerate(builder.seats())}  # fmt: skip
+    data = builder.config_map(pods)["data"]
+    assert isinstance(data, dict)
+    absent = {name for name, ref in refs.items() if ref["key"] not in data}
+    assert "PADDLE_TRAINER_ENDPOINTS" in absent
+    assert [name for name in absent if not refs[name].get("optional")] == []
+    assert not refs[GATE].get("optional")
+    assert max(map(len, data.values())) < 128 * 1024
+    assert sum(len(k) + len(v) for k, v in data.items()) < 1024 * 1024

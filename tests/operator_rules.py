@@ -1,0 +1,52 @@
+"""What holds for every decision about every job, whatever came before. Raises AssertionError."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from paddock.operator import names
+from paddock.operator.decision import Create
+from paddock.operator.runtime.status import canonical
+from paddock.operator.schema import PHASES
+from paddock.operator.status import MESSAGE_MAX, read_status
+
+if TYPE_CHECKING:
+    from paddock.operator.decision import Decision, Observed
+
+
+def check_same(first: Decision, second: Decision) -> None:
+    """The same facts give the same decision, to the byte. Raises AssertionError."""
+    assert first == second
+    status, again = (None if d.status is None else dict(d.status) for d in (first, second))
+    assert json.dumps(status) == json.dumps(again), "the same facts, other bytes"
+
+
+def check_rules(observed: Observed, decision: Decision) -> None:
+    """What holds for every decision about every job. Raises AssertionError."""
+    job, previous = observed.job, read_status(observed.job.status)
+    present = {(type_of(p), p.metadata.name) for p in (*observed.pods, *observed.services)}
+    made = [a for a in decision.actions if isinstance(a, Create)]
+    assert len({(a.kind, a.name) for a in made}) == len(made), "made twice"
+    assert not [a.name for a in made if (a.kind, a.name) in present], "it is there already"
+    uids = {o.metadata.uid for o in (*observed.pods, *observed.services, *observed.config_maps,
+                                     *observed.pod_groups)} | {job.metadata.uid}  # fmt: skip
+    assert all(a.uid in uids for a in decision.actions if not isinstance(a, Create)), "not ours"
+    is_suspended = isinstance(job.spec, dict) and job.spec.get("suspend") is True
+    if job.metadata.deletionTimestamp or previous.is_over or is_suspended:
+        assert made == []
+    if decision.status is None:
+        return
+    assert decision.status["phase"] in PHASES
+    if previous.is_over and not job.metadata.deletionTimestamp:
+        assert decision.status["phase"] == previous.phase, "the end is the end"
+    after = read_status(canonical(decision.status))
+    step = after.memory.attempt - previous.memory.attempt
+    latest = max((names.attempt_of(pod) for pod in observed.pods), default=0)
+    assert 0 <= step <= 1 or after.memory.attempt in (latest, latest + 1), "attempts were skipped"
+    assert len(str(decision.status.get("message", ""))) <= MESSAGE_MAX
+
+
+def type_of(found: Any) -> str:
+    """ "Pod" or "Service"."""
+    return "Pod" if type(found).__name__ == "Pod" else "Service"
