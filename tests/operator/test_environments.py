@@ -4,6 +4,7 @@ find there. ``--record`` writes golden/environments_*.txt anew; read the differe
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,12 @@ def running(spec: dict[str, Any], place: str = "PodIP", **settings: Any) -> Worl
     return world
 
 
+@cache
+def seen(mode: str, place: str) -> Environment:
+    """The environment of each pod of a job of SPECS, by its name; to be looked at only."""
+    return environments(SPECS[mode], place)
+
+
 def environments(spec: dict[str, Any], place: str = "PodIP", **settings: Any) -> Environment:
     """The environment of each pod, by its name."""
     world = running(spec, place, **settings)
@@ -81,7 +88,7 @@ def test_pods_have_the_recorded_environment(
     mode: str, same_as_golden: Callable[[Path, str], None]
 ) -> None:
     """A variable that changes breaks somebody's script; the change must be seen and wanted."""
-    texts = [f"==== {mode}, intranet {place}\n\n{render(environments(SPECS[mode], place))}"
+    texts = [f"==== {mode}, intranet {place}\n\n{render(seen(mode, place))}"
              for place in PLACES]  # fmt: skip
     same_as_golden(GOLDEN / f"environments_{mode}.txt", "\n".join(texts))
 
@@ -102,13 +109,13 @@ def test_elastic_pods_have_the_recorded_environment(
 @pytest.mark.parametrize("place", ["Service", "DNS"])
 def test_names_do_not_depend_on_the_family_of_addresses(mode: str, place: str) -> None:
     """Which is why these two are in the golden files once."""
-    assert environments(SPECS[mode], place) == environments(SPECS[mode], f"{place} IPv6")
+    assert seen(mode, place) == seen(mode, f"{place} IPv6")
 
 
 @pytest.mark.parametrize(("mode", "place"), [e for e in EVERY if e[0] in SERVER_MODES])
 def test_paddle_finds_every_process_in_its_lists(mode: str, place: str) -> None:
     """Defects 6, 9 and 10: a server that does not find POD_IP:PADDLE_PORT ends at once."""
-    found = environments(SPECS[mode], place)
+    found = seen(mode, place)
     servers, workers, heters = (of_role(found, r) for r in ("ps", "worker", "heter"))
     assert [ps_role(env).index for env in servers] == list(range(len(servers)))
     assert [ps_role(env).index for env in workers] == [0, 1]
@@ -121,7 +128,7 @@ def test_paddle_finds_every_process_in_its_lists(mode: str, place: str) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_our_own_servers_find_themselves(place: str) -> None:
     """paddock pserver reads the same variables in place of the framework's server."""
-    found = environments(SPECS["ps"], place)
+    found = seen("ps", place)
     assert [read_role(env).index for env in of_role(found, "ps")] == [0, 1]
     assert [read_role(env).index for env in of_role(found, "worker")] == [0, 1]
     assert {read_role(env).server_endpoints for env in found.values()} == {
@@ -132,7 +139,7 @@ def test_our_own_servers_find_themselves(place: str) -> None:
 @pytest.mark.parametrize(("mode", "place"), [e for e in EVERY if e[0] in SERVER_MODES])
 def test_gloo_meets_on_server_0_but_not_on_its_port(mode: str, place: str) -> None:
     """Defect 7: two programs cannot listen on one port; server 0 opens the one for gloo."""
-    found = environments(SPECS[mode], place)
+    found = seen(mode, place)
     (server, port) = split(ps_role(found[f"{JOB}-ps-0"]).servers[0])
     assert {gloo_address(env) for env in found.values()} == {(server, port + GLOO_OFFSET)}
 
@@ -146,7 +153,7 @@ def test_gloo_is_off_unless_asked_for() -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_paddles_launcher_sees_as_many_nodes_as_there_are_workers(place: str) -> None:
     """It counts different hosts in PADDLE_TRAINER_ENDPOINTS, and wins over PADDLE_NNODES."""
-    found = environments(SPECS["collective"], place)
+    found = seen("collective", place)
     launches = [launcher(env) for env in found.values()]
     assert [launch.rank for launch in launches] == [0, 1]
     assert {launch.nnodes for launch in launches} == {2}
@@ -169,7 +176,7 @@ def test_two_workers_on_one_nodes_network_are_two_nodes() -> None:
 @pytest.mark.parametrize(("mode", "place"), EVERY)
 def test_torch_and_jax_meet_at_worker_0(mode: str, place: str) -> None:
     """The same resource runs PyTorch and JAX images: one master, all ranks, different ports."""
-    found = environments(SPECS[mode], place)
+    found = seen(mode, place)
     workers = of_role(found, "worker")
     assert [int(env["RANK"]) for env in workers] == list(range(len(workers)))
     assert {env["WORLD_SIZE"] for env in workers} == {str(len(workers))}
@@ -191,13 +198,13 @@ def test_the_config_map_gives_each_pod_what_is_its_own(mode: str, place: str) ->
     assert spec is not None
     port = int(str(world.job(JOB).status.get("hostPort", 0)))  # type: ignore[union-attr]
     builder = Builder(world.job(JOB), spec, 0, host_port=port)
-    seen = {pod: world.environment(pod) or {} for pod in world.pods(JOB)}
+    given = {pod: world.environment(pod) or {} for pod in world.pods(JOB)}
     env = Environments(
         builder.names, spec, builder.seats(),
-        attempt=0, address=lambda pod: seen[pod]["POD_IP"], port=builder.port,
+        attempt=0, address=lambda pod: given[pod]["POD_IP"], port=builder.port,
     )  # fmt: skip
     for seat in builder.seats():
-        own = seen[seat.name]
+        own = given[seat.name]
         own.pop(GATE, None)
         assert own == env.of(seat)
 

@@ -72,6 +72,7 @@ def test_namespaces_may_be_several(words: list[str], namespaces: tuple[str, ...]
         (["--workers=many"], "--workers is 'many'"),
         (["--workers=9999"], "--workers is '9999'"),
         (["--kube-api-qps=-1"], "--kube-api-qps is '-1'"),
+        (["--force-delete-after=soon"], "--force-delete-after is 'soon'"),
         (["--kube-api-qps=nan"], "--kube-api-qps is 'nan'"),
         (["--kube-api-burst=0"], "--kube-api-burst is '0'"),
         (["--scheduling=slurm"], "--scheduling is 'slurm'"),

@@ -1,4 +1,4 @@
-"""The operator among faults, by seed: the end is that of an undisturbed run, and no pod is made twice.
+"""The operator among faults, by seed: the end is that of a calm run, and no pod is made twice.
 
 Every pod's fate is fixed by its job, role, index and how often it was made; only the order and the
 moments differ. A failing seed is found again by its number, alone: ``-k 'seed-17'``.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -180,8 +181,7 @@ class Storm:
             elif what == 5:
                 server.compact()
             elif what == 6:
-                delays = Random(rng.random())
-                server.faults.watch_delay = lambda: delays.uniform(0, 5)
+                server.faults.watch_delay = partial(Random(rng.random()).uniform, 0, 5)
             elif what == 7:
                 server.faults.watch_delay = lambda: 0.0
             else:

@@ -33,7 +33,7 @@ class Settings:
 
     scheduling: str = ""
     init_image: str = ""
-    host_ports: tuple[int, int] = (20000, 32000)
+    host_ports: tuple[int, int] = (20000, 30000)
     cluster_domain: str = "cluster.local"
     force_delete_seconds: float = 60.0
     backoff_initial_seconds: float = 2.0

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from paddock.operator.outcome import Outcome
 
 CREATE_MAX = 512  # pods made in one pass; the next follows when these have been seen
+PATIENT = ("WaitingForGang", "PodInitializing", "ContainerCreating")  # nothing is wrong
 GROUP_MISSING_SECONDS = 60.0  # how often a missing kind is looked for again
 
 
@@ -345,10 +346,11 @@ def _said(facts: Facts, phase: str) -> tuple[str, str]:
         if not is_there:
             return why, text
     reason, message = words.waiting(facts)
+    if phase == "Restarting" and reason in ("", "Stopping"):
+        why = facts.memory.restart_why
+        return "Restarting", f"{why}; {message}" if message else why
     if reason:
         return reason, message
-    if phase == "Restarting":
-        return "Restarting", facts.memory.restart_why
     return phase, ""
 
 
@@ -367,6 +369,10 @@ def _notes(facts: Facts, actions: list[Action], *, was_open: bool) -> tuple[Note
         many = words.many(facts.spec.replicas, "pod")
         text = f"{many} with addresses: their programs may begin"
         found.append(Note("Normal", "Started", text))
+    reason, message = _said(facts, phase_of(facts))
+    is_new = reason != facts.previous.reason
+    if is_new and message and reason not in ("Restarting", "Stopping"):
+        found.append(Note("Normal" if reason in PATIENT else "Warning", reason, message))
     return tuple(found)
 
 

@@ -215,5 +215,4 @@ def _read(job: str, pod: Pod) -> Outcome:
 
 
 def _attempt(config_map: ConfigMap) -> int:
-    text = config_map.metadata.label(names.LABEL_ATTEMPT)
-    return int(text) if text.isascii() and text.isdigit() else -1
+    return names.read_attempt(config_map.metadata.label(names.LABEL_ATTEMPT))

@@ -75,6 +75,16 @@ def place_of(job: str, name: str) -> Place | None:
 
 
 def attempt_of(pod: Pod) -> int:
-    """The attempt a pod was made for; -1 when it does not say."""
-    text = pod.metadata.label(LABEL_ATTEMPT)
+    """The attempt a pod was made for."""
+    return read_attempt(pod.metadata.label(LABEL_ATTEMPT))
+
+
+def read_attempt(text: str) -> int:
+    """The number in that label. 0 without one: paddle-operator made it, and knew no attempts.
+
+    >>> read_attempt("3"), read_attempt(""), read_attempt("x")
+    (3, 0, -1)
+    """
+    if not text:
+        return 0
     return int(text) if text.isascii() and text.isdigit() else -1

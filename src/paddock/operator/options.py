@@ -43,7 +43,9 @@ FLAGS = (
     Flag("health-probe-bind-address", "word", ":8081", "/healthz and /readyz; 0 for nowhere"),
     Flag("init-image", "word", "", "image of an init container that waits for the other pods",
          aliases=("initImage",)),
-    Flag("port-range", "word", "20000,32000", "ports on the nodes for jobs with intranet Host"),
+    Flag("port-range", "word", "20000,30000", "ports on the nodes for jobs with intranet Host"),
+    Flag("force-delete-after", "number", "60", "seconds after their grace at which pods of a lost"
+         " node are removed from the record"),
     Flag("cluster-domain", "word", "cluster.local", "DNS domain of the cluster"),
     Flag("kubeconfig", "word", "", "the cluster to work on; inside a pod its own"),
     Flag("context", "word", "", "context of the kubeconfig"),
@@ -99,6 +101,7 @@ def read_options(words: Sequence[str]) -> Options:
         init_image=values["init-image"],
         host_ports=ports,
         cluster_domain=values["cluster-domain"],
+        force_delete_seconds=float(values["force-delete-after"]),
     )
     return Options(
         namespaces=tuple(dict.fromkeys(n for n in names if n)) or ("",),
@@ -195,7 +198,7 @@ def _value(flag: Flag, given: list[str] | None, problems: list[Problem]) -> str:
         except ValueError:
             is_good = False
         if not is_good:
-            problems.append(Problem(where, "a number of calls a second; 0 for no limit"))
+            problems.append(Problem(where, f"a number from 0 on: {flag.text}"))
     return text
 
 
@@ -204,20 +207,20 @@ def _port_range(
 ) -> tuple[int, int]:
     """First and last port.
 
-    >>> _port_range("20000,32000", False, [], [])
-    (20000, 32000)
+    >>> _port_range("20000,30000", False, [], [])
+    (20000, 30000)
     """
     first, _, last = text.replace("-", ",").partition(",")
     if not (first.isdigit() and last.isdigit() and 1024 <= int(first) < int(last) <= 65535):
         problems.append(
             Problem(
-                f"--port-range is '{text}'", "FIRST,LAST between 1024 and 65535, as 20000,32000"
+                f"--port-range is '{text}'", "FIRST,LAST between 1024 and 65535, as 20000,30000"
             )
         )
         return (0, 0)
     if is_given and int(last) >= EPHEMERAL_FIRST:
         said.append(
             f"--port-range {text}: ports from {EPHEMERAL_FIRST} on may be taken on the nodes by"
-            " outgoing connections; 20000,32000 is safe"
+            " outgoing connections; 20000,30000 is safe"
         )
     return int(first), int(last)

@@ -92,7 +92,9 @@ def _decide(observed: Observed, now: float, settings: Settings) -> Decision:
     decision = _after_failures(facts)
     if decision is None and facts.is_scaled:
         decision = _next_attempt(
-            facts, f"scaled to {words.many(spec.replicas, 'pod')}; all of them begin again", "Scaled"
+            facts,
+            f"scaled to {words.many(spec.replicas, 'pod')}; all of them begin again",
+            "Scaled",
         )
     if decision is None and not all(facts.is_made_alone(o) for o in facts.outdated):
         decision = _next_attempt(
@@ -208,7 +210,8 @@ def _after_failures(facts: Facts) -> Decision | None:
     if facts.spec.is_elastic:
         verdict = _judge_elastic(failures, facts, counted)
     else:
-        history = restart.History(counted)
+        is_queued = bool(facts.observed.job.metadata.label(names.KUEUE_QUEUE))
+        history = restart.History(counted, is_queued)
         verdict = restart.judge(failures, facts.spec, history, facts.settings)
     facts = replace(facts, memory=replace(memory, counted=counted))
     if verdict is None:
@@ -263,13 +266,12 @@ def _ignore(facts: Facts, failures: tuple[Outcome, ...]) -> Decision:
     """failurePolicy says Ignore: these replicas count as finished."""
     done = facts.memory.done | {(o.role, o.index) for o in failures}
     facts = replace(facts, memory=replace(facts.memory, done=done))
-    if success.is_done(facts.spec, done):
-        return ending.complete(facts)
     notes = tuple(
         Note("Warning", "FailureIgnored", f"{o.label}: {o.why}; failurePolicy ignores it")
         for o in failures
     )
-    decision = deploy.deploy(facts)
+    is_done = success.is_done(facts.spec, done)
+    decision = ending.complete(facts) if is_done else deploy.deploy(facts)
     return replace(decision, notes=(*notes, *decision.notes))
 
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from paddock.operator.outcome import Outcome
     from paddock.operator.policies.restart import FailJob, RestartJob
 
+# Refusals by rules that may be changed while the job waits.
+ADMISSION = ("admission webhook", "failed calling webhook", "ValidatingAdmissionPolicy")
 SHOWN_MAX = 3  # pods named in one sentence
 
 
@@ -86,12 +88,16 @@ def fault_reason(fault: Fault) -> str:
         return "QuotaExceeded"
     if "admission webhook" in fault.message:
         return "WebhookRefused"
+    if "failed calling webhook" in fault.message:
+        return "WebhookFailed"
+    if "ValidatingAdmissionPolicy" in fault.message:
+        return "PolicyRefused"
     return fault.reason or "Refused"
 
 
 def is_about_template(fault: Fault) -> bool:
     """True when the API server says that it can never take such a pod."""
-    is_content = fault.status in (400, 422) and "admission webhook" not in fault.message
+    is_content = fault.status in (400, 422) and not any(w in fault.message for w in ADMISSION)
     return fault.verb == "create" and fault.kind == "Pod" and is_content
 
 

@@ -175,7 +175,13 @@ def test_jobs_come_and_go_without_a_trace() -> None:
 
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
-        copy = world.start()
+
+        def decide(observed: Observed) -> Decision:
+            if observed.job.metadata.name.endswith("7"):
+                raise ValueError
+            return toy.reconcile(observed, clock.now(), Settings())
+
+        copy = world.start(reconcile=Looks(decide))
         for wave in range(10):
             for n in range(30):
                 world.submit(f"w{wave}-{n}", 1)

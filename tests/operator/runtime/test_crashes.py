@@ -253,10 +253,10 @@ def test_a_leader_that_returns_does_not_believe_what_it_knew() -> None:
         world = World(clock)
         first = world.start("first", options=ELECTED)
         await clock.pass_time(5)
+        world.server.silence_watches(lambda s: s.client == "first" and s.kind == "pods")
         world.submit("demo", 3)
         await clock.pass_time(5)
-        world.run_pods()
-        await clock.pass_time(5)
+        assert len(world.pods()) == 3  # which the first one has not seen
         cut = world.server.fail(
             refusals.unreachable(), times=None, when=lambda call: call.client == "first"
         )
@@ -274,6 +274,40 @@ def test_a_leader_that_returns_does_not_believe_what_it_knew() -> None:
         assert first.operator.elector is not None and first.operator.elector.is_leader
         assert world.pods() == []
         assert len(world.made) == 3
+
+    run_virtual(main)
+
+
+def test_a_leader_that_returns_forgets_what_it_waited_for() -> None:
+    """Its calls hung until the lease was lost; nobody knows of them any more, so nobody waits."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        hangs = asyncio.Event()
+
+        async def pause() -> None:
+            if hangs.is_set():
+                await asyncio.Event().wait()
+
+        def is_create(call: Call) -> bool:
+            if call.verb == "create" and not returned.is_set():
+                hangs.set()
+            return False
+
+        returned = asyncio.Event()
+        world.server.fail(refusals.unreachable(), times=None, when=is_create)
+        first = world.start("first", options=ELECTED, pause=pause)
+        await clock.pass_time(5)
+        world.submit("demo", 3)
+        await clock.pass_time(12)
+        elector = first.operator.elector
+        assert elector is not None and not elector.is_leader
+        returned.set()
+        hangs.clear()
+        while not elector.is_leader:
+            await clock.pass_time(0.5)
+        await clock.pass_time(2)
+        assert world.pods() == [f"demo-worker-{n}" for n in range(3)]
 
     run_virtual(main)
 

@@ -12,6 +12,8 @@ from machine.world import World, patch_job
 from paddock.kube.client import CONFIG_MAPS, PADDLE_JOBS, PODS
 from paddock.kube.memory import refusals
 from paddock.operator.decision import Create, Decision, Delete, Note, Observed, Patch, Settings
+from paddock.operator.runtime.executor import Executor, JobMemory
+from paddock.operator.runtime.faults import Faults
 
 if TYPE_CHECKING:
     from machine.virtual import VirtualClock
@@ -331,7 +333,7 @@ def test_patches_and_deletes_reach_exactly_their_object() -> None:
         assert pod["metadata"]["labels"]["told"] == "yes"
         assert world.server.counts["patch", "pods", ""] == 1
         owner = pod["metadata"]["ownerReferences"]
-        labels = {"batch.paddlepaddle.org/job-name": "demo"}
+        labels = {"paddle-res-name": "demo"}
         meta = {"name": "demo", "ownerReferences": owner, "labels": labels}
         world.server.create(CONFIG_MAPS, "ml", {"metadata": meta})
         await clock.pass_time(2)
@@ -365,6 +367,114 @@ def test_calls_on_objects_that_are_gone_or_replaced_are_done() -> None:
         await clock.pass_time(60)
         assert set(seen) == {0} and len(seen) < 5
         assert "labels" not in world.server.get(PODS, "ml", "other").document["metadata"]
+
+    run_virtual(main)
+
+
+def test_a_patch_that_changes_nothing_holds_nothing_up() -> None:
+    """No change will ever be seen of it: waiting for one would block the job for half a minute."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+
+        def reconcile(observed: Observed, _now: float, _settings: Settings) -> Decision:
+            meta = observed.job.metadata
+            change = {"metadata": {"labels": {"kept": "yes"}}}
+            labels = meta.labels or {}
+            return Decision(dict(labels), (Patch("PaddleJob", meta.name, meta.uid, change),))
+
+        world.start(reconcile=reconcile)
+        world.submit("demo", 1)
+        await clock.pass_time(2)
+        patch_job(world, "demo", {"metadata": {"labels": {"phase": "Running"}}})
+        await clock.pass_time(1)
+        assert world.status("demo") == {"kept": "yes", "phase": "Running"}
+
+    run_virtual(main)
+
+
+def test_a_pod_that_is_going_already_is_not_waited_for() -> None:
+    """Deleted by force, it is held by somebody's finalizer: the job goes on meanwhile."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        looks: list[float] = []
+
+        def reconcile(observed: Observed, now: float, _settings: Settings) -> Decision:
+            looks.append(now)
+            going = [p.metadata for p in observed.pods if p.metadata.deletionTimestamp]
+            status = {"phase": "Running", "at": str(observed.job.metadata.label("n"))}
+            return Decision(
+                status, tuple(Delete("Pod", m.name, m.uid, grace_seconds=0) for m in going)
+            )
+
+        world.start(reconcile=reconcile)
+        world.submit("demo", 1)
+        job = world.server.get(PADDLE_JOBS, "ml", "demo").read(PADDLE_JOBS.shape)
+        manifest: Any = toy.child(job, "Pod", "demo-worker-0", 0).manifest
+        manifest["metadata"]["finalizers"] = ["some.body/keeps-it"]
+        world.server.create(PODS, "ml", manifest)
+        world.server.kubelet.schedule("ml/demo-worker-0")
+        world.server.delete(PODS, "ml", "demo-worker-0")
+        await clock.pass_time(2)
+        for n in range(5):
+            patch_job(world, "demo", {"metadata": {"labels": {"n": str(n)}}})
+            await clock.pass_time(1)
+            assert world.status("demo")["at"] == str(n)
+
+    run_virtual(main)
+
+
+def test_our_own_pod_that_came_into_the_cache_meanwhile_is_not_waited_for() -> None:
+    """Its news will not come again."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.submit("demo", 1)
+        job = world.server.get(PADDLE_JOBS, "ml", "demo").read(PADDLE_JOBS.shape)
+        action = toy.child(job, "Pod", "demo-worker-0", 0)
+        made = world.server.create(PODS, "ml", action.manifest)
+        caches = world.start().operator.controller.caches
+        await clock.pass_time(1)
+        caches.stores["Pod"].put(made.read(PODS.shape))
+        executor = Executor(world.server.client(), caches.stores, clock=clock, log=world.log)
+        memory = JobMemory(job.metadata.uid, 1, Faults(world.rng))
+        await executor.carry_out(job, memory, Decision(actions=(action,)))
+        assert len(memory.faults) == 0 and len(memory.expectations) == 0
+
+    run_virtual(main)
+
+
+def test_our_own_status_is_known_before_the_watch_brings_it() -> None:
+    """The job's watch is dead, the pods' is not: what they do is still written."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.start()
+        await clock.pass_time(1)
+        world.submit("demo", 2)
+        await clock.pass_time(0.05)
+        world.server.silence_watches(lambda stream: stream.kind.startswith("paddlejobs"))
+        await clock.pass_time(1)
+        world.run_pods()
+        await clock.pass_time(1)
+        assert world.status("demo")["phase"] == "Running"
+
+    run_virtual(main)
+
+
+def test_a_conflict_that_no_news_explains_is_tried_again() -> None:
+    """Nothing may depend on an event that does not come."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.server.fail(
+            refusals.stale(PADDLE_JOBS, "demo"), times=3, when=lambda c: c.subresource == "status"
+        )
+        world.start()
+        world.submit("demo", 2)
+        await clock.pass_time(2)
+        assert len(world.pods()) == 2
 
     run_virtual(main)
 

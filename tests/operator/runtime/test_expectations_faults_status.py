@@ -57,7 +57,7 @@ def test_a_change_is_seen_or_the_object_is_gone() -> None:
     assert len(expectations) == 0
 
 
-def test_expectations_expire() -> None:
+def test_what_is_expected_expires() -> None:
     """A watch that missed something must not hold up a job for ever."""
     expectations = Expectations()
     expectations.expect_created("Pod", "a", 0.0)

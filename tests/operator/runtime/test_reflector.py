@@ -71,7 +71,7 @@ class Scene:
 
     async def _tick(self) -> None:
         while True:
-            await self.clock.sleep(1.0)
+            await self.clock.pass_time(1.0)
             self.server.tick()
 
 

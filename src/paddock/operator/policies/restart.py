@@ -59,9 +59,14 @@ Verdict = RestartJob | RestartReplicas | FailJob
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """counted: failures against the limit since the job was last healthy."""
+    """counted: failures against the limit since the job was last healthy.
+
+    is_queued: Kueue holds the job and takes its pods when others need the place; that is no
+    failure of anything, and not counted.
+    """
 
     counted: int = 0
+    is_queued: bool = False
 
 
 def judge(
@@ -82,7 +87,8 @@ def judge(
     if action == "Fail" or any(a == "Fail" for _, a in together):
         at_fault = next((o for o, a in together if a == "Fail"), culprit)
         return FailJob(at_fault, "FailurePolicy" if spec.rules else "PodFailed")
-    if action == "RestartUncounted":
+    is_preempted = history.is_queued and culprit.cause in DISRUPTIONS
+    if action == "RestartUncounted" or is_preempted:
         return RestartJob(culprit, False, 0.0)
     limit = limit_of(spec, culprit.cause)
     if history.counted >= limit:
