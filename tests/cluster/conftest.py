@@ -159,10 +159,13 @@ def probes(probe_image: str) -> Probes:
 
 
 @pytest.fixture(scope="module")
-def operator(cluster: Cluster) -> Iterator[Operator]:
-    """An operator for the tests of a module, with the rights of its account, on the two nodes."""
+def operator(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Operator]:
+    """An operator for the tests of a module, with the rights of its account, on the two nodes.
+
+    Its flags are what the module calls OPERATOR_FLAGS.
+    """
     install(cluster.plane)
-    with Operator(cluster.plane) as made:
+    with Operator(cluster.plane, *getattr(request.module, "OPERATOR_FLAGS", ())) as made:
         yield made
     assert made.bugs() == [], made.tail()
 
