@@ -1,4 +1,4 @@
-"""Any job at any moment, for properties: specs, statuses and pods as they should be, and not at all.
+"""Any job at any moment, for properties: specs, statuses and pods as they should be, and not so.
 
 Most parts are right most of the time: a job whose spec is nonsense is looked at no further.
 """
@@ -35,13 +35,22 @@ Fields = dict[str, st.SearchStrategy[Any]]
 JOB, UID = "demo", "u-1"
 TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
 
-anything = st.recursive(
+json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: (
         st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
     ),
     max_leaves=6,
 )
+
+
+@st.composite
+def weighted(draw: st.DrawFn, *choices: tuple[int, st.SearchStrategy[Any]]) -> Any:
+    """One of these, each so often; a plain union counts every kind that is inside it as one."""
+    return draw(draw(st.sampled_from([choice for often, choice in choices for _ in range(often)])))
+
+
+anything = weighted((1, json_values))
 times = st.sampled_from(
     ["2025-12-31T23:00:00Z", rfc3339(START), "2027-01-01T00:00:00Z", "0001-01-01"]
 )
@@ -50,8 +59,8 @@ times = st.sampled_from(
 def some(fields: Fields, **always: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     """Some of these fields: mostly as they should be, else any of them may be anything."""
     right = st.fixed_dictionaries(always, optional=fields)
-    odd = {name: good | anything for name, good in {**fields, **always}.items()}
-    return st.one_of(right, right, right, right, st.fixed_dictionaries({}, optional=odd))
+    odd = {name: st.one_of(good, anything) for name, good in {**fields, **always}.items()}
+    return weighted((15, right), (1, st.fixed_dictionaries({}, optional=odd)))
 
 
 def some_role(replicas: st.SearchStrategy[int]) -> st.SearchStrategy[dict[str, Any]]:
@@ -86,7 +95,7 @@ with_servers = some(
 workers_only = some(
     {**common, "elastic": st.sampled_from([-1, 0, 1])}, worker=some_role(st.integers(1, 4))
 )
-specs = st.one_of(with_servers, with_servers, workers_only, workers_only, workers_only, anything)
+specs = weighted((4, with_servers), (5, workers_only), (1, anything))
 conditions = some(
     {
         "type": st.sampled_from(["Running", "Suspended", "Restarting", "X"]),
@@ -114,7 +123,7 @@ written = some(
         **dict.fromkeys(ROLES, some({"completedIndexes": st.sampled_from(["0", "0-1", "3,7"])})),
     }
 )  # fmt: skip
-statuses = st.one_of(st.none(), written, written, written, anything)
+statuses = weighted((1, st.none()), (8, written), (1, anything))
 
 ended = st.builds(
     Terminated,
@@ -209,6 +218,6 @@ def moments(draw: st.DrawFn) -> Observed:
         services=draw(st.sampled_from([(), (Object(Meta(name=JOB, uid="s-1")),)])),
         config_maps=draw(st.sampled_from([(), (config_map,)])),
         pod_groups=draw(st.just(()) | st.tuples(groups)),
-        faults=draw(st.one_of(st.just(()), st.just(()), st.just(()), st.tuples(faults))),
+        faults=draw(weighted((5, st.just(())), (1, st.tuples(faults)))),
         has_volcano=draw(st.booleans()),
     )

@@ -56,7 +56,7 @@ class Place:
 
     def kubectl(self, *words: object, check: bool = True, stdin: str | None = None) -> str:
         """What kubectl says, to standard output and then to standard error."""
-        done = self.plane.kubectl(*words, "-n", self.namespace, check=check, stdin=stdin)
+        done = self.plane.kubectl("-n", self.namespace, *words, check=check, stdin=stdin)
         return done.stdout + done.stderr
 
     def make(self, name: str, **spec: Any) -> None:
@@ -105,6 +105,11 @@ class Place:
         ours = [e for e in listed if e["regarding"].get("name") == name]
         ours = [e for e in ours if e["regarding"].get("kind") == "PaddleJob"]
         return [f"{e['reason']}: {e['note']}" for e in sorted(ours, key=lambda e: e["eventTime"])]
+
+    def probe(self, pod: str, *words: str) -> str:
+        """What probe says, run inside of a pod that runs."""
+        done = self.kubectl("exec", pod, "--", "/bin/probe", *words, check=False)
+        return done.strip()
 
     def logs(self, pod: str) -> str:
         """What a pod has printed."""

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from cluster.jobs import Place, Probes
 
 OPERATOR_FLAGS = ("--force-delete-after", "1")
-SHOOT = ("--", "/bin/probe", "shoot")
 
 
 def prefer(node: str) -> dict[str, Any]:
@@ -86,7 +85,7 @@ def test_a_drained_node_is_left_by_the_whole_gang(jobs: Place) -> None:
 def test_a_server_comes_back_alone_under_its_name(jobs: Place) -> None:
     """restartScope Replica: the workers go on, and find the new server where the old one was."""
     before = jobs.uids("server")
-    jobs.kubectl("exec", "server-ps-0", *SHOOT, check=False)
+    jobs.probe("server-ps-0", "shoot")
     jobs.soon("there is a new server", lambda: is_replaced(jobs, "server", before), "server")
     status = jobs.wait("server", "Running")
     after = jobs.uids("server")
@@ -96,14 +95,8 @@ def test_a_server_comes_back_alone_under_its_name(jobs: Place) -> None:
     assert (failure["pod"], failure["exitCode"]) == ("server-ps-0", 9)
     address = jobs.pods("server")["server-ps-0"]["status"]["podIP"]
     name = f"server-ps-0.{jobs.namespace}"
-    ask = ("exec", "server-worker-0", "--", "/bin/probe", "lookup", name)
-    jobs.soon("the name leads to it", lambda: jobs.kubectl(*ask).strip() == address, "server")
-    jobs.kubectl("delete", "pod", "server-ps-0", "--wait=false")
-    jobs.soon("another server", lambda: is_replaced(jobs, "server", {"server-ps-0": uid_of(after)}))
-
-
-def uid_of(after: dict[str, str]) -> str:
-    return next(iter(after.values()))
+    seen = lambda: jobs.probe("server-worker-0", "lookup", name) == address  # noqa: E731
+    jobs.soon("the name leads to it", seen, "server")
 
 
 def is_replaced(jobs: Place, name: str, before: dict[str, str]) -> bool:

@@ -204,9 +204,8 @@ def _disruption(pod: Pod) -> tuple[Cause | None, str]:
 
 
 def _is_up(container: ContainerStatus) -> bool:
-    """Ready, or ended well while another container goes on."""
-    ended = container.state.terminated
-    return container.ready or (ended is not None and ended.exitCode == 0)
+    """Ready, or ended: what that means for the pod its phase will say in a moment."""
+    return container.ready or container.state.terminated is not None
 
 
 def _waits_for(pod: Pod) -> str:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 # As in pyproject.toml: paddock[operator], paddock[paddle,yaml] and what paddock[ps] cannot do
 # without. numba (210 MB) is left out: the servers of examples are fast enough as numpy.
 OPERATOR = ("lightkube>=1.0.1,<2", "PyYAML>=6.0")
-DEMO = ("paddlepaddle>=3.0,<4", "numpy>=1.26", "xxhash>=3.4,<5", "PyYAML>=6.0")
+DEMO = ("paddlepaddle>=3.0,<4", "setuptools>=70", "numpy>=1.26", "xxhash>=3.4,<5", "PyYAML>=6.0")
 DIGITS = ("scikit-learn", "sklearn/datasets/data/digits.csv.gz")
 WORKSPACE = "workspace"
 FRAMEWORKS = "/opt/frameworks"  # of the bare image: a volume with torch or JAX

@@ -388,7 +388,7 @@ def test_a_bug_in_the_work_ends_the_process_and_frees_the_lease() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_two_never_write_in_the_same_moment(seed: int) -> None:
-    """Three candidates under random outages, kills and jumps of the clock, for an hour."""
+    """Three candidates under random outages, kills and jumps of the clock, for a quarter of an hour."""
 
     async def main(clock: VirtualClock) -> None:
         rng = Random(seed)
@@ -397,9 +397,10 @@ def test_two_never_write_in_the_same_moment(seed: int) -> None:
         everyone: list[Candidate] = []
         living = [Candidate(clock, server, f"c{n}") for n in range(3)]
         everyone += living
-        for step in range(25):
+        for step in range(18):
             choice = rng.random()
-            victim = rng.choice(living)
+            leading = [c for c in living if c.elector.is_leader]
+            victim = rng.choice(leading if leading and rng.random() < 0.7 else living)
             rule = None
             if choice < 0.5:
                 rule = server.fail(
@@ -423,28 +424,24 @@ def test_two_never_write_in_the_same_moment(seed: int) -> None:
             await clock.pass_time(rng.uniform(0, 20))
         await clock.pass_time(60)
         assert sum(c.elector.is_leader for c in living) == 1
-        spans = sorted((min(c.wrote), max(c.wrote)) for c in _terms(everyone))
-        assert len(spans) > 3
-        for (_, end), (start, _) in pairwise(spans):
-            assert end < start
+        terms = sorted(_terms(everyone))
+        assert len(terms) > 1
+        for (_, end, before), (start, _, after) in pairwise(terms):
+            # One that lost it may have it back at once; another has to see it run out.
+            assert (
+                end < start if before == after else end + DURATION_SECONDS - RENEW_SECONDS < start
+            )
 
     run_virtual(main)
 
 
-class _Term:
-    """One time that somebody led."""
-
-    def __init__(self, wrote: list[float]) -> None:
-        self.wrote = wrote
-
-
-def _terms(candidates: list[Candidate]) -> list[_Term]:
+def _terms(candidates: list[Candidate]) -> list[tuple[float, float, str]]:
+    """First and last write of each time that somebody led, and who."""
     found = []
     for one in candidates:
         ends = [until for _, until in one.led] + [float("inf")]
-        starts = [-1.0, *ends]
-        for start, end in zip(starts, ends, strict=False):
+        for start, end in pairwise([-1.0, *ends]):
             wrote = [at for at in one.wrote if start < at <= end]
             if wrote:
-                found.append(_Term(wrote))
+                found.append((min(wrote), max(wrote), one.name))
     return found

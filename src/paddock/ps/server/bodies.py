@@ -65,7 +65,7 @@ def dense_part(header: Header, body: Body) -> tuple[int, NDArray[np.float32]]:
 
 def _writable(array: NDArray[np.float32]) -> NDArray[np.float32]:
     """Optimizers use gradients as scratch; what comes from a log may be read-only."""
-    return np.require(array, np.float32, ["A", "C", "W"])
+    return array if array.flags.carray else np.require(array, np.float32, ["A", "C", "W"])
 
 
 def json_part(body: Body) -> dict[str, Any]:
