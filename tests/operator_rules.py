@@ -42,7 +42,10 @@ def check_rules(observed: Observed, decision: Decision) -> None:
         assert decision.status["phase"] == previous.phase, "the end is the end"
     after = read_status(canonical(decision.status))
     step = after.memory.attempt - previous.memory.attempt
-    latest = max((names.attempt_of(pod) for pod in observed.pods), default=0)
+    made_for = [
+        o.metadata.label(names.LABEL_ATTEMPT) for o in (*observed.pods, *observed.config_maps)
+    ]
+    latest = max((int(text) for text in made_for if text.isdigit()), default=0)
     assert 0 <= step <= 1 or after.memory.attempt in (latest, latest + 1), "attempts were skipped"
     assert len(str(decision.status.get("message", ""))) <= MESSAGE_MAX
 

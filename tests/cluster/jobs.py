@@ -99,7 +99,7 @@ class Place:
         return {pod: found["metadata"]["uid"] for pod, found in self.pods(name).items()}
 
     def events(self, name: str) -> list[str]:
-        """"Reason: note" of each event of a job, in the order they were said."""
+        """ "Reason: note" of each event of a job, in the order they were said."""
         words = ("get", "events.events.k8s.io", "-o", "json")
         listed = json.loads(self.kubectl(*words))["items"]
         ours = [e for e in listed if e["regarding"].get("name") == name]
@@ -140,7 +140,12 @@ class Place:
         self.soon(f"no {kind}", lambda: not self.kubectl(*words).strip(), seconds=seconds)
 
     def soon(
-        self, what: str, ask: Callable[[], Any], name: str = "", *, seconds: float = WAIT_SECONDS_MAX
+        self,
+        what: str,
+        ask: Callable[[], Any],
+        name: str = "",
+        *,
+        seconds: float = WAIT_SECONDS_MAX,
     ) -> Any:
         """The first true answer; fails with what is known of the job of that name."""
         until = time.monotonic() + seconds

@@ -135,7 +135,7 @@ def test_an_image_that_cannot_be_pulled_is_shown_and_can_be_mended(
     stuck = ("ErrImagePull", "ImagePullBackOff")
     status = jobs.wait("image", until=lambda s: s.get("reason") in stuck)
     assert status["phase"] == "Pending"
-    assert f"worker-0 on node" in status["message"]
+    assert "worker-0 on node" in status["message"]
     assert MISSING in status["message"]
     assert "(and 1 more)" in status["message"]
     shown = jobs.kubectl("get", "pdj", "image", "-o", "wide")

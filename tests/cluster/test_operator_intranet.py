@@ -99,7 +99,9 @@ def test_no_program_begins_before_every_pod_has_a_place(place: Place, probes: Pr
 
     def is_held() -> bool:
         pods = place.pods("gate")
-        states = [s["state"] for p in pods.values() for s in p["status"].get("containerStatuses", [])]
+        states = [
+            s["state"] for p in pods.values() for s in p["status"].get("containerStatuses", [])
+        ]
         reasons = [s["waiting"]["reason"] for s in states if "waiting" in s]
         return reasons == ["CreateContainerConfigError"] * 2
 

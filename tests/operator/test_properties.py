@@ -78,6 +78,7 @@ def run_all(world: World, number: int) -> None:
 
 
 def end(world: World, number: int) -> None:
+    world.schedule(pod_at(world, number))
     pod = f"{NAMESPACE}/{pod_at(world, number)}"
     if number % 3:
         world.kubelet.fail(pod, (1, 2, 137, 139)[number % 4], message="ValueError: no")

@@ -188,7 +188,8 @@ def gather(
     """Sort out one job; brings the memory up to date with what is seen."""
     memory = previous.memory
     job = observed.job.metadata
-    latest = max((names.attempt_of(pod) for pod in observed.pods), default=0)
+    attempts = (*map(names.attempt_of, observed.pods), *map(_attempt, observed.config_maps))
+    latest = max(attempts, default=0)
     if latest > memory.attempt:  # the status was lost or put back by hand
         memory = replace(memory, attempt=latest, done=frozenset())
     if spec.intranet == "Host" and not memory.host_port:

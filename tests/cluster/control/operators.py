@@ -1,9 +1,9 @@
 """`paddock operator run` as a process beside a test cluster, with the rights of its ServiceAccount.
 
-    install(plane)
-    with Operator(plane) as operator:
-        operator.kill()
-        operator.start()
+install(plane)
+with Operator(plane) as operator:
+    operator.kill()
+    operator.start()
 """
 
 from __future__ import annotations

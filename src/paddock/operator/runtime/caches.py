@@ -118,9 +118,9 @@ class Caches:
         self, job: PaddleJob, faults: tuple[Fault, ...], *, etcd: str, decided_ports: Iterable[int]
     ) -> Observed:
         """Everything of that job. decided_ports: of other jobs, perhaps not to be seen here yet."""
-        uid = job.metadata.uid
+        uid, owner = job.metadata.uid, f"{job.metadata.namespace}/{job.metadata.uid}"
         pods, services, config_maps, volcano, coscheduling = (
-            self.stores[kind].find("owner", uid) for kind in CHILDREN
+            self.stores[kind].find("owner", owner) for kind in CHILDREN
         )
         taken = frozenset[int]()
         if field_of(job.spec, "intranet") == "Host":
@@ -156,4 +156,6 @@ def _port_of(job: PaddleJob) -> str:
 
 
 def _owner_of(child: HasMeta) -> str:
-    return child.metadata.controller_uid
+    """With the namespace: anybody may write the uid of another namespace's job into a pod."""
+    meta = child.metadata
+    return f"{meta.namespace}/{meta.controller_uid}" if meta.controller_uid else ""

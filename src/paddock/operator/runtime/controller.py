@@ -174,13 +174,14 @@ class Controller:
     def _listen(self, kind: Kind) -> None:
         def changed(old: HasMeta | None, new: HasMeta | None) -> None:
             # Two of them when an owner was replaced.
-            for uid in {one.metadata.controller_uid for one in (old, new) if one is not None}:
-                memory = self._memory.get(uid)
+            for one in {o.metadata.controller_uid: o for o in (old, new) if o is not None}.values():
+                job = self.caches.job_of(one.metadata.controller_uid)
+                if job is None or job.metadata.namespace != one.metadata.namespace:
+                    continue
+                memory = self._memory.get(job.metadata.uid)
                 if memory is not None:
                     memory.expectations.see(kind, old, new)
-                job = self.caches.job_of(uid)
-                if job is not None:
-                    self._queue.add_after(key_of(job), COALESCE_SECONDS)
+                self._queue.add_after(key_of(job), COALESCE_SECONDS)
 
         self.caches.stores[kind].listen(changed)
 
