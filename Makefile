@@ -21,7 +21,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 	done)
 endif
 
-.PHONY: help demo test test-real test-cluster check format bench bench-ps clean \
+.PHONY: help demo test test-real test-cluster check format bench bench-ps bench-operator clean \
 	tools-real tools-cluster
 .DEFAULT_GOAL := help
 
@@ -70,6 +70,9 @@ bench: tools-real $(VENV)/.real ## ours beside torchrun, mpirun and paddle.distr
 
 bench-ps: $(VENV)/.bench-ps ## the parameter server beside PaddlePaddle 2.6.2's (docs/benchmarks.md)
 	$(BIN)/python -m benchmarks.ps $(ARGS)
+
+bench-operator: tools-cluster ## the operator on a real API server (docs/benchmarks.md)
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.operator $(ARGS)
 
 clean: ## remove what make made; the next run installs again
 	rm -rf $(VENV) .venv-peer log build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

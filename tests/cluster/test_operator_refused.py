@@ -196,10 +196,10 @@ def test_a_job_of_the_same_name_elsewhere_is_another_job(place: Place, probes: P
         before = place.uids("same"), other.uids("same")
         other.kubectl("delete", "pdj", "same")
         other.soon("its pods are gone", lambda: set(other.uids("same")) == {"same-worker-5"})
-        place.kubectl("annotate", "pdj", "same", "test/look=again")
         assert place.uids("same") == before[0]
-        status = place.status("same")
-        assert (status["phase"], status["ready"], status["attempt"]) == ("Running", "2/2", 0)
+        place.kubectl("delete", "pod", "same-worker-0", "--wait=false")  # nothing holds the next
+        status = place.wait("same", "Running", until=lambda s: s["attempt"] == 1)
+        assert (status["ready"], status["worker"]["running"]) == ("2/2", 2)
         gone = json.dumps({"metadata": {"finalizers": None}})
         other.kubectl("patch", "pod", "same-worker-5", "--type=merge", "-p", gone)
 

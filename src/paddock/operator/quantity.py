@@ -32,7 +32,12 @@ def read_quantity(text: str) -> Fraction:
     suffix = text[len(number) :]
     if len(text) > TEXT_MAX or suffix not in SUFFIXES:
         raise ValueError(f"'{text[:TEXT_MAX]}' is not a quantity")
-    if "/" in number or "_" in number or len(number.lower().partition("e")[2]) > 3:
+    if (
+        number != number.strip()
+        or "/" in number
+        or "_" in number
+        or len(number.lower().partition("e")[2]) > 3
+    ):
         raise ValueError(f"'{text}' is not a quantity")
     return Fraction(number) * SUFFIXES[suffix]
 

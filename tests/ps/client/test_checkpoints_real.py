@@ -65,13 +65,14 @@ def test_a_server_killed_while_it_saves_and_started_again_saves_all(tmp_path: Pa
 def test_a_save_that_fails_leaves_the_checkpoint_before_it(tmp_path: Path) -> None:
     """The dead server is named, nothing half written is left."""
     with processes(2, tmp_path / "data") as servers:
-        ps = Client(servers.endpoints, trainer=0, timeout=1.0)
+        ps = Client(servers.endpoints, trainer=0, timeout=20)
         fill(ps)
         ps.save(tmp_path / "saved")
         before, wanted = latest_name(tmp_path / "saved"), ps.digest()
         ps.push("words", [1], np.ones((1, 16), np.float32))
         ps.flush()
         servers.kill(1)
+        ps.peers[1].timeout = 1.0
         with pytest.raises(PaddockError, match=f"server 1 .127.0.0.1:{servers.ports[1]}"):
             ps.save(tmp_path / "saved")
         for peer in ps.peers:

@@ -1,0 +1,103 @@
+"""Names, numbers, quantities and the status: what is written is read back as it was."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paddock.operator import names
+from paddock.operator.indexes import read_indexes, write_indexes
+from paddock.operator.quantity import add_quantities, read_quantity, write_quantity
+from paddock.operator.read_spec import read_spec
+from paddock.operator.spec import ROLES, JobSpec
+from paddock.operator.status import Memory, Picture, Previous, read_status, write_status
+
+if TYPE_CHECKING:
+    from paddock.operator.spec import RoleName
+
+TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+roles: st.SearchStrategy[RoleName] = st.sampled_from(ROLES)
+job_names = st.from_regex(r"\A[a-z]([-a-z0-9]{0,20}[a-z0-9])?\Z")
+seconds = st.integers(0, 4_000_000_000).map(float)
+counts = st.integers(0, 2**31 - 1)
+
+
+@given(job_names, roles, st.integers(0, 10**6))
+def test_a_pods_name_says_which_replica_it_is(job: str, role: RoleName, index: int) -> None:
+    """The only thing that is read of a pod's name; a job called a-worker-1 is no exception."""
+    name = names.pod_name(job, role, index)
+    assert names.place_of(job, name) == names.Place(role, index)
+
+
+@pytest.mark.parametrize(
+    "name", ["demo-worker", "demo-worker-", "demo-worker-01", "demo-worker-1-", "demo-worker-²",
+             "demo-master-0", "other-worker-0", "demo-worker-0-worker-0", ""],
+)  # fmt: skip
+def test_other_names_are_no_replicas(name: str) -> None:
+    """Nobody may slip a pod in by a name that looks like one of ours."""
+    assert names.place_of("demo", name) is None
+
+
+@given(st.sets(st.integers(0, 200)))
+def test_numbers_are_read_back(indexes: set[int]) -> None:
+    """completedIndexes is the memory of which replicas have succeeded."""
+    assert read_indexes(write_indexes(indexes)) == indexes
+
+
+@given(st.text(alphabet="0123456789-,x", max_size=12))
+def test_any_text_is_read_as_some_numbers(text: str) -> None:
+    """A status may be written by anybody."""
+    assert all(0 <= index <= 10**6 for index in read_indexes(text))
+
+
+@given(st.integers(0, 10**15), st.integers(0, 9))
+def test_quantities_are_exact(digits: int, decimals: int) -> None:
+    """A PodGroup that asks for a little less than its pods is never scheduled."""
+    amount = Fraction(digits, 10**decimals)
+    assert read_quantity(write_quantity(amount)) == amount
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 50))
+def test_quantities_add_up(first: int, second: int, times: int) -> None:
+    """minResources is a sum over all pods."""
+    total = add_quantities({"cpu": f"{first}m"}, {"cpu": f"{second}m"}, times=times)
+    assert read_quantity(total["cpu"]) == Fraction(first + times * second, 1000)
+
+
+@pytest.mark.parametrize("text", ["", "much", "1 Gi", "1/2", "1_0", "1e9999", "9" * 80, "1kk"])
+def test_other_words_are_no_quantities(text: str) -> None:
+    """They are left out of sums: the API server refuses the pod and says which field it is."""
+    with pytest.raises(ValueError, match=r"quantity|Invalid literal"):
+        read_quantity(text)
+    assert add_quantities({"cpu": "1"}, {"cpu": text}) == {"cpu": "1"}
+
+
+memories = st.builds(
+    Memory,
+    attempt=counts, gate=st.integers(-1, 100), gate_at=seconds, next_at=seconds, counted=counts,
+    restarts=counts, disruptions=counts, started_at=seconds, ended_at=seconds, host_port=counts,
+    done=st.frozensets(st.tuples(roles, st.integers(0, 9))),
+    last_failure=st.sampled_from([{}, {"pod": "a", "finishedAt": "2026-01-01T00:00:00Z"}]),
+    restart_why=st.text(max_size=9), replacing=st.frozensets(st.text(min_size=1, max_size=4)),
+)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(memories)
+def test_the_memory_of_the_operator_survives_in_the_status(memory: Memory) -> None:
+    """It is kept nowhere else: what is not read back is forgotten with the process."""
+    picture = Picture("Running", "", "", memory, three_roles(), ())
+    status = write_status(picture, Previous(), job="a", namespace="b", generation=1, now=0.0)
+    assert read_status(status).memory == memory
+
+
+def three_roles() -> JobSpec:
+    """A job with every role."""
+    role = {"replicas": 10, "template": TEMPLATE}
+    spec, _ = read_spec("a", dict.fromkeys(ROLES, role))
+    assert spec is not None
+    return spec
