@@ -274,15 +274,12 @@ class Story:
         self.world.server.create(KINDS[words[0]], NAMESPACE, manifest)
 
     def orphan(self, words: list[str], given: Any) -> None:
-        """orphan NAME: a pod that the job controls and that nobody of ours made."""
-        manifest: Document = {
-            "metadata": {
-                "name": words[0],
-                "ownerReferences": [owner_reference(self.world.job(self.job))],
-            },
-            "spec": {"containers": [{"name": "c", "image": "theirs"}]},
-        }
-        self.world.server.create(PODS, NAMESPACE, manifest)
+        """orphan KIND NAME: the job controls it, and nobody of ours made it."""
+        owner = owner_reference(self.world.job(self.job))
+        manifest: Document = {"metadata": {"name": words[1], "ownerReferences": [owner]}}
+        if words[0] == "pod":
+            manifest["spec"] = {"containers": [{"name": "c", "image": "theirs"}]}
+        self.world.server.create(KINDS[words[0]], NAMESPACE, manifest)
 
     def quota(self, words: list[str], given: Any) -> None:
         """quota N | none: pods in the namespace."""

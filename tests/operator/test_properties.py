@@ -20,7 +20,7 @@ from paddock.operator import names
 from paddock.operator.decision import Observed, Settings
 from paddock.operator.reconcile import reconcile
 from paddock.operator.runtime.status import canonical
-from paddock.operator.status import TERMINAL, read_status
+from paddock.operator.status import TERMINAL, Memory, read_status
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
@@ -35,18 +35,17 @@ def with_status(observed: Observed, status: object) -> Observed:
     )  # fmt: skip
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(moments())
 def test_any_job_gets_a_decision_and_a_status_that_stays(observed: Observed) -> None:
     """No user's job may end the operator, or make it write for ever.
 
-    Killed after each status, the operator comes to the same attempt and the same counts again, and
-    after two passes to the same status.
+    Killed after each status, it counts nothing twice, and comes to a status that stays.
     """
     written = []
+    check_same(*(reconcile(observed, START, Settings()) for _ in range(2)))
     for _ in range(4):
         decision = reconcile(observed, START, Settings())
-        check_same(decision, reconcile(observed, START, Settings()))
         check_rules(observed, decision)
         if decision.status is not None:
             observed = with_status(observed, decision.status)
@@ -54,9 +53,13 @@ def test_any_job_gets_a_decision_and_a_status_that_stays(observed: Observed) -> 
     assert written[3] == written[2]
     first, *others = (read_status(status).memory for status in written)
     for memory in others:
-        assert (memory.attempt, memory.restarts, memory.counted, memory.disruptions) == (
-            first.attempt, first.restarts, first.counted, first.disruptions
-        )  # fmt: skip
+        assert counts_of(memory) == counts_of(first)
+        assert memory.attempt - first.attempt in (0, 1)  # 1: its size had changed besides
+
+
+def counts_of(memory: Memory) -> tuple[int, int, int]:
+    """What failures have cost."""
+    return memory.restarts, memory.counted, memory.disruptions
 
 
 # ---------------------------------------------------------------------- whatever happens
@@ -159,7 +162,7 @@ def check_started(world: World) -> None:
             assert env["POD_IP"] == pod["status"]["podIP"]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=20, deadline=None, suppress_health_check=SLOW)
 @given(st.sampled_from(JOBS), happenings)
 def test_whatever_happens_every_rule_holds_and_the_job_settles(
     spec: dict[str, Any], happened: list[tuple[Any, int]]

@@ -26,6 +26,7 @@ seconds = st.integers(0, 4_000_000_000).map(float)
 counts = st.integers(0, 2**31 - 1)
 
 
+@settings(max_examples=30)
 @given(job_names, roles, st.integers(0, 10**6))
 def test_a_pods_name_says_which_replica_it_is(job: str, role: RoleName, index: int) -> None:
     """The only thing that is read of a pod's name; a job called a-worker-1 is no exception."""

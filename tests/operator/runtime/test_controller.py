@@ -271,6 +271,53 @@ def test_two_jobs_never_choose_the_same_host_port() -> None:
     run_virtual(main)
 
 
+def test_a_new_operator_knows_the_ports_that_were_given_before() -> None:
+    """It looks at the new job first; the old one's port stands in its status."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        for name in ("new", "old"):
+            world.submit(name, 1, intranet="Host")
+        patch_status(world, "old", {"hostPort": 20000})
+        looks = Looks(lambda _: Decision())
+        world.start(reconcile=looks)
+        await clock.pass_time(1)
+        taken = {o.job.metadata.name: o.taken_ports for o in looks.seen}
+        assert taken == {"new": {20000}, "old": frozenset()}
+
+    run_virtual(main)
+
+
+def patch_status(world: World, name: str, status: dict[str, object]) -> None:
+    """What an operator before this one wrote."""
+    world.server.patch(PADDLE_JOBS, "ml", name, {"status": status}, subresource="status")
+
+
+def test_a_job_deleted_during_a_refused_write_leaves_no_trace() -> None:
+    """Its pause is written down after its end was told."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+
+        async def pause() -> None:
+            await clock.pass_time(0.5)
+
+        copy = world.start(pause=pause)
+        world.server.fail(
+            refusals.internal_error(), times=None, when=lambda c: c.subresource == "status"
+        )
+        await clock.pass_time(5)
+        world.submit("demo", 1)
+        while not world.server.counts[STATUS]:
+            await clock.pass_time(0.1)
+        world.server.fail(refusals.internal_error(), lost=True)
+        world.server.delete(PADDLE_JOBS, "ml", "demo")
+        await clock.pass_time(60)
+        assert copy.operator.controller.remembered == 0
+
+    run_virtual(main)
+
+
 def test_gangs_are_known_to_be_possible_or_not() -> None:
     """A cluster without Volcano is a fact for reconcile, not a failure of the operator."""
 
