@@ -67,6 +67,7 @@ def test_a_failed_job_leaves_what_its_policy_says(policy: str, jobs: Place) -> N
     jobs.wait(name, "Failed")
     wanted = [f"{name}-{pod}" for pod in LEFT_FAILED[policy]]
     jobs.soon(f"left of {name}: {wanted}", lambda: sorted(jobs.pods(name)) == wanted, name)
+    assert jobs.status(name)["phase"] == "Failed"
 
 
 def test_an_old_word_for_cleaning_is_understood_and_said_to_be_old(jobs: Place) -> None:
@@ -82,6 +83,7 @@ def test_a_finished_job_removes_itself_and_all_of_its_objects(jobs: Place) -> No
     jobs.wait_gone("pdj", "ttl")
     for plural in ("pods", "services", "configmaps"):
         jobs.soon(f"no {plural} of ttl", lambda p=plural: not jobs.all(p, "ttl"))  # type: ignore[misc]
+        assert not jobs.all(plural, "ttl")
 
 
 def test_a_job_beyond_its_deadline_fails_and_is_stopped(jobs: Place) -> None:

@@ -1,8 +1,8 @@
 """The operator and the API server fail while jobs run; the end is that of a day without faults.
 
 The same jobs are made each time, one after another while the faults go on. A witness writes down
-every pod: none may be made twice in one attempt. 200 seeds of this are in tests/operator, in made-up
-time; here everything is real.
+every pod: none may be made twice in one attempt. 200 seeds of this are in tests/operator, in
+made-up time; here everything is real.
 """
 
 from __future__ import annotations

@@ -50,6 +50,6 @@ class Witness:
                 self._process = process
                 assert process.stdout is not None
                 for line in process.stdout:
-                    uid, name, attempt = (line.split() + ["", ""])[:3]
+                    uid, name, attempt = [*line.split(), "", ""][:3]
                     self.seen[uid] = (name, attempt)
             self._is_over.wait(PAUSE_SECONDS)

@@ -6,6 +6,7 @@ told what is wrong with it, or it gets its pods; the operator does not as much a
 
 from __future__ import annotations
 
+import contextlib
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 JOBS = 10_000
 PARTS = 20  # each a cluster of its own
-PARTS_QUICK = 4  # of these in `make test`
+PARTS_QUICK = 2  # of these in `make test`
+TOGETHER = 20  # jobs that are there at the same time
 PODS_ENOUGH = 3  # of one job: a job of 100,000 pods shows no more than one of 3
 SEED = 71
 SHOWN_MAX = 2000
@@ -35,26 +37,33 @@ async def play(clock: VirtualClock, part: int) -> tuple[dict[str, dict[str, Any]
     world = World(clock, seed=part)
     world.start(reconcile=reconcile)
     found: dict[str, dict[str, Any]] = {}
-    for number in range(JOBS // PARTS):
-        name = f"job-{number}" if rng.random() < 0.95 else rng.choice(NAMES)
-        made = small(fuzzed(rng, name))
-        try:
-            world.server.create(PADDLE_JOBS, "ml", made)
-        except KubeError:
-            continue  # the API server itself wants a name that is one
+    for first in range(0, JOBS // PARTS, TOGETHER):
+        present = []
+        for number in range(first, first + TOGETHER):
+            name = f"job-{number}" if rng.random() < 0.95 else rng.choice(NAMES)
+            with contextlib.suppress(KubeError):  # even this API server wants a name that is one
+                world.server.create(PADDLE_JOBS, "ml", small(fuzzed(rng, name)))
+                present.append(name)
         await clock.pass_time(2.0)
         world.run_pods()
         await clock.pass_time(1.0)
-        found[f"{number} {made}"[:SHOWN_MAX]] = world.status(name)
-        if rng.random() < 0.3:
+        found |= ends(world, present)
+        edited = [name for name in present if rng.random() < 0.15]
+        for name in edited:
             patch_job(world, name, {"spec": small(fuzzed(rng, name)).get("spec")})
-            await clock.pass_time(1.0)
-            found[f"{number}, edited: {world.job(name)}"[:SHOWN_MAX]] = world.status(name)
-        world.server.delete(PADDLE_JOBS, "ml", name)
+        await clock.pass_time(1.0)
+        found |= ends(world, edited)
+        for name in present:
+            world.server.delete(PADDLE_JOBS, "ml", name)
         await clock.pass_time(1.0)
         for stored in world.server.all(PODS, "ml"):
             world.server.kubelet.let_go(f"ml/{stored.document['metadata']['name']}")
     return found, [line for line in world.lines if " error " in line or "Traceback" in line]
+
+
+def ends(world: World, names: list[str]) -> dict[str, dict[str, Any]]:
+    """The status of each of these jobs, by what the job is."""
+    return {f"{world.job(name)}"[:SHOWN_MAX]: world.status(name) for name in names}
 
 
 def small(made: dict[str, Any]) -> dict[str, Any]:
@@ -62,9 +71,9 @@ def small(made: dict[str, Any]) -> dict[str, Any]:
     spec = made.get("spec")
     for name in ("worker", "ps", "heter"):
         part = spec.get(name) if isinstance(spec, dict) else None
-        count = part.get("replicas") if isinstance(part, dict) else None
-        if isinstance(count, int) and 256 < count <= 100_000:
-            part["replicas"] = PODS_ENOUGH  # type: ignore[index]
+        for field in ("replicas", "requests") if isinstance(part, dict) else ():
+            if isinstance(part.get(field), int) and PODS_ENOUGH < part[field] <= 100_000:
+                part[field] = PODS_ENOUGH
     return made
 
 

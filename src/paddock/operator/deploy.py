@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from paddock.operator.decision import Action, Kind, Observed
     from paddock.operator.facts import Facts
     from paddock.operator.outcome import Outcome
+    from paddock.operator.spec import JobSpec
 
-CREATE_MAX = 512  # pods made in one pass; the next follows when these have been seen
+# Pods, and Services of pods, made in one pass; the next follows when these have been seen.
+CREATE_MAX = 512
 PATIENT = ("WaitingForGang", "PodInitializing", "ContainerCreating")  # nothing is wrong
 GROUP_MISSING_SECONDS = 60.0  # how often a missing kind is looked for again
 
@@ -98,11 +100,16 @@ def phase_of(facts: Facts) -> str:
     return "Pending"
 
 
+def accepted(found: tuple[Condition, ...], spec: JobSpec) -> tuple[Condition, ...]:
+    """The spec can be read; what of it has no effect, or another one, is said."""
+    if spec.warnings:
+        return with_condition(found, "Valid", True, "Warnings", "; ".join(spec.warnings))
+    return with_condition(found, "Valid", True, "Accepted")
+
+
 def conditions(facts: Facts, phase: str, reason: str, message: str) -> tuple[Condition, ...]:
     """Every condition but the ones that end a job."""
-    found = with_condition(facts.previous.conditions, "Valid", True, "Accepted")
-    if facts.spec.warnings:
-        found = with_condition(found, "Valid", True, "Warnings", "; ".join(facts.spec.warnings))
+    found = accepted(facts.previous.conditions, facts.spec)
     faults = facts.create_faults
     if faults:
         first = faults[0]
@@ -203,17 +210,15 @@ def _replaced(facts: Facts) -> tuple[Outcome, ...]:
 
 def _missing_services(facts: Facts) -> list[Action]:
     there = {s.metadata.name for s in facts.observed.services}
-    wanted: dict[str, Manifest] = {}
     builder = facts.builder
-    wanted[builder.names.service] = builder.gang_service()
-    if facts.spec.intranet == "Service":
-        for seat in facts.seats:
-            if seat.name not in there:
-                wanted[seat.name] = builder.pod_service(seat.name)
-    found: list[Action] = [
-        Create("Service", name, manifest) for name, manifest in wanted.items() if name not in there
-    ]
+    gang = builder.names.service
+    found: list[Action] = []
+    if gang not in there:
+        found.append(Create("Service", gang, builder.gang_service()))
     pods = {seat.name for seat in facts.seats}
+    if facts.spec.intranet == "Service":
+        lacking = [seat.name for seat in facts.seats if seat.name not in there]
+        found += [Create("Service", p, builder.pod_service(p)) for p in lacking[:CREATE_MAX]]
     found += [  # of replicas that are no longer wanted
         Delete("Service", s.metadata.name, s.metadata.uid)
         for s in facts.observed.services
@@ -286,8 +291,6 @@ def _open_gate(facts: Facts) -> tuple[Facts, list[Action]]:
         not _has_address(facts, name) or o.state == "lost" for name, o in there.items()
     ):
         return facts, []
-    if len(there) < len(facts.seats):
-        return facts, []  # some have finished and are gone: it was open
     memory = facts.memory
     if not facts.is_gate_open:
         memory = replace(memory, gate=memory.attempt, gate_at=facts.now)

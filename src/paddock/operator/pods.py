@@ -108,7 +108,7 @@ class Builder:
         return found
 
     def config_map(self, pods: Mapping[str, Pod]) -> Manifest:
-        """The addresses of the gang; pods: all of them, each with its addresses known.
+        """The addresses of the gang; pods: all that are there, each with its addresses known.
 
         Paddle's readers split an endpoint at ":" (ps/the_one_ps.py), and its launcher takes the
         number of different addresses for that of the nodes (launch/plugins, 3.3.1). Where IPs are
@@ -116,8 +116,11 @@ class Builder:
         """
         ips: dict[str, str] = {}
         for seat in self.seats():
-            status = pods[seat.name].status
-            ip = status.hostIP if self.spec.intranet == "Host" else status.podIP
+            pod = pods.get(seat.name)
+            if pod is None:  # it has succeeded and is gone: nobody is there to be called
+                ips[seat.name] = self.dns_address(seat.name)
+                continue
+            ip = pod.status.hostIP if self.spec.intranet == "Host" else pod.status.podIP
             ips[seat.name] = ip or ""
         workers = [ips[seat.name] for seat in self.seats() if seat.role == "worker"]
         is_shared = self.spec.mode != "PS" and len(set(workers)) < len(workers)

@@ -184,7 +184,7 @@ def _suspended(facts: Facts) -> Decision:
     text = "spec.suspend is true; its pods are removed and made again when it is set to false"
     conditions = with_condition(facts.previous.conditions, "Suspended", True, "Suspended", text)
     conditions = _at_rest(conditions, "Suspended")
-    conditions = with_condition(conditions, "Valid", True, "Accepted")
+    conditions = deploy.accepted(conditions, facts.spec)
     left = tuple(o for o in (*facts.outcomes.values(), *facts.leftovers))
     picture = Picture("Pending", "Suspended", text, memory, facts.spec, conditions)
     return Decision(

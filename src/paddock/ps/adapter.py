@@ -187,6 +187,10 @@ class Rows:
         twin.forget()
         return twin
 
+    def __str__(self) -> str:
+        """As a layer shows it."""
+        return f"{self.spec.name!r}, {self.spec.dim}, {self.spec.optimizer.name}"
+
     @property
     def waiting(self) -> int:
         """How many look-ups have a gradient that is not pushed yet."""
@@ -245,7 +249,9 @@ class Rows:
 
 
 class DenseGradients(Protocol):
-    """What push_batch calls of a framework's DenseParameters."""
+    """What push_batch and end_batch call of a framework's DenseParameters."""
+
+    def pull(self) -> None: ...
 
     def gather(self) -> None: ...
 
@@ -271,6 +277,34 @@ def push_batch(tables: Sequence[Rows], dense: DenseGradients | None) -> None:
             dense.send()
     finally:
         forget_batch(tables, dense)
+
+
+def end_batch(
+    client: TableClient,
+    tables: Sequence[Rows],
+    dense: DenseGradients | None,
+    loss: Any,
+    tensor: type[Any],
+) -> None:
+    """The end of a Trainer's batch: backward of loss (None: was done), push, step, pull.
+
+    tensor: what a loss must be. Raises Refusal, and UsageError when loss is something else.
+    """
+    if loss is not None:
+        if not isinstance(loss, tensor):
+            raise UsageError(
+                f"step() got a {type(loss).__name__}, not the loss as a tensor",
+                hint="trainer.step(loss); or loss.backward() and then trainer.step()",
+            )
+        try:
+            loss.backward()
+        except BaseException:  # Half the gradients would be worse than none.
+            forget_batch(tables, dense)
+            raise
+    push_batch(tables, dense)
+    client.step()
+    if dense is not None:
+        dense.pull()
 
 
 def forget_batch(tables: Sequence[Rows], dense: DenseGradients | None) -> None:

@@ -32,7 +32,7 @@ from paddock.ps.adapter import (
     bags_of,
     check_offsets,
     check_pooling,
-    forget_batch,
+    end_batch,
     push_batch,
 )
 from paddock.ps.spec import OptimizerSpec, SparseSpec
@@ -74,8 +74,7 @@ class Embedding(nn.Module):
         return self.rows.spec.dim
 
     def extra_repr(self) -> str:
-        spec = self.rows.spec
-        return f"{spec.name!r}, {spec.dim}, {spec.optimizer.name}, pooling={self.pooling!r}"
+        return f"{self.rows}, pooling={self.pooling!r}"
 
     def forward(
         self,
@@ -254,25 +253,8 @@ class Trainer:
         Raises Refusal when a gradient is not finite: nothing of the batch is sent then, its
         gradients are dropped, and the next batch goes on as if this one had not been.
         """
-        if loss is not None:
-            if not isinstance(loss, torch.Tensor):
-                raise UsageError(
-                    f"step() got a {type(loss).__name__}, not the loss as a tensor",
-                    hint="trainer.step(loss); or loss.backward() and then trainer.step()",
-                )
-            self._backward(loss)
-        push_batch([embedding.rows for embedding in self.embeddings], self.dense)
-        self.client.step()
-        if self.dense is not None:
-            self.dense.pull()
-
-    def _backward(self, loss: torch.Tensor) -> None:
-        """backward(); half the gradients of one that failed would be worse than none."""
-        try:
-            loss.backward()
-        except BaseException:
-            forget_batch([embedding.rows for embedding in self.embeddings], self.dense)
-            raise
+        tables = [embedding.rows for embedding in self.embeddings]
+        end_batch(self.client, tables, self.dense, loss, torch.Tensor)
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:

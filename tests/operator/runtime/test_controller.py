@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +15,11 @@ from machine import toy
 from machine.virtual import run_virtual
 from machine.world import QUIET, World, patch_job
 from paddock.kube.client import EVENTS, PADDLE_JOBS, PODS, SERVICES, VOLCANO_GROUPS
-from paddock.kube.memory import refusals
+from paddock.kube.memory import MemoryServer, refusals
 from paddock.operator.decision import Decision, Note, Observed, Settings
+from paddock.operator.run import Operator
+from paddock.operator.runtime.clock import SystemClock
+from paddock.operator.runtime.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -502,3 +508,38 @@ def test_restarts_are_counted_by_cause() -> None:
         assert "paddock_is_leader 1" in text and "paddock_queue_depth 0" in text
 
     run_virtual(main)
+
+
+def test_a_huge_job_is_decided_beside_the_others() -> None:
+    """100,000 replicas take seconds to think about: the lease and other jobs must not wait."""
+    threads: dict[str, int] = {}
+    both = threading.Event()
+
+    def decide(observed: Observed, now: float, settings: Settings) -> Decision:
+        threads[observed.job.metadata.name] = threading.get_ident()
+        if len(threads) == 2:
+            both.set()
+        elif observed.job.metadata.name == "huge":
+            both.wait(20.0)  # until the small one was looked at, too
+        return Decision({"phase": "Pending"})
+
+    async def main() -> None:
+        server = MemoryServer(now=time.time)
+        clock, rng = SystemClock(), Random(0)
+        log = Log(lambda line: None, clock, level="info", form="text")
+        operator = Operator(
+            server.client("operator"), QUIET, decide,
+            clock=clock, rng=rng, log=log, identity="operator",
+        )  # fmt: skip
+        stop = asyncio.Event()
+        server.create(PADDLE_JOBS, "ml", toy.job_manifest("huge", 100_000))
+        running = asyncio.ensure_future(operator.run(stop))
+        while "huge" not in threads:
+            await asyncio.sleep(0.01)  # sleep: a thread tells nobody
+        server.create(PADDLE_JOBS, "ml", toy.job_manifest("small", 3))
+        assert await asyncio.to_thread(both.wait, 20.0)
+        stop.set()
+        await running
+
+    asyncio.run(main())
+    assert threads["small"] == threading.get_ident() != threads["huge"]

@@ -158,8 +158,9 @@ def test_misspelt_strategy_fields_are_refused() -> None:
 
 def test_fields_without_effect_are_said() -> None:
     """They tune Paddle's communicator; a script that has them still runs."""
-    with pytest.warns(UserWarning, match="send_queue_size"):
-        DistributedStrategy(True, {"send_queue_size": 16})
+    with pytest.warns(UserWarning, match="no effect here: send_queue_size"):
+        strategy = DistributedStrategy(True, {"send_queue_size": 16, "k_steps": 5})
+    assert client_options(strategy) == {"strategy": "geo", "geo_step": 5}
 
 
 @pytest.mark.parametrize("name", ["sync", "async", "half_async", "geo", "staleness"])

@@ -139,7 +139,7 @@ def delay(counted: int, settings: Settings) -> float:
     """Seconds before the next attempt, after so many counted failures.
 
     >>> from paddock.operator.decision import Settings
-    >>> [delay(n, Settings(backoff_initial_seconds=2, backoff_max_seconds=5)) for n in range(4)]
+    >>> [delay(n, Settings(backoff_initial_seconds=2.0, backoff_max_seconds=5.0)) for n in range(4)]
     [0.0, 2.0, 4.0, 5.0]
     """
     if counted == 0:

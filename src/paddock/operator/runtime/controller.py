@@ -7,6 +7,7 @@ expectations open? wait -> observe -> reconcile (pure) -> executor -> events -> 
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from paddock.kube.client import KubeError
@@ -18,7 +19,8 @@ from paddock.operator.runtime.faults import Faults
 from paddock.operator.runtime.guard import FencedError
 from paddock.operator.runtime.queue import Queue
 from paddock.operator.runtime.store import key_of
-from paddock.operator.schema import PHASES
+from paddock.operator.schema import PHASES, REPLICAS_MAX
+from paddock.operator.spec import ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +44,9 @@ DRAIN_SECONDS_MAX = 5.0
 WAKE_SECONDS_MAX = 60.0
 WAKE_SECONDS_MIN = 0.05
 HUNG_SECONDS = 300.0
+# A job of so many pods is decided in a thread: one of 100,000 takes seconds, in which the lease and
+# everybody else's jobs would wait. One thread: the jobs that fit have half of the processor left.
+ASIDE_PODS = 2000
 
 
 class Controller:
@@ -74,6 +79,7 @@ class Controller:
         self._queue: Queue[Key] = Queue(clock, rng)
         self._memory: dict[str, JobMemory] = {}  # by uid
         self._busy_since: dict[int, float] = {}  # by worker
+        self._aside = ThreadPoolExecutor(1, "decide")
         self._etcd = EtcdFinder(client, clock)
         self.caches = Caches(
             client, namespaces,
@@ -144,6 +150,7 @@ class Controller:
         """Empty-handed: after ``work`` has ended."""
         await self.caches.stop()
         self._queue.clear()
+        self._aside.shutdown(wait=False, cancel_futures=True)
 
     def hung(self) -> list[str]:
         """What does not go on, for the liveness probe."""
@@ -220,7 +227,7 @@ class Controller:
             return
         ports = (m.host_port for m in self._memory.values() if m is not memory and m.host_port)
         observed = self.caches.observe(job, memory.faults.all(), etcd=etcd, decided_ports=ports)
-        decision = self._reconcile(observed, self._clock.now(), self._settings)
+        decision = await self._decide(observed)
         if decision.status is not None:
             port = decision.status.get("hostPort")
             memory.host_port = port if isinstance(port, int) else 0
@@ -237,6 +244,16 @@ class Controller:
         for note in decision.notes:
             self._recorder.record(job.metadata, note)
         self._plan_next(key, memory, decision, before)
+
+    async def _decide(self, observed: Observed) -> Decision:
+        """What to do. It is pure, so it does not matter where; nobody else acts on this job."""
+        now = self._clock.now()
+        if _pods_wanted(observed.job) + len(observed.pods) < ASIDE_PODS:
+            return self._reconcile(observed, now, self._settings)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._aside, self._reconcile, observed, now, self._settings
+        )
 
     def _plan_next(
         self, key: Key, memory: JobMemory, decision: Decision, before: tuple[object, ...]
@@ -316,6 +333,13 @@ class Controller:
             name = phase if isinstance(phase, str) and phase in counts else "Pending"
             counts[name] += 1
         return {(phase,): count for phase, count in counts.items()}
+
+
+def _pods_wanted(job: PaddleJob) -> int:
+    """About how many pods the job asks for."""
+    roles = [field_of(job.spec, role) for role in ROLES]
+    counts = [field_of(role, name) for role in roles for name in ("replicas", "requests")]
+    return sum(count for count in counts if isinstance(count, int) and count <= REPLICAS_MAX)
 
 
 def _is_elastic(job: PaddleJob) -> bool:

@@ -1,10 +1,9 @@
 """From key to row: open addressing with linear probing, one block of slots for each shard.
 
-A slot is the number of a row, int32, and the row's key is in an array of its own: a block that has
-just been doubled then wastes 4 bytes a slot, where (key, row) pairs wasted 16. Row -1 marks an
-empty slot, so any int64 is a legal key. Blocks are at most 0.7 full and are doubled one shard at a
-time; a removed key's followers move up, so there are no tombstones. Rows are numbers that the
-index hands out: those given back first, then new.
+A slot is a pair (key, row) of int64 in one flat array: one cache line is fetched where two arrays
+would take two. Row -1 marks an empty slot, so any int64 is a legal key. Blocks are
+at most 0.7 full and are doubled one shard at a time; a removed key's followers move up, so there
+are no tombstones. Rows are numbers that the index hands out: those given back first, then new.
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ _OFFSET, _MASK, _LIVE, _LIMIT = 0, 1, 2, 3
 # Counters that the loops keep.
 _TOP, _FREE, _FRESH = 0, 1, 2
 _SLOTS_MIN = 16
-# Keys that are looked up together: what they touch stays in the cache.
-_PIECE = 512
 _ONE = np.uint64(1)
 # A freed block of at least this many slots gives its memory back at once.
 _RELEASE_FROM_SLOTS = 1 << 13
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.int64]
-Slots = NDArray[np.int32]
+Slots = NDArray[np.int64]  # (n, 2)
 
 
 def make_index(shards: int, rows_max: int, *, compiled: bool = HAVE_NUMBA) -> FlatIndex | DictIndex:
@@ -47,32 +44,22 @@ def _find(
     keys: Keys,
     rows: Rows,
     slots: Slots,
-    key_of: Keys,
     table: NDArray[np.int64],
     shift: int,
 ) -> None:
-    """Two passes over a piece: the loads of each do not wait for one another, so they overlap."""
     s = np.uint64(shift)
-    for begin in range(0, keys.size, _PIECE):
-        end = min(begin + _PIECE, keys.size)
-        for i in range(begin, end):
-            h = mix(np.uint64(keys[i]))
-            shard = np.int64((h >> _ONE) >> s)
-            rows[i] = slots[table[shard, 0] + (np.int64(h) & table[shard, 1])]
-        for i in range(begin, end):
-            key = keys[i]
-            row = rows[i]
-            if row < 0 or key_of[row] == key:
-                continue
-            h = mix(np.uint64(key))
-            shard = np.int64((h >> _ONE) >> s)
-            offset = table[shard, 0]
-            mask = table[shard, 1]
-            slot = np.int64(h) & mask
-            while row >= 0 and key_of[row] != key:
-                slot = (slot + 1) & mask
-                row = np.int64(slots[offset + slot])
-            rows[i] = row
+    for i in range(keys.size):
+        key = keys[i]
+        h = mix(np.uint64(key))
+        shard = np.int64((h >> _ONE) >> s)
+        offset = table[shard, 0]
+        mask = table[shard, 1]
+        slot = np.int64(h) & mask
+        row = slots[offset + slot, 1]
+        while row >= 0 and slots[offset + slot, 0] != key:
+            slot = (slot + 1) & mask
+            row = slots[offset + slot, 1]
+        rows[i] = row
 
 
 @kernel
@@ -82,30 +69,27 @@ def _make(
     rows: Rows,
     fresh: NDArray[np.int64],
     slots: Slots,
-    key_of: Keys,
     table: NDArray[np.int64],
     shift: int,
     free: NDArray[np.int32],
     counters: NDArray[np.int64],
 ) -> int:
-    """Gives each key that has none yet (rows, of _find) a row; stops at a full shard.
+    """As _find from position `begin` on, giving unknown keys a row; stops at a full shard.
 
-    From position `begin` on; returns where it stopped. fresh: positions of the keys without one.
+    Returns the position where it stopped. fresh: positions of the keys that were unknown.
     """
     s = np.uint64(shift)
     for i in range(begin, keys.size):
-        if rows[i] >= 0:
-            continue
         key = keys[i]
         h = mix(np.uint64(key))
         shard = np.int64((h >> _ONE) >> s)
         offset = table[shard, 0]
         mask = table[shard, 1]
         slot = np.int64(h) & mask
-        row = np.int64(slots[offset + slot])
-        while row >= 0 and key_of[row] != key:
+        row = slots[offset + slot, 1]
+        while row >= 0 and slots[offset + slot, 0] != key:
             slot = (slot + 1) & mask
-            row = np.int64(slots[offset + slot])
+            row = slots[offset + slot, 1]
         if row < 0:
             if table[shard, 2] >= table[shard, 3]:
                 return i
@@ -115,8 +99,8 @@ def _make(
             else:
                 row = counters[0]
                 counters[0] += 1
-            slots[offset + slot] = row
-            key_of[row] = key
+            slots[offset + slot, 0] = key
+            slots[offset + slot, 1] = row
             table[shard, 2] += 1
             fresh[counters[2]] = i
             counters[2] += 1
@@ -127,7 +111,6 @@ def _make(
 @kernel
 def _move(
     slots: Slots,
-    key_of: Keys,
     old: int,
     old_count: int,
     new: int,
@@ -135,21 +118,20 @@ def _move(
 ) -> None:
     mask = new_count - 1
     for i in range(new, new + new_count):
-        slots[i] = -1
+        slots[i, 1] = -1
     for i in range(old, old + old_count):
-        row = slots[i]
-        if row >= 0:
-            slot = np.int64(mix(np.uint64(key_of[row]))) & mask
-            while slots[new + slot] >= 0:
+        if slots[i, 1] >= 0:
+            slot = np.int64(mix(np.uint64(slots[i, 0]))) & mask
+            while slots[new + slot, 1] >= 0:
                 slot = (slot + 1) & mask
-            slots[new + slot] = row
+            slots[new + slot, 0] = slots[i, 0]
+            slots[new + slot, 1] = slots[i, 1]
 
 
 @kernel
 def _remove(
     keys: Keys,
     slots: Slots,
-    key_of: Keys,
     table: NDArray[np.int64],
     shift: int,
     free: NDArray[np.int32],
@@ -164,27 +146,27 @@ def _remove(
         offset = table[shard, 0]
         mask = table[shard, 1]
         hole = np.int64(h) & mask
-        while slots[offset + hole] >= 0 and key_of[slots[offset + hole]] != key:
+        while slots[offset + hole, 1] >= 0 and slots[offset + hole, 0] != key:
             hole = (hole + 1) & mask
-        if slots[offset + hole] < 0:
+        if slots[offset + hole, 1] < 0:
             continue
-        free[counters[1]] = slots[offset + hole]
+        free[counters[1]] = slots[offset + hole, 1]
         counters[1] += 1
         table[shard, 2] -= 1
         at = (hole + 1) & mask
-        while slots[offset + at] >= 0:
-            home = np.int64(mix(np.uint64(key_of[slots[offset + at]]))) & mask
+        while slots[offset + at, 1] >= 0:
+            home = np.int64(mix(np.uint64(slots[offset + at, 0]))) & mask
             if ((at - home) & mask) >= ((at - hole) & mask):
-                slots[offset + hole] = slots[offset + at]
+                slots[offset + hole, 0] = slots[offset + at, 0]
+                slots[offset + hole, 1] = slots[offset + at, 1]
                 hole = at
             at = (at + 1) & mask
-        slots[offset + hole] = -1
+        slots[offset + hole, 1] = -1
 
 
 @kernel
 def _entries(
     slots: Slots,
-    key_of: Keys,
     offset: int,
     count: int,
     keys: Keys,
@@ -192,10 +174,9 @@ def _entries(
 ) -> None:
     n = 0
     for i in range(offset, offset + count):
-        row = np.int64(slots[i])
-        if row >= 0:
-            keys[n] = key_of[row]
-            rows[n] = row
+        if slots[i, 1] >= 0:
+            keys[n] = slots[i, 0]
+            rows[n] = slots[i, 1]
             n += 1
 
 
@@ -212,8 +193,7 @@ class FlatIndex:
         # A block is at least 0.25 full but for the smallest; the blocks that were outgrown make
         # the array twice as long at worst.
         slots = 8 * rows_max + 2 * shards * _SLOTS_MIN
-        self._slots = Growing(np.int32, reserve=slots)
-        self._key_of = Growing(np.int64, reserve=rows_max)  # of a row
+        self._slots = Growing(np.int64, (2,), reserve=slots)
         self._blocks = Blocks()
         self._table = np.zeros((shards, 4), np.int64)
         self._counters = np.zeros(3, np.int64)
@@ -233,32 +213,29 @@ class FlatIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the shards' blocks, of the rows' keys and of the list of free rows."""
+        """Bytes of the shards' blocks and of the list of free rows."""
         used = self._blocks.end - self._blocks.free
-        return used * 4 + self._key_of.nbytes + int(self._counters[_FREE]) * 4
+        return used * 16 + int(self._counters[_FREE]) * 4
 
     def find(self, keys: Keys) -> Rows:
         """The row of each key, int64[n]; -1 where there is none."""
         rows = np.empty(keys.size, np.int64)
-        _find(keys, rows, self._slots.array, self._key_of.array, self._table, self._shift)
+        _find(keys, rows, self._slots.array, self._table, self._shift)
         return rows
 
     def make(self, keys: Keys) -> tuple[Rows, NDArray[np.int64]]:
         """(row of each key, positions of the keys that had none and have one now)."""
         n = keys.size
-        rows = self.find(keys)
+        rows = np.empty(n, np.int64)
         fresh = np.empty(n, np.int64)
-        if self.top + n > len(self._key_of.array):
-            self._key_of.need(self.top + n)
         self._counters[_FRESH] = 0
         at = 0
         while True:
             at = _make(
-                at, keys, rows, fresh, self._slots.array, self._key_of.array, self._table,
+                at, keys, rows, fresh, self._slots.array, self._table,
                 self._shift, self._free, self._counters,
             )  # fmt: skip
             if at == n:
-                self._key_of.need(self.top)
                 return rows, fresh[: self._counters[_FRESH]]
             shard = int(shard_of(keys[at : at + 1], self._shards)[0])
             self._place(shard, 2 * (int(self._table[shard, _MASK]) + 1))
@@ -271,7 +248,7 @@ class FlatIndex:
             free[: len(self._free)] = self._free
             self._free = free
         _remove(
-            keys, self._slots.array, self._key_of.array, self._table, self._shift, self._free,
+            keys, self._slots.array, self._table, self._shift, self._free,
             self._counters,
         )  # fmt: skip
         self._forget_when_empty()
@@ -289,7 +266,7 @@ class FlatIndex:
         offset, mask, live, _ = (int(v) for v in self._table[shard])
         keys = np.empty(live, np.int64)
         rows = np.empty(live, np.int64)
-        _entries(self._slots.array, self._key_of.array, offset, mask + 1, keys, rows)
+        _entries(self._slots.array, offset, mask + 1, keys, rows)
         return keys, rows
 
     def live_in(self, shard: int) -> int:
@@ -315,7 +292,7 @@ class FlatIndex:
             old_slots = 0  # The shard has no block yet.
         new = self._blocks.take(slots)
         self._slots.need(self._blocks.end)
-        _move(self._slots.array, self._key_of.array, old, old_slots, new, slots)
+        _move(self._slots.array, old, old_slots, new, slots)
         self._table[shard, _OFFSET] = new
         self._table[shard, _MASK] = slots - 1
         self._table[shard, _LIMIT] = _limit(shard, slots)
