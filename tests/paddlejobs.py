@@ -146,7 +146,7 @@ REFUSED: dict[str, tuple[Job, str]] = {
         {"spec": {"worker": role(0), "ps": role(0)}}, "spec has no role with replicas above 0"
     ),
     "negative": ({"worker": role(-1)}, "spec.worker.replicas"),
-    "too_many": ({"worker": role(100_001)}, "less than or equal to 100000"),
+    "too_many": ({"worker": role(10_001)}, "less than or equal to 10000"),
     "replicas_text": ({"worker": {**role(1), "replicas": "2"}}, "spec.worker.replicas"),
     "replicas_fraction": ({"worker": {**role(1), "replicas": 1.5}}, "spec.worker.replicas"),
     "no_replicas": ({"worker": {"template": pod()}}, "spec.worker.replicas: Required value"),

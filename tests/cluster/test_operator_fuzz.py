@@ -17,6 +17,7 @@ from cluster.jobs import JOBS_PATH, Place
 from fuzzed import NAMES, fuzzed
 from paddlejobs import job, role
 from paddock.operator.schema import PHASES
+from paddock.operator.spec import ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 JOBS = 300
 SEED = 5
-PODS_MAX = 60  # of the namespace, by a quota: some of these jobs want 100,000
+PODS_MAX = 60  # of the namespace, by a quota: some of these jobs want 10,000
 # "PaddleJob.batch... "x" is invalid: spec.withGloo: ..." or "strict decoding error: unknown field
 # "spec.worker.x"": a field is named, or what was written is no name, or no job, at all.
 NAMES_A_FIELD = re.compile(r'(spec|metadata|status)(\.|:|"|\[)|is not valid|invalid')
@@ -65,6 +66,12 @@ def listed(place: Place) -> dict[str, dict[str, Any]]:
     return {found["metadata"]["name"]: found for found in json.loads(body)["items"]}
 
 
+def is_answered(found: dict[str, Any]) -> bool:
+    """Whether a job has pods, or a sentence that says why not."""
+    status = found.get("status", {})
+    return bool(status.get("message")) or any("refs" in status.get(r, {}) for r in ROLES)
+
+
 def test_whatever_is_created_is_refused_by_field_or_gets_an_answer(
     place: Place, operator: Operator
 ) -> None:
@@ -82,20 +89,13 @@ def test_whatever_is_created_is_refused_by_field_or_gets_an_answer(
     assert len(said) > JOBS / 4 and len(present) > JOBS / 4
     assert len(present) - 1 + len(said) >= len(made)
 
-    def unanswered() -> list[str]:
-        return [
-            n for n, found in listed(place).items() if not found.get("status", {}).get("reason")
-        ]
-
-    place.soon("every job has an answer", lambda: not unanswered(), seconds=60)
+    place.soon("every job has an answer", lambda: all(map(is_answered, listed(place).values())))
     for name, found in listed(place).items():
         status = found["status"]
         assert status["phase"] in PHASES, (name, found)
         assert {"Valid", "Running"} <= {c["type"] for c in status["conditions"]}, (name, found)
-        pods = status.get("worker", {}).get("pending", 0) + status.get("ps", {}).get("pending", 0)
-        assert pods or status.get("message"), (name, found)
     assert place.wait("good", "Pending")["worker"]["pending"] == 2
-    place.kubectl("delete", "pdj", "--all", "--timeout=60s")
+    place.kubectl("delete", "pdj", "--all", "--wait=false")
     place.apply(job("later", worker=role(3)))
     place.wait("later", until=lambda s: s.get("worker", {}).get("pending") == 3)
     assert operator.pid == pid

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cluster.control.operators import Operator, install
 from cluster.jobs import condition
 from paddlejobs import job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cluster.control.operators import Operator
+    from cluster.control.cluster import Cluster
     from cluster.jobs import Place, Probes
 
 VOLCANO, PLUGINS = "scheduling.volcano.sh", "scheduling.x-k8s.io"
@@ -60,6 +61,16 @@ def admit(place: Place, kind: str, name: str, phase: str) -> None:
     change = json.dumps({"status": {"phase": phase}})
     words = ("--subresource=status", "--type=merge", "-p", change)
     place.kubectl("patch", f"podgroups.{kind}", name, *words)
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster) -> Iterator[Operator]:
+    """An operator on a cluster where no test before this one has left a definition."""
+    install(cluster.plane)
+    cluster.kubectl("delete", *CRDS, "--ignore-not-found")
+    with Operator(cluster.plane) as made:
+        yield made
+    assert made.bugs() == [], made.tail()
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,7 @@ def small(made: dict[str, Any]) -> dict[str, Any]:
     for name in ("worker", "ps", "heter"):
         part = spec.get(name) if isinstance(spec, dict) else None
         for field in ("replicas", "requests") if isinstance(part, dict) else ():
-            if isinstance(part.get(field), int) and PODS_ENOUGH < part[field] <= 100_000:
+            if isinstance(part.get(field), int) and PODS_ENOUGH < part[field] <= 10_000:
                 part[field] = PODS_ENOUGH
     return made
 

@@ -25,7 +25,9 @@ Type = Literal[
 Since = Literal["paddle-operator", "PaddleCloud", "Kubernetes", "Paddock"]
 ROLE = "<role>"  # in a path: one row for each of ps, worker and heter
 CAUSES: tuple[str, ...] = get_args(Cause)
-REPLICAS_MAX = 100_000
+# The addresses of more would not fit into a ConfigMap (1 MiB, at 87 bytes a pod): they could never
+# start. And a job of 100,000 would keep the operator busy for seconds at each look.
+REPLICAS_MAX = 10_000
 INT32_MAX = 2**31 - 1
 RULES_MAX = 20
 CODES_MAX = 255
@@ -291,7 +293,7 @@ def tree() -> Mapping[str, Node]:
     """The table as it nests: {"spec": ..., "status": ...}.
 
     >>> tree()["spec"].children["worker"].children["replicas"].field.most
-    100000
+    10000
     """
     top: dict[str, Node] = {}
     inside: dict[str, dict[str, Node]] = {"": top}

@@ -13,9 +13,11 @@ gone at the end, also after kill -9 of the tests. Needs root and Debian's packag
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -216,6 +218,7 @@ class Cluster:
         """host:port of this machine that leads to an address of a pod, a node or a service."""
         (here,) = free_ports(1)
         self._relay(f"127.0.0.1:{here}", f"{address}:{port}")
+        self._ground.wait(f"the way to {address}:{port} is open", lambda: _is_open(here))
         return f"127.0.0.1:{here}"
 
     # --------------------------------------------------------------------------------- faults
@@ -264,6 +267,14 @@ class Cluster:
             return False
         conditions = json.loads(body)["status"].get("conditions", [])
         return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _is_open(port: int) -> bool:
+    """Whether something listens at this port of this machine."""
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        return True
+    return False
 
 
 def main() -> int:

@@ -189,6 +189,8 @@ def archive_of(*names: str) -> Path:
     if not path.exists():
         with locked(folder()):
             forget_old(f"archive-{label}.*.tar")
+            for left in folder().glob("archive-*.unfinished"):  # by somebody who was killed
+                left.unlink()
             unfinished = path.with_suffix(".unfinished")
             write_archive(unfinished, images)
             unfinished.replace(path)

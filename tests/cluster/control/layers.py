@@ -39,7 +39,7 @@ USER = 65532
 HOME = "home/paddock"
 VERSION = 1  # of this module's rules; another number makes every layer again
 STEP_SECONDS_MAX = 1200.0
-KEPT_MAX = 3  # of one name: another session may be using the one before
+KEPT_MAX = 2  # of one name: another session may be using the one before
 KINDS = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE)
 # Debian's and pip's words for this machine's processor.
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}

@@ -44,8 +44,8 @@ DRAIN_SECONDS_MAX = 5.0
 WAKE_SECONDS_MAX = 60.0
 WAKE_SECONDS_MIN = 0.05
 HUNG_SECONDS = 300.0
-# A job of so many pods is decided in a thread: one of 100,000 takes seconds, in which the lease and
-# everybody else's jobs would wait. One thread: the jobs that fit have half of the processor left.
+# A job of so many pods is decided in a thread: one of 10,000 takes a third of a second, several
+# of them would keep the lease and everybody else's jobs waiting. One thread: half of a processor.
 ASIDE_PODS = 2000
 
 
@@ -80,6 +80,8 @@ class Controller:
         self._memory: dict[str, JobMemory] = {}  # by uid
         self._busy_since: dict[int, float] = {}  # by worker
         self._aside = ThreadPoolExecutor(1, "decide")
+        self._is_aside_busy = False
+        self._aside_next: dict[Key, None] = {}  # jobs, each once, in the order they came
         self._etcd = EtcdFinder(client, clock)
         self.caches = Caches(
             client, namespaces,
@@ -130,6 +132,7 @@ class Controller:
     async def _prepare(self) -> None:
         """Caches that can be relied upon, and every job in the queue."""
         self._queue.clear()
+        self._aside_next.clear()
         self._memory.clear()
         if self._is_candidate:
             await self.caches.refresh()
@@ -227,7 +230,9 @@ class Controller:
             return
         ports = (m.host_port for m in self._memory.values() if m is not memory and m.host_port)
         observed = self.caches.observe(job, memory.faults.all(), etcd=etcd, decided_ports=ports)
-        decision = await self._decide(observed)
+        decision = await self._decide(key, observed)
+        if decision is None:
+            return
         if decision.status is not None:
             port = decision.status.get("hostPort")
             memory.host_port = port if isinstance(port, int) else 0
@@ -245,15 +250,29 @@ class Controller:
             self._recorder.record(job.metadata, note)
         self._plan_next(key, memory, decision, before)
 
-    async def _decide(self, observed: Observed) -> Decision:
-        """What to do. It is pure, so it does not matter where; nobody else acts on this job."""
+    async def _decide(self, key: Key, observed: Observed) -> Decision | None:
+        """What to do; None when the thread is busy, and the job has to come again.
+
+        It is pure, so it does not matter where it is done, and nobody else acts on this job.
+        """
         now = self._clock.now()
         if _pods_wanted(observed.job) + len(observed.pods) < ASIDE_PODS:
             return self._reconcile(observed, now, self._settings)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._aside, self._reconcile, observed, now, self._settings
-        )
+        if self._is_aside_busy:
+            self._aside_next[key] = None  # The workers are for the others.
+            return None
+        self._is_aside_busy = True
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(
+                self._aside, self._reconcile, observed, now, self._settings
+            )
+        finally:
+            self._is_aside_busy = False
+            if self._aside_next:
+                following = next(iter(self._aside_next))
+                del self._aside_next[following]
+                self._queue.add(following)
 
     def _plan_next(
         self, key: Key, memory: JobMemory, decision: Decision, before: tuple[object, ...]

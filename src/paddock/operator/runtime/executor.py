@@ -57,9 +57,11 @@ class JobMemory:
     generation: int
     faults: Faults
     expectations: Expectations = field(default_factory=Expectations)
-    # The last status sent and what the server made of it, where that was not the same.
+    # The last status sent and what the server made of it, in which version of the job, where that
+    # was not the same.
     sent: object = None
     answered: object = None
+    version: str = ""
     host_port: int = 0  # decided, and perhaps not to be seen in the cache yet
 
 
@@ -101,12 +103,15 @@ class Executor:
     ) -> Ended:
         wanted = canonical(status)
         present = canonical(job.status)
+        meta = job.metadata
         # An older definition drops fields it does not know: then the answer never equals what was
-        # sent, and sending it again would not end.
-        is_pruned = wanted == memory.sent and present == memory.answered
+        # sent, and sending it again would not end. It is sent once more when somebody touches the
+        # job: the definition may be a newer one by then.
+        is_pruned = (wanted, present, meta.resourceVersion) == (
+            memory.sent, memory.answered, memory.version
+        )  # fmt: skip
         if wanted == present or is_pruned:
             return "done"
-        meta = job.metadata
         change: dict[str, object] = {
             "metadata": {"resourceVersion": meta.resourceVersion, "uid": meta.uid},
             "status": merge_change(present, wanted),
@@ -124,6 +129,7 @@ class Executor:
         answered = canonical(answer.status)
         is_same = answered == wanted
         memory.sent, memory.answered = (None, None) if is_same else (wanted, answered)
+        memory.version = answer.metadata.resourceVersion
         self._stores["PaddleJob"].follow(answer, meta.resourceVersion)
         return "done"
 

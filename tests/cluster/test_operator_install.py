@@ -1,0 +1,250 @@
+"""The definition and the operator come and go, in any order; the old definition does as well.
+
+Has a control plane of its own, as it removes the definition under which other tests have jobs.
+There are no nodes: what a kubelet says of a pod is written by the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cluster.conftest import need_binaries, new_namespace
+from cluster.control.operators import DEFINITION, ROOT, Operator, install
+from cluster.control.plane import ControlPlane
+from cluster.jobs import Place, condition
+from paddlejobs import job, role
+from paddock.operator.names import OLD_FINALIZER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OPERATOR_FILE = ROOT / "deploy" / "v1" / "operator.yaml"
+CRD_FILE = ROOT / "deploy" / "v1" / "crd.yaml"
+QUIET_SECONDS = 3.0
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane that no other module uses."""
+    need_binaries()
+    with ControlPlane() as made:
+        yield made
+
+
+@pytest.fixture
+def place(plane: ControlPlane) -> Iterator[Place]:
+    """A namespace on it."""
+    with new_namespace(plane) as name:
+        yield Place(plane, name)
+
+
+def say(place: Place, pod: str, phase: str, **state: Any) -> None:
+    """What a kubelet would say of a pod's only container."""
+    is_running = phase == "Running"
+    container = {"name": "paddle", "image": "i", "imageID": "", "ready": is_running,
+                 "restartCount": 0, "state": state or {"running": {}}}  # fmt: skip
+    status = {
+        "phase": phase, "podIP": f"10.0.0.{pod[-1]}", "hostIP": "192.0.2.1",
+        "conditions": [{"type": "Ready", "status": str(is_running)}],
+        "containerStatuses": [container],
+    }  # fmt: skip
+    change = json.dumps({"status": status})
+    place.kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", "-p", change)
+
+
+def run_all(place: Place, name: str, count: int) -> None:
+    """So many pods of a job run."""
+    place.soon(f"{count} pods", lambda: len(place.pods(name)) == count, name)
+    for pod in place.pods(name):
+        say(place, pod, "Running")
+
+
+# --------------------------------------------------------------------------- the old definition
+
+
+def old_definition() -> dict[str, Any]:
+    """As of paddle-operator v0.3.5, with a pod schema that is a small part of its 490 kB.
+
+    What matters: nothing unknown is kept, the pod's fields are those of some year, and there are
+    no conditions, no scale, no rules (operator.md 1).
+    """
+    integer, text, anything = (
+        {"type": "integer"}, {"type": "string"}, {"x-kubernetes-preserve-unknown-fields": True}
+    )  # fmt: skip
+
+    def mapping(**fields: Any) -> dict[str, Any]:
+        return {"type": "object", "properties": fields}
+
+    texts = {"type": "object", "additionalProperties": text}
+    words = {"type": "array", "items": text}
+    container = mapping(name=text, image=text, args=words, command=words, imagePullPolicy=text)
+    pod = mapping(containers={"type": "array", "items": container}, restartPolicy=text)
+    template = mapping(metadata=mapping(labels=texts, annotations=texts), spec=pod)
+    roles = {
+        name: mapping(replicas=integer, requests=integer, limits=integer, template=template)
+        for name in ("ps", "worker", "heter")
+    }
+    spec = mapping(
+        cleanPodPolicy=text, intranet=text, withGloo=integer, elastic=integer, **roles,
+        schedulingPolicy={"type": "object", **anything},
+    )  # fmt: skip
+    states = ("pending", "starting", "running", "failed", "succeeded", "unknown")
+    refs = {"type": "array", "items": mapping(kind=text, name=text, namespace=text, uid=text)}
+    counts = mapping(**dict.fromkeys(states, integer), refs=refs)
+    moment = {"type": "string", "format": "date-time"}
+    status = mapping(
+        phase=text, mode=text, elastic=text, observedGeneration=integer, startTime=moment,
+        completionTime=moment, ps=counts, worker=counts, heter=counts,
+    )  # fmt: skip
+    columns = [
+        {"name": "Status", "type": "string", "jsonPath": ".status.phase"},
+        {"name": "Mode", "type": "string", "jsonPath": ".status.mode"},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]
+    served = {
+        "name": "v1", "served": True, "storage": True, "subresources": {"status": {}},
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": mapping(
+            apiVersion=text, kind=text, metadata={"type": "object"}, spec=spec, status=status
+        )},
+    }  # fmt: skip
+    names = {"plural": "paddlejobs", "singular": "paddlejob", "kind": "PaddleJob",
+             "listKind": "PaddleJobList", "shortNames": ["pdj"]}  # fmt: skip
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": DEFINITION.partition("/")[2]},
+        "spec": {"group": "batch.paddlepaddle.org", "scope": "Namespaced", "names": names,
+                 "versions": [served]},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def old_place(plane: ControlPlane, place: Place) -> Iterator[Place]:
+    """A namespace of a cluster that still has the old definition."""
+    install(plane)  # the rights
+    plane.kubectl("delete", DEFINITION)
+    plane.apply(old_definition())
+    plane.kubectl("wait", "--for=condition=Established", DEFINITION, "--timeout=60s")
+    yield place
+    plane.kubectl("delete", DEFINITION, "--ignore-not-found")
+
+
+def test_under_the_old_definition_jobs_run_and_status_is_written_once(
+    old_place: Place, plane: ControlPlane
+) -> None:
+    """It drops what it does not know; comparing with what was sent would never come to rest."""
+    with Operator(plane) as operator:
+        old_place.make("old", ps=role(1), worker=role(2))
+        run_all(old_place, "old", 3)
+        status = old_place.wait("old", "Running")
+        assert (status["mode"], status["worker"]["running"]) == ("PS", 2)
+        assert not {"conditions", "message", "attempt"} & set(status)
+        version = old_place.job("old")["metadata"]["resourceVersion"]
+        time.sleep(QUIET_SECONDS)  # sleep: shows that nothing happens
+        assert old_place.job("old")["metadata"]["resourceVersion"] == version
+        # A pod that is taken away: the gang begins again, without a count of it.
+        before = old_place.uids("old")
+        old_place.kubectl("delete", "pod", "old-worker-1", "--wait=false")
+        old_place.soon("all are new", lambda: are_new(old_place, "old", before), "old")
+        run_all(old_place, "old", 3)
+        old_place.wait("old", "Running")
+        for pod in ("old-worker-0", "old-worker-1"):
+            say(old_place, pod, "Succeeded", terminated={"exitCode": 0})
+        status = old_place.wait("old", "Completed")
+        assert status["completionTime"]
+        old_place.soon("nothing is left", lambda: not old_place.pods("old"), "old")
+        version = old_place.job("old")["metadata"]["resourceVersion"]
+        time.sleep(QUIET_SECONDS)  # sleep: shows that nothing happens
+        assert old_place.job("old")["metadata"]["resourceVersion"] == version
+        # One that has never had a sound spec: nothing of it may stop the others.
+        old_place.make("bad", worker={"replicas": -1})
+        old_place.wait("bad", "Failed")
+        assert operator.bugs() == [], operator.tail()
+
+
+def are_new(place: Place, name: str, before: dict[str, str]) -> bool:
+    """Whether a job has as many pods as before, and none of them is one from before."""
+    now = place.uids(name)
+    return set(now) == set(before) and not set(now.values()) & set(before.values())
+
+
+def test_the_new_definition_may_replace_the_old_one_under_running_jobs(
+    old_place: Place, plane: ControlPlane
+) -> None:
+    """kubectl apply of our file is the upgrade; the operator needs no restart for it."""
+    with Operator(plane) as operator:
+        old_place.make("stays", worker=role(2))
+        run_all(old_place, "stays", 2)
+        old_place.wait("stays", "Running")
+        before = old_place.uids("stays")
+        plane.kubectl("apply", "-f", CRD_FILE)
+        old_place.kubectl("label", "pdj", "stays", "touched=yes")
+
+        def is_rich() -> bool:
+            return condition(old_place.status("stays"), "Running").get("status") == "True"
+
+        old_place.soon("there are conditions", is_rich, "stays")
+        assert old_place.uids("stays") == before
+        old_place.kubectl("wait", "--for=condition=Running", "pdj/stays", "--timeout=30s")
+        assert operator.bugs() == [], operator.tail()
+
+
+# ------------------------------------------------------------------------------- coming and going
+
+
+def with_old_finalizer(name: str) -> dict[str, Any]:
+    """A job that paddle-operator had in its hands."""
+    made = job(name, worker=role(2))
+    made["metadata"]["finalizers"] = [OLD_FINALIZER]
+    return made
+
+
+def test_the_definition_may_go_first_and_come_back(place: Place, plane: ControlPlane) -> None:
+    """With it go all jobs and their pods; the operator waits for it, and goes on with new jobs."""
+    install(plane)
+    with Operator(plane) as operator:
+        pid = operator.pid
+        place.apply(with_old_finalizer("was-old"), job("new", worker=role(2)))
+        place.soon("pods", lambda: len(place.pods()) == 4)
+        assert "finalizers" not in place.job("was-old")["metadata"]
+        plane.kubectl("delete", DEFINITION, "--timeout=60s")
+        place.soon("all pods are collected", lambda: not place.pods())
+        place.soon("all services are collected", lambda: not place.all("services"))
+        install(plane)
+        place.make("next", worker=role(2))
+        place.soon("pods again", lambda: len(place.pods("next")) == 2)
+        assert operator.pid == pid
+        assert operator.bugs() == [], operator.tail()
+
+
+def test_the_operator_may_go_first(place: Place, plane: ControlPlane) -> None:
+    """Nothing of a job needs it in order to be deleted; afterwards everything can be made again."""
+    install(plane)
+    with Operator(plane):
+        place.apply(with_old_finalizer("was-old"), job("new", worker=role(2)))
+        place.soon("pods", lambda: len(place.pods()) == 4)
+        place.soon("no finalizer", lambda: "finalizers" not in place.job("was-old")["metadata"])
+    plane.kubectl("delete", "-f", OPERATOR_FILE, "--ignore-not-found", "--timeout=90s")
+    place.kubectl("delete", "pdj", "new", "--timeout=30s")
+    place.soon("its pods are collected", lambda: not place.pods("new"))
+    assert len(place.pods("was-old")) == 2
+    plane.kubectl("delete", "-f", CRD_FILE, "--timeout=60s")
+    place.soon("all pods are collected", lambda: not place.pods())
+
+
+def test_a_namespace_with_jobs_can_be_deleted(place: Place, plane: ControlPlane) -> None:
+    """Nothing is made in it any more, and nobody has to wait."""
+    install(plane)
+    with new_namespace(plane) as name, Operator(plane) as operator:
+        doomed = Place(plane, name)
+        doomed.apply(with_old_finalizer("was-old"), job("new", worker=role(4)))
+        place.make("elsewhere", worker=role(2))
+        doomed.soon("pods", lambda: doomed.pods())
+        plane.kubectl("delete", "namespace", name, "--timeout=90s")
+        place.soon("pods elsewhere", lambda: len(place.pods("elsewhere")) == 2)
+        assert operator.bugs() == [], operator.tail()
+        plane.kubectl("create", "namespace", name)  # new_namespace wants to delete it
