@@ -120,6 +120,33 @@ def test_only_the_addresses_of_ips_get_in_without_a_key(room: Room) -> None:
     assert "127.0.0.1 is not in --ips" in member.failed[0].message
 
 
+def test_a_name_among_ips_lets_its_address_in(room: Room) -> None:
+    """Pods know each other by names; they are looked up when somebody comes."""
+    member = room.join(room.serve(job_of(2, ips=("198.51.100.1", "localhost")), b""), key=b"")
+    room.run_until(lambda: member.joined)
+    assert not member.failed
+
+
+def test_names_that_nobody_knows_let_nobody_in(room: Room) -> None:
+    """The others at the door get the same answer, and the loop does not wait for any."""
+    target = room.serve(job_of(3, ips=("a.invalid", "b.invalid", "198.51.100.1")), b"")
+    members = [room.join(target, key=b"") for _ in range(3)]
+    room.run_until(lambda: all(member.failed for member in members))
+    for member in members:
+        assert "127.0.0.1 is not in --ips" in member.failed[0].message
+
+
+def test_whoever_speaks_before_it_was_let_in_has_to_go(room: Room) -> None:
+    """It gets one line; a second one while its name is looked up ends the connection."""
+    sock = room.connect(room.serve(job_of(2, ips=("a.invalid", "b.invalid")), b""))
+    room.read_line(sock)
+    sock.send(b'{"answer":"x"}\n{"answer":"x"}\n')
+    while line := room.read_line(sock):
+        assert "welcome" not in json.loads(line)
+    assert room.server is not None
+    assert room.server.members == 1
+
+
 def test_a_member_that_falls_silent_loses_its_lease(room: Room) -> None:
     """Its cable is cut: no packet ever says so."""
     sock = room.connect(room.serve(job_of(2, lease_seconds=0.2)))

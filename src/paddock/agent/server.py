@@ -8,6 +8,7 @@ import socket
 from time import monotonic, monotonic_ns
 
 from paddock.agent.connection import Connection
+from paddock.agent.guestlist import GuestList
 from paddock.agent.messages import Ping, Pong
 from paddock.agent.wire import (
     GREETING_LIMIT_BYTES,
@@ -68,6 +69,7 @@ class Server:
         self._checked_at = monotonic()
         self._on_empty: Callable[[], None] | None = None
         self._hosts_cache: tuple[object, bytes] = (None, b"")
+        self.guest_list = GuestList(() if key else job.rendezvous.ips, loop)
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._files_max = soft - min(FILES_RESERVED, soft // 2) if soft > 0 else 1 << 30
         listener.setblocking(False)
@@ -112,10 +114,9 @@ class Server:
         """Nodes that are in, this one included."""
         return 1 + sum(1 for guest in self._guests if guest.is_member)
 
-    def may_enter(self, address: str) -> bool:
-        """Without a key, --ips is the list of who may come in."""
-        ips = self.job.rendezvous.ips
-        return bool(self.key) or not ips or address in ips or address.removeprefix("::ffff:") in ips
+    def has(self, guest: Guest) -> bool:
+        """Whether the connection is still there."""
+        return guest in self._guests
 
     def forget(self, guest: Guest) -> None:
         """A connection is gone."""
@@ -188,6 +189,7 @@ class Guest:
         self.is_member = False
         self.seen_at = monotonic()
         self._id = 0
+        self._is_looked_up = False
         self._nonce = os.urandom(16).hex()
         self._in = Signer(b"", "")
         self._out = Signer(b"", "")
@@ -236,10 +238,19 @@ class Guest:
             self.server.coordinator.receive(self._id, message)  # type: ignore[arg-type]  # a message to a member is ignored there
 
     def _shake_hands(self, line: bytes) -> None:
+        if self._is_looked_up:
+            raise WireError("it goes on before it was let in")
+        self._is_looked_up = True
+        self.server.guest_list.ask(self.address, lambda is_known: self._decide(line, is_known))
+
+    def _decide(self, line: bytes, is_known: bool) -> None:
+        """Let it in or turn it away."""
         server = self.server
+        if not server.has(self):
+            return  # it went while its name was looked up
         job_id = server.job.job_id
         try:
-            if not server.may_enter(self.address):
+            if not is_known:
                 raise WireError(
                     f"{self.address} is not in --ips and there is no job key", exit_code=2
                 )

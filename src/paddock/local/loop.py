@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
+from threading import RLock
 from time import monotonic
 
 TYPE_CHECKING = False
@@ -30,6 +31,8 @@ class Loop:
         self._posted: deque[Callable[[], None]] = deque()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._running = False
+        self._closing = RLock()  # a thread must not write into a pipe that is closed, or another's
+        self._is_closed = False
         self.watch(self._wake_read, READ, self._on_wake)
 
     def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
@@ -54,11 +57,14 @@ class Loop:
 
     def post(self, call: Callable[[], None]) -> None:
         """Run ``call`` in the loop's thread soon. The one method other threads may use."""
-        self._posted.append(call)
-        try:
-            os.write(self._wake_write, b"!")
-        except BlockingIOError:
-            return  # the pipe is full of wake-ups already
+        with self._closing:
+            if self._is_closed:
+                return
+            self._posted.append(call)
+            try:
+                os.write(self._wake_write, b"!")
+            except BlockingIOError:
+                return  # the pipe is full of wake-ups already
 
     @property
     def wake_fd(self) -> int:
@@ -81,10 +87,12 @@ class Loop:
         self._running = False
 
     def close(self) -> None:
-        """Release the descriptors."""
-        self._epoll.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        """Release the descriptors; what is posted later is dropped."""
+        with self._closing:
+            self._is_closed = True
+            self._epoll.close()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
 
     def _timeout(self) -> float | None:
         if self._posted:

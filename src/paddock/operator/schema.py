@@ -190,7 +190,8 @@ _JOB = (
           " cost.", "0; pods that the cluster took away are replaced either way", least=0,
           most=INT32_MAX),
     Field("spec.successPolicy", "string", "What completes the job: all Workers ended with 0"
-          " (servers are stopped then), the pods of AllRoles did, or Worker0 did.", "Workers",
+          " (servers are stopped then, unless cleanPodPolicy is Never), the pods of AllRoles did,"
+          " or Worker0 did.", "Workers",
           ("Workers", "AllRoles", "Worker0")),
     Field("spec.failurePolicy", "object", "What a failed pod means, by rules."),
     Field("spec.failurePolicy.rules[]", "objects", "The first rule that fits decides; backoffLimit"
@@ -256,6 +257,8 @@ _STATUS = (
     Field("status.restartReason", "string", "Why the present attempt follows the one before it."),
     Field("status.countedFailures", "integer", "Failures since the job last ran well; backoffLimit"
           " is their limit."),
+    Field("status.replacing[]", "strings", "Uids of failed pods that are made again alone, until"
+          " they are gone."),
     Field("status.ready", "string", "Ready pods of all pods, as 3/4."),
     Field("status.replicas", "integer", "Worker pods, for `kubectl scale`."),
     Field("status.selector", "string", "Labels of the worker pods, for autoscalers."),

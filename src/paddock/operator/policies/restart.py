@@ -88,8 +88,11 @@ def judge(
         at_fault = next((o for o, a in together if a == "Fail"), culprit)
         return FailJob(at_fault, "FailurePolicy" if spec.rules else "PodFailed")
     is_preempted = history.is_queued and culprit.cause in DISRUPTIONS
-    if action == "RestartUncounted" or is_preempted:
+    if is_preempted:
         return RestartJob(culprit, False, 0.0)
+    if action == "RestartUncounted":  # nothing else slows a program down that fails as it starts
+        wait = 0.0 if culprit.cause in DISRUPTIONS else settings.backoff_initial_seconds
+        return RestartJob(culprit, False, wait)
     limit = limit_of(spec, culprit.cause)
     if history.counted >= limit:
         return FailJob(culprit, "BackoffLimitExceeded" if limit else "PodFailed", limit)

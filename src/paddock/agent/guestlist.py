@@ -1,0 +1,89 @@
+"""Who may come in without a job key: the addresses of --ips, and of the names among them.
+
+A name is looked up when somebody it could be stands at the door: the pods of a job get their
+addresses one after the other. Looking up can take long, so a thread does it, one at a time.
+"""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import ip_address
+from threading import Thread
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from paddock.local.loop import Loop
+
+
+class GuestList:
+    """Owned by the loop's thread."""
+
+    def __init__(self, ips: Sequence[str], loop: Loop) -> None:
+        self._loop = loop
+        self._addresses = {canonical(ip) for ip in ips if is_numeric(ip)}
+        self._names = [ip for ip in ips if not is_numeric(ip)]
+        self._found: set[str] = set()  # by the last look at the names
+        self._waiting: list[tuple[str, Callable[[bool], None]]] = []
+
+    def ask(self, address: str, then: Callable[[bool], None]) -> None:
+        """Call then with whether this address may come in: now, or when the names are known."""
+        address = canonical(address)
+        if not self._addresses and not self._names:
+            then(True)
+        elif address in self._addresses or address in self._found:
+            then(True)
+        elif not self._names:
+            then(False)
+        else:
+            self._waiting.append((address, then))
+            if len(self._waiting) == 1:
+                self._look_up()
+
+    def _look_up(self) -> None:
+        waiting = len(self._waiting)
+
+        def run() -> None:
+            found = {a for name in self._names for a in addresses_of(name)}
+            self._loop.post(lambda: self._answer(found, waiting))
+
+        Thread(target=run, name="paddock-names", daemon=True).start()
+
+    def _answer(self, found: set[str], count: int) -> None:
+        """Tell those who waited before the look; look again for those who came meanwhile."""
+        self._found = found
+        told, self._waiting = self._waiting[:count], self._waiting[count:]
+        for address, then in told:
+            then(address in found)
+        if self._waiting:
+            self._look_up()
+
+
+def addresses_of(name: str) -> list[str]:
+    """All addresses of a name, in one form each; none when nobody knows it."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return [canonical(str(entry[4][0])) for entry in found]
+
+
+def is_numeric(text: str) -> bool:
+    """Whether it is an address and not a name."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def canonical(address: str) -> str:
+    """One way to write an address; IPv4 in IPv6 is IPv4.
+
+    >>> canonical("::ffff:10.0.0.1"), canonical("fd00:0::1")
+    ('10.0.0.1', 'fd00::1')
+    """
+    parsed = ip_address(address)
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return str(mapped or parsed)
