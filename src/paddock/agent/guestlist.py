@@ -30,9 +30,8 @@ class GuestList:
     def ask(self, address: str, then: Callable[[bool], None]) -> None:
         """Call then with whether this address may come in: now, or when the names are known."""
         address = canonical(address)
-        if not self._addresses and not self._names:
-            then(True)
-        elif address in self._addresses or address in self._found:
+        is_open = not self._addresses and not self._names
+        if is_open or address in self._addresses or address in self._found:
             then(True)
         elif not self._names:
             then(False)
