@@ -42,6 +42,14 @@ def environment(**changes: str) -> dict[str, str]:
     }
 
 
+def thread_states(pid: int) -> list[str]:
+    """The state of each thread of a process, as in proc(5)."""
+    return [
+        path.read_text().rpartition(")")[2].split()[0]
+        for path in Path(f"/proc/{pid}/task").glob("*/stat")
+    ]
+
+
 def eventually(fact: Any, what: str, seconds: float = 30.0) -> Any:
     """What `fact()` gives as soon as it is true; fails with `what` when it never is."""
     deadline = time.monotonic() + seconds
@@ -124,8 +132,11 @@ class Job:
         return path.read_text() if path.exists() else ""
 
     def signal(self, index: int, number: int) -> None:
-        """Send a signal to a server."""
-        os.kill(self.processes[index].pid, number)
+        """Send a signal to a server; one that stops it has stopped every thread of it."""
+        pid = self.processes[index].pid
+        os.kill(pid, number)
+        if number == signal.SIGSTOP:
+            eventually(lambda: set(thread_states(pid)) == {"T"}, "the server is stopped")
 
     def kill(self, index: int) -> None:
         """kill -9, and the process is gone."""
