@@ -132,7 +132,7 @@ def new_namespace(plane: ControlPlane) -> Iterator[str]:
     kubectl = plane.kubectl
     name = f"test-{uuid.uuid4().hex[:8]}"
     kubectl("create", "namespace", name)
-    kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=30s")
+    kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=90s")
     try:
         yield name
     finally:

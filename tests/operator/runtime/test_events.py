@@ -83,6 +83,19 @@ def test_a_note_becomes_an_event_about_the_job() -> None:
     run_virtual(main)
 
 
+def test_names_are_in_the_order_of_the_story() -> None:
+    """kubectl describe shows a second's events in the order of their names."""
+
+    async def main(clock: VirtualClock) -> None:
+        desk = Desk(clock)
+        for n in range(20):
+            await desk.say(Note("Normal", f"Step{n}", "m"))
+        told = sorted(desk.events, key=lambda event: event["metadata"]["name"])
+        assert [event["reason"] for event in told] == [f"Step{n}" for n in range(20)]
+
+    run_virtual(main)
+
+
 def test_the_same_note_again_is_counted_on_the_event() -> None:
     """A job that fails each minute for a day is one line with a count."""
 

@@ -80,6 +80,7 @@ class Recorder:
         self._series: OrderedDict[Same, _Series] = OrderedDict()  # least recently said first
         self._minutes: OrderedDict[str, _Minute] = OrderedDict()
         self._waiting: OrderedDict[Same, None] = OrderedDict()
+        self._newest = 0  # microseconds: of the last name that was given
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -165,7 +166,9 @@ class Recorder:
 
     def _manifest(self, series: _Series) -> tuple[Manifest, str]:
         job, note = series.job, series.note
-        suffix = f".{self._rng.getrandbits(64):016x}"
+        # In the order of time: kubectl describe keeps the order of names within a second.
+        self._newest = max(self._newest + 1, int(series.first_at * 1e6))
+        suffix = f".{self._newest:013x}{self._rng.getrandbits(24):06x}"
         name = job.name[: NAME_MAX - len(suffix)] + suffix
         manifest: Manifest = {
             "apiVersion": EVENTS.api_version,

@@ -148,6 +148,7 @@ class GuardedClient:
             lambda: self._client.patch(
                 resource, namespace, name, change, kind=kind, subresource=subresource
             ),
+            subresource,
         )
 
     async def delete(
@@ -180,9 +181,16 @@ class GuardedClient:
         self, verb: str, resource: Resource[T], ask: Callable[[], Awaitable[U]], limit: float
     ) -> U:
         await self._wait_for_rate()
-        return await self._timed(verb, resource, ask, limit)
+        return await self._timed(verb, resource.plural, ask, limit)
 
-    async def _write(self, verb: str, resource: Resource[T], ask: Callable[[], Awaitable[U]]) -> U:
+    async def _write(
+        self,
+        verb: str,
+        resource: Resource[T],
+        ask: Callable[[], Awaitable[U]],
+        subresource: str = "",
+    ) -> U:
+        target = f"{resource.plural}/{subresource}" if subresource else resource.plural
         async with self._in_flight:
             tries = 0
             while True:
@@ -190,7 +198,7 @@ class GuardedClient:
                 if self._fence is not None:
                     self._fence.check()
                 try:
-                    return await self._timed(verb, resource, ask, CALL_SECONDS_MAX)
+                    return await self._timed(verb, target, ask, CALL_SECONDS_MAX)
                 except KubeError as error:
                     tries += 1
                     is_asked = error.status in (429, 503) and error.retry_after > 0
@@ -199,7 +207,7 @@ class GuardedClient:
                     await self._clock.sleep(min(error.retry_after, WAIT_SECONDS_MAX))
 
     async def _timed(
-        self, verb: str, resource: Resource[T], ask: Callable[[], Awaitable[U]], limit: float
+        self, verb: str, target: str, ask: Callable[[], Awaitable[U]], limit: float
     ) -> U:
         began = self._clock.monotonic()
         code = "200"
@@ -212,9 +220,9 @@ class GuardedClient:
         except asyncio.TimeoutError as error:
             code = "0"
             raise KubeError(
-                f"{verb} {resource.plural}: no answer from the API server for {limit:g} s"
+                f"{verb} {target}: no answer from the API server for {limit:g} s"
             ) from error
         finally:
             seconds = self._clock.monotonic() - began
-            self._metrics.requests.add(verb, resource.plural, code)
-            self._metrics.request_seconds.observe(seconds, verb, resource.plural)
+            self._metrics.requests.add(verb, target, code)
+            self._metrics.request_seconds.observe(seconds, verb, target)
