@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from machine.virtual import run_virtual
-from paddock.kube.client import CONFIG_MAPS, PODS, KubeError, Query
+from paddock.kube.client import CONFIG_MAPS, PADDLE_JOBS, KubeError, Query
 from paddock.kube.memory import MemoryServer, refusals
 from paddock.kube.rate import TokenBucket
 from paddock.operator.runtime.guard import (
@@ -162,8 +162,8 @@ def test_calls_are_counted_by_their_answers() -> None:
         await client.create(CONFIG_MAPS, "ml", named("a"))
         with pytest.raises(KubeError):
             await client.create(CONFIG_MAPS, "ml", named("a"))
-        await client.create(PODS, "ml", named("p"))
-        await client.patch(PODS, "ml", "p", {"status": {}}, subresource="status")
+        await client.create(PADDLE_JOBS, "ml", named("j"))
+        await client.patch(PADDLE_JOBS, "ml", "j", {"status": {}}, subresource="status")
         server.fail(refusals.expired(), when=lambda c: c.verb == "watch")
         with pytest.raises(KubeError):
             async for _ in client.watch(
@@ -178,7 +178,7 @@ def test_calls_are_counted_by_their_answers() -> None:
         'paddock_api_requests_total{verb="create",resource="configmaps",code="200"} 1',
         'paddock_api_requests_total{verb="create",resource="configmaps",code="409"} 1',
         'paddock_api_requests_total{verb="watch",resource="configmaps",code="410"} 1',
-        'paddock_api_requests_total{verb="patch",resource="pods/status",code="200"} 1',
+        'paddock_api_requests_total{verb="patch",resource="paddlejobs/status",code="200"} 1',
         'paddock_api_request_seconds_count{verb="create",resource="configmaps"} 2',
     ):
         assert line in text
