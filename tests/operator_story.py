@@ -271,6 +271,8 @@ class Story:
         manifest: Document = {"metadata": {"name": words[1]}}
         if words[0] == "pod":
             manifest["spec"] = {"containers": [{"name": "c", "image": "theirs"}]}
+        elif words[0] == "service":
+            manifest["spec"] = {"ports": [{"port": 80}]}
         self.world.server.create(KINDS[words[0]], NAMESPACE, manifest)
 
     def orphan(self, words: list[str], given: Any) -> None:
@@ -279,6 +281,8 @@ class Story:
         manifest: Document = {"metadata": {"name": words[1], "ownerReferences": [owner]}}
         if words[0] == "pod":
             manifest["spec"] = {"containers": [{"name": "c", "image": "theirs"}]}
+        elif words[0] == "service":
+            manifest["spec"] = {"ports": [{"port": 80}]}
         self.world.server.create(KINDS[words[0]], NAMESPACE, manifest)
 
     def quota(self, words: list[str], given: Any) -> None:

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from paddock.agent import network
 from paddock.agent.network import (
     guess_address,
     is_local,
     listen,
+    meet_when_known,
     own_source,
     read_key,
     resolve,
 )
 from paddock.core.job import Command, Job, Rendezvous
 from paddock.core.value import replace
-from paddock.errors import UsageError
+from paddock.errors import EXIT_DEADLINE, UsageError
+from paddock.local.loop import Loop
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +47,87 @@ def test_an_unknown_name_is_bad_input(name: str) -> None:
     with pytest.raises(UsageError, match="--master") as caught:
         resolve(Rendezvous(host=name, port=1))
     assert caught.value.hint
+
+
+class Desk:
+    """Stands for a Run and its Network: what they were told."""
+
+    def __init__(self, env: dict[str, str], limit_seconds: float = 30.0) -> None:
+        rendezvous = Rendezvous("tcp", "job-worker-0.job", 1, join_timeout_seconds=limit_seconds)
+        self.job = replace(JOB, rendezvous=rendezvous)
+        self.env = env
+        self.loop = Loop()
+        self.is_ended = False
+        self.member = self
+        self.said: list[str] = []
+        self.joined: list[tuple[str, int]] = []
+
+    def say(self, _level: str, text: str) -> None:
+        """Of the member."""
+        self.said.append(text)
+
+    def join(self, target: tuple[str, int], *, source: str) -> None:
+        """Of the network."""
+        assert source == ""
+        self.joined.append(target)
+        self.loop.stop()
+
+    def meet(self) -> None:
+        """As join_by_master does; returns when it has joined."""
+        try:
+            meet_when_known(self, self)  # type: ignore[arg-type]  # both in one
+            if not self.joined:
+                self.loop.run()
+        finally:
+            self.loop.close()
+
+
+@pytest.fixture
+def late_names(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A name server that does not know a name yet, so many times: [times, number of the error]."""
+    left = [3, socket.EAI_NONAME]
+
+    def look_up(*_words: object, **_more: object) -> list[tuple[object, ...]]:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise socket.gaierror(left[1], "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("198.51.100.1", 1))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(network, "NAME_SECONDS", 0.01)
+    return left
+
+
+@pytest.mark.parametrize(
+    ("env", "number"),
+    [({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, socket.EAI_NONAME), ({}, socket.EAI_AGAIN)],
+    ids=["in a pod", "no answer for now"],
+)
+def test_a_name_that_is_published_late_is_waited_for(
+    late_names: list[int], env: dict[str, str], number: int
+) -> None:
+    """The name of a pod is there a moment after the pod; it is said once."""
+    late_names[1] = number
+    desk = Desk(env)
+    desk.meet()
+    assert desk.joined == [("198.51.100.1", 1)]
+    (said,) = desk.said
+    assert said.startswith("Waiting peer start... --master job-worker-0.job: ")
+
+
+def test_a_name_that_nobody_knows_is_an_error_at_once_elsewhere(late_names: list[int]) -> None:
+    """On a laptop it is a typing error."""
+    with pytest.raises(UsageError, match=r"--master job-worker-0\.job"):
+        Desk({}).meet()
+    assert late_names[0] == 2
+
+
+def test_a_name_is_not_waited_for_longer_than_the_others(late_names: list[int]) -> None:
+    """--join_timeout is for both; the exit code is that of a deadline."""
+    late_names[0] = 10_000
+    with pytest.raises(UsageError, match=r"--master job-worker-0\.job") as raised:
+        Desk({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, 0.1).meet()
+    assert raised.value.exit_code == EXIT_DEADLINE
 
 
 def test_a_port_that_is_taken_is_not_ours_to_coordinate() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,17 @@ def test_every_example_can_be_explained(capsys: pytest.CaptureFixture[str], path
     replicas = sum(wanted.get(r, {}).get("replicas", 0) for r in ("ps", "worker", "heter"))
     assert [line for line in said.err.splitlines() if "OnFailed" not in line] == []
     assert len(named(objects, "Pod")) == (0 if wanted.get("suspend") else replicas)
+
+
+def test_without_the_extra_it_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guide's first pages have this command: not a traceback for who has only '.[yaml]'."""
+    for name in [one for one in sys.modules if one.startswith(("paddock.kube", "msgspec"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    assert run(["explain", "-b", "kubernetes", str(EXAMPLES / "simple.yaml")]) == 2
+    assert "hint: pip install 'paddock[operator]'" in capsys.readouterr().err
 
 
 def test_a_gang_scheduler_adds_its_pod_group(

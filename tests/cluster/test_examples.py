@@ -86,6 +86,7 @@ LEARNED = {
     "examples/pserver.yaml": r"AUC|auc",
     "examples/resnet.yaml": r"accuracy 0\.9",
     "examples/simple.yaml": r"successfully",
+    "../examples/paddlejob.yaml": r"accuracy 0\.9",
     "document": r"AUC 0\.[6-9]",
 }
 
@@ -164,7 +165,11 @@ def examples(
     [
         ("examples/wide_and_deep.yaml", "examples/resnet.yaml", "document"),
         ("examples/wide_and_deep_service.yaml", "examples/simple.yaml", "examples/deepfm.yaml"),
-        ("examples/wide_and_deep_podip.yaml", "examples/pserver.yaml"),
+        (
+            "examples/wide_and_deep_podip.yaml",
+            "examples/pserver.yaml",
+            "../examples/paddlejob.yaml",
+        ),
     ],
     ids=["classic", "service", "podip"],
 )

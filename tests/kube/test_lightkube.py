@@ -148,7 +148,14 @@ def test_refusal_carries_reason_message_and_causes() -> None:
 
 @pytest.mark.parametrize(
     ("header", "details", "expected"),
-    [(3, {}, 3.0), (None, {"retryAfterSeconds": 2}, 2.0), ("Wed, 21 Oct", {}, 0.0), (-1, {}, 0.0)],
+    [
+        (3, {}, 3.0),
+        (None, {"retryAfterSeconds": 2}, 2.0),
+        ("Wed, 21 Oct", {}, 0.0),
+        (-1, {}, 0.0),
+        (None, {"retryAfterSeconds": 10**9}, 300.0),
+        ("9" * 400, {}, 300.0),
+    ],
 )
 def test_wait_that_the_server_asks_for_is_said(header: Any, details: Any, expected: float) -> None:
     """Priority and fairness says when to come back; a date or nonsense counts as nothing."""

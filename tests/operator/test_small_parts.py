@@ -13,6 +13,7 @@ from paddock.operator import names
 from paddock.operator.indexes import read_indexes, write_indexes
 from paddock.operator.quantity import add_quantities, read_quantity, write_quantity
 from paddock.operator.read_spec import read_spec
+from paddock.operator.schema import REPLICAS_MAX
 from paddock.operator.spec import ROLES, JobSpec
 from paddock.operator.status import Memory, Picture, Previous, read_status, write_status
 
@@ -52,7 +53,15 @@ def test_numbers_are_read_back(indexes: set[int]) -> None:
 @given(st.text(alphabet="0123456789-,x", max_size=12))
 def test_any_text_is_read_as_some_numbers(text: str) -> None:
     """A status may be written by anybody."""
-    assert all(0 <= index <= 10**6 for index in read_indexes(text))
+    assert all(0 <= index < REPLICAS_MAX for index in read_indexes(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["9" * 5000 + "-1", "0-1000000", ",".join(["0-9999"] * 1000), "0," * 10**6]
+)
+def test_no_text_keeps_the_operator_busy(text: str) -> None:
+    """One job whose status said 0-1000000 thirty times held up the jobs of everybody else."""
+    assert len(read_indexes(text)) <= REPLICAS_MAX
 
 
 @given(st.integers(0, 10**15), st.integers(0, 9))
@@ -94,6 +103,12 @@ def test_the_memory_of_the_operator_survives_in_the_status(memory: Memory) -> No
     picture = Picture("Running", "", "", memory, three_roles(), ())
     status = write_status(picture, Previous(), job="a", namespace="b", generation=1, now=0.0)
     assert read_status(status).memory == memory
+
+
+def test_times_before_1970_are_none() -> None:
+    """Go writes its time 0 as the year 1: written back without zeros, the status was refused."""
+    raw = {"startTime": "0001-01-01T00:00:00Z", "nextAttemptTime": "1969-12-31T23:59:59Z"}
+    assert read_status(raw).memory == Memory()
 
 
 def three_roles() -> JobSpec:

@@ -6,7 +6,8 @@ Who coordinates (--master host:port):
     --rank 0 and a name, not     this node, on every address (the name may be that of a service in
     of ours                      front of it)
     otherwise                    somebody else: connect, again and again until --join-timeout
-Names are looked up once. Nothing is looked up backwards.
+A name that nobody knows is an error; in a pod, where it may be published in a moment, it is looked
+up again until --join-timeout. Nothing is looked up backwards.
 """
 
 from __future__ import annotations
@@ -17,10 +18,17 @@ import socket
 
 from paddock.agent.client import Client
 from paddock.agent.coordinator import Coordinator
+from paddock.agent.guestlist import addresses_of, is_numeric
 from paddock.agent.run import attach_self, new_uid
 from paddock.agent.server import BACKLOG, Server
 from paddock.core.plan import join_endpoint
-from paddock.errors import EXIT_OWN_FAULT, PaddockError, UsageError, problem_text
+from paddock.errors import (
+    EXIT_DEADLINE,
+    EXIT_OWN_FAULT,
+    PaddockError,
+    UsageError,
+    problem_text,
+)
 from paddock.local.text import copy_block
 
 TYPE_CHECKING = False
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
     from paddock.core.policy import Verdict
 
 REJOIN_GRACE_SECONDS = 1.0
+NAME_SECONDS = 0.5  # between two looks for a name
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 BRIDGES = ("docker", "br-", "virbr", "veth", "cni", "flannel")
 
@@ -215,18 +224,59 @@ class Network:
             self.client.close()
 
 
+class UnknownNameError(UsageError):
+    """A name has no address. is_passing: it may have one in a moment."""
+
+    is_passing = False
+
+
 def join_by_master(run: Run) -> None:
     """Start this node's part in a job whose nodes meet at --master."""
     rendezvous = run.job.rendezvous
     network = Network(run)
-    if not rendezvous.host:
-        address = rendezvous.own_host or guess_address()
-        listener = listen(address, rendezvous.port) or listen("", rendezvous.port)
-        if not network.key:
-            network.key = os.urandom(16).hex().encode()
-        assert listener is not None
-        network.serve(listener, address)
+    if rendezvous.host:
+        meet_when_known(run, network)
         return
+    address = rendezvous.own_host or guess_address()
+    listener = listen(address, rendezvous.port) or listen("", rendezvous.port)
+    if not network.key:
+        network.key = os.urandom(16).hex().encode()
+    assert listener is not None
+    network.serve(listener, address)
+
+
+def meet_when_known(run: Run, network: Network) -> None:
+    """Meet the others as soon as their names have addresses.
+
+    The name of a pod is published when the pod has an address, and a little later.
+    """
+    from time import monotonic
+
+    deadline = monotonic() + run.job.rendezvous.join_timeout_seconds
+    said = ""
+
+    def look() -> None:
+        nonlocal said
+        if run.is_ended:
+            return
+        try:
+            _meet(run.job.rendezvous, network)
+        except UnknownNameError as error:
+            if not (error.is_passing or "KUBERNETES_SERVICE_HOST" in run.env):
+                raise
+            if monotonic() >= deadline:
+                error.exit_code = EXIT_DEADLINE
+                raise
+            if error.message != said:
+                said = error.message
+                run.member.say("INFO", f"Waiting peer start... {said}")
+            run.loop.at("names", monotonic() + NAME_SECONDS, look)
+
+    look()
+
+
+def _meet(rendezvous: Rendezvous, network: Network) -> None:
+    """Coordinate if --master is this host's, else join. Begins nothing when a name is unknown."""
     addresses = resolve(rendezvous)
     own = rendezvous.own_host
     for address in addresses:
@@ -251,7 +301,8 @@ def own_source(rendezvous: Rendezvous) -> str:
         return ""
     mine = [ip for ip in dict.fromkeys(rendezvous.ips) if is_local(ip)]
     if not mine:
-        raise UsageError(
+        unknown = [ip for ip in rendezvous.ips if not is_numeric(ip) and not addresses_of(ip)]
+        raise (UnknownNameError if unknown else UsageError)(
             f"none of --ips {','.join(rendezvous.ips)} is an address of this host",
             hint="add this host's address to --ips on every node, or name it with --host",
         )
@@ -266,14 +317,16 @@ def own_source(rendezvous: Rendezvous) -> str:
 
 
 def resolve(rendezvous: Rendezvous) -> list[str]:
-    """The addresses of --master, numeric, IPv4 first. Raises UsageError for unknown names."""
+    """The addresses of --master, numeric, IPv4 first. Raises UnknownNameError."""
     try:
         found = socket.getaddrinfo(rendezvous.host, rendezvous.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise UsageError(
+        unknown = UnknownNameError(
             f"--master {rendezvous.host}: {getattr(error, 'strerror', None) or error}",
             hint="check the name, or give a numeric address",
-        ) from error
+        )
+        unknown.is_passing = getattr(error, "errno", None) == socket.EAI_AGAIN
+        raise unknown from error
     found.sort(key=lambda item: item[0] != socket.AF_INET)
     return list(dict.fromkeys(str(item[4][0]) for item in found))
 

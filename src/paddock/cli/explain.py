@@ -38,8 +38,12 @@ def run(argv: Sequence[str]) -> int:
     words = list(argv)
     if words[:2] in (["-b", "kubernetes"], ["--backend", "kubernetes"]):
         from paddock.cli import explain_kubernetes
+        from paddock.cli.operator import missing_extra
 
-        return explain_kubernetes.run(words[2:])
+        try:
+            return explain_kubernetes.run(words[2:])
+        except ImportError as error:
+            raise missing_extra(error) from error
     # Only the first word: later ones may be the script's own.
     is_json = words[:1] == ["--json"]
     parsed = parse(words[1:] if is_json else words, os.environ, python=sys.executable)

@@ -207,4 +207,5 @@ def rfc3339(at: float) -> str:
     """
     from datetime import timezone
 
-    return datetime.fromtimestamp(int(at), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # Not strftime: its year 1, which is Go's time 0, has one digit.
+    return datetime.fromtimestamp(int(at), timezone.utc).replace(tzinfo=None).isoformat() + "Z"

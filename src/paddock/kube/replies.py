@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 EXCERPT_MAX = 200  # characters of a body that is not the API server's
+# The API server asks for seconds; a webhook, or a proxy on the way, may say anything.
+RETRY_AFTER_SECONDS_MAX = 300.0
 
 REASONS = {
     400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound",
@@ -136,7 +138,7 @@ def _refusal(code: int, status: _Status, asked: str, retry_after: float) -> Kube
         status=code,
         reason=reason,
         causes=tuple((cause.field, cause.message) for cause in details.causes or ()),
-        retry_after=max(retry_after, details.retryAfterSeconds),
+        retry_after=min(max(retry_after, details.retryAfterSeconds), RETRY_AFTER_SECONDS_MAX),
     )
     error.hint = HINTS.get(code, "")
     return error

@@ -342,6 +342,8 @@ def _gang_state(facts: Facts) -> tuple[bool, str, str]:
 
 def _said(facts: Facts, phase: str) -> tuple[str, str]:
     """(reason, message) of the status."""
+    if phase == "Running" and facts.create_faults:  # without a Service, they may not meet
+        return words.waiting(facts)
     if phase == "Running":
         return "Running", ""
     if facts.gang.scheduler and (not is_supported(facts) or facts.missing):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from paddock.kube.objects import seconds
 from paddock.operator import names
 from paddock.operator.outcome import Outcome, outcome_of
-from paddock.operator.pods import Builder, choose_host_port
+from paddock.operator.pods import HOST_PORT_MAX, Builder, choose_host_port
 from paddock.operator.policies.gang import Gang, gang_of
 from paddock.operator.policies.restart import is_alone
 
@@ -192,7 +192,7 @@ def gather(
     latest = max(attempts, default=0)
     if latest > memory.attempt:  # the status was lost or put back by hand
         memory = replace(memory, attempt=latest, done=frozenset())
-    if spec.intranet == "Host" and not memory.host_port:
+    if spec.intranet == "Host" and not 0 < memory.host_port <= HOST_PORT_MAX:
         port = choose_host_port(job.uid, observed.taken_ports, settings.host_ports)
         memory = replace(memory, host_port=port)
     if not memory.started_at and not spec.suspend:

@@ -239,12 +239,16 @@ def _deleted_at(pod: Pod) -> float:
 
 
 def last_words(text: str | None) -> str:
-    """The last line of a log that says something, shortened.
+    """The last line of a log that says what is wrong, shortened. Ours are followed by a hint.
 
     >>> last_words("Traceback ...\\nValueError: no\\n\\n")
     'ValueError: no'
+    >>> last_words("paddock: error: no port\\n  hint: choose another\\n")
+    'paddock: error: no port'
     """
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
+    while len(lines) > 1 and lines[-1].startswith("hint: "):
+        lines.pop()
     return _short(lines[-1]) if lines else ""
 
 

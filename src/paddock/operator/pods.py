@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 ACCELERATORS = ("gpu", "xpu", "dcu", "npu", "ascend", "vcore", "mig-")
 HOST_BLOCKS = 8  # pods of one job that may share a node with intranet Host
 HOST_BLOCK_PORTS = names.PORTS_NUM * HOST_BLOCKS
+HOST_PORT_MAX = 65536 - HOST_BLOCK_PORTS
 WAITER = """i=0
 for n in $PADDOCK_PEERS; do
   until nslookup "$n" >/dev/null 2>&1; do i=$((i+1)); [ $i -gt 1000 ] && exit 1; sleep 1; done

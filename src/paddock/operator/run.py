@@ -76,8 +76,9 @@ class Operator:
             rate=bucket,
         )
         self.recorder = Recorder(
-            guarded, clock=clock, rng=rng, log=log, metrics=self.metrics, instance=identity
-        )
+            guarded, clock=clock, rng=rng, log=log, metrics=self.metrics, instance=identity,
+            is_busy=lambda: guarded.is_writing,
+        )  # fmt: skip
         self.controller = Controller(
             guarded, reconcile, options.settings,
             recorder=self.recorder, clock=clock, rng=rng, log=log, metrics=self.metrics,

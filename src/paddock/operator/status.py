@@ -294,8 +294,8 @@ def _stamp(at: float) -> str | None:
 
 
 def _time(raw: object) -> float:
-    try:
-        return seconds(raw) if isinstance(raw, str) else 0.0
+    try:  # Times before 1970 are Go's time 0, or nonsense.
+        return max(seconds(raw), 0.0) if isinstance(raw, str) else 0.0
     except (ValueError, OverflowError, OSError):  # a year that no clock has
         return 0.0
 

@@ -168,7 +168,11 @@ def workspace_layer() -> Layer:
         for place in ("", "ps", "kubernetes")
         for script in sorted((ROOT / "examples" / place).glob("*.py"))
     }
-    files[f"{WORKSPACE}/digits.csv.gz"] = member_of_wheel(*DIGITS)
+    # Under their names in the repository too, for examples/paddlejob.yaml.
+    same = "examples/kubernetes"
+    files.update({f"{WORKSPACE}/{same}/{s.name}": s for s in sorted((ROOT / same).glob("*.py"))})
+    for place in (WORKSPACE, f"{WORKSPACE}/{same}"):
+        files[f"{place}/digits.csv.gz"] = member_of_wheel(*DIGITS)
     # Launchers write their logs into ./log, and a cluster may choose any user.
     return files_layer("workspace", files, {WORKSPACE: 0o1777})
 

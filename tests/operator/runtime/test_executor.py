@@ -12,6 +12,7 @@ from machine.world import World, patch_job
 from paddock.kube.client import CONFIG_MAPS, PADDLE_JOBS, PODS
 from paddock.kube.memory import refusals
 from paddock.operator.decision import Create, Decision, Delete, Note, Observed, Patch, Settings
+from paddock.operator.names import LABEL_JOB, LABEL_POD
 from paddock.operator.runtime.executor import Executor, JobMemory
 from paddock.operator.runtime.faults import Faults
 
@@ -251,6 +252,26 @@ def test_somebody_elses_pod_of_our_name_is_reported_and_left_alone() -> None:
         world.server.delete(PODS, "ml", "demo-worker-1")
         await clock.pass_time(70)
         assert world.status("demo")["message"] == "3/3 pods"
+
+    run_virtual(main)
+
+
+def test_the_pods_of_a_deleted_job_do_not_hold_up_the_next_of_its_name() -> None:
+    """They may take their grace of 30 s, by when the pause between two tries is 30 s as well."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.start()
+        spec = {"containers": [{"name": "c", "image": "i"}]}
+        labels = {LABEL_POD: "demo-worker-0", LABEL_JOB: "demo"}
+        old = {"metadata": {"name": "demo-worker-0", "labels": labels}, "spec": spec}
+        world.server.create(PODS, "ml", old)
+        world.submit("demo", 1)
+        await clock.pass_time(40)
+        assert "already exists" in world.status("demo")["message"]
+        world.server.delete(PODS, "ml", "demo-worker-0")
+        await clock.pass_time(1)
+        assert world.status("demo")["message"] == "1/1 pods"
 
     run_virtual(main)
 

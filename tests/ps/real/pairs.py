@@ -14,6 +14,7 @@ from typing import Any
 
 from paddock.errors import PaddockError
 from paddock.ps import Client
+from paddock.ps.client.place import read_token
 from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.server.witness import serve_witness
@@ -24,24 +25,33 @@ CAUGHT_UP_SECONDS = 30.0
 
 @dataclass
 class PairJob(Job):
-    """Server 0 of a job, twice. processes: 0 is started as the primary, 1 as its replica.
+    """One server of a job, twice. processes: 0 is started as the primary, 1 as its replica.
 
     advertised, witnesses: by process, what a server says of itself instead of its own endpoint,
-    and where it asks for the lease.
+    and where it asks for the lease. place: which server it is. listed: the endpoints of all
+    servers, when there are others. token_file, tls_ca: what whoever asks them needs.
     """
 
     witness: str = ""
     witnesses: tuple[str, str] = ("", "")
     ack: str = "replica"
     advertised: tuple[str, str] = ("", "")
+    place: int = 0
+    listed: tuple[str, ...] = ()
+    token_file: str = ""
+    tls_ca: str = ""
+
+    def servers(self) -> list[str]:
+        """The servers of the job, as trainers are told them."""
+        return list(self.listed) or ["|".join(self.endpoints)]
 
     def words(self, index: int) -> list[str]:
         """The flags of one of the two."""
         primary = self.advertised[0] or self.endpoints[0]
         return [
             f"--port={self.endpoints[index].rpartition(':')[2]}",
-            "--index=0",
-            f"--endpoints={'|'.join(self.endpoints)}",
+            f"--index={self.place}",
+            f"--endpoints={','.join(self.servers())}",
             f"--num_gradient_servers={self.trainers}",
             f"--data-dir={self.data_dir(index)}",
             f"--ack={self.ack}",
@@ -53,12 +63,20 @@ class PairJob(Job):
 
     def client(self, trainer: int = 0, **options: Any) -> Client:
         """A trainer that knows both."""
-        return super().client(trainer, **{"endpoints": ["|".join(self.endpoints)], **options})
+        known = {
+            "endpoints": self.servers(),
+            "token_file": self.token_file or None,
+            "tls_ca": self.tls_ca or None,
+        }
+        return super().client(trainer, **{**known, **options})
+
+    def identity(self) -> Identity:
+        """How this process introduces itself, as nobody of the job."""
+        return Identity("default", 0, 1, "", read_token(self.token_file), self.tls_ca)
 
     def ask(self, index: int, op: Op, order: dict[str, Any]) -> dict[str, Any]:
         """What one of the two answers, whatever its role."""
-        identity = Identity("default", 0, 1, "")
-        link = Link(self.endpoints[index], identity, "admin", 5.0)
+        link = Link(self.endpoints[index], self.identity(), "admin", 5.0)
         try:
             link.send(Header(op), json.dumps(order).encode())
             _, body = link.receive()
@@ -179,8 +197,8 @@ def walled(target: str) -> Iterator[Wall]:
 
 
 @contextlib.contextmanager
-def witnessed(folder: Path) -> Iterator[str]:
-    """The endpoint of a witness, which is a thread of this process."""
+def witnessed(folder: Path, **secrets: Any) -> Iterator[str]:
+    """The endpoint of a witness, which is a thread of this process. secrets: token, tls_cert."""
     port, ended, ready = free_ports(1)[0], threading.Event(), threading.Event()
     thread = threading.Thread(
         target=serve_witness,
@@ -190,6 +208,7 @@ def witnessed(folder: Path) -> Iterator[str]:
             "data_dir": str(folder / "witness"),
             "say": lambda line: None,
             "ready": lambda line: ready.set(),
+            **secrets,
         },
     )
     thread.start()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from paddock.kube.client import KubeError
 from paddock.operator.decision import Note
+from paddock.operator.names import LABEL_JOB
 from paddock.operator.runtime.caches import CHILDREN, Caches, field_of, host_port
 from paddock.operator.runtime.etcd import EtcdFinder
 from paddock.operator.runtime.executor import Executor, JobMemory
@@ -192,8 +193,18 @@ class Controller:
                 if memory is not None:
                     memory.expectations.see(kind, old, new)
                 self._queue.add_after(key_of(job), COALESCE_SECONDS)
+            if old is not None and new is None:
+                self._name_freed(kind, old)
 
         self.caches.stores[kind].listen(changed)
+
+    def _name_freed(self, kind: Kind, gone: HasMeta) -> None:
+        """A job that was deleted and made again need not sit out its pause for the old one's."""
+        meta = gone.metadata
+        job = self.caches.jobs.get((meta.namespace, meta.label(LABEL_JOB)))
+        memory = self._memory.get(job.metadata.uid) if job is not None else None
+        if memory is not None and memory.faults.release(("create", kind, meta.name)):
+            self._queue.add_after((meta.namespace, meta.label(LABEL_JOB)), COALESCE_SECONDS)
 
     # ---------------------------------------------------------------------- workers
 

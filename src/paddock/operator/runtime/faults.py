@@ -62,6 +62,13 @@ class Faults:
         """The same call went well."""
         self._open.pop(call_of(action), None)
 
+    def release(self, call: tuple[Verb, Kind, str]) -> bool:
+        """What stood in the way of that call is gone: it need not wait. Whether it was refused."""
+        known = self._open.get(call)
+        if known is not None:
+            self._open[call] = (known[0], 0.0)
+        return known is not None
+
     def keep(self, actions: Iterable[Action]) -> None:
         """Only these are wanted: forget the faults of all others."""
         wanted = {call_of(action) for action in actions}

@@ -1,0 +1,413 @@
+"""Pairs with TLS and tokens, under every strategy, several in one job, and in orders' way."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paddock.errors import PaddockError
+from paddock.ps import Client, OptimizerSpec, SparseSpec
+from paddock.ps.client import checkpoints
+from paddock.ps.client.move import Where, move
+from paddock.ps.client.peer import Peer
+from paddock.ps.protocol.frames import Op
+from paddock.ps.spec import InitialSpec
+from ps.real.pairs import PairJob, paired, witnessed
+from ps.real.work import applied, declare, train
+from ps.running import eventually, inside
+
+pytestmark = pytest.mark.real
+
+SEED, STEPS = 13, 24
+TABLES = ("words", "ads", "top")
+PROTOCOL = ("freeze", "first part", "adopt", "move", "own")
+TOKEN = "very secret"
+Before = Callable[[int], None]
+Make = Callable[[int], Client]
+
+
+def nothing(step: int) -> None:
+    """What happens before a step of an undisturbed run."""
+
+
+def trained(make: Make, trainers: int, before: Before = nothing) -> list[str]:
+    """The digests after `trainers` concurrent trainers; before: called by trainer 0."""
+
+    def run(trainer: int) -> list[str]:
+        with make(trainer) as client:
+            train(client, SEED, STEPS, before=before if trainer == 0 else nothing)
+            client.barrier("trained")
+            return sorted(client.digest().values())
+
+    with ThreadPoolExecutor(trainers) as pool:
+        found = list(pool.map(run, range(trainers)))
+    assert all(one == found[0] for one in found)
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, list[str]]:
+    """The digests of the same training with one server and no fault, where they repeat."""
+    found = {}
+    runs = (("sync", 2), ("async", 1), ("half_async", 1), ("staleness", 1))
+    for strategy, trainers in runs:
+        with inside(1, trainers) as endpoints:
+
+            def make(
+                trainer: int,
+                e: list[str] = endpoints,
+                s: str = strategy,
+                n: int = trainers,
+            ) -> Client:
+                return Client(e, trainer=trainer, trainers=n, strategy=s, staleness=2)
+
+            found[strategy] = trained(make, trainers)
+    return found
+
+
+def both_killed(job: PairJob) -> Before:
+    """The primary is killed and started again, then the one that took its place."""
+
+    def before(step: int) -> None:
+        if step == 6:
+            job.wait_in_sync()
+            job.kill(0)
+        elif step == 12:
+            job.start(0)
+            assert job.wait_in_sync() == 1
+            job.kill(1)
+
+    return before
+
+
+# ------------------------------------------------------------------------------ TLS and tokens
+
+
+def openssl(*words: str) -> None:
+    """Run openssl(1)."""
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A token, an authority's certificate ca.pem, and for a, b and w each cert and key.
+
+    A cert file has the server's own certificate, then the authority's.
+    """
+    folder = tmp_path_factory.mktemp("keys")
+    (folder / "token").write_text(TOKEN + "\n")
+    (folder / "wrong").write_text("guess\n")
+    openssl(
+        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=authority",
+        "-keyout", f"{folder}/ca.key", "-out", f"{folder}/ca.pem",
+    )  # fmt: skip
+    for name in "abw":
+        openssl(
+            "req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}",
+            "-keyout", f"{folder}/{name}.key", "-out", f"{folder}/{name}.csr",
+        )  # fmt: skip
+        openssl(
+            "x509", "-req", "-in", f"{folder}/{name}.csr", "-CA", f"{folder}/ca.pem",
+            "-CAkey", f"{folder}/ca.key", "-CAcreateserial", "-out", f"{folder}/{name}.pem",
+        )  # fmt: skip
+        with (folder / f"{name}.pem").open("a") as chain:
+            chain.write((folder / "ca.pem").read_text())
+    return folder
+
+
+class SecretPair(PairJob):
+    """Both have a token and TLS, each with its own certificate. keys: the folder of these."""
+
+    keys: Path
+    tokens: tuple[str, str]
+
+    def words(self, index: int) -> list[str]:
+        """The flags of one of the two."""
+        name = self.keys / "ab"[index]
+        secret = [f"--tls-cert={name}.pem", f"--tls-key={name}.key"]
+        return [*super().words(index), *secret, f"--token-file={self.keys / self.tokens[index]}"]
+
+
+@contextlib.contextmanager
+def secret_pair(folder: Path, keys: Path, trainers: int = 1) -> Iterator[SecretPair]:
+    """A pair and its witness that speak TLS and ask for a token; not started."""
+    tls = {"tls_cert": f"{keys}/w.pem", "tls_key": f"{keys}/w.key"}
+    with witnessed(folder, token=TOKEN.encode(), **tls) as witness:
+        job = SecretPair(folder, 2, trainers, witness=witness)
+        job.keys, job.tokens = keys, ("token", "token")
+        job.token_file, job.tls_ca = f"{keys}/token", f"{keys}/ca.pem"
+        try:
+            yield job
+        finally:
+            job.end()
+
+
+def test_a_killed_primary_with_tls_and_a_token_costs_no_bit(
+    keys: Path, undisturbed: dict[str, list[str]], tmp_path: Path
+) -> None:
+    """Servers and witness have certificates of one authority; everybody has the token."""
+    with secret_pair(tmp_path, keys, 2) as job:
+        job.start(0)
+        job.start(1)
+        make = lambda t: job.client(t, strategy="sync")  # noqa: E731
+        assert trained(make, 2, both_killed(job)) == undisturbed["sync"]
+        assert job.state(0)["epoch"] == 3
+
+
+def test_a_replica_with_another_token_gets_nothing(keys: Path, tmp_path: Path) -> None:
+    """It says why; the primary serves alone."""
+    with secret_pair(tmp_path, keys) as job:
+        job.tokens = ("token", "wrong")
+        job.start(0)
+        job.start(1)
+        eventually(lambda: "the token is not" in job.said(1), "it says why")
+        with job.client() as client:
+            train(client, SEED, 2)
+            assert applied(client) == dict.fromkeys(TABLES, 2)
+        assert job.state(0)["in_sync"] == 1
+
+
+# ----------------------------------------------------------------------------------- strategies
+
+
+@pytest.mark.parametrize("strategy", ["half_async", "staleness"])
+def test_one_trainer_loses_no_bit_with_its_primary(
+    strategy: str, undisturbed: dict[str, list[str]], tmp_path: Path
+) -> None:
+    """half_async reads what it pushed; staleness goes on at the step that the chief had."""
+    with paired(tmp_path) as job:
+
+        def before(step: int) -> None:
+            if step == 6:
+                job.wait_in_sync()
+                job.kill(0)
+
+        make = lambda t: job.client(t, strategy=strategy, staleness=2)  # noqa: E731
+        assert trained(make, 1, before) == undisturbed[strategy]
+        assert job.is_serving(1)
+
+
+def test_two_trainers_with_staleness_push_each_batch_once_through_two_failovers(
+    tmp_path: Path,
+) -> None:
+    """The order of pushes differs from run to run, so they are counted."""
+    with paired(tmp_path, 2) as job:
+
+        def run(trainer: int) -> dict[str, int]:
+            with job.client(trainer, strategy="staleness", staleness=2) as client:
+                train(client, SEED, STEPS, before=both_killed(job) if trainer == 0 else nothing)
+                client.barrier("trained")
+                return applied(client)
+
+        with ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(run, range(2))) == [dict.fromkeys(TABLES, 2 * STEPS)] * 2
+
+
+GEO_WORDS = SparseSpec("words", 4, OptimizerSpec("sgd", lr=0.5), initial=InitialSpec("zeros"))
+GEO_STEP = 3
+
+
+def learn(client: Client, before: Before = nothing) -> None:
+    """geo batches of gradients that are whole numbers: sums do not depend on their order."""
+    client.create(GEO_WORDS)
+    for step in range(1, STEPS + 1):
+        before(step)
+        rng = np.random.default_rng([SEED, client.place.trainer, step])
+        keys = rng.integers(0, 100, 20)
+        client.pull("words", keys)
+        client.push("words", keys, 4.0 * rng.integers(-8, 8, (20, 4)))
+        client.step()
+
+
+def geo_trained(make: Make, before: Before = nothing) -> list[Any]:
+    """For each of two trainers the digest of the rows, and those of its own copy."""
+
+    def run(trainer: int) -> list[Any]:
+        with make(trainer) as client:
+            learn(client, before if trainer == 0 else nothing)
+            client.flush()
+            client.barrier("told")
+            client.flush()
+            client.barrier("heard")
+            return [client.digest()["words"], client.pull("words", np.arange(100)).tobytes()]
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(run, range(2)))
+
+
+def test_geo_adds_each_difference_once_through_two_failovers(tmp_path: Path) -> None:
+    """And no copy misses what the other trainer learned: servers and copies have the same bits."""
+    options: dict[str, Any] = {"strategy": "geo", "geo_step": GEO_STEP, "trainers": 2}
+    with inside(1, 2) as endpoints:
+        calm = geo_trained(lambda t: Client(endpoints, trainer=t, **options))
+    with paired(tmp_path, 2) as job:
+        assert geo_trained(lambda t: job.client(t, **options), both_killed(job)) == calm
+
+
+# -------------------------------------------------------------------------------- several pairs
+
+
+@contextlib.contextmanager
+def pairs(folder: Path, trainers: int = 1) -> Iterator[tuple[PairJob, PairJob]]:
+    """Two servers, each with a replica, and one witness; all in sync; they end with the block."""
+    with witnessed(folder) as witness:
+        jobs = tuple(
+            PairJob(folder / str(place), 2, trainers, witness=witness, place=place)
+            for place in (0, 1)
+        )
+        listed = tuple(job.servers()[0] for job in jobs)
+        try:
+            for job in jobs:
+                job.listed = listed
+            with ThreadPoolExecutor(4) as pool:
+                list(
+                    pool.map(
+                        lambda one: one[0].start(one[1]), [(j, i) for i in (0, 1) for j in jobs]
+                    )
+                )
+            for job in jobs:
+                job.wait_in_sync()
+            yield jobs[0], jobs[1]
+        finally:
+            for job in jobs:
+                job.end()
+
+
+def test_two_pairs_lose_a_primary_and_a_replica_and_no_bit(
+    undisturbed: dict[str, list[str]], tmp_path: Path
+) -> None:
+    """The chief's primary, then the other's replica, then the other's primary."""
+    with pairs(tmp_path, 2) as (chief, other):
+
+        def before(step: int) -> None:
+            if step == 5:
+                chief.wait_in_sync()
+                chief.kill(0)
+            elif step == 9:
+                other.kill(1)
+            elif step == 14:
+                chief.start(0)
+                other.start(1)
+                assert chief.wait_in_sync() == 1
+                assert other.wait_in_sync() == 0
+                other.kill(0)
+
+        make = lambda t: chief.client(t, strategy="sync")  # noqa: E731
+        assert trained(make, 2, before) == undisturbed["sync"]
+        assert other.is_serving(1) and chief.is_serving(1)
+
+
+# --------------------------------------------------------------------------- orders on the way
+
+
+@contextlib.contextmanager
+def admin(job: PairJob) -> Iterator[list[Meddled]]:
+    """Links as `paddock ps` has them."""
+    peers = [
+        Meddled(index, endpoint, job.identity(), 20.0, purpose="admin", servers=len(job.servers()))
+        for index, endpoint in enumerate(job.servers())
+    ]
+    try:
+        yield peers
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+def again(order: Callable[[], Any]) -> Any:
+    """What an order gives, which is given until it is carried out."""
+    for _ in range(4):
+        with contextlib.suppress(PaddockError):
+            return order()
+    return order()
+
+
+class Meddled(Peer):
+    """A link of `paddock ps`. before_save: called before this server is asked for its part."""
+
+    before_save: Callable[[], None] = staticmethod(lambda: None)
+
+    def ask(self, op: Op, order: dict[str, Any], **options: Any) -> dict[str, Any]:
+        """As Peer's."""
+        if order.get("do") == "save":
+            self.before_save()
+        return super().ask(op, order, **options)
+
+
+def test_checkpoints_are_whole_although_servers_die_meanwhile(tmp_path: Path) -> None:
+    """A full one while a replica is away; a delta of it, while another one takes over."""
+    directory = str(tmp_path / "saved")
+    with pairs(tmp_path) as (zero, one), admin(zero) as peers:
+        returning: list[threading.Thread] = []
+
+        def kill_replica() -> None:
+            one.kill(1)
+            returning.append(threading.Thread(target=one.start, args=(1,)))
+            returning[0].start()
+
+        def kill_primary() -> None:
+            one.wait_in_sync()
+            one.kill(0)
+
+        def save(mode: str, meddle: Callable[[], None]) -> str:
+            peers[1].before_save = meddle
+            return checkpoints.save(peers, directory, mode, "default")
+
+        with zero.client(strategy="sync") as client:
+            train(client, SEED, 4)
+            first = save("full", kill_replica)
+            digests = {first: client.digest()}
+            returning[0].join()
+            train(client, SEED, 8)
+            second = save("delta", kill_primary)
+            digests[second] = client.digest()
+        assert one.is_serving(1)
+    for name, digest in digests.items():
+        with inside(2) as endpoints, Client(endpoints, trainer=0, strategy="sync") as client:
+            declare(client)
+            checkpoints.load(client.peers, directory, "default", name)
+            assert client.digest() == digest
+
+
+@pytest.mark.limit(180)
+def test_a_shard_moves_although_all_four_servers_die_meanwhile(
+    undisturbed: dict[str, list[str]], tmp_path: Path
+) -> None:
+    """Giver and taker, primary and replica, one in each step of the move; a trainer goes on."""
+    with pairs(tmp_path) as (giver, taker), admin(giver) as peers:
+        victims = {
+            "freeze": (taker, 1),
+            "first part": (giver, 1),
+            "adopt": (giver, 0),
+            "move": (taker, 0),
+        }
+
+        def kill(done: str) -> None:
+            if done in victims:
+                job, index = victims.pop(done)
+                job.wait_in_sync()
+                job.restart(index)
+
+        def order() -> None:
+            again(lambda: move(peers, "words", 0, 1, after=kill))
+
+        moving = threading.Thread(target=order)
+
+        def before(step: int) -> None:
+            if step == 5:
+                moving.start()
+            elif step == 20:
+                moving.join(60)
+
+        make = lambda t: giver.client(t, strategy="async", timeout=60.0)  # noqa: E731
+        assert trained(make, 1, before) == undisturbed["async"]
+        where = Where(peers, "words")
+        assert where.owner[0] == 1 and not where.arrivals() and not victims
