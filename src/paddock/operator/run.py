@@ -76,9 +76,8 @@ class Operator:
             rate=bucket,
         )
         self.recorder = Recorder(
-            guarded, clock=clock, rng=rng, log=log, metrics=self.metrics, instance=identity,
-            is_busy=lambda: guarded.is_writing,
-        )  # fmt: skip
+            guarded, clock=clock, rng=rng, log=log, metrics=self.metrics, instance=identity
+        )
         self.controller = Controller(
             guarded, reconcile, options.settings,
             recorder=self.recorder, clock=clock, rng=rng, log=log, metrics=self.metrics,

@@ -6,8 +6,6 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from machine.virtual import run_virtual
 from paddock.kube.client import EVENTS
 from paddock.kube.memory import MemoryServer, refusals
@@ -19,7 +17,6 @@ from paddock.operator.runtime.events import (
     QUEUE_MAX,
     SERIES_MAX,
     SERIES_SECONDS,
-    YIELD_SECONDS,
     Recorder,
 )
 from paddock.operator.runtime.guard import Fence, GuardedClient
@@ -27,8 +24,6 @@ from paddock.operator.runtime.log import Log
 from paddock.operator.runtime.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from machine.virtual import VirtualClock
 
 JOB = Meta(name="demo", namespace="ml", uid="u1", resourceVersion="7")
@@ -38,13 +33,7 @@ RESTARTING = Note("Warning", "Restarting", "attempt 1: worker 0 exited 1")
 class Desk:
     """A recorder that writes to a server in memory."""
 
-    def __init__(
-        self,
-        clock: VirtualClock,
-        *,
-        fence: Fence | None = None,
-        is_busy: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, clock: VirtualClock, *, fence: Fence | None = None) -> None:
         self.server = MemoryServer(now=clock.now)
         self.metrics = Metrics()
         lines: list[str] = []
@@ -53,7 +42,6 @@ class Desk:
         )
         self.recorder = Recorder(
             client, clock=clock, rng=Random(0), metrics=self.metrics, instance="operator-0",
-            is_busy=is_busy,
             log=Log(lines.append, clock, level="debug", form="text"),
         )  # fmt: skip
         self.task = asyncio.ensure_future(self.recorder.run())
@@ -93,22 +81,6 @@ def test_a_note_becomes_an_event_about_the_job() -> None:
         assert "series" not in event
 
     run_virtual(main)
-
-
-@pytest.mark.parametrize(("seconds", "waits"), [(0.3, 0.3), (60.0, YIELD_SECONDS)])
-def test_pods_are_made_before_events(seconds: float, waits: float) -> None:
-    """An event waits while other writes are under way, but not for ever."""
-
-    async def main(clock: VirtualClock) -> float:
-        began = clock.monotonic()
-        desk = Desk(clock, is_busy=lambda: clock.monotonic() - began < seconds)
-        said = asyncio.ensure_future(desk.say())
-        while not desk.events:
-            await clock.pass_time(0.01)
-        await said
-        return clock.monotonic() - began
-
-    assert waits <= run_virtual(main) < waits + 0.1
 
 
 def test_names_are_in_the_order_of_the_story() -> None:

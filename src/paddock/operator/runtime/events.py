@@ -1,5 +1,4 @@
-"""Recorder: Notes as Events of the cluster, for `kubectl describe`. It never delays a reconcile:
-while pods and statuses are being written an event waits, YIELD_SECONDS at most.
+"""Recorder: Notes as Events of the cluster, for `kubectl describe`. It never delays a reconcile.
 
 The same note again within SERIES_SECONDS becomes a count on the Event that is there; a job that
 says more than NOTES_A_MINUTE is cut short; what does not fit into the queue, or is refused, is
@@ -19,7 +18,6 @@ from paddock.kube.client import EVENTS, PADDLE_JOBS, KubeError
 from paddock.operator.runtime.guard import FencedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from random import Random
 
     from paddock.kube.client import Client, Manifest
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 CONTROLLER = "paddock-operator"
 SERIES_SECONDS = 360.0  # client-go's finishTime
 NOTES_A_MINUTE = 30
-YIELD_SECONDS = 1.0
-YIELD_STEP_SECONDS = 0.05
 QUEUE_MAX = 1000
 SERIES_MAX = 4096
 NOTE_BYTES_MAX = 1024  # validation of events.k8s.io/v1
@@ -74,9 +70,7 @@ class Recorder:
         log: Log,
         metrics: Metrics,
         instance: str,
-        is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._is_busy = is_busy
         self._client = client
         self._clock = clock
         self._rng = rng
@@ -85,7 +79,7 @@ class Recorder:
         self._instance = instance[:128]
         self._series: OrderedDict[Same, _Series] = OrderedDict()  # least recently said first
         self._minutes: OrderedDict[str, _Minute] = OrderedDict()
-        self._waiting: OrderedDict[Same, float] = OrderedDict()  # since when
+        self._waiting: OrderedDict[Same, None] = OrderedDict()
         self._newest = 0  # microseconds: of the last name that was given
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -110,7 +104,7 @@ class Recorder:
         if same not in self._waiting and len(self._waiting) >= QUEUE_MAX:
             self._metrics.events_dropped.add("queue is full")
             return
-        self._waiting.setdefault(same, self._clock.monotonic())
+        self._waiting[same] = None
         self._wake.set()
         self._idle.clear()
 
@@ -118,7 +112,6 @@ class Recorder:
         """Write what is recorded, in order, until cancelled."""
         while True:
             while self._waiting:
-                await self._yield(next(iter(self._waiting.values())))
                 same, _ = self._waiting.popitem(last=False)
                 series = self._series.get(same)
                 if series is not None:
@@ -130,11 +123,6 @@ class Recorder:
     async def flush(self) -> None:
         """Return when everything recorded so far was written or dropped."""
         await self._idle.wait()
-
-    async def _yield(self, since: float) -> None:
-        """Let other writes go first, for a while."""
-        while self._is_busy() and self._clock.monotonic() - since < YIELD_SECONDS:
-            await self._clock.sleep(YIELD_STEP_SECONDS)
 
     def _may_speak(self, uid: str) -> bool:
         now = self._clock.monotonic()

@@ -81,7 +81,6 @@ class GuardedClient:
         self._rate = rate
         self._tries_max = tries_max
         self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
-        self._writes = 0
 
     async def get(self, resource: Resource[T], namespace: str, name: str) -> T:
         """One object. Raises KubeError 404 when it is not there."""
@@ -174,11 +173,6 @@ class GuardedClient:
         """Give back connections."""
         await self._client.close()
 
-    @property
-    def is_writing(self) -> bool:
-        """Whether a write is under way, or waits for its turn."""
-        return self._writes > 0
-
     async def _wait_for_rate(self) -> None:
         if self._rate is not None:
             await self._clock.sleep(self._rate.take(self._clock.monotonic()))
@@ -197,27 +191,20 @@ class GuardedClient:
         subresource: str = "",
     ) -> U:
         target = f"{resource.plural}/{subresource}" if subresource else resource.plural
-        self._writes += 1
-        try:
-            async with self._in_flight:
-                return await self._try(verb, target, ask)
-        finally:
-            self._writes -= 1
-
-    async def _try(self, verb: str, target: str, ask: Callable[[], Awaitable[U]]) -> U:
-        tries = 0
-        while True:
-            await self._wait_for_rate()
-            if self._fence is not None:
-                self._fence.check()
-            try:
-                return await self._timed(verb, target, ask, CALL_SECONDS_MAX)
-            except KubeError as error:
-                tries += 1
-                is_asked = error.status in (429, 503) and error.retry_after > 0
-                if not is_asked or tries >= self._tries_max:
-                    raise
-                await self._clock.sleep(min(error.retry_after, WAIT_SECONDS_MAX))
+        async with self._in_flight:
+            tries = 0
+            while True:
+                await self._wait_for_rate()
+                if self._fence is not None:
+                    self._fence.check()
+                try:
+                    return await self._timed(verb, target, ask, CALL_SECONDS_MAX)
+                except KubeError as error:
+                    tries += 1
+                    is_asked = error.status in (429, 503) and error.retry_after > 0
+                    if not is_asked or tries >= self._tries_max:
+                        raise
+                    await self._clock.sleep(min(error.retry_after, WAIT_SECONDS_MAX))
 
     async def _timed(
         self, verb: str, target: str, ask: Callable[[], Awaitable[U]], limit: float
