@@ -120,8 +120,11 @@ def test_the_documented_lines_come_before_training_ends(world: World) -> None:
 
 def test_a_quiet_launcher_says_only_what_went_wrong(world: World) -> None:
     """--log_level ERROR."""
-    script = world.script("print('out')\nsys.exit(RANK)")
-    ended = world.run("--nproc_per_node", 2, "--log_level", "ERROR", script)
+    script = world.script("print('out', flush=True)\ngate()\nsys.exit(RANK)")
+    running = world.start("--nproc_per_node", 2, "--log_level", "ERROR", script)
+    running.wait_for("out")
+    world.open_gate(2)
+    ended = running.end()
     assert (ended.code, ended.out) == (1, "out\n")
     assert " INFO " not in ended.err and "first failure: worker 1" in ended.err
 
