@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from paddock.cli import operator
@@ -139,7 +141,19 @@ def test_exit_codes_are_those_of_every_command(
 
 def test_the_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     """From the table, so it cannot be forgotten."""
-    assert run(["operator", "--help"]) == 0
+    assert run(["operator", "run", "--help"]) == 0
     text = capsys.readouterr().out
     for flag in FLAGS:
         assert f"--{flag.name}" in text
+
+
+@pytest.mark.parametrize(
+    ("order", "flags"), [("crd", operator.CRD), ("manifests", operator.MANIFESTS)]
+)
+def test_an_order_explains_its_own_flags(
+    capsys: pytest.CaptureFixture[str], order: str, flags: dict[str, str]
+) -> None:
+    """And not those of another."""
+    assert run(["operator", order, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert [f"--{name}" for name in flags] == re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)

@@ -10,15 +10,22 @@ if TYPE_CHECKING:
 
 EXTRA = ("lightkube", "lightkube_models", "httpx2", "msgspec", "yaml")
 ORDERS = {
-    "run": "work on a cluster; its flags are below",
-    "crd": "print the definition of PaddleJob: --version v1|v1beta1",
-    "manifests": "print what installs it: --namespace --image --scheduling --watch-namespaces "
-    "--replicas --init-image --crd --monitor",
+    "run": "work on a cluster",
+    "crd": "print the definition of PaddleJob",
+    "manifests": "print what installs the operator",
 }
 SWITCHES = ("crd", "monitor")
-MANIFESTS = (
-    "namespace", "image", "scheduling", "watch-namespaces", "replicas", "init-image", *SWITCHES,
-)  # fmt: skip
+CRD = {"version": "v1, or v1beta1 for Kubernetes 1.15 and older [v1]"}
+MANIFESTS = {
+    "namespace": "of the operator itself [paddle-system]",
+    "image": "of the operator",
+    "scheduling": "gang scheduler of jobs that name none: volcano, coscheduling",
+    "watch-namespaces": "a,b: serve only these, with rights in these only [all]",
+    "replicas": "copies of the operator, of which one works [1]",
+    "init-image": "of an init container that waits for the names of its role",
+    "crd": "with the definition of PaddleJob before the rest",
+    "monitor": "with a ServiceMonitor for Prometheus' operator",
+}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -32,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
         hint = nearest(order, ORDERS) or "write one of " + ", ".join(ORDERS)
         raise UsageError(f"'{order}' is not an order of paddock operator", hint=hint)
     if any(word in ("-h", "--help") for word in words):
-        return _help()
+        return _help(order)
     try:
         return {"run": _run, "crd": _crd, "manifests": _manifests}[order](words)
     except ImportError as error:
@@ -52,7 +59,7 @@ def _run(words: list[str]) -> int:
 def _crd(words: list[str]) -> int:
     from paddock.operator.manifests import crd_text
 
-    given = _given(words, "crd", ("version",))
+    given = _given(words, "crd", tuple(CRD))
     print(crd_text(given.get("version", "v1")), end="")
     return 0
 
@@ -61,7 +68,7 @@ def _manifests(words: list[str]) -> int:
     from paddock.operator.manifests import manifests_text
     from paddock.operator.manifests.install import Install
 
-    given = _given(words, "manifests", MANIFESTS)
+    given = _given(words, "manifests", tuple(MANIFESTS))
     install = Install()
     watched = given.get("watch-namespaces", "")
     replicas = given.get("replicas", "1")
@@ -112,17 +119,26 @@ def _given(words: list[str], order: str, known: tuple[str, ...]) -> dict[str, st
     return found
 
 
-def _help() -> int:
+def _help(order: str = "") -> int:
+    """Of one order, or what the orders are."""
     from paddock.cli.help import command_help
 
-    print(command_help("operator"), end="")
-    for name, what in ORDERS.items():
-        print(f"  {name:<12}{what}")
-    try:
-        from paddock.operator.options import usage
-    except ImportError as error:
-        raise missing_extra(error) from error
-    print(usage(), end="")
+    if not order:
+        print(command_help("operator"), end="")
+        print("\n".join(f"  {name:<12}{what}" for name, what in ORDERS.items()))
+        print("paddock operator ORDER --help lists its flags")
+        return 0
+    print(f"paddock operator {order}: {ORDERS[order]}")
+    if order == "run":
+        try:
+            from paddock.operator.options import usage
+        except ImportError as error:
+            raise missing_extra(error) from error
+        print(usage(), end="")
+        return 0
+    print("\nflags:")
+    for name, what in (CRD if order == "crd" else MANIFESTS).items():
+        print(f"  --{name:<18} {what}")
     return 0
 
 

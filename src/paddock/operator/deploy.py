@@ -370,6 +370,11 @@ def _notes(facts: Facts, actions: list[Action], *, was_open: bool) -> tuple[Note
         many = words.many(facts.spec.replicas, "pod")
         text = f"making {many} ({roles}), attempt {facts.memory.attempt}"
         found.append(Note("Normal", "CreatingPods", text))
+    is_edited = facts.previous.observed_generation != facts.observed.job.metadata.generation
+    is_resized = facts.outcomes and (facts.missing or facts.leftovers)
+    if facts.spec.is_elastic and is_edited and is_resized:
+        text = f"scaled to {words.many(facts.spec.replicas, 'pod')}; those that stay go on"
+        found.append(Note("Normal", "Scaled", text))
     if facts.is_gate_open and not was_open:
         many = words.many(facts.spec.replicas, "pod")
         text = f"{many} with addresses: their programs may begin"

@@ -36,13 +36,13 @@ class Desk:
     def __init__(self, clock: VirtualClock, *, fence: Fence | None = None) -> None:
         self.server = MemoryServer(now=clock.now)
         self.metrics = Metrics()
-        lines: list[str] = []
+        self.lines: list[str] = []
         client = GuardedClient(
             self.server.client(), clock=clock, metrics=self.metrics, fence=fence, rate=None
         )
         self.recorder = Recorder(
             client, clock=clock, rng=Random(0), metrics=self.metrics, instance="operator-0",
-            log=Log(lines.append, clock, level="debug", form="text"),
+            log=Log(self.lines.append, clock, level="debug", form="text"),
         )  # fmt: skip
         self.task = asyncio.ensure_future(self.recorder.run())
 
@@ -168,6 +168,8 @@ def test_refusals_are_dropped_and_nothing_is_raised() -> None:
         for n in range(3):
             await desk.say(Note("Normal", "Again", f"time {n}"))
         assert desk.events == [] and desk.dropped == {"refused": 3}
+        told = [line for line in desk.lines if "warning" in line]
+        assert len(told) == 1 and "no right" in told[0]
         await desk.say()
         assert len(desk.events) == 1
         assert not desk.task.done()

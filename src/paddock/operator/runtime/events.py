@@ -80,6 +80,7 @@ class Recorder:
         self._series: OrderedDict[Same, _Series] = OrderedDict()  # least recently said first
         self._minutes: OrderedDict[str, _Minute] = OrderedDict()
         self._waiting: OrderedDict[Same, None] = OrderedDict()
+        self._is_told = False
         self._newest = 0  # microseconds: of the last name that was given
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -159,7 +160,11 @@ class Recorder:
             if error.status == 404 and series.name:
                 series.name = ""  # Events live for an hour: it is a new one then.
             self._metrics.events_dropped.add("refused")
-            self._log.debug("event was not written", reason=error.message)
+            say = self._log.debug
+            if error.status in (401, 403) and not self._is_told:
+                self._is_told = True  # Once: it will be so for every event.
+                say = self._log.warning
+            say("event was not written", reason=error.message)
         except Exception as error:  # noqa: BLE001  Events must not end the operator.
             self._metrics.events_dropped.add("failed")
             self._log.error("event was not written", cause=error)
