@@ -52,7 +52,8 @@ def test_children_of_a_crashed_rank_are_ended(world: World) -> None:
 
 def test_children_left_by_a_successful_job_are_ended(world: World) -> None:
     """A job that ends well leaves nothing either."""
-    start_family(world, end="\nsys.exit(0)\n")
+    start_family(world, end="\ngate()\nsys.exit(0)\n")
+    world.open_gate(2)
     ended = world.running[0].end()
     assert (ended.code, ended.left) == (0, [])
 
