@@ -92,6 +92,14 @@ class KubeError(PaddockError):
         self.causes = causes
         self.retry_after = retry_after
 
+    @property
+    def is_of_ending_namespace(self) -> bool:
+        """Whether the namespace is being deleted: nothing new is taken, and soon nobody asks.
+
+        Source: the field of cause NamespaceTerminating, of the admission plugin NamespaceLifecycle.
+        """
+        return self.status == 403 and any(field == "metadata.namespace" for field, _ in self.causes)
+
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):

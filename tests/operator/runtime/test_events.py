@@ -177,6 +177,24 @@ def test_refusals_are_dropped_and_nothing_is_raised() -> None:
     run_virtual(main)
 
 
+def test_a_namespace_that_is_being_deleted_is_no_lack_of_rights() -> None:
+    """Somebody deletes it with its jobs: nothing to mend, and later lacks are still told."""
+
+    async def main(clock: VirtualClock) -> None:
+        desk = Desk(clock)
+        await desk.say()
+        desk.server.terminating.add("ml")
+        await desk.say(Note("Normal", "Again", "in vain"))
+        assert desk.dropped == {"refused": 1}
+        assert not [line for line in desk.lines if "warning" in line]
+        desk.server.terminating.clear()
+        desk.server.fail(refusals.forbidden(EVENTS, "x", "no right"), times=1)
+        await desk.say(Note("Normal", "Again", "no right"))
+        assert len([line for line in desk.lines if "warning" in line]) == 1
+
+    run_virtual(main)
+
+
 def test_no_event_is_written_without_leadership() -> None:
     """The same fence as for everything else."""
 

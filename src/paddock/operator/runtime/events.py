@@ -161,7 +161,8 @@ class Recorder:
                 series.name = ""  # Events live for an hour: it is a new one then.
             self._metrics.events_dropped.add("refused")
             say = self._log.debug
-            if error.status in (401, 403) and not self._is_told:
+            is_lasting = error.status in (401, 403) and not error.is_of_ending_namespace
+            if is_lasting and not self._is_told:
                 self._is_told = True  # Once: it will be so for every event.
                 say = self._log.warning
             say("event was not written", reason=error.message)

@@ -180,7 +180,8 @@ class Executor:
             fault = memory.faults.record(
                 action, error, now=self._clock.now(), monotonic=self._clock.monotonic()
             )
-            self._log.warning(
+            say = self._log.info if error.is_of_ending_namespace else self._log.warning
+            say(
                 f"could not {fault.verb} {fault.kind} {fault.name}",
                 job=_name(job), reason=error.message, tries=fault.count,
                 again_in=f"{fault.retry_at - fault.at:.1f}s",
