@@ -57,7 +57,7 @@ def train(
     declare(client)
     name = client.strategy.name
     is_clocked = name in ("sync", "staleness")
-    first = client.strategy.step_now if is_clocked else 1
+    first = client.traffic.step if is_clocked else 1
     for step in range(first, steps + 1):
         before(step)
         batch(client, seed, client.place.trainer, step, reads=name in ("sync", "half_async"))

@@ -162,7 +162,7 @@ def test_barriers_hold_in_a_second_run() -> None:
 
 def test_too_many_frames_of_one_step_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their numbers would begin anew, and what repeats a number is dropped."""
-    monkeypatch.setattr("paddock.ps.client.client.PARTS_MAX", 3)
+    monkeypatch.setattr("paddock.ps.client.traffic.PARTS_MAX", 3)
     with fleet(1) as one:
         ps = one.client(strategy="sync")
         ps.create(WORDS)

@@ -128,7 +128,7 @@ def test_moves_in_the_middle_of_batches_change_no_bit(
             while step < 12:
                 batch(ps, step)
                 step += 1
-                ps.settle(2)
+                ps.traffic.settle(2)
         finally:
             ended.set()
             while thread.is_alive():  # A move of sync may wait for a step's end.
@@ -164,7 +164,7 @@ def test_a_move_broken_off_after_any_step_is_mended_by_the_same_order(
             assert train(ps, range(6, 12)) == calm["async"]
         with servers.client(trainer=0) as other:
             declare(other)
-            assert other._tables["words"].owners.tolist() == [1, 0, 0, 0, 1, 1, 1, 1]
+            assert other.traffic.tables["words"].owners.tolist() == [1, 0, 0, 0, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -315,7 +315,7 @@ def test_a_step_of_sync_is_finished_before_a_shard_moves() -> None:
     with fleet(2) as servers, admin(servers) as peers, servers.client(strategy="sync") as ps:
         declare(ps)
         ps.push("words", np.arange(40), np.ones((40, 4), np.float32))
-        ps.settle(0)
+        ps.traffic.settle(0)
         with pytest.raises(PaddockError, match="a step is being gathered"):
             move(peers, "words", 0, 1, deadline=0.0)
         assert Where(peers, "words").owner[0] == 0

@@ -19,7 +19,7 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -30,57 +30,26 @@ from paddock.errors import UsageError
 from paddock.ps.client.given import as_floats, as_keys
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.place import Place, read_place, read_token
-from paddock.ps.client.pulls import Pull, run_pulls
-from paddock.ps.client.redirect import Redirect
 from paddock.ps.client.strategy import Strategy, make_strategy
+from paddock.ps.client.traffic import Known, Traffic
 from paddock.ps.consistency.barriers import position_objection
-from paddock.ps.link import Identity, Link
+from paddock.ps.link import Identity
 from paddock.ps.optimizers.table import check_optimizer
-from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
+from paddock.ps.protocol.frames import Op
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.spec import (
-    DENSE_SHARD_MAX,
-    DenseSpec,
-    ScheduleSpec,
-    SparseSpec,
-    TableSpec,
-    check_spec,
-    shard_range,
-    to_json,
-)
-from paddock.ps.stream import raw
+from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, to_json
 from paddock.ps.table.finite import check_finite
-from paddock.ps.table.sharding import deal, expand, group, sum_by, unique
+from paddock.ps.table.sharding import deal, expand, sum_by, unique
 
 if TYPE_CHECKING:
     from paddock.ps.client.merged import TrainerThread
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
-STATISTICS, LAST = int(Flag.STATISTICS), int(Flag.LAST)
-CONTRIBUTION = int(Flag.CONTRIBUTION)
-PARTS_MAX = 0xFFFF  # Header.part
 # Distinct key sets remembered, so that a push of the keys just pulled need not find them again.
 REMEMBERED = 4
 # Fewer keys are found again sooner than compared.
 WORTH_REMEMBERING = 512
-# Rows of one frame: the server applies one while the next is on its way.
-ROWS_MAX = 16384
-# Elements of a pushed frame of several dense shards, for the same reason.
-ELEMENTS_MAX = 1 << 18
-
-
-@dataclass(slots=True)
-class Known:
-    """A table this client declared. numbers: what each server calls it. owners: server of shard."""
-
-    spec: TableSpec
-    numbers: list[int]
-    owners: NDArray[np.int32]
-    recent: list[tuple[Keys, Keys, NDArray[np.int32]]] = field(default_factory=list)
-    ahead: Pull | None = None
-    parts: dict[int, tuple[int, int]] = field(default_factory=dict)
-
 
 _incarnation = 0
 _incarnation_lock = threading.Lock()
@@ -116,13 +85,10 @@ class Client:
         self.place: Place = place
         self.strategy: Strategy = make_strategy(strategy, staleness, window, geo_step, place)
         self.paddle_compat = paddle_compat
-        self.batch = 0
-        self._tables: dict[str, Known] = {}
         self._turns: dict[str, int] = {}
         token = read_token(place.token_file)
         while not self._begin(token, timeout):
             pass  # With a larger incarnation.
-        self._redirect = Redirect(self, self._tables)
 
     def _begin(self, token: bytes, timeout: float) -> bool:
         """Connect and join. False: another process has this incarnation."""
@@ -132,15 +98,15 @@ class Client:
         identity = Identity(
             place.job, place.trainer, new_incarnation(), __version__, token, place.tls_ca
         )
-        self.life = secrets.token_hex(8)
         self.peers = [
             Peer(i, e, identity, timeout, servers=len(place.endpoints))
             for i, e in enumerate(place.endpoints)
         ]
+        self.traffic = Traffic(self.peers, secrets.token_hex(8))
         try:
             for peer in self.peers:
                 peer.retry("control", lambda link: None)
-            self.strategy.join(self)
+            self.strategy.join(self.traffic)
         except BaseException as error:
             for peer in self.peers:
                 peer.close()
@@ -171,11 +137,11 @@ class Client:
             owners[shards.start : shards.stop] = server
         for server, answer in enumerate(answers):
             owners[answer.get("owned", [])] = server
-        self._tables[spec.name] = Known(spec, numbers, owners)
+        self.traffic.tables[spec.name] = Known(spec, numbers, owners)
 
     def has(self, spec: TableSpec) -> bool:
         """Whether this client created this very table."""
-        known = self._tables.get(spec.name)
+        known = self.traffic.tables.get(spec.name)
         return known is not None and known.spec == spec
 
     def spec(self, table: str) -> TableSpec:
@@ -184,9 +150,9 @@ class Client:
 
     def _known(self, table: str) -> Known:
         self.peers[0].check_open()
-        known = self._tables.get(table)
+        known = self.traffic.tables.get(table)
         if known is None:
-            names = ", ".join(self._tables) or "none yet"
+            names = ", ".join(self.traffic.tables) or "none yet"
             raise UsageError(
                 f"table {table!r} is not known to this client (it has: {names})",
                 hint="client.create(SparseSpec(...)) or DenseSpec first",
@@ -216,7 +182,7 @@ class Client:
         asked = as_keys(table, keys)
         flat = asked.reshape(-1)
         distinct, inverse = self._unique(known, flat)
-        rows = self.strategy.pull(self, table, known, distinct)
+        rows = self.strategy.pull(self.traffic, table, known, distinct)
         if len(distinct) < len(flat):
             rows = expand(rows, inverse)
         return rows.reshape(*asked.shape, spec.dim)
@@ -228,8 +194,8 @@ class Client:
         """
         known, spec = self._sparse(table)
         distinct, _ = self._unique(known, as_keys(table, keys).reshape(-1))
-        self.finish_pulls()
-        known.ahead = self.start_pull(known, spec, distinct)
+        self.traffic.finish_pulls()
+        known.ahead = self.traffic.start_pull(known, spec, distinct)
 
     def push(
         self,
@@ -248,7 +214,7 @@ class Client:
         known, distinct, rows, extra = self.gather(table, keys, grads, shows, clicks)
         if self.paddle_compat:
             _scale_by_shows(rows, extra)
-        self.strategy.push(self, table, known, distinct, rows, extra)
+        self.strategy.push(self.traffic, table, known, distinct, rows, extra)
 
     def gather(
         self,
@@ -288,7 +254,7 @@ class Client:
     ) -> Rows:
         """Push, and pull the next batch's rows, which see the push (but in sync: see step)."""
         self.push(table, keys, grads)
-        self.settle(0)
+        self.traffic.settle(0)
         return self.pull(table, next_keys)
 
     def set(self, table: str, keys: ArrayLike, values: ArrayLike) -> None:
@@ -301,8 +267,8 @@ class Client:
         if len(distinct) != len(flat):
             raise UsageError(f"table {table!r}: set() got {len(flat) - len(distinct)} keys twice")
         check_finite(table, rows, flat)
-        self.post_sparse(Op.SET, known, flat, rows, [], 0)
-        self.settle(0)
+        self.traffic.post_sparse(Op.SET, known, flat, rows, [], 0)
+        self.traffic.settle(0)
 
     def _sum(self, inverse: NDArray[np.int32], count: int, values: Rows) -> Rows:
         """Of each distinct key, in memory of its own: it is kept until acknowledged."""
@@ -331,12 +297,12 @@ class Client:
                 f"table {table!r}: out is {out.dtype}{list(out.shape)}",
                 hint=f"a contiguous float32[{spec.size}]",
             )
-        return self.strategy.pull_dense(self, table, known, out)
+        return self.strategy.pull_dense(self.traffic, table, known, out)
 
     def push_dense(self, table: str, grads: ArrayLike) -> None:
         """Send the gradient of the whole vector, float32[size]."""
         known, values = self.gather_dense(table, grads)
-        self.strategy.push_dense(self, table, known, values)
+        self.strategy.push_dense(self.traffic, table, known, values)
 
     def gather_dense(self, table: str, grads: ArrayLike) -> tuple[Known, Rows]:
         """What push_dense() was given, checked; it may be the caller's array. Sends nothing."""
@@ -350,8 +316,8 @@ class Client:
         known, spec = self._dense(table)
         vector = as_floats(table, values, (spec.size, 1), (spec.size,))
         check_finite(table, vector, None)
-        self.post_dense(Op.SET_DENSE, known, vector, 0)
-        self.settle(0)
+        self.traffic.post_dense(Op.SET_DENSE, known, vector, 0)
+        self.traffic.settle(0)
 
     # ------------------------------------------------------------------------- batches and order
 
@@ -367,31 +333,13 @@ class Client:
 
     def step(self) -> None:
         """The end of a batch: what the strategy asks for happens here."""
-        self.strategy.step(self)
-        self.batch += 1
+        self.strategy.step(self.traffic)
+        self.traffic.batch += 1
 
     def flush(self) -> None:
         """Wait until everything pushed is acknowledged."""
-        self.strategy.flush(self)
-        self.settle(0)
-
-    def settle(self, behind: int) -> None:
-        """Wait until at most the `behind` newest batches have unacknowledged frames.
-
-        With 0, nothing is left unacknowledged.
-        """
-        count = -1
-        while count != self._redirect.count:  # What was sent again may be another server's.
-            count = self._redirect.count
-            problem: Refusal | None = None
-            for peer in self.peers:
-                try:
-                    peer.settle(self.batch + 1 - behind)
-                except Refusal as refusal:
-                    problem = problem or refusal
-            if problem is not None:  # One error for a push, however many servers refuse it.
-                raise problem
-        self._redirect.settled()
+        self.strategy.flush(self.traffic)
+        self.traffic.settle(0)
 
     def barrier(self, name: str = "all") -> None:
         """Wait for all trainers of the job."""
@@ -435,8 +383,8 @@ class Client:
         no = position_objection(position)
         if no is not None:
             raise UsageError(no.message, hint=no.hint)
-        self.settle(0)  # A position must not be ahead of what was learned.
-        self.peers[0].ask(Op.POSITION, position, step=self.strategy.step_now)
+        self.traffic.settle(0)  # A position must not be ahead of what was learned.
+        self.peers[0].ask(Op.POSITION, position, step=self.traffic.step)
 
     def position(self) -> dict[str, Any] | None:
         """Where this trainer's data goes on: what it, or its life before, noted last."""
@@ -457,7 +405,7 @@ class Client:
                     answer = self.peers[server].ask(Op.SHRINK, order, table=number)
                     break
                 except Refusal as refusal:
-                    self._redirect.heed(known, [refusal])
+                    self.traffic.redirect.heed(known, [refusal])
             dropped += int(answer["dropped"])
         return dropped
 
@@ -467,7 +415,7 @@ class Client:
             return
         try:
             self.flush()
-            self.strategy.leave(self)
+            self.strategy.leave(self.traffic)
             for peer in self.peers:
                 peer.ask(Op.CONTROL, {"do": "finished"})
         finally:
@@ -489,162 +437,6 @@ class Client:
         for peer in self.peers:  # What failed is told; a second failure would hide it.
             peer.end()
 
-    # ----------------------------------------------------------------- frames, for the strategies
-
-    def start_pull(self, known: Known, spec: SparseSpec, distinct: Keys) -> Pull:
-        """Send the requests of a pull; its rows come with finish()."""
-        pull = Pull.sparse(self.peers, known.numbers, spec, distinct, self._split(known, distinct))
-        run_pulls([pull], wait=False)
-        return pull
-
-    def pull_distinct(self, known: Known, distinct: Keys) -> Rows:
-        """Rows of distinct keys, float32[n, dim], from the servers."""
-        assert isinstance(known.spec, SparseSpec)
-        ahead, known.ahead = known.ahead, None
-        if ahead is not None:
-            run_pulls([ahead])
-            if np.array_equal(ahead.keys, distinct):
-                return self._complete(known, ahead)
-        self.finish_pulls()
-        pull = Pull.sparse(
-            self.peers, known.numbers, known.spec, distinct, self._split(known, distinct)
-        )
-        run_pulls([pull])
-        return self._complete(known, pull)
-
-    def _complete(self, known: Known, pull: Pull) -> Rows:
-        """The rows of a pull that has been run; of shards that have moved, from their owners."""
-        rows, at = pull.rows(), pull.missing()
-        if not len(at):
-            return rows
-        assert isinstance(known.spec, SparseSpec)
-        self.finish_pulls()
-        keys = pull.keys
-        while len(at):
-            self._redirect.heed(known, [refusal for _, refusal in pull.moved])
-            part = keys[at]
-            pull = Pull.sparse(
-                self.peers, known.numbers, known.spec, part, self._split(known, part)
-            )
-            run_pulls([pull])
-            rows[at] = pull.rows()
-            at = at[pull.missing()]
-        self._redirect.settled()
-        return rows
-
-    def pull_vector(self, known: Known, out: Rows) -> Rows:
-        """The dense vector from the servers, into `out`."""
-        self.finish_pulls()
-        pull = Pull.dense(
-            self.peers, known.numbers, self._dense_frames(known, DENSE_SHARD_MAX), out
-        )
-        run_pulls([pull])
-        while pull.moved:
-            left = [(request.start, request.stop) for request, _ in pull.moved]
-            self._redirect.heed(known, [refusal for _, refusal in pull.moved])
-            frames = [
-                (max(start, begin), min(stop, end), server)
-                for start, stop, server in self._dense_frames(known)
-                for begin, end in left
-                if max(start, begin) < min(stop, end)
-            ]
-            pull = Pull.dense(self.peers, known.numbers, frames, out)
-            run_pulls([pull])
-        self._redirect.settled()
-        return out
-
-    def finish_pulls(self) -> None:
-        """Read what was asked ahead, so that the links are free."""
-        ahead = [known.ahead for known in self._tables.values() if known.ahead is not None]
-        if ahead:
-            run_pulls(ahead)
-
-    def post_sparse(
-        self, op: Op, known: Known, distinct: Keys, rows: Rows, extra: list[Rows], flags: int
-    ) -> None:
-        """Frames of rows to their servers. The arrays are kept until acknowledged."""
-        assert isinstance(known.spec, SparseSpec)
-        split = self._split(known, distinct)
-        if split is not None:
-            order, bounds = split
-            distinct, rows = distinct[order], rows[order]
-            extra = [column[order] for column in extra]
-        else:
-            bounds = np.array([0, len(distinct)])
-        flags |= STATISTICS if extra else 0
-        most = min(ROWS_MAX, BODY_MAX // (8 + 4 * known.spec.dim + 4 * len(extra)))
-        # A schedule counts batches on every server, also on one that gets no key of this batch.
-        counts = op == Op.PUSH and not flags and known.spec.optimizer.schedule != ScheduleSpec()
-        for server, peer in enumerate(self.peers):
-            start, stop = int(bounds[server]), int(bounds[server + 1])
-            is_owed = counts
-            while start < stop or is_owed:
-                is_owed = False
-                end = min(stop, start + most)
-                header = Header(
-                    op,
-                    flags | (LAST if end == stop else 0),
-                    known.numbers[server],
-                    self.next_part(known, server),
-                    end - start,
-                    step=self.strategy.step_now,
-                )
-                body = [raw(distinct[start:end]), raw(rows[start:end])]
-                body += [raw(column[start:end]) for column in extra]
-                peer.post(self.batch, header, *body)
-                start = end
-
-    def post_dense(self, op: Op, known: Known, values: Rows, flags: int) -> None:
-        """Frames of a dense vector to their servers, each of whole shards."""
-        flat = np.ascontiguousarray(values.reshape(-1))
-        frames = self._dense_frames(known)
-        last = {server: start for start, _, server in frames}
-        for start, stop, server in frames:
-            header = Header(
-                op,
-                flags | (LAST if last[server] == start else 0),
-                known.numbers[server],
-                self.next_part(known, server),
-                stop - start,
-                step=self.strategy.step_now,
-            )
-            self.peers[server].post(
-                self.batch, header, start.to_bytes(8, "little"), raw(flat[start:stop])
-            )
-
-    def next_part(self, known: Known, server: int) -> int:
-        """Frames of one table and step are numbered, over all pushes of the step."""
-        step, parts = known.parts.get(server, (-1, 0))
-        parts = parts + 1 if step == self.strategy.step_now else 0
-        if parts > PARTS_MAX and self.strategy.flags & CONTRIBUTION:
-            raise UsageError(
-                f"table {known.spec.name!r}: more than {PARTS_MAX + 1} frames to server {server} "
-                "in one step",
-                hint="client.step() after each batch",
-            )
-        known.parts[server] = self.strategy.step_now, parts
-        return parts & PARTS_MAX
-
-    def _split(
-        self, known: Known, distinct: Keys
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """(order, bounds): keys in the order of their servers; None for a single server."""
-        if len(self.peers) == 1:
-            return None
-        return group(distinct, known.owners, len(self.peers))
-
-    def _dense_frames(self, known: Known, most: int = ELEMENTS_MAX) -> list[tuple[int, int, int]]:
-        """(start, stop, server): runs of whole shards of one server that fit a frame."""
-        assert isinstance(known.spec, DenseSpec)
-        found: list[tuple[int, int, int]] = []
-        for shard, owner in enumerate(known.owners):
-            start, stop = shard_range(known.spec.size, known.spec.shards, shard)
-            if found and found[-1][2] == owner and stop - found[-1][0] <= most:
-                found[-1] = (found[-1][0], stop, int(owner))
-            elif stop > start:
-                found.append((start, stop, int(owner)))
-        return found
-
 
 def _scale_by_shows(rows: Rows, extra: list[Rows]) -> None:
     """Paddle's show_scale: a key's gradient is the sum over its examples by how often it showed."""
@@ -663,6 +455,3 @@ def new_incarnation() -> int:
         # Clients of one process may follow one another faster than the clock ticks.
         _incarnation = max(now, _incarnation + 1)
         return _incarnation
-
-
-__all__ = ["Client", "Link"]

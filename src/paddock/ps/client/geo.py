@@ -20,8 +20,8 @@ from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
 from paddock.ps.spec import DenseSpec, SparseSpec
 
 if TYPE_CHECKING:
-    from paddock.ps.client.client import Client, Known
     from paddock.ps.client.peer import Peer
+    from paddock.ps.client.traffic import Known, Traffic
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
@@ -67,10 +67,10 @@ class Geo(Strategy):
         """What all trainers of a job must agree on."""
         return {"strategy": self.name, "staleness": 0}
 
-    def pull(self, client: Client, table: str, known: Known, distinct: Keys) -> Rows:
+    def pull(self, traffic: Traffic, table: str, known: Known, distinct: Keys) -> Rows:
         """Rows from the copy; those that are not in it are fetched."""
         local = self._local(known)
-        at = self._find(client, local, distinct)
+        at = self._find(traffic, local, distinct)
         rows: Rows = local.rows.values[at, : local.rows.dim].copy()
         return rows
 
@@ -84,15 +84,15 @@ class Geo(Strategy):
             self._sparse[known.spec.name] = local
         return local
 
-    def _find(self, client: Client, local: LocalRows, distinct: Keys) -> Keys:
+    def _find(self, traffic: Traffic, local: LocalRows, distinct: Keys) -> Keys:
         missing = local.rows.missing(distinct)
         if len(missing):
-            local.rows.insert(missing, client.pull_distinct(local.known, missing))
+            local.rows.insert(missing, traffic.pull_distinct(local.known, missing))
         return local.rows.find(distinct)
 
     def push(
         self,
-        client: Client,
+        traffic: Traffic,
         table: str,
         known: Known,
         distinct: Keys,
@@ -105,26 +105,19 @@ class Geo(Strategy):
                 f"table {table!r}: geo keeps no shows and clicks",
                 hint="another strategy, or leave them out",
             )
-        if not np.isfinite(rows).all():
-            bad = int(distinct[int(np.argmin(np.isfinite(rows).all(axis=1)))])
-            raise UsageError(
-                f"table {table!r}: key {bad} has a gradient that is NaN or infinite; "
-                "nothing was applied",
-                hint="lower the learning rate, or clip: OptimizerSpec(clip_value=...)",
-            )
         local = self._local(known)
-        at = self._find(client, local, distinct)
+        at = self._find(traffic, local, distinct)
         lr = learning_rate(known.spec.optimizer, local.step)
         local.updater.apply(local.rows.values, at, rows, lr)
         local.rows.touch(at)
         local.step += 1
 
-    def pull_dense(self, client: Client, table: str, known: Known, out: Rows) -> Rows:
+    def pull_dense(self, traffic: Traffic, table: str, known: Known, out: Rows) -> Rows:
         """The vector of the copy, into `out`."""
-        out[:] = self._vector(client, known).vector.latest
+        out[:] = self._vector(traffic, known).vector.latest
         return out
 
-    def _vector(self, client: Client, known: Known) -> LocalVector:
+    def _vector(self, traffic: Traffic, known: Known) -> LocalVector:
         spec = known.spec
         assert isinstance(spec, DenseSpec)
         local = self._dense.get(spec.name)
@@ -132,48 +125,43 @@ class Geo(Strategy):
             updater = Updater(spec.optimizer, spec.size)
             values = np.empty((1, updater.width), np.float32)
             values[0, spec.size :] = updater.initial_state
-            vector = GeoVector(client.pull_vector(known, np.empty(spec.size, np.float32)))
+            vector = GeoVector(traffic.pull_vector(known, np.empty(spec.size, np.float32)))
             values[0, : spec.size] = vector.latest
             vector.latest = values[0, : spec.size]  # The optimizer changes it where it is.
             local = LocalVector(known, vector, updater, values)
             self._dense[spec.name] = local
         return local
 
-    def push_dense(self, client: Client, table: str, known: Known, grads: Rows) -> None:
+    def push_dense(self, traffic: Traffic, table: str, known: Known, grads: Rows) -> None:
         """Update the copy of the vector."""
-        if not np.isfinite(grads).all():
-            raise UsageError(
-                f"table {table!r}: a gradient is NaN or infinite; nothing was applied",
-                hint="lower the learning rate, or clip: OptimizerSpec(clip_value=...)",
-            )
-        local = self._vector(client, known)
+        local = self._vector(traffic, known)
         lr = learning_rate(known.spec.optimizer, local.step)
         row = np.zeros(1, np.int64)
         local.updater.apply(local.values, row, grads.reshape(1, -1).copy(), lr)
         local.step += 1
 
-    def step(self, client: Client) -> None:
+    def step(self, traffic: Traffic) -> None:
         """Count the batch; exchange when it is time."""
         if self._pace.batch(now=time.monotonic()):
-            self.flush(client)
+            self.flush(traffic)
 
-    def flush(self, client: Client) -> None:
+    def flush(self, traffic: Traffic) -> None:
         """Send what was learned here, take over what was learned elsewhere."""
         for local in self._sparse.values():
             keys, delta = local.rows.take_delta(self.place.trainers)
             if len(keys):
-                client.post_sparse(Op.PUSH, local.known, keys, delta, [], DELTA)
+                traffic.post_sparse(Op.PUSH, local.known, keys, delta, [], DELTA)
         for dense in self._dense.values():
             delta = dense.vector.take_delta(self.place.trainers)
-            client.post_dense(Op.PUSH_DENSE, dense.known, delta, DELTA)
-        client.settle(0)
-        client.finish_pulls()
+            traffic.post_dense(Op.PUSH_DENSE, dense.known, delta, DELTA)
+        traffic.settle(0)
+        traffic.finish_pulls()
         for local in self._sparse.values():
-            for server, peer in enumerate(client.peers):
+            for server, peer in enumerate(traffic.peers):
                 local.seen[server] = _receive(peer, server, local)
         for dense in self._dense.values():
             size = len(dense.vector.latest)
-            server_has = client.pull_vector(dense.known, np.empty(size, np.float32))
+            server_has = traffic.pull_vector(dense.known, np.empty(size, np.float32))
             dense.vector.receive(server_has)
 
 

@@ -8,7 +8,6 @@ and cut by the new owners.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +20,7 @@ from paddock.ps.stream import raw
 from paddock.ps.table.sharding import group
 
 if TYPE_CHECKING:
-    from paddock.ps.client.client import Client, Known
+    from paddock.ps.client.traffic import Known, Traffic
 
 # Waits while a shard is on its way: from, factor, at most.
 WAIT_SECONDS = (0.002, 1.5, 0.05)
@@ -31,16 +30,15 @@ LAST, CONTRIBUTION = int(Flag.LAST), int(Flag.CONTRIBUTION)
 
 
 class Redirect:
-    """Of one client. tables: those it declared, by name. count: frames sent again."""
+    """Of one client. count: frames sent again."""
 
-    def __init__(self, client: Client, tables: Mapping[str, Known]) -> None:
+    def __init__(self, traffic: Traffic) -> None:
         self.count = 0
-        self._client = client
-        self._tables = tables
+        self._traffic = traffic
         self._since: float | None = None
         self._wait = WAIT_SECONDS[0]
         self._turns = 0
-        for peer in client.peers:
+        for peer in traffic.peers:
             peer.on_moved = self.push_refused
 
     # ------------------------------------------------------------------------------------- facts
@@ -49,7 +47,7 @@ class Redirect:
         """Take over the owners that a refusal names."""
         owners = refusal.facts.get("owners")
         for shard, server in owners.items() if isinstance(owners, dict) else ():
-            if int(server) >= len(self._client.peers):
+            if int(server) >= len(self._traffic.peers):
                 raise Refusal(
                     "moved",
                     f"shard {shard} of table {known.spec.name!r} is server {server}'s now, which "
@@ -69,7 +67,7 @@ class Redirect:
             return
         now = time.monotonic()
         self._since = now if self._since is None else self._since
-        if now - self._since > self._client.peers[0].timeout:
+        if now - self._since > self._traffic.peers[0].timeout:
             self.settled()
             raise refusal
         time.sleep(self._wait)
@@ -86,7 +84,7 @@ class Redirect:
                 raise refusal
         # What was pushed before and is refused must go first to the new owner.
         before = self._since, self._wait, self._turns
-        self._client.settle(0)
+        self._traffic.settle(0)
         self._since, self._wait, self._turns = before
         for refusal in refusals:
             self.learn(known, refusal)
@@ -108,7 +106,7 @@ class Redirect:
             raise other
 
     def _find(self, peer: Peer, number: int) -> Known:
-        for known in self._tables.values():
+        for known in self._traffic.tables.values():
             if known.numbers[peer.index] == number:
                 return known
         raise AssertionError(f"no table has number {number} on server {peer.index}")
@@ -126,9 +124,9 @@ class Redirect:
         keys = np.frombuffer(frame.body[0], np.int64)
         pieces = [np.frombuffer(piece, np.float32) for piece in frame.body[1:]]
         columns = [piece.reshape(count, piece.size // max(count, 1)) for piece in pieces]
-        order, bounds = group(keys, known.owners, len(self._client.peers))
+        order, bounds = group(keys, known.owners, len(self._traffic.peers))
         keys, columns = keys[order], [column[order] for column in columns]
-        for server in range(len(self._client.peers)):
+        for server in range(len(self._traffic.peers)):
             here = slice(int(bounds[server]), int(bounds[server + 1]))
             body: list[Buffer] = [raw(keys[here]), *(raw(column[here]) for column in columns)]
             self._post(peer, known, frame, server, here.stop - here.start, body)
@@ -181,8 +179,8 @@ class Redirect:
             frame.header.op,
             flags,
             known.numbers[server],
-            self._client.next_part(known, server),
+            self._traffic.next_part(known, server, flags),
             count,
             step=frame.header.step,
         )
-        self._client.peers[server].post(frame.batch, header, *body)
+        self._traffic.peers[server].post(frame.batch, header, *body)

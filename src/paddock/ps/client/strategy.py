@@ -17,7 +17,7 @@ from paddock.ps.protocol.frames import Flag, Op
 from paddock.ps.protocol.refusals import Refusal
 
 if TYPE_CHECKING:
-    from paddock.ps.client.client import Client, Known
+    from paddock.ps.client.traffic import Known, Traffic
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
@@ -36,39 +36,38 @@ class Strategy:
     def __init__(self, window: int, place: Place) -> None:
         self.window = window
         self.place = place
-        self.step_now = 0
 
-    def join(self, client: Client) -> None:
+    def join(self, traffic: Traffic) -> None:
         """The trainer begins: the chief says at which step."""
-        terms = {**self.terms(), "life": client.life}
+        terms = {**self.terms(), "life": traffic.life}
         if self.place.is_counted:
             terms["trainers"] = self.place.trainers
-        answer = client.peers[0].ask(Op.JOIN, terms, again=True)
+        answer = traffic.peers[0].ask(Op.JOIN, terms, again=True)
         # Each server remembers all of them: one that comes back empty is known as such, also by
         # trainers that have not seen it before.
-        states = [peer.server_id for peer in client.peers]
-        for peer in client.peers:
-            peer.ask(Op.FENCE, {"states": states, "life": client.life})
+        states = [peer.server_id for peer in traffic.peers]
+        for peer in traffic.peers:
+            peer.ask(Op.FENCE, {"states": states, "life": traffic.life})
         if "commit" in answer:
-            for peer in client.peers[1:]:
+            for peer in traffic.peers[1:]:
                 peer.ask(Op.COMMIT, answer["commit"])
-        self.step_now = int(answer["step"]) + 1
+        traffic.step = int(answer["step"]) + 1
 
     def terms(self) -> dict[str, Any]:
         """What all trainers of a job must agree on."""
         return {"strategy": self.name, "staleness": 0}
 
-    def leave(self, client: Client) -> None:
+    def leave(self, traffic: Traffic) -> None:
         """The trainer ends; everything is acknowledged."""
-        client.peers[0].ask(Op.LEAVE, {})
+        traffic.peers[0].ask(Op.LEAVE, {})
 
-    def pull(self, client: Client, table: str, known: Known, distinct: Keys) -> Rows:
+    def pull(self, traffic: Traffic, table: str, known: Known, distinct: Keys) -> Rows:
         """Rows of distinct keys."""
-        return client.pull_distinct(known, distinct)
+        return traffic.pull_distinct(known, distinct)
 
     def push(
         self,
-        client: Client,
+        traffic: Traffic,
         table: str,
         known: Known,
         distinct: Keys,
@@ -76,22 +75,22 @@ class Strategy:
         extra: list[Rows],
     ) -> None:
         """Send gradients of distinct keys; the arrays belong to the strategy now."""
-        client.settle(self.window)
-        client.post_sparse(Op.PUSH, known, distinct, rows, extra, self.flags)
+        traffic.settle(self.window)
+        traffic.post_sparse(Op.PUSH, known, distinct, rows, extra, self.flags)
 
-    def pull_dense(self, client: Client, table: str, known: Known, out: Rows) -> Rows:
+    def pull_dense(self, traffic: Traffic, table: str, known: Known, out: Rows) -> Rows:
         """The dense vector into `out`."""
-        return client.pull_vector(known, out)
+        return traffic.pull_vector(known, out)
 
-    def push_dense(self, client: Client, table: str, known: Known, grads: Rows) -> None:
+    def push_dense(self, traffic: Traffic, table: str, known: Known, grads: Rows) -> None:
         """Send the gradient of a dense vector."""
-        client.settle(self.window)
-        client.post_dense(Op.PUSH_DENSE, known, grads.copy(), self.flags)
+        traffic.settle(self.window)
+        traffic.post_dense(Op.PUSH_DENSE, known, grads.copy(), self.flags)
 
-    def step(self, client: Client) -> None:
+    def step(self, traffic: Traffic) -> None:
         """The end of a batch."""
 
-    def flush(self, client: Client) -> None:
+    def flush(self, traffic: Traffic) -> None:
         """Send what the strategy still holds."""
 
 
@@ -100,9 +99,9 @@ class HalfAsync(Strategy):
 
     name = "half_async"
 
-    def step(self, client: Client) -> None:
+    def step(self, traffic: Traffic) -> None:
         """Wait until this batch is applied, so that the next pull sees it."""
-        client.settle(0)
+        traffic.settle(0)
 
 
 class Clocked(Strategy):
@@ -118,11 +117,11 @@ class Clocked(Strategy):
         """What all trainers of a job must agree on."""
         return {"strategy": self.name, "staleness": self.staleness}
 
-    def step(self, client: Client) -> None:
+    def step(self, traffic: Traffic) -> None:
         """Tell the chief; wait until the slowest is near enough."""
-        client.settle(0)
-        client.peers[0].ask(Op.ARRIVE, {}, step=self.step_now, again=True)
-        self.step_now += 1
+        traffic.settle(0)
+        traffic.peers[0].ask(Op.ARRIVE, {}, step=traffic.step, again=True)
+        traffic.step += 1
 
 
 class Sync(Clocked):
@@ -136,7 +135,7 @@ class Sync(Clocked):
 
     def push(
         self,
-        client: Client,
+        traffic: Traffic,
         table: str,
         known: Known,
         distinct: Keys,
@@ -145,43 +144,43 @@ class Sync(Clocked):
     ) -> None:
         """Send a contribution to this step."""
         self.unfinished += 1
-        super().push(client, table, known, distinct, rows, extra)
+        super().push(traffic, table, known, distinct, rows, extra)
 
-    def push_dense(self, client: Client, table: str, known: Known, grads: Rows) -> None:
+    def push_dense(self, traffic: Traffic, table: str, known: Known, grads: Rows) -> None:
         """Send a contribution to this step."""
         self.unfinished += 1
-        super().push_dense(client, table, known, grads)
+        super().push_dense(traffic, table, known, grads)
 
-    def _settle(self, client: Client) -> None:
+    def _settle(self, traffic: Traffic) -> None:
         """Wait for everything; a refusal spoils the step: it would be committed in parts."""
         try:
-            client.settle(0)
+            traffic.settle(0)
         except Refusal:
             self.is_spoilt = True
             raise
 
-    def leave(self, client: Client) -> None:
+    def leave(self, traffic: Traffic) -> None:
         """The trainer ends. Raises PaddockError when it leaves a step unfinished."""
-        super().leave(client)
+        super().leave(traffic)
         if self.unfinished:
             raise PaddockError(
                 f"sync: {self.unfinished} pushes since the last step() were never applied",
-                hint="client.step() after each batch, the last one too; flush() does not apply",
+                hint="traffic.step() after each batch, the last one too; flush() does not apply",
             )
 
-    def step(self, client: Client) -> None:
+    def step(self, traffic: Traffic) -> None:
         """All of this step is with the servers; wait for the others; have it applied everywhere."""
-        self._settle(client)
+        self._settle(traffic)
         if self.is_spoilt:
             raise PaddockError(
                 "sync: a push of this step was refused, so the step cannot be completed",
                 hint="start this trainer anew: what it gave to the step is dropped, and done again",
             )
-        chief, *others = client.peers
-        answer = chief.ask(Op.ARRIVE, {}, step=self.step_now, again=True)
+        chief, *others = traffic.peers
+        answer = chief.ask(Op.ARRIVE, {}, step=traffic.step, again=True)
         for peer in others:
             peer.ask(Op.COMMIT, {"step": answer["step"], "members": answer["members"]})
-        self.step_now += 1
+        traffic.step += 1
         self.unfinished = 0
 
 

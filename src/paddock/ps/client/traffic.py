@@ -1,0 +1,239 @@
+"""What goes between one trainer and all servers of its job: pulls, and frames of pushes.
+
+Checks nothing of what a user gave, and decides nothing of when: that is the client's and the
+strategy's. Of a table whose shards have moved, the new owners are asked (redirect.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.errors import UsageError
+from paddock.ps.client.peer import Peer
+from paddock.ps.client.pulls import Pull, run_pulls
+from paddock.ps.client.redirect import Redirect
+from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.spec import (
+    DENSE_SHARD_MAX,
+    DenseSpec,
+    ScheduleSpec,
+    SparseSpec,
+    TableSpec,
+    shard_range,
+)
+from paddock.ps.stream import raw
+from paddock.ps.table.sharding import group
+
+Keys = NDArray[np.int64]
+Rows = NDArray[np.float32]
+STATISTICS, LAST = int(Flag.STATISTICS), int(Flag.LAST)
+CONTRIBUTION = int(Flag.CONTRIBUTION)
+PARTS_MAX = 0xFFFF  # Header.part
+# Rows of one frame: the server applies one while the next is on its way.
+ROWS_MAX = 16384
+# Elements of a pushed frame of several dense shards, for the same reason.
+ELEMENTS_MAX = 1 << 18
+
+
+@dataclass(slots=True)
+class Known:
+    """A table this client declared. numbers: what each server calls it. owners: server of shard."""
+
+    spec: TableSpec
+    numbers: list[int]
+    owners: NDArray[np.int32]
+    recent: list[tuple[Keys, Keys, NDArray[np.int32]]] = field(default_factory=list)
+    ahead: Pull | None = None
+    parts: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class Traffic:
+    """Of one client. life: hex digits, of this client and no other.
+
+    tables: those declared, by name. batch: of the trainer, from 0. step: the batch as the servers
+    count it, in sync and staleness.
+    """
+
+    def __init__(self, peers: list[Peer], life: str) -> None:
+        self.peers = peers
+        self.life = life
+        self.tables: dict[str, Known] = {}
+        self.batch = 0
+        self.step = 0
+        self.redirect = Redirect(self)
+
+    def settle(self, behind: int) -> None:
+        """Wait until at most the `behind` newest batches have unacknowledged frames.
+
+        With 0, nothing is left unacknowledged.
+        """
+        count = -1
+        while count != self.redirect.count:  # What was sent again may be another server's.
+            count = self.redirect.count
+            problem: Refusal | None = None
+            for peer in self.peers:
+                try:
+                    peer.settle(self.batch + 1 - behind)
+                except Refusal as refusal:
+                    problem = problem or refusal
+            if problem is not None:  # One error for a push, however many servers refuse it.
+                raise problem
+        self.redirect.settled()
+
+    def start_pull(self, known: Known, spec: SparseSpec, distinct: Keys) -> Pull:
+        """Send the requests of a pull; its rows come with finish()."""
+        pull = Pull.sparse(self.peers, known.numbers, spec, distinct, self._split(known, distinct))
+        run_pulls([pull], wait=False)
+        return pull
+
+    def pull_distinct(self, known: Known, distinct: Keys) -> Rows:
+        """Rows of distinct keys, float32[n, dim], from the servers."""
+        assert isinstance(known.spec, SparseSpec)
+        ahead, known.ahead = known.ahead, None
+        if ahead is not None:
+            run_pulls([ahead])
+            if np.array_equal(ahead.keys, distinct):
+                return self._complete(known, ahead)
+        self.finish_pulls()
+        pull = Pull.sparse(
+            self.peers, known.numbers, known.spec, distinct, self._split(known, distinct)
+        )
+        run_pulls([pull])
+        return self._complete(known, pull)
+
+    def _complete(self, known: Known, pull: Pull) -> Rows:
+        """The rows of a pull that has been run; of shards that have moved, from their owners."""
+        rows, at = pull.rows(), pull.missing()
+        if not len(at):
+            return rows
+        assert isinstance(known.spec, SparseSpec)
+        self.finish_pulls()
+        keys = pull.keys
+        while len(at):
+            self.redirect.heed(known, [refusal for _, refusal in pull.moved])
+            part = keys[at]
+            pull = Pull.sparse(
+                self.peers, known.numbers, known.spec, part, self._split(known, part)
+            )
+            run_pulls([pull])
+            rows[at] = pull.rows()
+            at = at[pull.missing()]
+        self.redirect.settled()
+        return rows
+
+    def pull_vector(self, known: Known, out: Rows) -> Rows:
+        """The dense vector from the servers, into `out`."""
+        self.finish_pulls()
+        pull = Pull.dense(
+            self.peers, known.numbers, self._dense_frames(known, DENSE_SHARD_MAX), out
+        )
+        run_pulls([pull])
+        while pull.moved:
+            left = [(request.start, request.stop) for request, _ in pull.moved]
+            self.redirect.heed(known, [refusal for _, refusal in pull.moved])
+            frames = [
+                (max(start, begin), min(stop, end), server)
+                for start, stop, server in self._dense_frames(known)
+                for begin, end in left
+                if max(start, begin) < min(stop, end)
+            ]
+            pull = Pull.dense(self.peers, known.numbers, frames, out)
+            run_pulls([pull])
+        self.redirect.settled()
+        return out
+
+    def finish_pulls(self) -> None:
+        """Read what was asked ahead, so that the links are free."""
+        ahead = [known.ahead for known in self.tables.values() if known.ahead is not None]
+        if ahead:
+            run_pulls(ahead)
+
+    def post_sparse(
+        self, op: Op, known: Known, distinct: Keys, rows: Rows, extra: list[Rows], flags: int
+    ) -> None:
+        """Frames of rows to their servers. The arrays are kept until acknowledged."""
+        assert isinstance(known.spec, SparseSpec)
+        split = self._split(known, distinct)
+        if split is not None:
+            order, bounds = split
+            distinct, rows = distinct[order], rows[order]
+            extra = [column[order] for column in extra]
+        else:
+            bounds = np.array([0, len(distinct)])
+        flags |= STATISTICS if extra else 0
+        most = min(ROWS_MAX, BODY_MAX // (8 + 4 * known.spec.dim + 4 * len(extra)))
+        # A schedule counts batches on every server, also on one that gets no key of this batch.
+        counts = op == Op.PUSH and not flags and known.spec.optimizer.schedule != ScheduleSpec()
+        for server, peer in enumerate(self.peers):
+            start, stop = int(bounds[server]), int(bounds[server + 1])
+            is_owed = counts
+            while start < stop or is_owed:
+                is_owed = False
+                end = min(stop, start + most)
+                header = Header(
+                    op,
+                    flags | (LAST if end == stop else 0),
+                    known.numbers[server],
+                    self.next_part(known, server, flags),
+                    end - start,
+                    step=self.step,
+                )
+                body = [raw(distinct[start:end]), raw(rows[start:end])]
+                body += [raw(column[start:end]) for column in extra]
+                peer.post(self.batch, header, *body)
+                start = end
+
+    def post_dense(self, op: Op, known: Known, values: Rows, flags: int) -> None:
+        """Frames of a dense vector to their servers, each of whole shards."""
+        flat = np.ascontiguousarray(values.reshape(-1))
+        frames = self._dense_frames(known)
+        last = {server: start for start, _, server in frames}
+        for start, stop, server in frames:
+            header = Header(
+                op,
+                flags | (LAST if last[server] == start else 0),
+                known.numbers[server],
+                self.next_part(known, server, flags),
+                stop - start,
+                step=self.step,
+            )
+            self.peers[server].post(
+                self.batch, header, start.to_bytes(8, "little"), raw(flat[start:stop])
+            )
+
+    def next_part(self, known: Known, server: int, flags: int) -> int:
+        """Frames of one table and step are numbered, over all pushes of the step."""
+        step, parts = known.parts.get(server, (-1, 0))
+        parts = parts + 1 if step == self.step else 0
+        if parts > PARTS_MAX and flags & CONTRIBUTION:
+            raise UsageError(
+                f"table {known.spec.name!r}: more than {PARTS_MAX + 1} frames to server {server} "
+                "in one step",
+                hint="client.step() after each batch",
+            )
+        known.parts[server] = self.step, parts
+        return parts & PARTS_MAX
+
+    def _split(
+        self, known: Known, distinct: Keys
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """(order, bounds): keys in the order of their servers; None for a single server."""
+        if len(self.peers) == 1:
+            return None
+        return group(distinct, known.owners, len(self.peers))
+
+    def _dense_frames(self, known: Known, most: int = ELEMENTS_MAX) -> list[tuple[int, int, int]]:
+        """(start, stop, server): runs of whole shards of one server that fit a frame."""
+        assert isinstance(known.spec, DenseSpec)
+        found: list[tuple[int, int, int]] = []
+        for shard, owner in enumerate(known.owners):
+            start, stop = shard_range(known.spec.size, known.spec.shards, shard)
+            if found and found[-1][2] == owner and stop - found[-1][0] <= most:
+                found[-1] = (found[-1][0], stop, int(owner))
+            elif stop > start:
+                found.append((start, stop, int(owner)))
+        return found
