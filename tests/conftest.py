@@ -36,6 +36,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", help="rewrite golden files, then review them")
 
 
+def pytest_configure() -> None:
+    """Under nohup, or behind `&` in a script, some signals are ignored, by what we start as well.
+
+    A handler is not handed on, so that there every signal has its default action again.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
+
+
 @pytest.fixture
 def recording(request: pytest.FixtureRequest) -> bool:
     """Whether this run rewrites golden files and transcripts."""
