@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client, OptimizerSpec, SparseSpec
 from paddock.ps.client import checkpoints
 from paddock.ps.client.move import Where, move
 from paddock.ps.client.peer import Peer
 from paddock.ps.protocol.frames import Op
+from paddock.ps.server.main import make_server
+from paddock.ps.server.options import read_options
 from paddock.ps.spec import InitialSpec
 from ps.real.pairs import PairJob, paired, witnessed
 from ps.real.work import applied, declare, train
@@ -100,7 +102,7 @@ def openssl(*words: str) -> None:
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A token, an authority's certificate ca.pem, and for a, b and w each cert and key.
 
-    A cert file has the server's own certificate, then the authority's.
+    b.pem has the server's own certificate, then the authority's.
     """
     folder = tmp_path_factory.mktemp("keys")
     (folder / "token").write_text(TOKEN + "\n")
@@ -118,8 +120,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "x509", "-req", "-in", f"{folder}/{name}.csr", "-CA", f"{folder}/ca.pem",
             "-CAkey", f"{folder}/ca.key", "-CAcreateserial", "-out", f"{folder}/{name}.pem",
         )  # fmt: skip
-        with (folder / f"{name}.pem").open("a") as chain:
-            chain.write((folder / "ca.pem").read_text())
+    with (folder / "b.pem").open("a") as chain:
+        chain.write((folder / "ca.pem").read_text())
     return folder
 
 
@@ -133,6 +135,8 @@ class SecretPair(PairJob):
         """The flags of one of the two."""
         name = self.keys / "ab"[index]
         secret = [f"--tls-cert={name}.pem", f"--tls-key={name}.key"]
+        if index == 0:  # It has no certificate of the authority in its own file.
+            secret.append(f"--tls-ca={self.keys / 'ca.pem'}")
         return [*super().words(index), *secret, f"--token-file={self.keys / self.tokens[index]}"]
 
 
@@ -160,6 +164,18 @@ def test_a_killed_primary_with_tls_and_a_token_costs_no_bit(
         make = lambda t: job.client(t, strategy="sync")  # noqa: E731
         assert trained(make, 2, both_killed(job)) == undisturbed["sync"]
         assert job.state(0)["epoch"] == 3
+
+
+def test_a_file_of_trusted_certificates_that_is_none_is_one_error(
+    keys: Path, tmp_path: Path
+) -> None:
+    """Else every connection to the other server would fail, for a reason told nowhere."""
+    words = [
+        "--port=0", "--witness=127.0.0.1:1", "--ack=replica", f"--data-dir={tmp_path}",
+        f"--tls-cert={keys}/a.pem", f"--tls-key={keys}/a.key", f"--tls-ca={keys}/token",
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match=f"--tls-ca {keys}/token: "):
+        make_server(read_options(words, {}))
 
 
 def test_a_replica_with_another_token_gets_nothing(keys: Path, tmp_path: Path) -> None:

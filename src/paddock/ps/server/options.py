@@ -91,6 +91,14 @@ OPTIONS = (
     Option("tls-cert", "word", "", "certificate, PEM", ("PADDOCK_PS_TLS_CERT",)),
     Option("tls-key", "word", "", "its key, PEM", ("PADDOCK_PS_TLS_KEY",)),
     Option(
+        "tls-ca",
+        "word",
+        "",
+        "who signed the certificates of the pair's other server and of its witness, PEM; "
+        "else looked for in --tls-cert",
+        ("PADDOCK_PS_TLS_CA",),
+    ),
+    Option(
         "trainer-timeout",
         "float",
         "60",
@@ -180,6 +188,7 @@ class Options:
     token_file: str
     tls_cert: str
     tls_key: str
+    tls_ca: str
     trainer_timeout: float
     on_lost_trainer: str
     end_with_trainers: str

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paddock.errors import UsageError
 from paddock.ps.consistency.replication import NEAR_RECORDS, Member, Role, recovered
 from paddock.ps.link import Identity
 from paddock.ps.protocol.frames import Header
@@ -24,9 +26,14 @@ if TYPE_CHECKING:
 
 
 def prepare_pair(options: Options, say: Callable[[str], None]) -> MemberFile | None:
-    """Before the log is opened; None for a server that is alone."""
+    """Before the log is opened; None for a server that is alone. Raises UsageError."""
     if not options.witness:
         return None
+    if ca := _trusted(options):
+        try:
+            ssl.create_default_context(cafile=ca)
+        except OSError as error:  # ssl.SSLError is one
+            raise UsageError(f"--tls-ca {ca}: {error}", hint="certificates in PEM form") from error
     file = MemberFile(Path(options.data_dir), say)
     file.prepare()
     return file
@@ -58,7 +65,7 @@ def join_pair(server: Server, options: Options, file: MemberFile) -> None:
             int(time.time()) & 0xFFFFFFFF,
             settings.version,
             settings.token,
-            settings.tls_cert,
+            _trusted(options),
         ),
         serves_alone=not is_counting,
         say=server.say,
@@ -69,6 +76,11 @@ def join_pair(server: Server, options: Options, file: MemberFile) -> None:
 def _endpoint(server: Server, options: Options) -> str:
     """Where the other server of the pair reaches this one."""
     return options.advertise or f"{options.bind}:{server.port}"
+
+
+def _trusted(options: Options) -> str:
+    """The file of certificates that the pair's other server and its witness must be signed by."""
+    return (options.tls_ca or options.tls_cert) if options.tls_cert else ""
 
 
 class Pairing:
