@@ -8,6 +8,7 @@ of its own, so that silence on it is noticed by a read timeout, and 600 creates 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -225,8 +226,7 @@ class LightkubeClient:
             try:
                 response = await self._http.request(
                     request.method,
-                    request.path,
-                    params=request.params,
+                    _url(self._http.base_url, request.path, tuple(request.params.items())),
                     content=content,
                     headers=headers,
                     timeout=self._call_timeout,
@@ -270,6 +270,17 @@ class LightkubeClient:
 def open_client(config: SingleConfig, options: Options | None = None) -> LightkubeClient:
     """A client for that cluster (connect.find_config). Raises UsageError, connects to nothing."""
     return LightkubeClient(open_http(config), options or Options())
+
+
+@functools.lru_cache(maxsize=1024)
+def _url(base: httpx2.URL, path: str, params: tuple[tuple[str, str], ...]) -> httpx2.URL:
+    """Remembered: it costs half a call's time, and creates go to few paths.
+
+    >>> _url(httpx2.URL("https://h/k8s/c-1/"), "/api/v1/pods", (("limit", "5"),))
+    URL('https://h/k8s/c-1/api/v1/pods?limit=5')
+    """
+    raw = httpx2.URL(path, params=params).raw_path
+    return base.copy_with(raw_path=base.raw_path.rstrip(b"/") + raw)
 
 
 def _identified(
