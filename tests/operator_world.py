@@ -24,7 +24,7 @@ from paddock.kube.client import (
     Resource,
 )
 from paddock.kube.memory import Call, MemoryServer, Rule
-from paddock.kube.objects import PaddleJob
+from paddock.kube.objects import NOBODY, OwnerReference, PaddleJob
 from paddock.operator import names
 from paddock.operator.decision import (
     Action,
@@ -37,7 +37,7 @@ from paddock.operator.decision import (
 )
 from paddock.operator.reconcile import reconcile
 from paddock.operator.runtime.executor import RESOURCES
-from paddock.operator.runtime.faults import Faults
+from paddock.operator.runtime.faults import Faults, told_apart
 from paddock.operator.runtime.status import canonical, merge_change
 
 Document = dict[str, Any]
@@ -193,7 +193,7 @@ class World:
         """False when the server is in trouble: the other groups wait, too."""
         for action in actions:
             try:
-                self._take(action)
+                self._take(action, found.job)
             except KubeError as error:
                 fault = faults.record(action, error, now=self.now, monotonic=self.now)
                 found.refused += (f"{fault.verb} {fault.kind} {fault.name}: {error.message}",)
@@ -202,14 +202,17 @@ class World:
             found.taken += (action,)
         return True
 
-    def _take(self, action: Action) -> None:
+    def _take(self, action: Action, job: str) -> None:
         resource = RESOURCES[action.kind]
         if isinstance(action, Create):
             call = Call("create", resource, NAMESPACE, action.name, content=action.manifest)
             rule = self.server.faults.take(call)
             if rule is not None:
                 raise rule.error
-            self.server.create(resource, NAMESPACE, action.manifest)
+            try:
+                self.server.create(resource, NAMESPACE, action.manifest)
+            except KubeError as error:
+                raise told_apart(error, self._controller_of(action), job) from None
         elif isinstance(action, Delete):
             self.server.delete(
                 resource, NAMESPACE, action.name,
@@ -219,6 +222,11 @@ class World:
             metadata = {**_mapping(action.change.get("metadata")), "uid": action.uid}
             change = {**action.change, "metadata": metadata}
             self.server.patch(resource, NAMESPACE, action.name, change)
+
+    def _controller_of(self, action: Create) -> OwnerReference:
+        there = [o for o in self._all(RESOURCES[action.kind]) if o.metadata.name == action.name]
+        owner: OwnerReference = there[0].metadata.controller if there else NOBODY
+        return owner
 
     def _faults_of(self, job: PaddleJob) -> Faults:
         key = f"{job.metadata.uid}/{job.metadata.generation}"

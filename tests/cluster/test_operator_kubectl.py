@@ -123,6 +123,7 @@ def test_a_job_made_again_at_once_has_nothing_of_the_one_before(
     for pod in jobs.pods("again").values():
         assert pod["metadata"]["ownerReferences"][0]["uid"] != uid
     assert "PADDLE_TRAINERS_NUM=3" in jobs.logs("again-worker-0")
+    assert not [told for told in jobs.events("again") if told.startswith("NameTaken")]
 
 
 def test_what_is_deleted_takes_everything_along(

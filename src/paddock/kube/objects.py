@@ -23,6 +23,9 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False):
     controller: bool | None = None
 
 
+NOBODY = OwnerReference()
+
+
 class Meta(msgspec.Struct, frozen=True):
     """metadata of any object."""
 
@@ -40,12 +43,17 @@ class Meta(msgspec.Struct, frozen=True):
     finalizers: tuple[str, ...] | None = None
 
     @property
-    def controller_uid(self) -> str:
-        """The uid of the controlling owner, "" without one."""
+    def controller(self) -> OwnerReference:
+        """The owner that manages it; all empty without one."""
         for owner in self.ownerReferences or ():
             if owner.controller:
-                return owner.uid
-        return ""
+                return owner
+        return NOBODY
+
+    @property
+    def controller_uid(self) -> str:
+        """The uid of the controlling owner, "" without one."""
+        return self.controller.uid
 
     def label(self, name: str) -> str:
         """A label's value, "" when it is not set."""

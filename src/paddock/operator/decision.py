@@ -41,12 +41,16 @@ class Settings:
     healthy_seconds: float = 600.0
 
 
+# Fault.reason where the name is still that of a deleted job's object.
+OF_FORMER = "OfFormerJob"
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A call for this job that the API server refused, and has not taken since.
 
-    reason: Status.reason. at: seconds since 1970 of the last try; count: tries. retry_at: when the
-    shell will let the same call be made again.
+    reason: Status.reason, or OF_FORMER. at: seconds since 1970 of the last try; count: tries.
+    retry_at: when the shell will let the same call be made again.
     """
 
     verb: Literal["create", "delete", "patch"]

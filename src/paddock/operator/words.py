@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from paddock.operator.decision import OF_FORMER
+
 if TYPE_CHECKING:
     from paddock.operator.decision import Fault
     from paddock.operator.facts import Facts
@@ -82,6 +84,8 @@ def fault_reason(fault: Fault) -> str:
     >>> fault_reason(Fault("create", "Pod", "a", "Forbidden", "exceeded quota: q"))
     'QuotaExceeded'
     """
+    if fault.reason == OF_FORMER:
+        return "Stopping"
     if fault.reason == "AlreadyExists":
         return "NameTaken"
     if "exceeded quota" in fault.message:
@@ -104,6 +108,8 @@ def is_about_template(fault: Fault) -> bool:
 def fault_text(fault: Fault) -> str:
     """What could not be done, and why."""
     kind = fault.kind.replace("Group", " PodGroup") if "Group" in fault.kind else fault.kind
+    if fault.reason == OF_FORMER:
+        return f"waiting for {kind} {fault.name} of the deleted job of this name to end"
     if fault.reason == "AlreadyExists":
         return (
             f"{kind} {fault.name} exists and belongs to somebody else; it is left alone "

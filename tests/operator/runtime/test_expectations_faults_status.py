@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 
 from paddock.kube.client import KubeError
 from paddock.kube.memory.patches import merged
-from paddock.kube.objects import Meta, Pod
-from paddock.operator.decision import Create, Delete
+from paddock.kube.objects import NOBODY, Meta, OwnerReference, Pod
+from paddock.operator.decision import OF_FORMER, Create, Delete
 from paddock.operator.runtime.expectations import EXPIRY_SECONDS, Expectations
-from paddock.operator.runtime.faults import PAUSE_MAX_SECONDS, Faults
+from paddock.operator.runtime.faults import PAUSE_MAX_SECONDS, Faults, told_apart
 from paddock.operator.runtime.status import canonical, merge_change
 
 if TYPE_CHECKING:
     from paddock.operator.decision import Action
+
+
+TAKEN = "AlreadyExists"
 
 
 def pod(name: str = "a", uid: str = "1", *, going: bool = False) -> Pod:
@@ -93,10 +96,31 @@ def test_a_quota_holds_up_every_pod_and_nothing_else() -> None:
     assert not faults.hold(create("b"), 2.0)
 
 
-def test_a_name_that_is_taken_holds_up_that_object_only() -> None:
+@pytest.mark.parametrize(
+    ("owner", "reason"),
+    [
+        (
+            OwnerReference(apiVersion="batch.paddlepaddle.org/v1", kind="PaddleJob", name="demo"),
+            OF_FORMER,
+        ),
+        (OwnerReference(apiVersion="batch.paddlepaddle.org/v1", kind="PaddleJob", name="x"), TAKEN),
+        (OwnerReference(apiVersion="kubeflow.org/v1", kind="PaddleJob", name="demo"), TAKEN),
+        (OwnerReference(apiVersion="apps/v1", kind="ReplicaSet", name="demo"), TAKEN),
+        (NOBODY, TAKEN),
+    ],
+)
+def test_what_a_deleted_job_leaves_is_nobodys_theft(owner: OwnerReference, reason: str) -> None:
+    """It goes by itself: people who delete a job and apply it anew have nothing to mend."""
+    assert told_apart(refusal(TAKEN), owner, "demo").reason == reason
+    other = told_apart(refusal("Forbidden"), owner, "demo")
+    assert other.reason == "Forbidden"
+
+
+@pytest.mark.parametrize("reason", [TAKEN, OF_FORMER])
+def test_a_name_that_is_taken_holds_up_that_object_only(reason: str) -> None:
     """Somebody's pod of our third pod's name says nothing about the fourth."""
     faults = Faults(Random(0))
-    record(faults, create("a"), refusal("AlreadyExists"), 0.0)
+    record(faults, create("a"), refusal(reason), 0.0)
     assert faults.hold(create("a"), 0.5)
     assert not faults.hold(create("b"), 0.5)
 

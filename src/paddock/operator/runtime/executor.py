@@ -21,16 +21,17 @@ from paddock.kube.client import (
     VOLCANO_GROUPS,
     KubeError,
 )
-from paddock.operator.decision import Create, Delete
+from paddock.kube.objects import NOBODY
+from paddock.operator.decision import OF_FORMER, Create, Delete
 from paddock.operator.runtime.expectations import Expectations
-from paddock.operator.runtime.faults import Faults, call_of
+from paddock.operator.runtime.faults import Faults, call_of, told_apart
 from paddock.operator.runtime.status import canonical, merge_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from paddock.kube.client import Client, Resource
-    from paddock.kube.objects import PaddleJob
+    from paddock.kube.objects import OwnerReference, PaddleJob
     from paddock.operator.decision import Action, Decision, Kind, Patch
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.log import Log
@@ -180,7 +181,8 @@ class Executor:
             fault = memory.faults.record(
                 action, error, now=self._clock.now(), monotonic=self._clock.monotonic()
             )
-            say = self._log.info if error.is_of_ending_namespace else self._log.warning
+            is_normal = error.is_of_ending_namespace or error.reason == OF_FORMER
+            say = self._log.info if is_normal else self._log.warning
             say(
                 f"could not {fault.verb} {fault.kind} {fault.name}",
                 job=_name(job), reason=error.message, tries=fault.count,
@@ -197,9 +199,12 @@ class Executor:
             await self._client.create(resource, namespace, action.manifest)
         except KubeError as error:
             key = (namespace, action.name)
-            if error.reason != "AlreadyExists" or not await self._is_ours(action.kind, key, job):
+            owner = NOBODY
+            if error.reason == "AlreadyExists":
+                owner = await self._controller_of(action.kind, key)
+            if owner.uid != job.metadata.uid:
                 expected.withdraw(token)
-                raise
+                raise told_apart(error, owner, job.metadata.name) from None
             # Made by us before, and the answer was lost or the cache is behind.
             if self._owner(action.kind, key) == job.metadata.uid:
                 expected.withdraw(token)
@@ -246,13 +251,14 @@ class Executor:
         if known is None or known.metadata.resourceVersion == answer.metadata.resourceVersion:
             expected.withdraw(token)  # It was like that already: no change will be seen.
 
-    async def _is_ours(self, kind: Kind, key: Key, job: PaddleJob) -> bool:
-        """Whether the object of that name is controlled by the job, as the server has it."""
+    async def _controller_of(self, kind: Kind, key: Key) -> OwnerReference:
+        """Who controls the object of that name, as the server has it; NOBODY if it is not there."""
         try:
             found = await self._client.get(RESOURCES[kind], *key)
         except KubeError:
-            return False
-        return bool(found.metadata.controller_uid == job.metadata.uid)
+            return NOBODY
+        owner: OwnerReference = found.metadata.controller
+        return owner
 
     def _owner(self, kind: Kind, key: Key) -> str:
         known = self._stores[kind].get(key)

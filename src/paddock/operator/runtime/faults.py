@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from paddock.operator.decision import Create, Delete, Fault
+from paddock.kube.client import PADDLE_JOBS, KubeError
+from paddock.operator.decision import OF_FORMER, Create, Delete, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random
 
-    from paddock.kube.client import KubeError
+    from paddock.kube.objects import OwnerReference
     from paddock.operator.decision import Action, Kind
 
 Verb = Literal["create", "delete", "patch"]
 PAUSE_FIRST_SECONDS = 1.0
 PAUSE_MAX_SECONDS = 60.0
 # Refusals of one object that say nothing about the next one.
-OF_ONE_OBJECT = ("AlreadyExists", "Conflict", "NotFound")
+OF_ONE_OBJECT = ("AlreadyExists", OF_FORMER, "Conflict", "NotFound")
 
 
 def call_of(action: Action) -> tuple[Verb, Kind, str]:
@@ -28,6 +29,18 @@ def call_of(action: Action) -> tuple[Verb, Kind, str]:
     if isinstance(action, Create):
         return "create", action.kind, action.name
     return ("delete" if isinstance(action, Delete) else "patch"), action.kind, action.name
+
+
+def told_apart(error: KubeError, owner: OwnerReference, job: str) -> KubeError:
+    """A name that is taken, by somebody, or still by a deleted job of this one's name.
+
+    owner: who controls the object that has the name.
+    """
+    former = (PADDLE_JOBS.group, PADDLE_JOBS.kind, job)
+    group = owner.apiVersion.partition("/")[0]  # Kubeflow has PaddleJobs, too.
+    if error.reason != "AlreadyExists" or (group, owner.kind, owner.name) != former:
+        return error
+    return KubeError(error.message, status=error.status, reason=OF_FORMER)
 
 
 class Faults:
