@@ -222,12 +222,15 @@ def os_reason(error: OSError) -> str:
 def connect(host: str, port: int, seconds: float) -> socket.socket:
     """A TCP connection with large buffers. Raises OSError."""
     sock = socket.create_connection((host, port), timeout=seconds)
-    if sock.getsockname() == sock.getpeername():
-        # On one machine, a connect to a port that nobody listens on can meet itself.
+    try:
+        if sock.getsockname() == sock.getpeername():  # Raises when the other side has gone again.
+            # On one machine, a connect to a port that nobody listens on can meet itself.
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        enlarge(sock)
+        keep_alive(sock)
+    except OSError:
         sock.close()
-        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-    enlarge(sock)
-    keep_alive(sock)
+        raise
     return sock
 
 

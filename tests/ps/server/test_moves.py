@@ -22,6 +22,7 @@ from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.moves import HOLD_SECONDS, Moves
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from ps.client.running import Fleet, fleet
+from ps.running import eventually
 
 STEPS = ("freeze", "first part", "adopt", "move", "own")
 WORDS = SparseSpec("words", 4, OptimizerSpec("adagrad", 0.1), shards=8)
@@ -308,6 +309,30 @@ def test_later_pushes_do_not_overtake_one_that_was_sent_away() -> None:
         moves.check_pull(np.array([0, 1, 3]))
     assert caught.value.facts == {"owners": {"1": 2}, "wait": True}
     assert moves.behind == {}
+
+
+@pytest.mark.parametrize("table", ["words", "top"])
+def test_what_comes_before_the_first_shard_of_all_waits_for_it(
+    table: str, calm: dict[str, dict[str, str]]
+) -> None:
+    """The giver has let go, the taker does not own yet, and never had to do with a move before."""
+    found: list[dict[str, str]] = []
+    with fleet(2) as servers, servers.client(strategy="async") as ps, admin(servers) as peers:
+        declare(ps)
+        train(ps, range(6))
+        thread = threading.Thread(target=lambda: found.append(train(ps, range(6, 12))))
+        taker = servers.servers[1].store.by_name[table].moves
+
+        def after(step: str) -> None:
+            if step == "move":
+                with pytest.raises(Refusal, match=f"table '{table}': shard 0 moves"):
+                    taker.check_pull(np.array([0]))
+                thread.start()
+                eventually(lambda: taker.behind, "a push waits at the taker")
+
+        move(peers, table, 0, 1, after=after)
+        thread.join(30)
+    assert found == [calm["async"]]
 
 
 def test_a_step_of_sync_is_finished_before_a_shard_moves() -> None:

@@ -99,8 +99,8 @@ class Moves:
         # Of each trainer: (incarnation, number) of a push that was sent away; those after it wait.
         self.behind: dict[int, tuple[int, int]] = {}
         self._clock = clock
-        self._is_away = np.zeros(shards, np.bool_)
-        self._is_closed = self._is_away
+        self._is_away = np.ones(shards, np.bool_)
+        self._changed()
         self.active = False  # Until a shard moves nobody has to look at shards.
 
     @property
