@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.protocol.frames import Header, Op, encode
+from paddock.ps.link import Link
+from paddock.ps.protocol.frames import Flag, Header, Op, encode
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.engine import Engine
 from paddock.ps.spec import (
@@ -23,6 +24,7 @@ from paddock.ps.spec import (
     SparseSpec,
     check_spec,
 )
+from paddock.ps.stream import Closed
 from ps.client.running import fleet
 
 WORDS = SparseSpec("words", 2)
@@ -158,6 +160,36 @@ def test_barriers_hold_in_a_second_run() -> None:
             assert waits.result(10.0) is None
             first.close()
             second.close()
+
+
+def test_a_new_connection_is_served_when_the_one_before_has_ended() -> None:
+    """Two threads that carry out the same pushes could change their order."""
+    with fleet(1) as one, one.client() as ps:
+        ps.create(WORDS)
+        identity, held = ps.peers[0].identity, one.servers[0].store.by_name["words"]
+
+        def push(link: Link, sequence: int) -> None:
+            header = Header(
+                Op.PUSH, int(Flag.LAST), count=1, trainer=identity.trainer,
+                incarnation=identity.incarnation, sequence=sequence,
+            )  # fmt: skip
+            link.send(header, np.array([7], np.int64).tobytes(), np.ones(2, np.float32).tobytes())
+
+        links = [Link(one.endpoints, identity, "push", 5.0)]
+        try:
+            with held.lock:
+                push(links[0], 1)
+                links.append(Link(one.endpoints, identity, "push", 5.0))
+                for sequence in (1, 2):
+                    push(links[1], sequence)
+            assert [links[1].receive()[0].sequence for _ in range(2)] == [1, 2]
+            assert held.step == 2
+            with pytest.raises(Closed):
+                for _ in range(2):
+                    links[0].receive()
+        finally:
+            for link in links:
+                link.close()
 
 
 def test_too_many_frames_of_one_step_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

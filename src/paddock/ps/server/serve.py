@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError, UsageError
@@ -29,7 +30,7 @@ from paddock.ps.server.session import ERROR, Session
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
-from paddock.ps.stream import Stream, enlarge, keep_alive, os_reason
+from paddock.ps.stream import Closed, Stream, enlarge, keep_alive, os_reason
 
 if TYPE_CHECKING:
     from paddock.ps.server.pairing import Pairing
@@ -38,6 +39,8 @@ BACKLOG = 512
 SIGNATURE = MAGIC.to_bytes(4, "little")
 # A trainer whose connection is open is silent only after so many --trainer-timeout.
 PATIENCE = 10
+# Within these a connection that was replaced has ended; else the new one ends, and comes again.
+FORMER_SECONDS = 5.0
 NO_TRAINERS = ("admin", "replica")
 # What an admin may ask of a replica too.
 OF_ANY_ROLE = ("digest", "tables", "progress", "snapshot", "keep")
@@ -88,7 +91,7 @@ class Server:
         self._finished: set[int] = set()
         self._say = say
         self._said = ""
-        self._sessions: set[Session] = set()
+        self._sessions: dict[Session, None] = {}  # oldest first
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self._stopped = threading.Event()
@@ -227,7 +230,7 @@ class Server:
             return
         session = Session(self, Stream(sock, 10.0), where)
         with self._lock:
-            self._sessions.add(session)
+            self._sessions[session] = None
         session.run()
 
     def _refuse_plain(self, sock: socket.socket, where: str) -> None:
@@ -253,7 +256,23 @@ class Server:
     def forget(self, session: Session) -> None:
         """A connection has ended."""
         with self._lock:
-            self._sessions.discard(session)
+            self._sessions.pop(session, None)
+
+    def end_former(self, session: Session) -> None:
+        """End the connections over which this life of a trainer pushed before; wait for that.
+
+        What such a one has not answered comes again over the new one: two threads that carry out
+        the same pushes could change their order. Raises Closed when one does not end in time.
+        """
+        if session.hello.purpose != "push":
+            return
+        with self._lock:
+            older = takewhile(lambda one: one is not session, self._sessions)
+            former = [o for o in older if o.who == session.who and o.hello.purpose == "push"]
+        for one in former:
+            one.stream.interrupt()
+            if not one.ended.wait(FORMER_SECONDS):
+                raise Closed(f"trainer {session.hello.trainer}: its former connection lives on")
 
     def stop(self) -> None:
         """Accept nothing more and end every connection; what was acknowledged stays."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -66,6 +67,7 @@ class Session:
         self.where = where
         self.hello = _NO_HELLO
         self.heard_at = time.monotonic()
+        self.ended = threading.Event()
         # Grown to the largest frame seen; most connections never see one of 4 MiB.
         self._body = memoryview(bytearray(4 << 10))
         self._rows = np.empty(1 << 10, np.float32)
@@ -91,6 +93,7 @@ class Session:
         """Serve until the other side ends the connection."""
         try:
             if self._greet():
+                self.server.end_former(self)
                 self.stream.set_silence(0)  # A trainer may compute for as long as it likes.
                 while True:
                     self._serve_one()
@@ -101,6 +104,7 @@ class Session:
         finally:
             self.stream.close()
             self.server.forget(self)
+            self.ended.set()
 
     # ---------------------------------------------------------------------------------- greeting
 
