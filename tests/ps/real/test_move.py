@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,13 @@ from paddock.errors import PaddockError
 from paddock.ps.client.move import Where, move, rebalance
 from paddock.ps.client.peer import Peer
 from paddock.ps.link import Identity
-from ps.real.work import applied, train
+from ps.real.work import TOP, applied, declare, train
 from ps.running import Job, running
 
 pytestmark = pytest.mark.real
 
 SEED, STEPS, STEPS_A_MOVE = 3, 60, 4
+ROUNDS = 8  # of new tables
 PROTOCOL = ("freeze", "first part", "adopt", "move", "own")
 STRATEGIES = ("sync", "async", "half_async")
 
@@ -111,6 +114,29 @@ def test_shards_move_back_and_forth_and_no_bit_changes(
             job.restart(index)
         with job.client(strategy=strategy) as client:
             assert client.digest() == undisturbed[strategy]
+
+
+@pytest.mark.parametrize("strategy", ["async", "half_async"])
+def test_the_first_moves_of_new_tables_change_no_bit(
+    strategy: str, undisturbed: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
+    """A server that never had to do with a move of the table gets its first shards."""
+    servers = running(tmp_path, 2, keep=False)
+    with servers as job, admin(job) as peers, job.client(strategy=strategy) as client:
+        for suffix in map(str, range(ROUNDS)):
+            declare(client, suffix)
+            with ThreadPoolExecutor(1) as pool:
+                training = pool.submit(train, client, SEED, STEPS, suffix=suffix)
+                for shard in cycle(range(TOP.shards)):
+                    if training.done():
+                        break
+                    for table in ("words", "ads", "top"):
+                        owner = Where(peers, table + suffix).owner[shard]
+                        move(peers, table + suffix, shard, 1 - owner)
+                training.result()
+            digest = client.digest()  # The trainer's own was taken while a shard moved.
+            found = {name: digest[name + suffix] for name in ("words", "ads", "top")}
+            assert found == undisturbed[strategy], f"round {suffix}"
 
 
 class Killer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,14 +19,20 @@ VOCABULARY = 500
 BATCH = 64
 
 
-def declare(client: Client) -> None:
-    """The three tables."""
+def declare(client: Client, suffix: str = "") -> None:
+    """The three tables; suffix: after their names."""
     for spec in (WORDS, ADS, TOP):
-        client.create(spec)
+        client.create(replace(spec, name=spec.name + suffix))
 
 
 def batch(
-    client: Client | TrainerThread, seed: int, trainer: int, step: int, *, reads: bool
+    client: Client | TrainerThread,
+    seed: int,
+    trainer: int,
+    step: int,
+    *,
+    reads: bool,
+    suffix: str = "",
 ) -> None:
     """One batch; it pushes to each table once. reads: gradients depend on what is pulled."""
     rng = np.random.default_rng([seed, trainer, step])
@@ -34,12 +41,12 @@ def batch(
     rows, more = rng.normal(size=(BATCH, 8)), rng.normal(size=(8, 4))
     top = rng.normal(size=3000).astype(np.float32)
     if reads:
-        rows = rows * 0.1 + client.pull("words", words)
-        more = more * 0.1 + client.pull("ads", ads)
-        top = top * np.float32(0.1) + client.pull_dense("top")
-    client.push("words", words, rows.astype(np.float32))
-    client.push("ads", ads, more.astype(np.float32), shows=np.ones(8), clicks=ads % 2)
-    client.push_dense("top", top)
+        rows = rows * 0.1 + client.pull("words" + suffix, words)
+        more = more * 0.1 + client.pull("ads" + suffix, ads)
+        top = top * np.float32(0.1) + client.pull_dense("top" + suffix)
+    client.push("words" + suffix, words, rows.astype(np.float32))
+    client.push("ads" + suffix, ads, more.astype(np.float32), shows=np.ones(8), clicks=ads % 2)
+    client.push_dense("top" + suffix, top)
     client.step()
 
 
@@ -49,18 +56,20 @@ def train(
     steps: int,
     *,
     before: Callable[[int], None] = lambda step: None,
+    suffix: str = "",
 ) -> dict[str, str]:
     """Train from the step the job is at to `steps`; the digests of the tables.
 
-    before: called with each step before it begins.
+    before: called with each step before it begins. suffix: after the tables' names.
     """
-    declare(client)
+    declare(client, suffix)
     name = client.strategy.name
     is_clocked = name in ("sync", "staleness")
     first = client.traffic.step if is_clocked else 1
     for step in range(first, steps + 1):
         before(step)
-        batch(client, seed, client.place.trainer, step, reads=name in ("sync", "half_async"))
+        reads = name in ("sync", "half_async")
+        batch(client, seed, client.place.trainer, step, reads=reads, suffix=suffix)
     return client.digest()
 
 

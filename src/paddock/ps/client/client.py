@@ -355,7 +355,8 @@ class Client:
     def digest(self) -> dict[str, str]:
         """A hash of each table's content: weights, optimizer state, statistics. Hex, 16 digits.
 
-        Equal for equal content, whatever the number of servers and the order of arrival.
+        Equal for equal content, whatever the number of servers and the order of arrival. The
+        servers are asked in turn: for the content of one moment nobody pushes, and no shard moves.
         """
         self.flush()
         total: dict[str, int] = {}
