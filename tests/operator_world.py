@@ -36,8 +36,9 @@ from paddock.operator.decision import (
     Settings,
 )
 from paddock.operator.reconcile import reconcile
+from paddock.operator.runtime.caches import holds_port, host_port
 from paddock.operator.runtime.executor import RESOURCES
-from paddock.operator.runtime.faults import Faults, told_apart
+from paddock.operator.runtime.faults import OF_ONE_OBJECT, Faults, told_apart
 from paddock.operator.runtime.status import canonical, merge_change
 
 Document = dict[str, Any]
@@ -123,9 +124,9 @@ class World:
             tuple(o for o in self._all(r) if o.metadata.controller_uid == uid) for r in CHILDREN
         )
         ports = {
-            other.status.get("hostPort", 0)
+            host_port(other)
             for other in map(self.job, self.jobs())
-            if other.metadata.uid != uid and isinstance(other.status, dict)
+            if other.metadata.uid != uid and holds_port(other)
         }
         return Observed(
             job, pods, services, maps, tuple(g for of in groups for g in of),
@@ -197,6 +198,8 @@ class World:
             except KubeError as error:
                 fault = faults.record(action, error, now=self.now, monotonic=self.now)
                 found.refused += (f"{fault.verb} {fault.kind} {fault.name}: {error.message}",)
+                if error.reason in OF_ONE_OBJECT:
+                    continue
                 return not (error.status in (0, 429) or error.status >= 500)
             faults.succeed(action)
             found.taken += (action,)

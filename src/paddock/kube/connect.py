@@ -148,7 +148,7 @@ class TokenFile(httpx2.Auth):
     def _read(self) -> None:
         try:
             found = Path(self._path).read_text("utf-8").strip()
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             if not self._token:
                 raise
             found = ""  # It is being replaced; the old one is good for a while.

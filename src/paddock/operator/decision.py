@@ -63,6 +63,11 @@ class Fault:
     retry_at: float = 0.0
     count: int = 1
 
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What people are told of it: the same again is no news."""
+        return self.verb, self.kind, self.name, self.reason, self.message
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:

@@ -346,7 +346,8 @@ def _said(facts: Facts, phase: str) -> tuple[str, str]:
         return words.waiting(facts)
     if phase == "Running":
         return "Running", ""
-    if facts.gang.scheduler and (not is_supported(facts) or facts.missing):
+    may_wait = not is_supported(facts) or facts.missing
+    if facts.gang.scheduler and may_wait and not facts.create_faults:
         is_there, why, text = _gang_state(facts)
         if not is_there:
             return why, text

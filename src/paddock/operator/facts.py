@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from paddock.kube.objects import seconds
 from paddock.operator import names
+from paddock.operator.decision import OF_FORMER
 from paddock.operator.outcome import Outcome, outcome_of
 from paddock.operator.pods import HOST_PORT_MAX, Builder, choose_host_port
 from paddock.operator.policies.gang import Gang, gang_of
@@ -166,9 +167,14 @@ class Facts:
 
     @cached_property
     def create_faults(self) -> tuple[Fault, ...]:
-        """What could not be made, pods first."""
+        """What could not be made, pods first; what waits for a deleted job's objects, last."""
         found = [f for f in self.observed.faults if f.verb == "create"]
-        return tuple(sorted(found, key=lambda f: (f.kind != "Pod", f.name)))
+        return tuple(sorted(found, key=lambda f: (f.reason == OF_FORMER, f.kind != "Pod", f.name)))
+
+    @property
+    def other_faults(self) -> tuple[Fault, ...]:
+        """What could not be changed or deleted."""
+        return tuple(f for f in self.observed.faults if f.verb != "create")
 
     def force_at(self, outcome: Outcome) -> float | None:
         """When a terminating pod of a lost node may be removed from the record by force."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Refusals by rules that may be changed while the job waits.
 ADMISSION = ("admission webhook", "failed calling webhook", "ValidatingAdmissionPolicy")
+# Tries to take a name over from a deleted job, 30 s apart, after which it is told.
+FORMER_TRIES = 6
 SHOWN_MAX = 3  # pods named in one sentence
 
 
@@ -58,7 +60,9 @@ def failing(verdict: FailJob) -> str:
 
 def waiting(facts: Facts) -> tuple[str, str]:
     """(reason, sentence) of what a job waits for; ("", "") when everything goes on by itself."""
-    for fault in facts.create_faults:
+    former = [f for f in facts.create_faults if f.reason == OF_FORMER]
+    lasting = [f for f in (*facts.create_faults, *facts.other_faults) if f.reason != OF_FORMER]
+    for fault in lasting:
         return fault_reason(fault), fault_text(fault)
     stuck = [o for o in facts.outcomes.values() if o.waits_for]
     if stuck:
@@ -66,6 +70,8 @@ def waiting(facts: Facts) -> tuple[str, str]:
         reason = first.waits_for.partition(":")[0]
         more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
         return reason, f"{first.label} waits: {first.waits_for}{more}"
+    for fault in former:
+        return fault_reason(fault), fault_text(fault)
     lost = [o for o in facts.outcomes.values() if o.state == "lost"]
     if lost:
         first = min(lost, key=lambda o: (o.role, o.index))
@@ -84,8 +90,10 @@ def fault_reason(fault: Fault) -> str:
     >>> fault_reason(Fault("create", "Pod", "a", "Forbidden", "exceeded quota: q"))
     'QuotaExceeded'
     """
-    if fault.reason == OF_FORMER:
+    if fault.reason == OF_FORMER and fault.count < FORMER_TRIES:
         return "Stopping"
+    if fault.reason == OF_FORMER:
+        return "NameTaken"
     if fault.reason == "AlreadyExists":
         return "NameTaken"
     if "exceeded quota" in fault.message:
@@ -108,8 +116,13 @@ def is_about_template(fault: Fault) -> bool:
 def fault_text(fault: Fault) -> str:
     """What could not be done, and why."""
     kind = fault.kind.replace("Group", " PodGroup") if "Group" in fault.kind else fault.kind
-    if fault.reason == OF_FORMER:
+    if fault.reason == OF_FORMER and fault.count < FORMER_TRIES:
         return f"waiting for {kind} {fault.name} of the deleted job of this name to end"
+    if fault.reason == OF_FORMER:
+        return (
+            f"{kind} {fault.name} of the deleted job of this name does not end (is its node lost? "
+            f"kubectl delete {kind.lower()} {fault.name} --force)"
+        )
     if fault.reason == "AlreadyExists":
         return (
             f"{kind} {fault.name} exists and belongs to somebody else; it is left alone "

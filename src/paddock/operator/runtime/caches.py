@@ -12,6 +12,7 @@ from paddock.operator.names import LABEL_JOB, LABEL_POD
 from paddock.operator.runtime.executor import RESOURCES
 from paddock.operator.runtime.reflector import ANY, LATEST, SILENT_SECONDS_MAX, Reflector
 from paddock.operator.runtime.store import Store
+from paddock.operator.status import REOPENED, TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -151,8 +152,16 @@ def _uid_of(job: PaddleJob) -> str:
     return job.metadata.uid
 
 
+def holds_port(job: PaddleJob) -> bool:
+    """Whether no other job may have its host ports: until it has ended, and its pods with it."""
+    phase, reason = field_of(job.status, "phase"), field_of(job.status, "reason")
+    is_over = phase in TERMINAL and reason not in REOPENED
+    leaves_pods = field_of(job.spec, "cleanPodPolicy") == "Never"
+    return host_port(job) > 0 and (leaves_pods or not is_over)
+
+
 def _port_of(job: PaddleJob) -> str:
-    return HAS_PORT if host_port(job) else ""
+    return HAS_PORT if holds_port(job) else ""
 
 
 def _owner_of(child: HasMeta) -> str:

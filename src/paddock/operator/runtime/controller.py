@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from paddock.kube.client import KubeError
 from paddock.operator.decision import Note
 from paddock.operator.names import LABEL_JOB
-from paddock.operator.runtime.caches import CHILDREN, Caches, field_of, host_port
+from paddock.operator.runtime.caches import CHILDREN, Caches, field_of, holds_port, host_port
 from paddock.operator.runtime.etcd import EtcdFinder
 from paddock.operator.runtime.executor import Executor, JobMemory
 from paddock.operator.runtime.faults import Faults
@@ -22,6 +22,7 @@ from paddock.operator.runtime.queue import Queue
 from paddock.operator.runtime.store import key_of
 from paddock.operator.schema import PHASES, REPLICAS_MAX
 from paddock.operator.spec import ROLES
+from paddock.operator.status import TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from paddock.kube.client import Client
     from paddock.kube.objects import PaddleJob
-    from paddock.operator.decision import Decision, Kind, Observed, Settings
+    from paddock.operator.decision import Decision, Fault, Kind, Observed, Settings
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.events import Recorder
     from paddock.operator.runtime.log import Log
@@ -239,14 +240,17 @@ class Controller:
         if wait > 0:
             self._queue.add_after(key, wait)
             return
-        ports = (m.host_port for m in self._memory.values() if m is not memory and m.host_port)
+        others = (m for m in self._memory.values() if m is not memory)
+        ports = (m.host_port for m in others if m.host_port)
         observed = self.caches.observe(job, memory.faults.all(), etcd=etcd, decided_ports=ports)
         decision = await self._decide(key, observed)
         if decision is None:
             return
         if decision.status is not None:
             port = decision.status.get("hostPort")
-            memory.host_port = port if isinstance(port, int) else 0
+            # Of one that has ended the cache tells whether it still has them.
+            is_over = decision.status.get("phase") in TERMINAL
+            memory.host_port = port if isinstance(port, int) and not is_over else 0
         before = memory.faults.all()
         ended = await self._executor.carry_out(job, memory, decision)
         if ended == "gone":
@@ -286,11 +290,11 @@ class Controller:
                 self._queue.add(following)
 
     def _plan_next(
-        self, key: Key, memory: JobMemory, decision: Decision, before: tuple[object, ...]
+        self, key: Key, memory: JobMemory, decision: Decision, before: tuple[Fault, ...]
     ) -> None:
         """When time alone, and nothing that happens, makes another look worthwhile."""
         faults = memory.faults.all()
-        if any(fault not in before for fault in faults):
+        if not {f.said for f in faults} <= {f.said for f in before}:
             self._queue.add(key)  # The status should say so.
         elif faults:
             wait = memory.faults.wait_seconds(self._clock.monotonic())
@@ -331,7 +335,8 @@ class Controller:
         memory = self._memory.get(meta.uid)
         if memory is None:
             faults = Faults(self._rng)
-            memory = JobMemory(meta.uid, meta.generation, faults, host_port=host_port(job))
+            port = host_port(job) if holds_port(job) else 0
+            memory = JobMemory(meta.uid, meta.generation, faults, host_port=port)
             self._memory[meta.uid] = memory
         if memory.generation != meta.generation:
             memory.generation = meta.generation

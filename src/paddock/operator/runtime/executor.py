@@ -21,17 +21,16 @@ from paddock.kube.client import (
     VOLCANO_GROUPS,
     KubeError,
 )
-from paddock.kube.objects import NOBODY
 from paddock.operator.decision import OF_FORMER, Create, Delete
 from paddock.operator.runtime.expectations import Expectations
-from paddock.operator.runtime.faults import Faults, call_of, told_apart
+from paddock.operator.runtime.faults import OF_ONE_OBJECT, Faults, call_of, told_apart
 from paddock.operator.runtime.status import canonical, merge_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from paddock.kube.client import Client, Resource
-    from paddock.kube.objects import OwnerReference, PaddleJob
+    from paddock.kube.objects import PaddleJob
     from paddock.operator.decision import Action, Decision, Kind, Patch
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.log import Log
@@ -139,12 +138,12 @@ class Executor:
     ) -> None:
         """Slow start: 1, 2, 4, ... at once. A refusal ends the group; the rest is for another pass.
 
-        The other groups go on: what refuses Services, as a webhook that is down, may take pods.
+        But for one that is about its object alone. The other groups go on: what refuses Services,
+        as a webhook that is down, may take pods.
         """
-        done, size = 0, 1
-        refused: list[BaseException] = []
-        while done < len(actions) and not refused and self._is_current(job):
-            batch = actions[done : done + size]
+        at, done, size, is_over = 0, 0, 1, False
+        while at < len(actions) and not is_over and self._is_current(job):
+            batch = actions[at : at + size]
             answers = await asyncio.gather(
                 *(self._take(job, memory, action) for action in batch), return_exceptions=True
             )
@@ -152,6 +151,8 @@ class Executor:
             for error in refused:
                 if not isinstance(error, KubeError):
                     raise error
+                is_over |= error.reason not in OF_ONE_OBJECT
+            at += len(batch)
             done += len(batch) - len(refused)
             size = min(size * 2, BATCH_MAX)
         if done:
@@ -192,22 +193,38 @@ class Executor:
         memory.faults.succeed(action)
 
     async def _create(self, job: PaddleJob, memory: JobMemory, action: Create) -> None:
-        resource, namespace = RESOURCES[action.kind], job.metadata.namespace
         expected = memory.expectations
         token = expected.expect_created(action.kind, action.name, self._clock.monotonic())
         try:
+            is_made = await self._make(job, action)
+        except KubeError:
+            expected.withdraw(token)
+            raise
+        # Made by us before, and the answer was lost or the cache is behind.
+        key = (job.metadata.namespace, action.name)
+        if not is_made and self._owner(action.kind, key) == job.metadata.uid:
+            expected.withdraw(token)
+
+    async def _make(self, job: PaddleJob, action: Create) -> bool:
+        """False: it is there, and ours."""
+        resource, namespace = RESOURCES[action.kind], job.metadata.namespace
+        try:
             await self._client.create(resource, namespace, action.manifest)
+            return True
         except KubeError as error:
-            key = (namespace, action.name)
-            owner = NOBODY
-            if error.reason == "AlreadyExists":
-                owner = await self._controller_of(action.kind, key)
-            if owner.uid != job.metadata.uid:
-                expected.withdraw(token)
-                raise told_apart(error, owner, job.metadata.name) from None
-            # Made by us before, and the answer was lost or the cache is behind.
-            if self._owner(action.kind, key) == job.metadata.uid:
-                expected.withdraw(token)
+            if error.reason != "AlreadyExists":
+                raise
+            taken = error
+        try:
+            owner = (await self._client.get(resource, namespace, action.name)).metadata.controller
+        except KubeError as error:
+            if error.status != 404:
+                raise
+            await self._client.create(resource, namespace, action.manifest)  # It has just gone.
+            return True
+        if owner.uid != job.metadata.uid:
+            raise told_apart(taken, owner, job.metadata.name)
+        return False
 
     async def _delete(self, job: PaddleJob, memory: JobMemory, action: Delete) -> None:
         resource, namespace = RESOURCES[action.kind], job.metadata.namespace
@@ -250,15 +267,6 @@ class Executor:
             raise
         if known is None or known.metadata.resourceVersion == answer.metadata.resourceVersion:
             expected.withdraw(token)  # It was like that already: no change will be seen.
-
-    async def _controller_of(self, kind: Kind, key: Key) -> OwnerReference:
-        """Who controls the object of that name, as the server has it; NOBODY if it is not there."""
-        try:
-            found = await self._client.get(RESOURCES[kind], *key)
-        except KubeError:
-            return NOBODY
-        owner: OwnerReference = found.metadata.controller
-        return owner
 
     def _owner(self, kind: Kind, key: Key) -> str:
         known = self._stores[kind].get(key)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Verb = Literal["create", "delete", "patch"]
 PAUSE_FIRST_SECONDS = 1.0
 PAUSE_MAX_SECONDS = 60.0
+FORMER_SECONDS = 30.0
 # Refusals of one object that say nothing about the next one.
 OF_ONE_OBJECT = ("AlreadyExists", OF_FORMER, "Conflict", "NotFound")
 
@@ -64,6 +65,8 @@ class Faults:
         count = known[0].count + 1 if known else 1
         pause = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2.0 ** min(count - 1, 20))
         pause = max(pause * self._rng.uniform(1.0, 1.2), error.retry_after)
+        if error.reason == OF_FORMER:  # Told when it goes; all that wait are looked at together.
+            pause = FORMER_SECONDS
         fault = Fault(
             *call, error.reason, error.message,
             status=error.status, at=now, retry_at=now + pause, count=count,
