@@ -6,8 +6,10 @@ no job name; writing goes to the job that is named, and servers of another one r
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -48,6 +50,9 @@ from paddock.ps.table.sharding import shard_of
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
 PURPOSE = "admin"
+# A shard that moves is asked for again after so long, and for so long.
+MOVING_SECONDS = 0.05
+SHRINK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +231,20 @@ class Admin:
         if not isinstance(placed.spec, SparseSpec):
             raise UsageError(f"table {table!r} is dense", hint="sparse tables shrink")
         dropped, round_ = 0, os.urandom(8).hex()
-        for shard, server in enumerate(placed.owner.tolist()):
+        until = time.monotonic() + SHRINK_SECONDS
+        for shard in range(placed.spec.shards):
             order = {"shard": shard, "round": round_}
-            answer = self.peers[server].ask(Op.SHRINK, order, table=placed.numbers[server])
+            while True:
+                server = int(placed.owner[shard])
+                try:
+                    answer = self.peers[server].ask(Op.SHRINK, order, table=placed.numbers[server])
+                    break
+                except Refusal as refusal:
+                    if refusal.code != "moved" or time.monotonic() > until:
+                        raise
+                    time.sleep(MOVING_SECONDS)
+                    with contextlib.suppress(PaddockError):  # On its way: asked again.
+                        placed = self.place(table)
             dropped += int(answer["dropped"])
         return dropped
 

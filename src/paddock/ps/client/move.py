@@ -221,7 +221,11 @@ def mend(peers: Sequence[Peer], table: str) -> Where:
             step = max(int(facts.get("step", 0)) for facts in where.facts)
             _own(peers[server], number, order, step)
         elif shard in where.owner and shard not in where.facts[where.owner[shard]]["frozen"]:
-            peers[server].ask(Op.ADOPT, {**order, "own": False}, table=number)
+            # Another admin may be at it: after this thaw its MOVE is refused, if it has not been.
+            giver = where.owner[shard]
+            _thaw(peers[giver], order)
+            if Where(peers, table).owner.get(shard) == giver:
+                peers[server].ask(Op.ADOPT, {**order, "own": False}, table=number)
     return Where(peers, table) if arrivals else where
 
 

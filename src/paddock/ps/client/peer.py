@@ -208,10 +208,16 @@ class Peer:
 
     # ------------------------------------------------------------------------------------ pushes
 
-    def post(self, batch: int, header: Header, *body: Buffer) -> None:
-        """Send a frame that changes the server; it is kept until the server says it has it."""
+    def make_room(self) -> None:
+        """Have few frames unacknowledged; settle's errors."""
         while len(self.unacknowledged) >= FRAMES_MAX:
             self.settle(self.unacknowledged[0].batch + 1)
+
+    def post(self, batch: int, header: Header, *body: Buffer) -> None:
+        """Send a frame that changes the server; it is kept until the server says it has it.
+
+        To a server that cannot be reached it goes with the next settle.
+        """
         for sequence in self._refused:
             self._send(batch, Header(Op.SKIP), sequence, ())
         self._refused.clear()
@@ -229,15 +235,14 @@ class Peer:
         elif batch < self.unacknowledged[-1].batch:
             self._is_mixed = True  # A frame of an earlier batch, which another server refused.
         self.unacknowledged.append(Unacknowledged(batch, header, body))
-        link = self._links.get("push")
-        if link is not None:
-            try:
-                link.send(header, *body)
-                return
-            except (Closed, Silent):
-                self.drop("push")
-                self.reconnects += 1
-        self._resend()
+        is_first = len(self.unacknowledged) == 1
+        if "push" not in self._links and not is_first:
+            return  # It could not be reached just now; settle tries again, and sends all of them.
+        try:
+            self.link("push").send(header, *body)
+        except (Closed, Silent):
+            self.drop("push")
+            self.reconnects += 1
 
     def _resend(self) -> None:
         """Make the push link anew, and send again what was not acknowledged."""

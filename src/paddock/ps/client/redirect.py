@@ -35,6 +35,8 @@ class Redirect:
     def __init__(self, traffic: Traffic) -> None:
         self.count = 0
         self._traffic = traffic
+        # Frames that were refused and are not sent again yet, oldest first.
+        self._pending: list[tuple[Peer, Unacknowledged, Refusal]] = []
         self._since: float | None = None
         self._wait = WAIT_SECONDS[0]
         self._turns = 0
@@ -95,15 +97,24 @@ class Redirect:
     def push_refused(self, peer: Peer) -> None:
         """The oldest unacknowledged frame of this server was refused because its shard moved."""
         refused, other = peer.drain()
-        for frame, refusal in refused:
+        self._pending += [(peer, frame, refusal) for frame, refusal in refused]
+        try:
+            self.resume()
+        finally:
+            if other is not None:
+                raise other
+
+    def resume(self) -> None:
+        """Send again what was refused, in order. After an error it is still to be done."""
+        if not self._pending:
+            return
+        for peer, frame, refusal in self._pending:
             self.learn(self._find(peer, frame.header.table), refusal)
-        if refused:
-            self._pause_for([refusal for _, refusal in refused])
-        for frame, _ in refused:
+        self._pause_for([refusal for *_, refusal in self._pending])
+        pending, self._pending = self._pending, []
+        for peer, frame, _ in pending:
             self._again(peer, frame)
-        self.count += len(refused)
-        if other is not None:
-            raise other
+        self.count += len(pending)
 
     def _find(self, peer: Peer, number: int) -> Known:
         for known in self._traffic.tables.values():

@@ -75,8 +75,10 @@ class Strategy:
         extra: list[Rows],
     ) -> None:
         """Send gradients of distinct keys; the arrays belong to the strategy now."""
-        traffic.settle(self.window)
+        late = traffic.make_room(self.window)
         traffic.post_sparse(Op.PUSH, known, distinct, rows, extra, self.flags)
+        if late is not None:
+            raise late
 
     def pull_dense(self, traffic: Traffic, table: str, known: Known, out: Rows) -> Rows:
         """The dense vector into `out`."""
@@ -84,8 +86,10 @@ class Strategy:
 
     def push_dense(self, traffic: Traffic, table: str, known: Known, grads: Rows) -> None:
         """Send the gradient of a dense vector."""
-        traffic.settle(self.window)
+        late = traffic.make_room(self.window)
         traffic.post_dense(Op.PUSH_DENSE, known, grads.copy(), self.flags)
+        if late is not None:
+            raise late
 
     def step(self, traffic: Traffic) -> None:
         """The end of a batch."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.pulls import Pull, run_pulls
 from paddock.ps.client.redirect import Redirect
@@ -66,6 +66,22 @@ class Traffic:
         self.step = 0
         self.redirect = Redirect(self)
 
+    def make_room(self, behind: int) -> PaddockError | None:
+        """Settle, before a push is cut up: until then its owners may change.
+
+        The error of a server that cannot be reached: the push is queued all the same. Raises the
+        other ones.
+        """
+        try:
+            self.settle(behind)
+            for peer in self.peers:
+                peer.make_room()
+        except PaddockError as error:
+            if isinstance(error, Refusal) or not error.retryable:
+                raise
+            return error
+        return None
+
     def settle(self, behind: int) -> None:
         """Wait until at most the `behind` newest batches have unacknowledged frames.
 
@@ -75,6 +91,7 @@ class Traffic:
         while count != self.redirect.count:  # What was sent again may be another server's.
             count = self.redirect.count
             problem: Refusal | None = None
+            self.redirect.resume()
             for peer in self.peers:
                 try:
                     peer.settle(self.batch + 1 - behind)

@@ -100,7 +100,8 @@ def is_done(held: Held, header: Header, body: Body) -> bool:
         return moves.given.get(shard) == (int(order["to"]), version)
     if order["own"]:
         return shard in moves.owned and moves.adopted.get(shard) == version
-    return shard not in moves.arrivals
+    held_back = moves.arrivals.get(shard)
+    return held_back is None or held_back.version != version
 
 
 def check(held: Held, header: Header, body: Body, server: int, servers: int) -> None:
@@ -132,6 +133,8 @@ def _check_part(held: Held, header: Header, shard: int) -> None:
         raise Refusal("usage", f"shard {shard} of table {held.spec.name!r} is here already")
     arrival = held.moves.arrivals.get(shard)
     if header.part == 0:
+        if arrival is not None and arrival.is_whole and arrival.version != header.step:
+            raise Refusal("deadline", f"shard {shard} is here as a whole; is it to be owned?")
         return
     if arrival is None or (arrival.version, arrival.count, len(arrival.parts)) != (
         header.step,

@@ -123,6 +123,11 @@ class Moves:
         if self._is_away[shards].any():
             raise self._refusal(shards, self._is_away)
 
+    def are_here(self, shards: Shards) -> NDArray[np.bool_]:
+        """Which of these shards can be read here."""
+        here: NDArray[np.bool_] = ~self._is_away[shards]
+        return here
+
     def check_push(self, header: Header, shards: Shards) -> None:
         """Raises Refusal "moved" when one of these shards is not here, or frozen.
 

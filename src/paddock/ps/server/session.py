@@ -257,8 +257,10 @@ class Session:
         most = BODY_MAX // (8 + 4 * dim)
         for start in range(0, max(1, len(keys)), most):
             part = keys[start : start + most]
-            rows = np.empty((len(part), dim), np.float32)
             with held.lock:
+                if held.moves.active:  # A shard that went meanwhile is told of by its new owner.
+                    part = part[held.moves.are_here(shard_of(part, held.spec.shards))]
+                rows = np.empty((len(part), dim), np.float32)
                 held.table.pull(part, rows)
             self.server.readable(header)
             is_last = start + most >= len(keys)
