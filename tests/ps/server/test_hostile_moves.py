@@ -210,6 +210,27 @@ def test_many_pushes_of_one_batch_keep_their_order() -> None:
         assert np.array_equal(ps.pull("moved", every), ps.pull("calm", every))
 
 
+def test_a_checkpoint_is_loaded_again_when_a_shard_moved_meanwhile(tmp_path: Path) -> None:
+    """From a server that had not read its share yet to one that had."""
+    with fleet(2) as servers, servers.client() as ps, admin(servers) as peers:
+        ps.create(WORDS)
+        ps.push("words", KEYS, ONES)
+        ps.save(tmp_path)
+        saved = ps.digest()
+        ps.push("words", KEYS, ONES)
+        ps.flush()
+        ask = ps.peers[1].ask
+
+        def interrupted(op: Op, data: dict[str, Any], **more: Any) -> dict[str, Any]:
+            if op == Op.LOAD and Where(peers, "words").owner[2] == 1:
+                move(peers, "words", 2, 0)
+            return ask(op, data, **more)
+
+        ps.peers[1].ask = interrupted  # type: ignore[method-assign]
+        ps.load(tmp_path)
+        assert ps.digest() == saved
+
+
 def test_a_shrink_follows_a_shard_that_moves() -> None:
     """Given up and ordered again, it decayed some shards twice."""
     spec = replace(WORDS, accessor=AccessorSpec(statistics=True, decay=0.5))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.peer import Peer
 from paddock.ps.durable.checkpoint import (
     Checkpoint,
@@ -22,6 +22,7 @@ from paddock.ps.protocol.frames import Op
 from paddock.ps.spec import TableSpec, from_json, to_json
 
 MODES = ("full", "delta")
+LOADS_MAX = 5  # of one order, while shards move
 
 
 def save(peers: Sequence[Peer], directory: str, mode: str, job: str, *, keep: int = 3) -> str:
@@ -82,9 +83,25 @@ def load(peers: Sequence[Peer], directory: str, job: str | None, name: str = "")
     # All of them can, before the first one does.
     for peer in peers:
         peer.ask(Op.CONTROL, {"do": "check load", **order}, wait=True)
-    for peer in peers:
-        peer.ask(Op.LOAD, order, wait=True)
-    return checkpoint
+    tables = [spec.name for spec in checkpoint.specs]
+    for _ in range(LOADS_MAX):
+        before = _places(peers, tables)
+        for peer in peers:
+            peer.ask(Op.LOAD, order, wait=True)
+        if _places(peers, tables) == before:
+            return checkpoint
+    raise PaddockError(
+        f"shards moved while {checkpoint.path} was loaded: some may not have been read",
+        hint="load again when no shard moves",
+        retryable=True,
+    )
+
+
+def _places(peers: Sequence[Peer], tables: Sequence[str]) -> list[object]:
+    """Which shards each server has, and which it gave away last."""
+    asked = [{"do": "shards", "table": table} for table in tables]
+    told = [peer.ask(Op.CONTROL, order) for peer in peers for order in asked]
+    return [(facts["owned"], facts["given"]) for facts in told]
 
 
 def specs_of(peer: Peer) -> list[TableSpec]:
