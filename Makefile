@@ -31,13 +31,13 @@ help: ## this list
 # ------------------------------------------------------------------------------------- the demo
 
 demo: $(VENV)/.demo ## train a digit classifier on 2 processes, show the plan and the logs
+	@echo "== The plan: paddock explain --nproc_per_node 2 examples/paddle_digits.py"
+	@$(BIN)/paddock explain --nproc_per_node 2 examples/paddle_digits.py
+	@echo
 	@echo "== paddock launch --nproc_per_node 2 examples/paddle_digits.py"
 	@$(BIN)/paddock launch --nproc_per_node 2 examples/paddle_digits.py
 	@echo
-	@echo "== The plan it followed: paddock explain --nproc_per_node 2 examples/paddle_digits.py"
-	@$(BIN)/paddock explain --nproc_per_node 2 examples/paddle_digits.py
-	@echo
-	@echo "== The logs of both ranks: log/workerlog.0 log/workerlog.1"
+	@echo "== It worked: two processes trained one model. The logs of both ranks: log/workerlog.0 log/workerlog.1"
 	@echo "== Next, the same job from the file Kubernetes would run:"
 	@echo "     $(BIN)/paddock launch -f examples/paddlejob.yaml"
 	@echo "   More scripts (PyTorch, JAX, MPI-style, shell): examples/README.md"

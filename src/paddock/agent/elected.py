@@ -102,7 +102,7 @@ class Candidate(Network):
             self.run.member.say(
                 "WARNING",
                 f"etcd does not answer for {event.seconds:.0f} s ({event.reason}); "
-                "training goes on, no new attempt can start",
+                "what runs goes on, no new attempt can start",
             )
         elif isinstance(event, EtcdBack):
             self.run.member.say("INFO", "etcd answers again")

@@ -148,5 +148,5 @@ def missing_extra(error: ImportError) -> UsageError:
         raise error
     return UsageError(
         f"the operator needs {error.name}, which is not installed",
-        hint="pip install 'paddock[operator]'",
+        hint="pip install lightkube PyYAML",
     )

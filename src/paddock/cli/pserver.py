@@ -36,5 +36,5 @@ def missing_extra(error: ImportError) -> UsageError:
         raise error
     return UsageError(
         f"the parameter server needs {error.name}, which is not installed",
-        hint="pip install 'paddock[ps]'",
+        hint="pip install numpy numba xxhash",
     )

@@ -69,7 +69,7 @@ def _from_yaml(path: str, text: str) -> list[object]:
     except ImportError as error:
         raise UsageError(
             f"reading {path} needs PyYAML, which is not installed",
-            hint="pip install 'paddock[yaml]', or write the job as JSON",
+            hint="pip install PyYAML, or write the job as JSON",
         ) from error
     try:
         return list(yaml.safe_load_all(text))

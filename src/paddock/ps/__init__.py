@@ -61,7 +61,7 @@ def __getattr__(name: str) -> object:
         if error.name not in _NEEDED:
             raise
         raise ImportError(
-            f"paddock.ps.{name} needs {error.name} (hint: pip install 'paddock[ps]')",
+            f"paddock.ps.{name} needs {error.name} (hint: pip install numpy numba xxhash)",
             name=error.name,
         ) from error
 

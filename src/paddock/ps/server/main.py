@@ -43,7 +43,7 @@ def run(words: Sequence[str], env: Mapping[str, str]) -> int:
         say(line)
     if not HAVE_NUMBA:
         why = "is off (PADDOCK_PS_NUMBA=0)" if env.get("PADDOCK_PS_NUMBA") == "0" else "is missing"
-        say(f"numba {why}: this server runs on numpy, which is slower (pip install 'paddock[ps]')")
+        say(f"numba {why}: this server runs on numpy, which is slower (pip install numba)")
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:
