@@ -36,6 +36,23 @@ def write(folder: Path, made: object) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--json", "--backend", "kubernetes", "FILE"),
+        ("--json", "--backend=kubernetes", "-f", "FILE"),
+        ("-b", "k8s", "--filename=FILE", "--json"),
+    ],
+)
+def test_however_it_is_asked_the_answer_is_the_same(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    """As kubectl and the other commands take their words."""
+    path = str(EXAMPLES / "torch.yaml")
+    assert run(["explain", *(word.replace("FILE", path) for word in words)]) == 0
+    assert json.loads(capsys.readouterr().out) == explained(capsys, path)
+
+
 def test_pods_come_with_the_map_of_their_addresses(capsys: pytest.CaptureFixture[str]) -> None:
     """What only a cluster knows has a placeholder."""
     objects = explained(capsys, EXAMPLES / "wide_and_deep.yaml")

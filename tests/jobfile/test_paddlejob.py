@@ -207,6 +207,8 @@ def test_nothing_is_dropped_in_silence() -> None:
         ("apiVersion", "kubeflow.org/v1", "apiVersion: 'kubeflow.org/v1'"),
         ("spec", None, "spec: missing"),
         ("spec", {"cleanPodPolicy": "Never"}, "spec: no role"),
+        ("spec", {"wroker": {}}, "spec.wroker: unknown field, did you mean 'worker'?"),
+        ("spec.worker.template.spec.containers.0.command", ["run_check"], "Paddle's own launcher"),
         ("spec.worker", 3, "spec.worker: not a mapping"),
         ("spec.worker.replicas", 0, "spec.worker.replicas: 0 is not in 1.."),
         ("spec.worker.replicas", -1, "spec.worker.replicas: -1 is not in 1.."),

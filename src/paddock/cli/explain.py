@@ -36,12 +36,12 @@ LOCAL = "127.0.0.1"
 def run(argv: Sequence[str]) -> int:
     """Print what ``paddock launch`` with the same words would do."""
     words = list(argv)
-    if words[:2] in (["-b", "kubernetes"], ["--backend", "kubernetes"]):
+    if (for_kubernetes := words_for_kubernetes(words)) is not None:
         from paddock.cli import explain_kubernetes
         from paddock.cli.operator import missing_extra
 
         try:
-            return explain_kubernetes.run(words[2:])
+            return explain_kubernetes.run(for_kubernetes)
         except ImportError as error:
             raise missing_extra(error) from error
     # Only the first word: later ones may be the script's own.
@@ -71,6 +71,21 @@ def run(argv: Sequence[str]) -> int:
         for line in as_text(parsed, plan, envs):
             print(line)
     return 0
+
+
+def words_for_kubernetes(words: Sequence[str]) -> list[str] | None:
+    """The words of ``explain -b kubernetes`` without these; None for a plan on machines.
+
+    >>> words_for_kubernetes(["--json", "--backend=kubernetes", "job.yaml"])
+    ['--json', 'job.yaml']
+    """
+    ahead = list(words[:1]) if words[:1] == ["--json"] else []
+    name, equals, value = (words[len(ahead)] if len(words) > len(ahead) else "").partition("=")
+    left = list(words[len(ahead) + 1 :])
+    if not equals and left:
+        value = left.pop(0)
+    is_asked = name in ("-b", "--backend") and value in ("kubernetes", "k8s")
+    return [*ahead, *left] if is_asked else None
 
 
 def imagined_hosts(job: Job, devices: Devices, name: str) -> tuple[Host, ...]:

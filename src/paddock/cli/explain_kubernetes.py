@@ -24,7 +24,11 @@ USAGE = "paddock explain -b kubernetes [-n NAMESPACE] [--scheduling NAME] [--jso
 
 def run(argv: Sequence[str]) -> int:
     """Print the objects of the PaddleJob in a file; the exit code."""
-    given = _parser().parse_args(list(argv))
+    parser = _parser()
+    given = parser.parse_args(list(argv))
+    if (given.file is None) == (given.named is None):
+        parser.error("name one file: a PaddleJob")
+    given.file = given.file or given.named
     from paddock.jobfile.document import load_document
     from paddock.operator.decision import Settings
 
@@ -89,7 +93,8 @@ def objects_of(
 def _parser() -> argparse.ArgumentParser:
     words = argparse.ArgumentParser(prog="paddock explain", usage=USAGE, allow_abbrev=False)
     add = words.add_argument
-    add("file", metavar="FILE", help="a PaddleJob, YAML or JSON")
+    add("file", metavar="FILE", nargs="?", help="a PaddleJob, YAML or JSON")
+    add("-f", "--filename", dest="named", metavar="FILE", help="the same, as kubectl's")
     add("-n", "--namespace", default="", help="as kubectl's; the file's own by default")
     add("--scheduling", default="", choices=("", "volcano", "coscheduling"), help="the operator's")
     add("--init-image", "--initImage", default="", metavar="IMAGE", help="the operator's")

@@ -18,7 +18,8 @@ INDENT = 26
 
 USAGES = {
     "launch": "paddock launch [flags] train.py [arguments of train.py]",
-    "explain": "paddock explain [--json] [flags of launch] train.py [arguments]",
+    "explain": "paddock explain [--json] [flags of launch] train.py [arguments]\n"
+    "       paddock explain -b kubernetes [flags] job.yaml",
     "check": "paddock check [--framework paddle|torch|jax] [--json]",
     "pserver": "paddock pserver [--port PORT] [--num_gradient_servers N] [--data-dir DIR] [flags]",
     "ps": "paddock ps status|tables|save|load|export|import|publish|explain|... [flags]",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 GROUP = "batch.paddlepaddle.org"
 ROLES = ("worker", "ps", "heter")
 MAX_REPLICAS = 10_000
+UNKNOWN = ": unknown field"
 # Field of spec -> why it has no effect here. Roles and withGloo are read below.
 ELSEWHERE = {
     "cleanPodPolicy": "there are no pods to clean",
@@ -83,8 +84,9 @@ def job_from_document(doc: Mapping[str, object], base: Parsed) -> tuple[Job, lis
     _read_rest(spec, reading)
     if spec and not reading.replicas and not reading.problems:
         reading.fault("spec", "no role", "write spec.worker with replicas and a template")
-    if reading.problems:
-        raise UsageError.of(reading.problems)
+    if reading.problems:  # A name that was misspelt is why another one is missing.
+        unknown = [line for line in reading.not_honoured if UNKNOWN in line]
+        raise UsageError.of([*map(Problem, unknown), *reading.problems])
     command = _choose_command(reading, base.job)
     values = {**_values(doc, spec, reading, base.job), **base.given}
     for listed, counted in (("servers", "server_num"), ("trainers", "trainer_num")):
@@ -126,7 +128,7 @@ def _read_head(doc: Mapping[str, object], reading: _Reading) -> dict[str, object
         reading.fault("metadata", "not a mapping")
     for key in doc:
         if key not in ("apiVersion", "kind", "metadata", "spec", "status"):
-            reading.not_honoured.append(f"{key}: unknown field")
+            reading.not_honoured.append(f"{key}{UNKNOWN}")
     spec = doc.get("spec")
     if not isinstance(spec, dict) or not spec:
         if not reading.problems:
@@ -178,7 +180,7 @@ def _unknown(path: str, key: str, known: tuple[str, ...]) -> str:
     from paddock.jobfile.suggest import nearest
 
     hint = nearest(key, known, " ").strip()
-    return f"{path}: unknown field" + (f", {hint}" if hint else "")
+    return f"{path}{UNKNOWN}" + (f", {hint}" if hint else "")
 
 
 def _choose_command(reading: _Reading, base: Job) -> Command:
@@ -206,6 +208,12 @@ def _choose_command(reading: _Reading, base: Job) -> Command:
             "add it, or name the script after the file: paddock launch -f job.yaml train.py",
         )
         return base.command
+    if chosen.program == "run_check":
+        reading.fault(
+            f"spec.{by}.template.spec.containers[0].command",
+            "run_check is built into Paddle's own launcher, which is not used here",
+            "paddock check --framework paddle",
+        )
     return chosen
 
 

@@ -198,3 +198,10 @@ def test_the_reference_is_written_to_a_directory(tmp_path: Path) -> None:
     assert main(["--write", str(tmp_path)]) == 0
     assert (tmp_path / NAME).read_text("utf-8") == page()
     assert main(["--wrong"]) == 2
+
+
+def test_a_flag_that_is_nearly_one_is_named_once() -> None:
+    """Its value is not another mistake."""
+    with pytest.raises(UsageError) as caught:
+        read_options(["--prot", "7164"], {})
+    assert [p.hint for p in caught.value.problems] == ["did you mean --port?"]

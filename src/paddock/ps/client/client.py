@@ -269,7 +269,8 @@ class Client:
         if len(distinct) != len(flat):
             raise UsageError(f"table {table!r}: set() got {len(flat) - len(distinct)} keys twice")
         check_finite(table, rows, flat)
-        self.traffic.post_sparse(Op.SET, known, flat, rows, [], 0)
+        # Copies: after "has not answered" they are still to be sent.
+        self.traffic.post_sparse(Op.SET, known, flat.copy(), rows.copy(), [], 0)
         self.traffic.settle(0)
 
     def _sum(self, inverse: NDArray[np.int32], count: int, values: Rows) -> Rows:
@@ -318,7 +319,7 @@ class Client:
         known, spec = self._dense(table)
         vector = as_floats(table, values, (spec.size, 1), (spec.size,))
         check_finite(table, vector, None)
-        self.traffic.post_dense(Op.SET_DENSE, known, vector, 0)
+        self.traffic.post_dense(Op.SET_DENSE, known, vector.copy(), 0)
         self.traffic.settle(0)
 
     # ------------------------------------------------------------------------- batches and order

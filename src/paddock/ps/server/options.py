@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 
 from paddock.errors import Problem, UsageError
 from paddock.ps.server.place import IsOwn, find_index, own_endpoint
@@ -229,6 +230,9 @@ def read_options(
     return Options(**values, said=tuple(said))  # type: ignore[arg-type]  # checked by _value
 
 
+FLAGS_HINT = "paddock pserver --help"
+
+
 def _split(words: Sequence[str], problems: list[Problem]) -> tuple[dict[str, str], list[str]]:
     """Flags by their own name, and what to say about those that do nothing."""
     known = {o.name.replace("-", "_"): o.name for o in OPTIONS}
@@ -240,9 +244,11 @@ def _split(words: Sequence[str], problems: list[Problem]) -> tuple[dict[str, str
         name, equals, text = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
         if not word.startswith("-") or (name not in known and name not in IGNORED):
-            problems.append(
-                Problem(f"{word!r} is not a flag of paddock pserver", "paddock pserver --help")
-            )
+            near = get_close_matches(name, [*known, *IGNORED], 1)
+            hint = f"did you mean --{known.get(near[0], near[0])}?" if near else FLAGS_HINT
+            problems.append(Problem(f"{word!r} is not a flag of paddock pserver", hint))
+            if near and not equals and rest and not rest[0].startswith("-"):
+                rest.pop(0)  # Its value.
             continue
         if not equals:
             if not rest or rest[0].startswith("--"):
