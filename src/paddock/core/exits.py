@@ -20,6 +20,7 @@ CAUSES = ("exit", "signal", "oom", "not-found", "not-executable", "node-lost")
 TIE_NS = 2_000_000
 # What an interpreter exits with after an exception that nobody caught (python(1)).
 EXIT_EXCEPTION = 1
+UNFINISHED_MAX = 4  # named in one sentence
 
 SIGNAL_NAMES = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS",
@@ -103,6 +104,20 @@ class Exit:
             name = SIGNAL_NAMES.get(self.signal, f"signal {self.signal}")
             return f"was killed by {name}"
         return f"exited with code {self.code}"
+
+
+def unfinished(exits: Iterable[Exit]) -> str:
+    """Who had to be stopped, for a sentence; "" when nobody. Servers never end by themselves.
+
+    >>> unfinished([Exit("worker", 1, 0, "a", 0, 0, signal=15, by_us=True, log="log/workerlog.1")])
+    '; still running: worker 1 on a (log/workerlog.1)'
+    """
+    late = [e for e in exits if e.by_us and e.role != "ps" and e.cause != "node-lost"]
+    late.sort(key=lambda e: (e.role, e.rank))
+    names = [f"{e.name} on {e.host}" + (f" ({e.log})" if e.log else "") for e in late]
+    more = len(names) - UNFINISHED_MAX
+    text = ", ".join(names[:UNFINISHED_MAX]) + (f" and {more} more" if more > 0 else "")
+    return f"; still running: {text}" if text else ""
 
 
 def find_culprit(exits: Iterable[Exit]) -> Exit | None:

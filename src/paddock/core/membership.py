@@ -45,7 +45,7 @@ A member reports every exit of an attempt before it says that the attempt is sto
 
 from __future__ import annotations
 
-from paddock.core.exits import Exit, find_culprit
+from paddock.core.exits import Exit, find_culprit, unfinished
 from paddock.core.membership_words import (
     ExitReported,
     Finish,
@@ -451,7 +451,8 @@ class Membership:
         if self._why == "success":
             return self._finish(self._succeeded())
         if self._why == "deadline":
-            verdict = Verdict("fail", EXIT_DEADLINE, self._reason)
+            text = self._reason + unfinished(self._exits)
+            verdict = Verdict("fail", EXIT_DEADLINE, text)
             return self._finish(self._with_facts(verdict))
         if self._why == "failure":
             return self._judge_failure(now)

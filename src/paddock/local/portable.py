@@ -23,7 +23,7 @@ from time import monotonic, monotonic_ns
 from paddock import errors
 from paddock.accel import accelerator, choose_devices, found_by_command, kind_of_env
 from paddock.contracts.environment import proc_env, shared_env
-from paddock.core.exits import Exit, find_culprit
+from paddock.core.exits import Exit, find_culprit, unfinished
 from paddock.core.hosts import SERVICES, Host
 from paddock.core.plan import make_plan
 from paddock.core.policy import Verdict
@@ -259,6 +259,7 @@ class PortableRun:
         exits = tuple(self._with_tail(e) for e in self.supervisor.exits)
         if self.why == "deadline":
             text = f"the job's time limit of {self.job.timeout_seconds:g} s is over (--timeout)"
+            text += unfinished(exits)
             return Verdict("fail", errors.EXIT_DEADLINE, text, exits=exits)
         if self.why == "signal":
             code = errors.EXIT_SIGNAL_BASE + self._signal
