@@ -147,6 +147,8 @@ def _move(
     except BaseException:
         _thaw(giver, order)
         raise
+    # And that it was given away must be on the giver's, or two could own it after one.
+    giver.ask(Op.CONTROL, {"do": "keep"})
     after("move")
     _own(taker, number, order, int(frozen["step"]))
     seconds = time.monotonic() - started
