@@ -9,7 +9,7 @@ import pytest
 from machine import toy
 from machine.virtual import run_virtual
 from machine.world import World, patch_job
-from paddock.kube.client import CONFIG_MAPS, PADDLE_JOBS, PODS
+from paddock.kube.client import CONFIG_MAPS, EVENTS, PADDLE_JOBS, PODS
 from paddock.kube.memory import refusals
 from paddock.operator.decision import Create, Decision, Delete, Note, Observed, Patch, Settings
 from paddock.operator.names import LABEL_JOB, LABEL_POD
@@ -364,6 +364,36 @@ def test_patches_and_deletes_reach_exactly_their_object() -> None:
         await clock.pass_time(2)
         assert world.server.all(CONFIG_MAPS, "ml") == []
         assert world.server.counts["delete", "configmaps", ""] == 1
+
+    run_virtual(main)
+
+
+def test_a_deletion_that_rules_forbid_is_an_event_once() -> None:
+    """No status tells of it: the job is suspended, say, and its pods run on."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.start(reconcile=lambda observed, _now, _settings: one_of_each(observed))
+        world.server.fail(
+            refusals.forbidden(CONFIG_MAPS, "demo", "not on Sundays"), times=None,
+            when=lambda call: call.verb == "delete" and call.resource == CONFIG_MAPS,
+        )  # fmt: skip
+        world.submit("demo", 1)
+        await clock.pass_time(2)
+        owner = world.server.get(PODS, "ml", "demo-worker-0").document["metadata"]
+        meta = {
+            "name": "demo", "ownerReferences": owner["ownerReferences"],
+            "labels": {"paddle-res-name": "demo"},
+        }  # fmt: skip
+        world.server.create(CONFIG_MAPS, "ml", {"metadata": meta})
+        await clock.pass_time(100)
+        assert world.server.counts["delete", "configmaps", ""] >= 5
+        told = [e.document for e in world.server.all(EVENTS, "ml")]
+        (event,) = (e for e in told if "not on Sundays" in e["note"])
+        assert event["note"].startswith("cannot delete ConfigMap demo: ")
+        assert (event["type"], event["reason"], "series" in event) == (
+            "Warning", "Forbidden", False
+        )  # fmt: skip
 
     run_virtual(main)
 

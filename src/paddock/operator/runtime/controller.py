@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from paddock.kube.client import KubeError
+from paddock.operator import words
 from paddock.operator.decision import Note
 from paddock.operator.names import LABEL_JOB
 from paddock.operator.runtime.caches import CHILDREN, Caches, field_of, holds_port, host_port
@@ -263,6 +264,7 @@ class Controller:
         self._count_restart(job, decision)
         for note in decision.notes:
             self._recorder.record(job.metadata, note)
+        self._tell_refused(job, memory, before)
         self._plan_next(key, memory, decision, before)
 
     async def _decide(self, key: Key, observed: Observed) -> Decision | None:
@@ -302,6 +304,15 @@ class Controller:
         if decision.wake_at is not None:
             wait = decision.wake_at - self._clock.now()
             self._queue.add_after(key, min(max(wait, WAKE_SECONDS_MIN), WAKE_SECONDS_MAX))
+
+    def _tell_refused(self, job: PaddleJob, memory: JobMemory, before: tuple[Fault, ...]) -> None:
+        """A change or deletion that rules forbid: of a job that is over, say, no status tells."""
+        known = {fault.said for fault in before}
+        for fault in memory.faults.all():
+            is_lasting = 400 <= fault.status < 500 and fault.status not in (409, 429)
+            if fault.verb != "create" and is_lasting and fault.said not in known:
+                note = Note("Warning", words.fault_reason(fault), words.fault_text(fault))
+                self._recorder.record(job.metadata, note)
 
     def _refused(self, key: Key, error: KubeError) -> None:
         """The status could not be written, or something could not be asked."""
