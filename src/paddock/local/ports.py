@@ -186,5 +186,5 @@ def _in_use(port: int) -> Problem:
     owner = describe_owner(port)
     return Problem(
         f"port {port} is in use{' by ' + owner if owner else ''}",
-        "choose another with --start_port, or end that program",
+        "choose another with --start_port (or in --servers, --workers), or end that program",
     )
