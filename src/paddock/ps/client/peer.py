@@ -216,7 +216,7 @@ class Peer:
     def post(self, batch: int, header: Header, *body: Buffer) -> None:
         """Send a frame that changes the server; it is kept until the server says it has it.
 
-        To a server that cannot be reached it goes with the next settle.
+        To a server that cannot be reached it goes with the next reach or settle.
         """
         for sequence in self._refused:
             self._send(batch, Header(Op.SKIP), sequence, ())
@@ -237,12 +237,17 @@ class Peer:
         self.unacknowledged.append(Unacknowledged(batch, header, body))
         is_first = len(self.unacknowledged) == 1
         if "push" not in self._links and not is_first:
-            return  # It could not be reached just now; settle tries again, and sends all of them.
+            return  # It could not be reached just now; reach tries again, and sends all of them.
         try:
             self.link("push").send(header, *body)
         except (Closed, Silent):
             self.drop("push")
             self.reconnects += 1
+
+    def reach(self) -> None:
+        """What was posted has been sent. Raises PaddockError after `timeout` seconds in vain."""
+        if self.unacknowledged and "push" not in self._links:
+            self._resend()
 
     def _resend(self) -> None:
         """Make the push link anew, and send again what was not acknowledged."""

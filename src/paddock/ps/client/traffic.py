@@ -82,6 +82,15 @@ class Traffic:
             return error
         return None
 
+    def reach(self, late: PaddockError | None) -> None:
+        """Everything queued is on its way. Raises `late`, else the error of a server that is away;
+        what is queued stays so.
+        """
+        if late is not None:
+            raise late
+        for peer in self.peers:
+            peer.reach()
+
     def settle(self, behind: int) -> None:
         """Wait until at most the `behind` newest batches have unacknowledged frames.
 
