@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,11 @@ from paddock.errors import PaddockError
 from paddock.ps import Client
 from paddock.ps.client.admin import Admin, read_settings
 from paddock.ps.client.move import Where, mend, move
-from paddock.ps.client.peer import Peer
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.sharding import shard_of
-from ps.client.running import Fleet, fleet
+from ps.client.running import fleet
 from ps.server.test_moves import admin
 
 SGD = OptimizerSpec("sgd", lr=1.0)
@@ -37,21 +35,19 @@ def applied(ps: Client, keys: np.ndarray, first: np.ndarray) -> list[float]:
     return sorted({float(n) for n in np.round(first - ps.pull("words", keys), 3)[:, 0]})
 
 
-@contextmanager
-def two_admins(servers: Fleet) -> Iterator[tuple[list[Peer], list[Peer]]]:
-    """Two that give orders, neither of which knows of the other."""
-    with admin(servers) as one, admin(servers) as other:
-        yield one, other
-
-
 def test_two_who_move_the_same_shard_do_not_lose_it() -> None:
     """One has seen the copy on its way and not the move, and takes it for left behind."""
-    with fleet(2) as servers, servers.client() as ps, two_admins(servers) as (one, other):
+    with (
+        fleet(2) as servers,
+        servers.client() as ps,
+        admin(servers) as one,
+        admin(servers) as two,
+    ):
         ps.create(WORDS)
         ps.push("words", KEYS, ONES)
         ps.flush()
         asked, adopted, seen, moved = (threading.Event() for _ in range(4))
-        ask = other[1].ask
+        ask = two[1].ask
 
         def slow(op: Op, data: dict[str, Any], **more: Any) -> dict[str, Any]:
             if data.get("do") != "shards" or asked.is_set():
@@ -63,9 +59,9 @@ def test_two_who_move_the_same_shard_do_not_lose_it() -> None:
             assert moved.wait(10)
             return found
 
-        other[1].ask = slow  # type: ignore[method-assign]
+        two[1].ask = slow  # type: ignore[method-assign]
         with ThreadPoolExecutor(1) as pool:
-            mending = pool.submit(mend, other, "words")
+            mending = pool.submit(mend, two, "words")
 
             def after(step: str) -> None:
                 if step == "adopt":

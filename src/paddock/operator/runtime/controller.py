@@ -264,8 +264,10 @@ class Controller:
         self._count_restart(job, decision)
         for note in decision.notes:
             self._recorder.record(job.metadata, note)
-        self._tell_refused(job, memory, before)
-        self._plan_next(key, memory, decision, before)
+        known = {fault.said for fault in before}
+        news = [fault for fault in memory.faults.all() if fault.said not in known]
+        self._tell_refused(job, news)
+        self._plan_next(key, memory, decision, news)
 
     async def _decide(self, key: Key, observed: Observed) -> Decision | None:
         """What to do; None when the thread is busy, and the job has to come again.
@@ -292,25 +294,23 @@ class Controller:
                 self._queue.add(following)
 
     def _plan_next(
-        self, key: Key, memory: JobMemory, decision: Decision, before: tuple[Fault, ...]
+        self, key: Key, memory: JobMemory, decision: Decision, news: Sequence[Fault]
     ) -> None:
         """When time alone, and nothing that happens, makes another look worthwhile."""
-        faults = memory.faults.all()
-        if not {f.said for f in faults} <= {f.said for f in before}:
+        if news:
             self._queue.add(key)  # The status should say so.
-        elif faults:
+        elif len(memory.faults):
             wait = memory.faults.wait_seconds(self._clock.monotonic())
             self._queue.add_after(key, wait or WAKE_SECONDS_MIN)
         if decision.wake_at is not None:
             wait = decision.wake_at - self._clock.now()
             self._queue.add_after(key, min(max(wait, WAKE_SECONDS_MIN), WAKE_SECONDS_MAX))
 
-    def _tell_refused(self, job: PaddleJob, memory: JobMemory, before: tuple[Fault, ...]) -> None:
+    def _tell_refused(self, job: PaddleJob, news: Sequence[Fault]) -> None:
         """A change or deletion that rules forbid: of a job that is over, say, no status tells."""
-        known = {fault.said for fault in before}
-        for fault in memory.faults.all():
+        for fault in news:
             is_lasting = 400 <= fault.status < 500 and fault.status not in (409, 429)
-            if fault.verb != "create" and is_lasting and fault.said not in known:
+            if fault.verb != "create" and is_lasting:
                 note = Note("Warning", words.fault_reason(fault), words.fault_text(fault))
                 self._recorder.record(job.metadata, note)
 
