@@ -117,6 +117,7 @@ class Running:
         mark: str,
         stdin: int | None = None,
         stdout: int | None = None,
+        stderr: int | None = None,
     ) -> None:
         self.mark = mark
         self._texts = {"out": bytearray(), "err": bytearray()}
@@ -127,7 +128,7 @@ class Running:
             env={**env, MARK: mark},
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=subprocess.PIPE if stdout is None else stdout,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.PIPE if stderr is None else stderr,
             start_new_session=True,  # as a shell does: a Ctrl-C goes to this group
         )
         pipes = {"out": self.process.stdout, "err": self.process.stderr}
@@ -250,6 +251,7 @@ class World:
         before: Sequence[str] = (),
         stdin: int | None = None,
         stdout: int | None = None,
+        stderr: int | None = None,
         log_dir: Path | None = None,
         mark: str = "",
     ) -> Running:
@@ -263,6 +265,7 @@ class World:
             mark=mark or uuid.uuid4().hex,
             stdin=stdin,
             stdout=stdout,
+            stderr=stderr,
         )
         self.running.append(running)
         return running

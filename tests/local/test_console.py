@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from local.jobs import World
 
 LINES = 1_000_000
@@ -141,23 +144,71 @@ def test_a_closed_console_does_not_end_the_job(world: World) -> None:
     assert world.log(0).count(b"\n") == 10_000
 
 
-def test_a_console_that_does_not_drain_does_not_stop_others(world: World) -> None:
-    """Ctrl-S, or a pager nobody scrolls: other ranks train on, their logs grow."""
-    read_fd, write_fd = os.pipe()
+def pipe_nobody_reads() -> tuple[int, int]:
+    """A pager nobody scrolls."""
+    return os.pipe()
+
+
+def terminal_nobody_reads() -> tuple[int, int]:
+    """A stalled ssh, or Ctrl-S: what is written waits in the kernel until that is full."""
+    return os.openpty()
+
+
+@pytest.mark.parametrize("console", [pipe_nobody_reads, terminal_nobody_reads])
+def test_a_console_that_does_not_drain_does_not_stop_others(
+    world: World, console: Callable[[], tuple[int, int]]
+) -> None:
+    """Other ranks train on, their logs grow, and all end although nobody reads a line."""
+    read_fd, write_fd = console()
     text = """
 if RANK == 0:
     while True:
-        os.write(1, b"x" * 4096)
+        os.write(1, b"x" * 4095 + b"\\n")
 for n in range(50_000):
     print("line", n)
 tell("trained")
 gate()
 """
-    running = world.start("--nproc_per_node", 2, world.script(text), stdout=write_fd)
-    os.close(write_fd)
+    words = ("--nproc_per_node", 2, world.script(text))
+    running = world.start(*words, stdout=write_fd, stderr=write_fd)
     world.events.wait("trained")
     running.signal(signal.SIGTERM)
     ended = running.end()
+    is_blocking = os.get_blocking(write_fd)  # it is the user's shell's too
     os.close(read_fd)
-    assert (ended.code, ended.left) == (143, [])
+    os.close(write_fd)
+    assert (ended.code, ended.left, is_blocking) == (143, [], True)
     assert world.log(1).count(b"line") == 50_000
+
+
+def test_a_terminal_shows_everything_in_order(world: World) -> None:
+    """Its lines pass through a pipe and a thread of ours, which must not be seen."""
+    read_fd, write_fd = os.openpty()
+    text = "for n in range(20_000): print('line', n)\nsys.stdout.flush()\nsys.exit(3)\n"
+    running = world.start(world.script(text), stdout=write_fd, stderr=write_fd)
+    os.close(write_fd)
+    shown = b""
+    while b"Exit code 3" not in shown:
+        shown += os.read(read_fd, 1 << 16)
+    assert running.end().code == 3
+    os.close(read_fd)
+    lines = shown.decode().replace("\r\n", "\n")
+    assert "".join(f"line {n}\n" for n in range(20_000)) in lines
+    assert lines.index("status running") < lines.index("line 0") < lines.index("Pod failed")
+
+
+def test_last_words_to_a_stuck_terminal_keep_nobody(world: World) -> None:
+    """The launcher is killed: the guardian ends what it left, tries to say so, and goes."""
+    read_fd, write_fd = os.openpty()
+    own = os.open(os.ttyname(write_fd), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(own, b"x" * 100)
+    os.close(own)
+    running = world.start(world.script("tell('up')\nforever()"), stderr=write_fd)
+    world.events.wait("up")
+    os.kill(running.launcher_pid(), signal.SIGKILL)
+    ended = running.end()
+    os.close(read_fd)
+    os.close(write_fd)
+    assert (ended.code, ended.left) == (137, [])

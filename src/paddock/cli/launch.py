@@ -64,14 +64,20 @@ def run(argv: Sequence[str]) -> int:
         )
     except PaddockError as error:
         code = error.exit_code
-        os.write(2, problem_text(error).encode("utf-8", "replace"))
+        _last_words(problem_text(error))
     except BaseException:  # noqa: BLE001  # a bug of ours: it is shown, and the exit code is 125
-        os.write(2, b"paddock: error: a fault of Paddock; please report it\n")
         import traceback
 
-        os.write(2, traceback.format_exc().encode("utf-8", "replace"))
+        fault = "paddock: error: a fault of Paddock; please report it\n"
+        _last_words(fault + traceback.format_exc())
     finally:
         os._exit(code & 255)
+
+
+def _last_words(text: str) -> None:
+    from paddock.local.console import last_words
+
+    last_words(text)
 
 
 def _with_servers(job: Job) -> Job:

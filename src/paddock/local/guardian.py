@@ -81,14 +81,12 @@ def _guard(launcher_pid: int, keep: frozenset[int]) -> int:
     if not os.WIFSIGNALED(status):
         return os.waitstatus_to_exitcode(status)
     killed_by = os.WTERMSIG(status)
-    text = (
+    from paddock.local.console import last_words
+
+    last_words(
         f"paddock: error: the launcher process was killed by signal {killed_by}; "
         f"processes it left behind and that were ended: {left}\n"
     )
-    try:
-        os.write(2, text.encode())
-    except OSError:
-        return EXIT_SIGNAL_BASE + killed_by  # nobody is there to read it
     return EXIT_SIGNAL_BASE + killed_by
 
 

@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import os
 import select
-import stat
 from collections import deque
 from time import monotonic, monotonic_ns, sleep
+
+from paddock.local.console import Console
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from threading import Thread
 
 CHUNK_BYTES = 1 << 16
 TAIL_BYTES = 1 << 14
-CONSOLE_LIMIT_BYTES = 1 << 20
 LINE_LIMIT_BYTES = 1 << 16
 PARTIAL_FLUSH_SECONDS = 0.05
 TRICKLE_BYTES = 1 << 14
 TRICKLE_SECONDS = 0.001
-PIPE_BUF = 4096  # pipe(7): a writable pipe takes this much without blocking
 TRACEBACK = b"Traceback (most recent call last)"
 
 
@@ -66,45 +66,38 @@ class Output:
     """The output thread and what is posted to it."""
 
     def __init__(self, *, stdout: int = 1, stderr: int = 2) -> None:
-        self._given = (stdout, stderr)
-        self._stdout, self._stderr = _own_way(stdout), _own_way(stderr)
         self._epoll = select.epoll()
         self._streams: dict[int, Stream] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._epoll.register(self._wake_read, select.EPOLLIN)
-        self._console: deque[tuple[int, bytes | memoryview]] = deque()
-        self._console_bytes = 0
-        self._waits_for: int | None = None
-        self._dead_fds: set[int] = set()
-        self._careful = {fd for fd in (self._stdout, self._stderr) if _can_block(fd)}
-        self._at_line_start = True
+        self._console = Console(stdout, stderr, self._epoll)
         self._flush_at: float | None = None
         self._round_bytes = 0
         self._rested_at = 0.0
-        self._thread: object = None
+        self._thread: Thread | None = None
         self._is_running = False
-        self._was_started = False  # from then on the thread alone writes
 
     # ------------------------------------------------- called by the owner
 
     def start(self) -> None:
-        """Start the thread; output posted before is written first."""
+        """Start the thread; what was said before is written first. Raises RuntimeError."""
         import threading
 
-        self._is_running = self._was_started = True
+        self._console.open()
         thread = threading.Thread(target=self._run, name="paddock-output", daemon=True)
-        self._thread = thread
+        self._is_running = True
         thread.start()
+        self._thread = thread
 
     def say(self, text: str, *, to_stdout: bool = False) -> None:
         """Write the launcher's own lines to the console, in order with the processes' output."""
         data = text.encode("utf-8", "replace")
-        fd = self._stdout if to_stdout else self._stderr
+        write = self._console.show if to_stdout else self._console.say
         if self._is_running:
-            self._post(lambda: self._put(fd, data))
+            self._post(lambda: write(data))
         else:
-            self._put(fd, data)  # written by the thread: a console that is full holds up no rank
+            write(data)  # waits: a console that is full holds up no rank
 
     def add(self, streams: list[Stream]) -> None:
         """Begin to read the pipes of new processes."""
@@ -148,20 +141,14 @@ class Output:
 
     def stop(self, timeout_seconds: float) -> None:
         """Write out what is posted and end the thread; gives up on a console that is stuck."""
-        thread = self._thread
-        if thread is None:
-            if not self._was_started:
-                self._write_console()
-            return
+        deadline = monotonic() + timeout_seconds
+        if self._thread is None:
+            self.start()
+        assert self._thread is not None
         self._post(self._halt)
-        thread.join(timeout_seconds)  # type: ignore[attr-defined]  # a Thread; imported late
-        self._thread = None
-        if thread.is_alive():  # type: ignore[attr-defined]  # as above
-            return  # the console is stuck: the thread still has its descriptors
-        for way, given in zip((self._stdout, self._stderr), self._given, strict=True):
-            if way != given:
-                os.close(way)
-        self._stdout, self._stderr = self._given
+        self._thread.join(timeout_seconds)
+        if not self._thread.is_alive():
+            self._console.close(deadline)
 
     def _post(self, call: Callable[[], None]) -> None:
         self._calls.append(call)
@@ -173,7 +160,7 @@ class Output:
     # --------------------------------------------------- the output thread
 
     def _run(self) -> None:
-        while self._is_running or self._console or self._calls:
+        while self._is_running or self._console.is_waiting or self._calls:
             for fd, _events in self._epoll.poll(self._timeout(), 64):
                 stream = self._streams.get(fd)
                 if stream is not None:
@@ -185,7 +172,11 @@ class Output:
                 self._calls.popleft()()
             if self._flush_at is not None and monotonic() >= self._flush_at:
                 self._flush_partials()
-            self._write_console()
+            self._console.write()
+            if self._console.is_full:
+                self._pause_shown()
+            elif not self._console.is_waiting:
+                self._resume_shown()
 
     def _gather_short_lines(self) -> None:
         """Rest a moment when short lines come one by one: woken for each, we and the writer would
@@ -252,7 +243,7 @@ class Output:
             return
         stream.is_open = False
         if stream.shown and stream.partial:
-            self._put(self._stdout, _line(stream, stream.partial) + b"\n")
+            self._console.show(_line(stream, stream.partial) + b"\n")
             stream.partial = b""
         if not stream.is_paused:
             self._epoll.unregister(stream.fd)
@@ -275,8 +266,7 @@ class Output:
         except OSError as error:  # full disk, quota, file system gone: the job goes on
             if not stream.lost_bytes:
                 role, rank = stream.key
-                self._put(
-                    self._stderr,
+                self._console.say(
                     f"paddock: warning: cannot write {stream.path} ({error.strerror}): "
                     f"output of {role} {rank} is being lost, the job goes on\n".encode(),
                 )
@@ -288,10 +278,10 @@ class Output:
         whole = stream.partial + data if stream.partial else data
         end = whole.rfind(b"\n") + 1
         if end:
-            self._put(self._stdout, _lines(stream, whole[:end]))
+            self._console.show(_lines(stream, whole[:end]))
         stream.partial = whole[end:]
         if len(stream.partial) > LINE_LIMIT_BYTES:
-            self._put(self._stdout, _line(stream, stream.partial) + b"\n")
+            self._console.show(_line(stream, stream.partial) + b"\n")
             stream.partial = b""
         if stream.partial and not stream.prefix and self._flush_at is None:
             self._flush_at = monotonic() + PARTIAL_FLUSH_SECONDS
@@ -309,55 +299,8 @@ class Output:
             if stream.partial and not stream.prefix:
                 cut = _whole_characters(stream.partial)
                 if cut:
-                    self._put(self._stdout, _decoded(stream.partial[:cut]))
+                    self._console.show(_decoded(stream.partial[:cut]))
                     stream.partial = stream.partial[cut:]
-
-    def _put(self, fd: int, data: bytes) -> None:
-        if fd in self._dead_fds or not data:
-            return
-        if not self._at_line_start and fd == self._stderr:
-            data = b"\n" + data
-        self._at_line_start = data.endswith(b"\n")
-        self._console.append((fd, data))
-        self._console_bytes += len(data)
-        if self._console_bytes > CONSOLE_LIMIT_BYTES // 4:
-            self._write_console()
-        if self._console_bytes > CONSOLE_LIMIT_BYTES:
-            self._pause_shown()
-
-    def _write_console(self) -> None:
-        while self._console:
-            fd, data = self._console[0]
-            step = data
-            if fd in self._careful:
-                if not _is_writable(fd):
-                    self._await_console(fd)
-                    return
-                step = data[:PIPE_BUF]
-            try:
-                written = os.write(fd, step)
-            except BlockingIOError:
-                self._await_console(fd)
-                return
-            except OSError:  # the reader is gone: nobody wants to see it, the files have it
-                self._dead_fds.add(fd)
-                written = len(data)
-            self._console_bytes -= written
-            if written == len(data):
-                self._console.popleft()
-            else:
-                self._console[0] = (fd, memoryview(data)[written:])
-        self._await_console(None)
-        self._resume_shown()
-
-    def _await_console(self, fd: int | None) -> None:
-        if fd == self._waits_for:
-            return
-        if self._waits_for is not None:
-            self._epoll.unregister(self._waits_for)
-        if fd is not None:
-            self._epoll.register(fd, select.EPOLLOUT)
-        self._waits_for = fd
 
     def _pause_shown(self) -> None:
         for stream in self._streams.values():
@@ -409,33 +352,6 @@ def _whole_characters(data: bytes) -> int:
             need = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
             return len(data) if back >= need else len(data) - back
     return len(data)
-
-
-def _own_way(fd: int) -> int:
-    """Another descriptor of the same pipe that never blocks; fd itself where there is none.
-
-    O_NONBLOCK on fd itself would also be set for whoever shares it, the user's shell for one.
-    """
-    try:
-        if stat.S_ISFIFO(os.fstat(fd).st_mode):
-            return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return fd  # no /proc, another user's pipe, or nobody reads it
-    return fd
-
-
-def _can_block(fd: int) -> bool:
-    try:
-        mode = os.fstat(fd).st_mode
-        return not stat.S_ISREG(mode) and os.get_blocking(fd)
-    except OSError:
-        return False
-
-
-def _is_writable(fd: int) -> bool:
-    poller = select.poll()
-    poller.register(fd, select.POLLOUT)
-    return bool(poller.poll(0))
 
 
 def _write_all(fd: int, data: bytes) -> None:

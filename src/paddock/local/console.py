@@ -1,0 +1,193 @@
+"""The console: the shown processes' lines and the launcher's own, in the order they came.
+
+Nothing here blocks. A pipe is opened anew with O_NONBLOCK, which set on the descriptor we were
+given would also be set for whoever shares it, the user's shell for one. No flag does the same for a
+terminal: one that is stopped (Ctrl-S, a stalled ssh) calls itself writable and then takes less
+than it is given. There a thread of its own carries on from a pipe of ours, and when it is stuck
+as all is over it is left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+from collections import deque
+from time import monotonic
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from threading import Thread
+
+LIMIT_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 16
+LAST_WORDS_SECONDS = 2.0
+
+
+class Way:
+    """A descriptor that leads where another one does, and never blocks once it is open."""
+
+    def __init__(self, given: int) -> None:
+        self.fd = self._given = given
+        self._thread: Thread | None = None
+
+    def open(self) -> None:
+        """Raises RuntimeError when no thread can be started."""
+        try:
+            mode = os.fstat(self._given).st_mode
+            if stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(self._given)):
+                return  # a file, /dev/null
+            if stat.S_ISFIFO(mode):
+                flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
+                self.fd = os.open(f"/proc/self/fd/{self._given}", flags)
+                return
+        except OSError:
+            pass  # no /proc, another user's pipe, or nobody reads it
+        import threading
+
+        read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+        carrier = threading.Thread(target=_carry, args=(read_fd, self._given), daemon=True)
+        try:
+            carrier.start()
+        except RuntimeError:
+            os.close(read_fd)
+            os.close(write_fd)
+            raise
+        os.set_blocking(write_fd, False)
+        self.fd, self._thread = write_fd, carrier
+
+    def close(self, deadline: float) -> None:
+        """Gives up on what has not arrived at the monotonic second ``deadline``."""
+        if self.fd != self._given:
+            os.close(self.fd)
+        if self._thread is not None:
+            self._thread.join(max(0.0, deadline - monotonic()))
+        self.fd, self._thread = self._given, None
+
+
+class Console:
+    """What is to be written and where. Until it is opened, all of it waits.
+
+    epoll: woken when there is room again; ``write`` is to be called then.
+    """
+
+    def __init__(self, stdout: int, stderr: int, epoll: select.epoll) -> None:
+        self._epoll = epoll
+        self._out = self._err = Way(stdout)
+        if not _is_same(stdout, stderr):  # one way keeps the order on one terminal
+            self._err = Way(stderr)
+        self._queue: deque[tuple[Way, bytes | memoryview]] = deque()
+        self._bytes = 0
+        self._waits_for: int | None = None
+        self._dead: set[Way] = set()
+        self._at_line_start = True
+        self._is_open = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while something is not written."""
+        return bool(self._queue)
+
+    @property
+    def is_full(self) -> bool:
+        """True when more waits than should."""
+        return self._bytes > LIMIT_BYTES
+
+    def open(self) -> None:
+        """From now on things are written. Raises RuntimeError when no thread can be started."""
+        for way in {self._out, self._err}:
+            way.open()
+        self._is_open = True
+
+    def show(self, data: bytes) -> None:
+        """A shown process's output."""
+        self._put(self._out, data)
+
+    def say(self, data: bytes) -> None:
+        """The launcher's own lines: they begin on a line of their own."""
+        self._put(self._err, data if self._at_line_start else b"\n" + data)
+
+    def _put(self, way: Way, data: bytes) -> None:
+        if way in self._dead or not data:
+            return
+        self._at_line_start = data.endswith(b"\n")
+        self._queue.append((way, data))
+        self._bytes += len(data)
+        if self._bytes > LIMIT_BYTES // 4:
+            self.write()
+
+    def write(self) -> None:
+        """Write as much as there is room for."""
+        while self._queue and self._is_open:
+            way, data = self._queue[0]
+            try:
+                written = os.write(way.fd, data)
+            except BlockingIOError:
+                self._await(way.fd)
+                return
+            except OSError:  # the reader is gone: nobody wants to see it, the files have it
+                self._dead.add(way)
+                written = len(data)
+            self._bytes -= written
+            if written == len(data):
+                self._queue.popleft()
+            else:
+                self._queue[0] = (way, memoryview(data)[written:])
+        self._await(None)
+
+    def _await(self, fd: int | None) -> None:
+        if fd == self._waits_for:
+            return
+        if self._waits_for is not None:
+            self._epoll.unregister(self._waits_for)
+        if fd is not None:
+            self._epoll.register(fd, select.EPOLLOUT)
+        self._waits_for = fd
+
+    def close(self, deadline: float) -> None:
+        """What the console does not take until then is not written."""
+        for way in {self._out, self._err}:
+            way.close(deadline)
+
+
+def last_words(text: str) -> None:
+    """Write to stderr just before this process ends; a console that is stuck delays that little."""
+    data = text.encode("utf-8", "replace")
+    deadline = monotonic() + LAST_WORDS_SECONDS
+    epoll = select.epoll()
+    console = Console(2, 2, epoll)
+    try:
+        console.open()
+    except RuntimeError:  # the limit of processes is reached: it has to wait
+        os.write(2, data)
+        return
+    console.say(data)
+    console.write()
+    while console.is_waiting and (left := deadline - monotonic()) > 0:
+        epoll.poll(left)
+        console.write()
+    console.close(deadline)
+
+
+def _is_same(fd: int, other: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.fstat(other))
+    except OSError:
+        return False
+
+
+def _carry(read_fd: int, fd: int) -> None:
+    """Copy what comes out of a pipe to where writing may block."""
+    while data := os.read(read_fd, CHUNK_BYTES):
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(fd, view) :]
+            except BlockingIOError:  # somebody who shares it has set O_NONBLOCK
+                poller = select.poll()
+                poller.register(fd, select.POLLOUT)
+                poller.poll()
+            except OSError:
+                os.close(read_fd)  # so that the writer hears of it
+                return
+    os.close(read_fd)
