@@ -69,7 +69,7 @@ def _supervise(run: Run, guardian_pid: int, before: Callable[[], None] | None = 
     import signal
     import sys
 
-    from paddock.local.guardian import forwarded_signals, take_signals
+    from paddock.local.signals import forwarded_signals, take_signals
 
     # The owner thread answers a dying rank; the output thread must not keep it from the GIL.
     sys.setswitchinterval(0.0005)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 def run(argv: Sequence[str]) -> int:
     """Launch a job; returns the exit code."""
+    _open_standard_files()
     try:
         parsed = parse(argv, os.environ, python=sys.executable)
     except UsageError as error:
@@ -44,14 +45,15 @@ def run(argv: Sequence[str]) -> int:
         parsed = resolve_file(parsed)
     job = _with_servers(parsed.job)
     check_machine(job)
-    _open_standard_files()
     if not _has_pidfd():
         from paddock.local.portable import run_portable
 
         sys.stderr.writelines(f"paddock: warning: {note}\n" for note in parsed.notes)
         return run_portable(job, os.environ)
     from paddock.local.guardian import split
+    from paddock.local.limits import allow_files
 
+    allow_files(1, 0)  # below that not even what is wrong could be said
     guardian_pid = split()
     # From here on this is the launcher, the guardian's child: it must not return to the caller,
     # and whatever it fails to end, the guardian ends.
@@ -104,8 +106,10 @@ def _open_standard_files() -> None:
         fd = os.open(os.devnull, os.O_RDWR)
         if fd > 2:
             os.close(fd)
-            return
+            break
         os.set_inheritable(fd, True)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")  # None when it was closed
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
 
 
 def check_machine(job: Job) -> None:

@@ -154,11 +154,11 @@ def last_words(text: str) -> None:
     """Write to stderr just before this process ends; a console that is stuck delays that little."""
     data = text.encode("utf-8", "replace")
     deadline = monotonic() + LAST_WORDS_SECONDS
-    epoll = select.epoll()
-    console = Console(2, 2, epoll)
     try:
+        epoll = select.epoll()
+        console = Console(2, 2, epoll)
         console.open()
-    except RuntimeError:  # the limit of processes is reached: it has to wait
+    except (OSError, RuntimeError):  # a limit of files or processes is reached: it has to wait
         os.write(2, data)
         return
     console.say(data)

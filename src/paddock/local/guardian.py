@@ -17,7 +17,8 @@ from __future__ import annotations
 import os
 from time import monotonic
 
-from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
+from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, PaddockError
+from paddock.local.signals import forwarded_signals, hold_signals, reset_signals
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
@@ -32,14 +33,19 @@ def split() -> int:
 
     Both are subreapers before anything can be orphaned, and the signals that end a job wait,
     blocked, until each side can take them: the launcher calls ``take_signals`` when it can.
+    Raises PaddockError when no process can be started.
     """
     import signal
 
     guardian_pid = os.getpid()
     keep = frozenset(children_of_self())  # of whoever became us by exec: not ours to end
-    signal.pthread_sigmask(signal.SIG_BLOCK, {*forwarded_signals(), signal.SIGCHLD})
+    reset_signals()
+    hold_signals()
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    launcher_pid = os.fork()
+    try:
+        launcher_pid = os.fork()
+    except OSError as error:  # this user's limit, or that of the cgroup
+        raise PaddockError(f"no process can be started: {error}", hint="raise ulimit -u") from error
     if launcher_pid == 0:
         os.setsid()
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -51,13 +57,6 @@ def split() -> int:
         code = _guard(launcher_pid, keep)
     finally:
         os._exit(code)
-
-
-def take_signals() -> None:
-    """Let the signals that ``split`` has blocked come."""
-    import signal
-
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*forwarded_signals(), signal.SIGCHLD})
 
 
 def _guard(launcher_pid: int, keep: frozenset[int]) -> int:
@@ -101,15 +100,6 @@ def _reap(launcher_pid: int) -> int | None:
             return None
         if pid == launcher_pid:
             return status
-
-
-def forwarded_signals() -> set[int]:
-    """Signals that end a job, less those our parent had ignored (nohup(1), sh -c 'cmd &')."""
-    import signal
-
-    wanted = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
-    kept: set[int] = {s for s in wanted if signal.getsignal(s) is not signal.SIG_IGN}
-    return kept | {signal.SIGUSR1, signal.SIGUSR2}
 
 
 def _prctl(option: int, argument: int) -> None:

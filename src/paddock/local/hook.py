@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from paddock.local.loop import READ, Loop
+from paddock.local.spawn import DEFAULT_SIGNALS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +23,12 @@ class Hook:
         self._loop = loop
         self._on_end = on_end
         self._pid = os.posix_spawn(
-            "/bin/sh", ["/bin/sh", "-c", command], env, setpgroup=0, setsigmask=[]
+            "/bin/sh",
+            ["/bin/sh", "-c", command],
+            env,
+            setpgroup=0,
+            setsigmask=[],
+            setsigdef=DEFAULT_SIGNALS,
         )
         self._pidfd = os.pidfd_open(self._pid)
         loop.watch(self._pidfd, READ, self._ended)

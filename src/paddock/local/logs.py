@@ -47,7 +47,7 @@ class LogDir:
                 self.note = f"another job writes to {wanted}; this one's logs are in {self.path}"
                 self._lock = _lock(self.path)
             self.run_dir = os.path.join(self.path, ".paddock", uid)
-            os.makedirs(self.run_dir, mode=0o700, exist_ok=True)
+            _make_directory(self.run_dir, 0o700)
         except OSError as error:
             raise UsageError(
                 f"log_dir '{job.logs.directory}' is not writable: {error.strerror}",
@@ -107,7 +107,7 @@ class LogDir:
     def make_private(self, path: str) -> None:
         """Make a directory that others cannot read. Raises UsageError."""
         try:
-            os.makedirs(path, mode=0o700, exist_ok=True)
+            _make_directory(path, 0o700)
         except OSError as error:
             raise UsageError(
                 f"directory '{path}' for the servers' data cannot be made: {error.strerror}",
@@ -154,13 +154,29 @@ def _open_regular(path: str, flags: int) -> int:
     return fd
 
 
+def _make_directory(path: str, mode: int) -> None:
+    """Make it and those above it; its owner may use it, whatever the umask says."""
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+        return
+    except FileNotFoundError:
+        _make_directory(os.path.dirname(path), 0o777)
+        os.mkdir(path, mode)
+    made = stat.S_IMODE(os.stat(path).st_mode)
+    if made & 0o700 != 0o700:
+        os.chmod(path, made | 0o700)
+
+
 def _lock(path: str) -> int | None:
     """Take the directory's lock; None when another job holds it."""
     import fcntl
 
     inner = os.path.join(path, ".paddock")
-    os.makedirs(path, exist_ok=True)
-    os.makedirs(inner, mode=0o700, exist_ok=True)
+    _make_directory(path, 0o777)
+    _make_directory(inner, 0o700)
     fd = _open_regular(os.path.join(inner, "lock"), os.O_RDWR | os.O_CREAT | SAFE_FLAGS)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -33,6 +33,7 @@ from paddock.errors import Problem, UsageError
 from paddock.local.devices import detect
 from paddock.local.evidence import has_peer_loss
 from paddock.local.logs import FILE_MODE
+from paddock.local.signals import reset_signals
 from paddock.local.text import LEVELS, job_line, launch_line, verdict_lines
 
 TYPE_CHECKING = False
@@ -101,6 +102,7 @@ class PortableRun:
 
     def run(self) -> int:
         """Start, watch, report."""
+        reset_signals()
         numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
         taken = [n for n in numbers if signal.getsignal(n) is not signal.SIG_IGN]
         before = [(n, signal.signal(n, lambda got, _: self._events.put(got))) for n in taken]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from time import monotonic_ns
 
 from paddock.core.exits import Exit
-from paddock.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
+from paddock.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_OWN_FAULT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
     from paddock.core.plan import Proc
     from paddock.local.output import Stream
 
-# Python ignores these two; a program started by a launcher expects the defaults (subprocess,
-# restore_signals).
-DEFAULT_SIGNALS = (13, 25)  # SIGPIPE, SIGXFSZ
+# Python ignores two of these; a program started by a launcher expects the defaults (subprocess,
+# restore_signals). SIGTERM is how we ask it to end, also where our parent ignored that.
+DEFAULT_SIGNALS = (13, 15, 25)  # SIGPIPE, SIGTERM, SIGXFSZ
+# The machine's fault, not the program's: out of processes, memory or files (fork(2)).
+SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class Child:
@@ -57,7 +60,7 @@ def open_pidfd(pid: int) -> int:
 
 def spawn_failure(proc: Proc, attempt: int, error: OSError, program: str, log: str) -> Exit:
     """The end of a process that never began."""
-    found = isinstance(error, FileNotFoundError)
+    code = EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE
     return Exit(
         role=proc.role,
         rank=proc.rank,
@@ -65,8 +68,8 @@ def spawn_failure(proc: Proc, attempt: int, error: OSError, program: str, log: s
         host=proc.host,
         attempt=attempt,
         at_ns=monotonic_ns(),
-        code=EXIT_NOT_FOUND if found else EXIT_NOT_EXECUTABLE,
-        cause="not-found" if found else "not-executable",
+        code=EXIT_OWN_FAULT if error.errno in SHORTAGES else code,
+        cause="not-found" if code == EXIT_NOT_FOUND else "not-executable",
         tail=f"{program}: {error.strerror}",
         log=log,
     )

@@ -1,0 +1,44 @@
+"""Which signals end a job, and what of them a parent may have left to us. Starts nothing."""
+
+from __future__ import annotations
+
+ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+# Ignored by Python itself, for itself; its children get the defaults (see spawn.py).
+OF_PYTHON = ("SIGPIPE", "SIGXFSZ")
+
+
+def reset_signals() -> None:
+    """Take the defaults back; what ends a job stays ignored if it was (nohup(1)).
+
+    An ignored SIGCHLD, which exec(2) hands on, would reap our children before we can ask how
+    they ended. Signals that were blocked are the caller's to unblock.
+    """
+    import signal
+
+    kept = {getattr(signal, name, None) for name in (*ENDING, *OF_PYTHON)}
+    for number in signal.valid_signals() - kept:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def forwarded_signals() -> set[int]:
+    """Signals that end a job, less those our parent had ignored (nohup(1), sh -c 'cmd &')."""
+    import signal
+
+    wanted = {getattr(signal, name) for name in ENDING}
+    kept: set[int] = {s for s in wanted if signal.getsignal(s) is not signal.SIG_IGN}
+    return kept | {signal.SIGUSR1, signal.SIGUSR2}
+
+
+def hold_signals() -> None:
+    """Block those that matter until ``take_signals``, and unblock all others."""
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_SETMASK, {*forwarded_signals(), signal.SIGCHLD})
+
+
+def take_signals() -> None:
+    """Let the signals that ``hold_signals`` has blocked come."""
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
