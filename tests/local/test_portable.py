@@ -16,7 +16,7 @@ import pytest
 from paddock.core.plan import Proc
 from paddock.errors import UsageError
 from paddock.jobfile.parse import parse
-from paddock.local.node import shown_keys
+from paddock.local.console import shown_keys
 from paddock.local.portable import find_devices, is_shown, run_portable
 
 if TYPE_CHECKING:

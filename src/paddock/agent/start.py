@@ -100,12 +100,10 @@ def _on_signal(run: Run, number: int) -> None:
 
 def _watch_guardian(run: Run, guardian_pid: int) -> None:
     def gone(_events: int = 0) -> None:
-        from time import monotonic
-
         from paddock.local.console import last_words
-        from paddock.local.guardian import end_descendants
+        from paddock.local.sweep import end_descendants
 
-        end_descendants(deadline=monotonic() + 5.0)
+        end_descendants()
         last_words("paddock: error: the guardian process was killed; all processes ended\n")
         os._exit(137)
 

@@ -19,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from threading import Thread
 
+    from paddock.core.plan import Proc
+
 LIMIT_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 16
 LAST_WORDS_SECONDS = 2.0
@@ -167,6 +169,28 @@ def last_words(text: str) -> None:
         epoll.poll(left)
         console.write()
     console.close(deadline)
+
+
+def shown_keys(tail: tuple[str, ...], procs: tuple[Proc, ...]) -> frozenset[tuple[str, int]]:
+    """Which of a node's processes the console shows.
+
+    "0": the first worker of this node (as Paddle does on every node); a number: that global rank
+    of the workers; a role name: all of that role; "all": everything; "none": nothing.
+    """
+    if tail == ("0",):
+        first = [p for p in procs if p.role == "worker"] or list(procs)  # or a node of servers
+        return frozenset((p.role, p.rank) for p in first[:1])
+    ranks = {int(word) for word in tail if word.isdigit()}
+    return frozenset(
+        (p.role, p.rank)
+        for p in procs
+        if "all" in tail or p.role in tail or (p.role == "worker" and p.rank in ranks)
+    )
+
+
+def wants_prefix(choice: str, shown: int) -> bool:
+    """Whether each line begins with whose it is."""
+    return choice == "always" or (choice == "auto" and shown > 1)
 
 
 def _is_same(fd: int, other: int) -> bool:

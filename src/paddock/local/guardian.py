@@ -8,24 +8,20 @@ Linux gives an orphan to its nearest living subreaper (prctl(2), PR_SET_CHILD_SU
 launcher dies, all that descends from it becomes the guardian's child and is killed; if the
 guardian dies, the launcher sees it (pidfd) and ends the job. Both have their own session, so a
 SIGKILL to one process group cannot take both, and a terminal's Ctrl-C reaches the guardian only.
-
-Nothing is found by name: only our own unreaped children are killed, whose pids cannot be reused.
 """
 
 from __future__ import annotations
 
 import os
-from time import monotonic
 
 from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, PaddockError
 from paddock.local.signals import forwarded_signals, hold_signals, reset_signals
+from paddock.local.sweep import children_of_self, end_descendants
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
 # Signals that end a job, sent so often: the launcher does not hear them any more.
 ASKED_MAX = 4
-SIGKILL = 9
-ROUND_SECONDS = 0.02
 
 
 def split() -> int:
@@ -76,7 +72,7 @@ def _guard(launcher_pid: int, keep: frozenset[int]) -> int:
                 os.kill(launcher_pid, each)
             except ProcessLookupError:
                 break
-    left = end_descendants(deadline=monotonic() + 5.0, keep=keep)
+    left = end_descendants(keep=keep)
     if not os.WIFSIGNALED(status):
         return os.waitstatus_to_exitcode(status)
     killed_by = os.WTERMSIG(status)
@@ -109,91 +105,3 @@ def _prctl(option: int, argument: int) -> None:
     except ImportError:  # a Python built without libffi
         return
     ctypes.CDLL(None).prctl(option, argument, 0, 0, 0)
-
-
-def children_of_self() -> list[int]:
-    """Pids of our children, ended or not.
-
-    Source: proc(5), /proc/pid/task/tid/children; where the kernel lacks it, every /proc/N/stat.
-    """
-    pid = os.getpid()
-    found: list[int] = []
-    try:
-        for task in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{task}/children", encoding="ascii") as f:
-                found.extend(int(word) for word in f.read().split())
-        return found
-    except FileNotFoundError:
-        pass  # no CONFIG_PROC_CHILDREN
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as f:
-                    fields = f.read().rpartition(b")")[2].split()
-            except OSError:
-                continue  # ended meanwhile
-            if int(fields[1]) == pid:
-                found.append(int(name))
-    return found
-
-
-def end_descendants(*, deadline: float, keep: frozenset[int] = frozenset()) -> int:
-    """SIGKILL every descendant, round by round: each round's orphans become our children.
-
-    keep: children that are not to be ended. Returns how many were killed. Gives up at the
-    monotonic second ``deadline`` (a process in uninterruptible sleep cannot be killed).
-    """
-    from select import poll
-
-    killed: set[int] = set()
-    while True:
-        alive = [p for p in children_of_self() if p not in keep]
-        for pid in alive:
-            is_new = pid not in killed and not _is_zombie(pid)
-            try:
-                os.kill(pid, SIGKILL)
-            except ProcessLookupError:
-                continue
-            except PermissionError:  # it has become another user (sudo): not ours to end
-                keep |= {pid}
-                continue
-            if is_new:
-                killed.add(pid)
-        left = [p for p in alive if not _reaped(p)]
-        if not left:
-            if not [p for p in children_of_self() if p not in keep]:
-                return len(killed)
-            continue
-        if monotonic() >= deadline:
-            return len(killed)
-        poller = poll()
-        fds = [_pidfd(p) for p in left[:64]]
-        for fd in fds:
-            if fd >= 0:
-                poller.register(fd, 1)
-        poller.poll(ROUND_SECONDS * 1000)  # until one ends; the limit covers kernels w/o pidfd
-        for fd in fds:
-            if fd >= 0:
-                os.close(fd)
-
-
-def _reaped(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as f:
-            return f.read().rpartition(b")")[2].split()[0] == b"Z"
-    except OSError:
-        return True
-
-
-def _pidfd(pid: int) -> int:
-    try:
-        return os.pidfd_open(pid)
-    except (OSError, AttributeError):
-        return -1

@@ -34,14 +34,20 @@ class Hook:
         loop.watch(self._pidfd, READ, self._ended)
 
     def _ended(self, _events: int) -> None:
-        self._on_end(os.waitstatus_to_exitcode(self._close()))
+        self._on_end(os.waitstatus_to_exitcode(self._reap()))
 
     def cancel(self) -> None:
-        """End it, with its children, and forget it."""
+        """End it, with its children, and forget it; when it is gone does not matter to anybody."""
         os.killpg(self._pid, SIGKILL)
-        self._close()
+        self._loop.watch(self._pidfd, READ, self._forget)
 
-    def _close(self) -> int:
+    def _forget(self, _events: int) -> None:
+        self._reap()
+
+    def _reap(self) -> int:
         self._loop.unwatch(self._pidfd)
         os.close(self._pidfd)
-        return os.waitpid(self._pid, 0)[1]
+        try:
+            return os.waitpid(self._pid, 0)[1]
+        except ChildProcessError:
+            return 0  # cancelled, and swept away with all the rest

@@ -25,11 +25,13 @@ from paddock.core.supervisor import (
     Sweep,
     TimerFired,
 )
-from paddock.core.value import replace
+from paddock.local.console import shown_keys, wants_prefix
+from paddock.local.ending import Endings
 from paddock.local.logs import LogDir
 from paddock.local.loop import READ, Loop
 from paddock.local.output import Output, Stream
 from paddock.local.spawn import Child, open_pidfd, spawn, spawn_failure
+from paddock.local.sweep import sweep_on
 from paddock.local.text import count
 
 TYPE_CHECKING = False
@@ -43,9 +45,7 @@ if TYPE_CHECKING:
 
 PIPE_BYTES = 1 << 18
 F_SETPIPE_SZ = 1031  # fcntl.h
-EVIDENCE_SECONDS = 0.03
 DRAIN_SECONDS = 5.0
-TAIL_LIMIT = 4096
 
 
 class Node:
@@ -76,14 +76,13 @@ class Node:
         self._loop = loop
         self._output = output
         self._env = env
-        self._on_exit = on_exit
+        self._endings = Endings(loop, output, on_exit)
         self._on_stopped = on_stopped
         self._on_note = on_note
         self.server_restarts = 0
         self._state: list[str] = []  # directories of this node's servers, over all attempts
         self._supervisor: Supervisor | None = None
         self._children: dict[tuple[str, int], Child] = {}
-        self._oom_kills: int | None = None
         self._plan: Plan | None = None
         self._shared: SharedEnv | None = None
         self._shown: frozenset[tuple[str, int]] = frozenset()
@@ -127,7 +126,7 @@ class Node:
             plan.attempt, keys, grace_seconds=self.job.grace_seconds, servers=self.job.servers
         )
         self._shown = shown_keys(self.job.logs.tail, procs)
-        self._has_prefix = _wants_prefix(self.job.logs.prefix, len(self._shown))
+        self._has_prefix = wants_prefix(self.job.logs.prefix, len(self._shown))
         # Every log is open before the first process starts: a job starts whole or not at all.
         opened = [self._open_stream(plan, proc) for proc in procs]
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -139,9 +138,7 @@ class Node:
         self._output.add([stream for stream, _ in opened])
         for child in self._children.values():
             self._watch(child)
-        from paddock.local.oom import oom_kills
-
-        self._oom_kills = oom_kills()
+        self._endings.begin()
         self.log_dir.write_endpoints(plan)
         for failure in tried:
             if failure is not None:
@@ -254,8 +251,14 @@ class Node:
 
     def _feed(self, event: Event) -> None:
         if self._supervisor is not None:
-            for action in self._supervisor.handle(event, monotonic()):
-                self._do(action)
+            self._do_all(self._supervisor.handle(event, monotonic()))
+
+    def _do_all(self, actions: list[Action]) -> None:
+        for number, action in enumerate(actions):
+            if isinstance(action, Sweep):
+                self._sweep(actions[number + 1 :])
+                return
+            self._do(action)
 
     def _do(self, action: Action) -> None:
         if isinstance(action, SignalGroup):
@@ -263,14 +266,13 @@ class Node:
         elif isinstance(action, SetTimer):
             self._loop.at("node", action.at, lambda: self._feed(TimerFired()))
         elif isinstance(action, Report):
-            self._report(action.exit)
+            child = self._children.get((action.exit.role, action.exit.rank))
+            self._endings.report(action.exit, None if child is None else child.stream)
         elif isinstance(action, StartAgain):
             self._start_again(action.exit, action.count)
         elif isinstance(action, NotAgain):
             why = f"not started again: {self._budget_text()} are used up"
             self._on_note(f"{self._end_text(action.exit)}; {why}")
-        elif isinstance(action, Sweep):
-            self._sweep()
         elif isinstance(action, Ended):
             self._end(action.attempt)
 
@@ -286,41 +288,6 @@ class Node:
             self._output.say(
                 f"paddock: warning: may not signal {child.proc.name} (pid {child.pid})\n"
             )
-
-    def _report(self, exit_: Exit) -> None:
-        """Pass an exit on with the evidence from its output; soon, even if output is stuck."""
-        if exit_.ok:
-            self._on_exit(exit_)
-            return
-        if exit_.signal == 9 and not exit_.by_us:
-            exit_ = self._with_oom(exit_)
-        child = self._children.get((exit_.role, exit_.rank))
-        if child is None:
-            self._on_exit(exit_)
-            return
-        is_sent = False
-
-        def send(evidence: Exit) -> None:
-            nonlocal is_sent
-            if not is_sent:
-                is_sent = True
-                self._on_exit(evidence)
-
-        def seen(tail: bytes, error_at_ns: int) -> None:
-            from paddock.local.evidence import ends_with_traceback, has_peer_loss
-
-            text = tail[-TAIL_LIMIT:].decode("utf-8", "replace")
-            evidence = replace(
-                exit_,
-                tail=text,
-                peer_loss=has_peer_loss(tail),
-                error_at_ns=error_at_ns if ends_with_traceback(tail) else 0,
-            )
-            self._loop.post(lambda: send(evidence))
-
-        name = f"evidence {exit_.role} {exit_.rank}"
-        self._loop.at(name, monotonic() + EVIDENCE_SECONDS, lambda: send(exit_))
-        self._output.peek(child.stream, seen)
 
     def _start_again(self, exit_: Exit, number: int) -> None:
         """Start a server that Paddock provides once more: same place, same data, same log."""
@@ -346,8 +313,7 @@ class Node:
             self._watch(self._children[old.key])
 
     def _end_text(self, exit_: Exit) -> str:
-        if exit_.signal == SIGKILL:
-            exit_ = self._with_oom(exit_)
+        exit_ = self._endings.with_oom(exit_)
         log = f" (log: {exit_.log})" if exit_.code else ""
         return f"{exit_.name} on {exit_.host} (pid {exit_.pid}) {exit_.how}{log}"
 
@@ -356,28 +322,21 @@ class Node:
         times = count(servers.max_restarts, "restart")
         return f"{times} in {servers.window_seconds / 60:g} minutes (--server_restarts)"
 
-    def _with_oom(self, exit_: Exit) -> Exit:
-        from paddock.local.oom import oom_kills
-
-        before, now = self._oom_kills, oom_kills()
-        if before is not None and now is not None and now > before:
-            self._oom_kills = now
-            return replace(exit_, cause="oom")
-        return exit_
-
     # -------------------------------------------------------------------- end
 
-    def _sweep(self) -> None:
-        """Reap the processes of the attempt and kill whatever they left behind."""
-        from paddock.local.guardian import end_descendants
-
+    def _sweep(self, then: list[Action]) -> None:
+        """Reap the processes of the attempt and kill whatever they left behind, then go on."""
         for child in self._children.values():
             if child.pidfd >= 0:
                 os.close(child.pidfd)
-        left = end_descendants(deadline=monotonic() + DRAIN_SECONDS)
-        if left:
-            what = count(left, "process", "processes")
-            self._output.say(f"paddock: ended {what} the job had left behind\n")
+
+        def done(killed: int) -> None:
+            if killed:
+                what = count(killed, "process", "processes")
+                self._output.say(f"paddock: ended {what} the job had left behind\n")
+            self._do_all(then)
+
+        sweep_on(self._loop, done)
 
     def _end(self, attempt: int) -> None:
         streams = [c.stream for c in self._children.values()]
@@ -396,24 +355,3 @@ class Node:
         # Reports posted before are read first: the output thread works in order.
         self._loop.at("drain", monotonic() + DRAIN_SECONDS, done)
         self._output.drain(streams, lambda: self._loop.post(done))
-
-
-def shown_keys(tail: tuple[str, ...], procs: tuple[Proc, ...]) -> frozenset[tuple[str, int]]:
-    """Which of a node's processes the console shows.
-
-    "0": the first worker of this node (as Paddle does on every node); a number: that global rank
-    of the workers; a role name: all of that role; "all": everything; "none": nothing.
-    """
-    if tail == ("0",):
-        first = [p for p in procs if p.role == "worker"] or list(procs)  # or a node of servers
-        return frozenset((p.role, p.rank) for p in first[:1])
-    ranks = {int(word) for word in tail if word.isdigit()}
-    return frozenset(
-        (p.role, p.rank)
-        for p in procs
-        if "all" in tail or p.role in tail or (p.role == "worker" and p.rank in ranks)
-    )
-
-
-def _wants_prefix(choice: str, shown: int) -> bool:
-    return choice == "always" or (choice == "auto" and shown > 1)

@@ -282,7 +282,7 @@ class PortableRun:
 
 
 def is_shown(proc: Proc, tail: tuple[str, ...]) -> bool:
-    """Whether the console shows a worker: shown_keys of local/node.py, for one node."""
+    """Whether the console shows a worker: shown_keys of local/console.py, for one node."""
     return any(word in ("all", proc.role, str(proc.rank)) for word in tail)
 
 

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 def gather_host(
     job: Job, devices: Devices, address: str, *, node_rank: int = 0
 ) -> tuple[Host, HeldPorts]:
-    """This node's facts, with its ports held. Raises UsageError with what is wrong."""
+    """This node's facts, with its ports held. Raises UsageError with what is wrong.
+
+    Asks no vendor's command: that was find_devices, before the loop began.
+    """
     slots = slots_of(job, devices.count, address)
     nprocs = sum(count for _, _, count in slots)
     allow_files(nprocs, job.nnodes_max if job.nnodes_max > 1 else 0)

@@ -1,0 +1,76 @@
+"""What can be known of a process's end besides its code: its last words, a kill for memory."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from paddock.core.value import replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paddock.core.exits import Exit
+    from paddock.local.loop import Loop
+    from paddock.local.output import Output, Stream
+
+EVIDENCE_SECONDS = 0.03
+TAIL_LIMIT = 4096
+
+
+class Endings:
+    """Passes ends on with what is known of them. Owned by the loop's thread."""
+
+    def __init__(self, loop: Loop, output: Output, on_exit: Callable[[Exit], None]) -> None:
+        self._loop = loop
+        self._output = output
+        self._on_exit = on_exit
+        self._oom_kills: int | None = None
+
+    def begin(self) -> None:
+        """An attempt begins: what the kernel has killed before is not of it."""
+        from paddock.local.oom import oom_kills
+
+        self._oom_kills = oom_kills()
+
+    def report(self, exit_: Exit, stream: Stream | None) -> None:
+        """Pass an exit on with the evidence from its output; soon, even if output is stuck."""
+        if exit_.ok or stream is None:
+            self._on_exit(exit_)
+            return
+        known = self.with_oom(exit_)
+        is_sent = False
+
+        def send(evidence: Exit) -> None:
+            nonlocal is_sent
+            if not is_sent:
+                is_sent = True
+                self._on_exit(evidence)
+
+        def seen(tail: bytes, error_at_ns: int) -> None:
+            from paddock.local.evidence import ends_with_traceback, has_peer_loss
+
+            text = tail[-TAIL_LIMIT:].decode("utf-8", "replace")
+            evidence = replace(
+                known,
+                tail=text,
+                peer_loss=has_peer_loss(tail),
+                error_at_ns=error_at_ns if ends_with_traceback(tail) else 0,
+            )
+            self._loop.post(lambda: send(evidence))
+
+        name = f"evidence {exit_.role} {exit_.rank}"
+        self._loop.at(name, monotonic() + EVIDENCE_SECONDS, lambda: send(known))
+        self._output.peek(stream, seen)
+
+    def with_oom(self, exit_: Exit) -> Exit:
+        """The exit with the cause "oom" if the kernel has killed one more since."""
+        if exit_.signal != 9 or exit_.by_us:
+            return exit_
+        from paddock.local.oom import oom_kills
+
+        before, now = self._oom_kills, oom_kills()
+        if before is not None and now is not None and now > before:
+            self._oom_kills = now
+            return replace(exit_, cause="oom")
+        return exit_

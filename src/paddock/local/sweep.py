@@ -1,0 +1,150 @@
+"""Ending every descendant of this process, round by round: each round's orphans become our
+children, as we are their nearest subreaper (guardian.py).
+
+Nothing is found by name: only our own unreaped children are killed, whose pids cannot be reused.
+A round never waits. Between two of them the guardian sleeps, and the launcher's loop goes on; both
+give up in the end, as a process in uninterruptible sleep (a hung file system) cannot be killed.
+"""
+
+from __future__ import annotations
+
+import os
+from time import monotonic
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paddock.local.loop import Loop
+
+SIGKILL = 9
+SWEEP_SECONDS = 5.0
+ROUND_SECONDS = 0.02  # between two looks at those that do not end; pidfds tell sooner
+ROUND_MAX = 256  # processes
+
+
+class Sweep:
+    """How far it has come. keep: children that are not to be ended."""
+
+    def __init__(self, keep: frozenset[int] = frozenset()) -> None:
+        self.killed: set[int] = set()
+        self._keep = set(keep)
+
+    def round(self) -> list[int] | None:
+        """Kill and reap what is there. None: nothing was; else those that are still to end.
+
+        After an empty list another round is due at once: their children may be ours now.
+        """
+        children = [pid for pid in children_of_self() if pid not in self._keep]
+        if not children:
+            return None
+        children.sort(key=self.killed.__contains__)  # a few that cannot be killed hide no others
+        return [pid for pid in children[:ROUND_MAX] if not self._end(pid)]
+
+    def _end(self, pid: int) -> bool:
+        """True when it is gone, or not ours to end."""
+        is_new = pid not in self.killed and not _is_zombie(pid)
+        try:
+            os.kill(pid, SIGKILL)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # it has become another user (sudo)
+            self._keep.add(pid)
+            return True
+        if is_new:
+            self.killed.add(pid)
+        return _reaped(pid)
+
+
+def end_descendants(*, keep: frozenset[int] = frozenset()) -> int:
+    """Wait until they are ended; returns how many were killed."""
+    from select import poll
+
+    sweep = Sweep(keep)
+    deadline = monotonic() + SWEEP_SECONDS
+    while (left := sweep.round()) is not None and monotonic() < deadline:
+        if left:
+            poller = poll()
+            fds = _pidfds(left)
+            for fd in fds:
+                poller.register(fd, 1)
+            poller.poll(ROUND_SECONDS * 1000)
+            for fd in fds:
+                os.close(fd)
+    return len(sweep.killed)
+
+
+def sweep_on(loop: Loop, done: Callable[[int], None]) -> None:
+    """The same without waiting: done(how many were killed) is called when it is over."""
+    sweep = Sweep()
+    deadline = monotonic() + SWEEP_SECONDS
+    fds: list[int] = []
+
+    def look(_events: int = 0) -> None:
+        for fd in fds:
+            loop.unwatch(fd)
+            os.close(fd)
+        fds.clear()
+        left = sweep.round()
+        if left is None or monotonic() >= deadline:
+            loop.at("sweep", None, look)
+            done(len(sweep.killed))
+            return
+        fds.extend(_pidfds(left))
+        for fd in fds:
+            loop.watch(fd, 1, look)
+        loop.at("sweep", monotonic() + (ROUND_SECONDS if left else 0.0), look)
+
+    look()
+
+
+def children_of_self() -> list[int]:
+    """Pids of our children, ended or not.
+
+    Source: proc(5), /proc/pid/task/tid/children; where the kernel lacks it, every /proc/N/stat.
+    """
+    pid = os.getpid()
+    found: list[int] = []
+    try:
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{task}/children", encoding="ascii") as f:
+                found.extend(int(word) for word in f.read().split())
+        return found
+    except FileNotFoundError:
+        pass  # no CONFIG_PROC_CHILDREN
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as f:
+                    fields = f.read().rpartition(b")")[2].split()
+            except OSError:
+                continue  # ended meanwhile
+            if int(fields[1]) == pid:
+                found.append(int(name))
+    return found
+
+
+def _reaped(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            return f.read().rpartition(b")")[2].split()[0] == b"Z"
+    except OSError:
+        return True
+
+
+def _pidfds(pids: list[int]) -> list[int]:
+    """Of the first of them, as far as there are any; none on kernels without."""
+    fds = []
+    for pid in pids[:64]:
+        try:
+            fds.append(os.pidfd_open(pid))
+        except (OSError, AttributeError):
+            break
+    return fds
