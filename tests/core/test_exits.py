@@ -85,6 +85,15 @@ def test_a_traceback_caused_by_our_signal_is_no_cause() -> None:
     assert blamed(first, handler) == "worker 0"
 
 
+def test_one_that_timed_out_is_a_witness_too() -> None:
+    """It gave up first, since the other hung in what it failed of in the end."""
+    waited = died(0, 1000, timed_out=True)
+    assert blamed(waited, died(1, 5000)) == "worker 1"
+    assert blamed(waited, stopped(1, 1010)) == "worker 0"
+    assert waited.how == "timed out waiting for others (exited with code 1)"
+    assert blamed(waited, replace(stopped(1, 1025), timed_out=True, error_at_ns=1)) == "worker 0"
+
+
 def test_witnesses_alone_give_the_earliest() -> None:
     """When everybody complains of a lost peer, time is all there is."""
     exits = [died(r, 1000 + 5 * r, peer_loss=True) for r in range(4)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from paddock.local.evidence import (
@@ -10,9 +12,13 @@ from paddock.local.evidence import (
     explain_end,
     find_traceback,
     has_peer_loss,
+    has_timed_out,
+    last_line,
     last_lines,
 )
 
+GOLDEN = Path(__file__).parent / "golden"
+WAITED = sorted(p.name for p in GOLDEN.glob("*.txt") if not p.name.startswith("sigterm"))
 PYTHON = b"""step 1
 Traceback (most recent call last):
   File "train.py", line 3, in <module>
@@ -111,3 +117,46 @@ def test_invalid_utf8_is_read_with_replacement() -> None:
 def test_without_a_traceback_the_last_lines_explain() -> None:
     """A C++ program has no traceback."""
     assert explain_end(b"loading\nterminate called\n") == "loading\nterminate called"
+
+
+@pytest.mark.parametrize("name", WAITED)
+def test_last_words_of_one_that_waited_in_vain_are_known(name: str) -> None:
+    """Real output of each library; who waited for a peer that slept is not the cause."""
+    assert has_timed_out((GOLDEN / name).read_bytes())
+
+
+@pytest.mark.parametrize("name", [n for n in WAITED if "torch" in n and "nccl" not in n])
+def test_the_traceback_of_torch_is_shown_whole(name: str) -> None:
+    """torch writes "[rank0]: " before each of its lines once a process group is there."""
+    tail = (GOLDEN / name).read_bytes()
+    assert ends_with_traceback(tail) or b"Original exception" in tail
+    assert find_traceback(tail).splitlines()[-1].startswith(("RuntimeError", "torch.distributed."))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"TimeoutError: [Errno 110] Connection timed out",
+        b"urllib.error.URLError: <urlopen error timed out>",
+        b"subprocess.TimeoutExpired: Command 'make' timed out after 5 seconds",
+        b"requests.exceptions.ReadTimeout: Read timed out. (read timeout=10)",
+    ],
+)
+def test_another_time_out_is_an_own_fault(words: bytes) -> None:
+    """A download that takes too long says nothing of the other ranks."""
+    assert not has_timed_out(PYTHON.replace(b"ValueError: loss is nan", words))
+
+
+def test_a_wait_that_was_mended_is_no_evidence() -> None:
+    """Long before the end, and outside a native stack."""
+    early = b"wait timeout after 300000ms, keys: /x, trying again\n"
+    assert not has_timed_out(early + b"step\n" * 10 + PYTHON)
+
+
+def test_the_last_line_is_the_processes_own() -> None:
+    """Paddle's handler of our SIGTERM writes a stack below it."""
+    dump = (GOLDEN / "sigterm-paddle-3.3.1.txt").read_text()
+    assert not has_timed_out(dump.encode())
+    assert last_line(dump).endswith("Successfully connected to 127.0.0.1:29904")
+    assert last_line("a\r10%\r20%") == "20%"
+    assert last_line("x" * 500) == "x" * 120 + "..."

@@ -1,7 +1,7 @@
 """How a process or a node ended, and which of many endings was the cause.
 
 Rule: the culprit is the first that failed by itself; those ended by us, or because a peer was
-gone, are consequences. No I/O here.
+gone or did not come, are consequences. No I/O here.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class Exit:
 
     at_ns: monotonic nanoseconds on the coordinator's clock; uncertainty_ns: how wrong it may be.
     code: exit code, 0 with a signal. by_us: we had signalled it before, after_signal_ns earlier.
-    peer_loss: its last lines say that it lost a peer. error_at_ns: when a traceback that is its
-    last word arrived, 0 if none. tail: its last lines; log: path of its log on its host.
+    peer_loss: its last lines say that it lost a peer; timed_out: that it waited for its peers in
+    vain. error_at_ns: when a traceback that is its last word arrived, 0 if none. tail: its last
+    lines; log: path of its log on its host.
     """
 
     role: str
@@ -51,6 +52,7 @@ class Exit:
     by_us: bool = False
     after_signal_ns: int = 0
     peer_loss: bool = False
+    timed_out: bool = False
     uncertainty_ns: int = 0
     error_at_ns: int = 0
     pid: int = 0
@@ -74,6 +76,16 @@ class Exit:
         Compares two durations of its own host's clock.
         """
         return self.by_us and 0 < self.error_at_ns < self.at_ns - self.after_signal_ns
+
+    @property
+    def failed_by_itself(self) -> bool:
+        """True also when our signal came only after it had said what was wrong."""
+        return self.failed or (self.spoke_before_signal and not self.ok)
+
+    @property
+    def is_witness(self) -> bool:
+        """True when it ended because of another: it complains of a peer, not of itself."""
+        return self.peer_loss or self.timed_out
 
     @property
     def exit_code(self) -> int:
@@ -102,8 +114,10 @@ class Exit:
             return f"could not be started: {self.tail}"
         if self.signal:
             name = SIGNAL_NAMES.get(self.signal, f"signal {self.signal}")
-            return f"was killed by {name}"
-        return f"exited with code {self.code}"
+            ended = f"was killed by {name}"
+        else:
+            ended = f"exited with code {self.code}"
+        return f"timed out waiting for others ({ended})" if self.timed_out else ended
 
 
 def unfinished(exits: Iterable[Exit]) -> str:
@@ -126,9 +140,9 @@ def find_culprit(exits: Iterable[Exit]) -> Exit | None:
     One that had printed its traceback before we ended it is returned as what it was: a failure
     with the code of an uncaught exception, not a victim of our signal.
 
-    1. Failures that do not complain of a lost peer come before those that do: a rank whose last
-       words are "connection reset by peer" is a witness (its peer may still be in its own exit
-       handlers, so its exit can come first in time).
+    1. Failures that do not complain of a peer come before those that do: a rank whose last words
+       are "connection reset by peer" is a witness (its peer may still be in its own exit handlers,
+       so its exit can come first in time), and so is one that timed out waiting for the others.
     2. Then by time. A traceback that was a rank's last word counts from when it was printed, even
        if we signalled that rank after that, before it was gone.
     3. On one host the order is known: one clock, one owner thread, and epoll(7) hands out endings
@@ -137,12 +151,10 @@ def find_culprit(exits: Iterable[Exit]) -> Exit | None:
        rank, so that the choice does not depend on the order of the news.
     """
     all_exits = list(exits)
-    failures = [e for e in all_exits if e.failed]
-    if not failures:
+    if not any(e.failed for e in all_exits):
         return None
-    spoke_first = [e for e in all_exits if e.spoke_before_signal and not e.ok and not e.peer_loss]
-    candidates = failures + spoke_first
-    causes = [e for e in candidates if not e.peer_loss] or candidates
+    candidates = [e for e in all_exits if e.failed or (e.failed_by_itself and not e.is_witness)]
+    causes = [e for e in candidates if not e.is_witness] or candidates
     first_of_node: dict[int, Exit] = {}
     for e in sorted(causes, key=_preference):
         first_of_node.setdefault(e.node_rank, e)

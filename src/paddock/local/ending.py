@@ -48,13 +48,14 @@ class Endings:
                 self._on_exit(evidence)
 
         def seen(tail: bytes, error_at_ns: int) -> None:
-            from paddock.local.evidence import ends_with_traceback, has_peer_loss
+            from paddock.local.evidence import ends_with_traceback, has_peer_loss, has_timed_out
 
             text = tail[-TAIL_LIMIT:].decode("utf-8", "replace")
             evidence = replace(
                 known,
                 tail=text,
                 peer_loss=has_peer_loss(tail),
+                timed_out=has_timed_out(tail),
                 error_at_ns=error_at_ns if ends_with_traceback(tail) else 0,
             )
             self._loop.post(lambda: send(evidence))

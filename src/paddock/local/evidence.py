@@ -4,6 +4,8 @@ from __future__ import annotations
 
 TAIL_LINES = 20
 TRACEBACK = "Traceback (most recent call last)"
+PADDLE_STACK = "C++ Traceback (most recent call last)"
+SIGTERM_OF_PADDLE = "sigterm (@0x"
 
 # Last words of a process that lost a peer: it is a witness, not the cause. Lower case.
 # Sources: gloo transport/tcp/pair.cc, c10d socket/store errors, NCCL, Python's ConnectionError
@@ -26,8 +28,29 @@ PEER_LOSS_WORDS = (
     "terminating process because the jax distributed service detected fatal errors",
     "peer closed",
     "heartbeat timeout",
-    "sigterm (@0x",
+    SIGTERM_OF_PADDLE,
 )
+# Last words of a process whose peers did not come: one of them is the cause. Lower case, from real
+# output (tests/local/golden) unless a source is named.
+TIMEOUT_WORDS = (
+    "for recv operation to complete",  # gloo transport/tcp/unbound_buffer.cc, as torch has it
+    "for send operation to complete",
+    "timeout self_rank = ",  # the same in Paddle's gloo
+    "failed to pass monitoredbarrier",
+    "watchdog caught collective operation timeout",  # c10d/ProcessGroupNCCL.cpp
+    "some nccl operations have failed or timed out",  # the same
+    "waiting for clients.",  # c10d/TCPStore.cpp: "Timed out after 4 seconds waiting for clients."
+    "wait timeout after",
+    "timed out initializing process group in store based barrier",  # torch distributed_c10d.py
+    "(elapsed > _timeout)",  # Paddle phi/core/distributed/store/tcp_store.cc
+    "wait timeout for key(s)",  # the same
+    "deadline_exceeded: barrier timed out",  # JAX coordination service
+    "deadline_exceeded: getkeyvalue() timed out",
+    "rpc: /xla.coordination.coordinationservice/registertask",
+)
+# How lines of a stack begin: Python, c10, glog and absl, faulthandler.
+FRAMES = ('file "', "frame #", "@ ", "thread 0x", "current thread 0x")
+LINE_LIMIT = 120
 
 
 def last_lines(tail: bytes, count: int = TAIL_LINES) -> str:
@@ -38,14 +61,50 @@ def last_lines(tail: bytes, count: int = TAIL_LINES) -> str:
 
 
 def has_peer_loss(tail: bytes) -> bool:
-    """True when the last words complain of a peer that went away.
-
-    Looks at the last error only: the final line of the last traceback, or the last 5 lines.
-    """
-    text = tail.decode("utf-8", "replace").rstrip()
-    lines = [line for line in text.split("\n") if line.strip()][-5:]
-    last = "\n".join(lines).lower()
+    """True when the last words complain of a peer that went away."""
+    last = _last_error(tail, 8)
     return any(word in last for word in PEER_LOSS_WORDS)
+
+
+def has_timed_out(tail: bytes) -> bool:
+    """True when the last words say that the others did not come to a collective, or a meeting."""
+    last = _last_error(tail, 24)
+    return any(word in last for word in TIMEOUT_WORDS)
+
+
+def _last_error(tail: bytes, native_lines: int) -> str:
+    """What it complained of last, in lower case and without stack frames.
+
+    The last 5 lines, which hold the final line of a traceback. Where a native stack is the last
+    thing written, what was said stands well above it, and libraries say much: native_lines.
+    """
+    lines = [line.strip() for line in _text(tail).lower().split("\n") if line.strip()]
+    said = [line for line in lines if not line.startswith(FRAMES)]
+    is_native = bool(lines) and lines[-1].startswith(FRAMES)
+    return "\n".join(said[-native_lines if is_native else -5 :])
+
+
+def _text(tail: bytes) -> str:
+    """As text, without what torch puts before each line of a traceback ("[rank0]: ")."""
+    text = tail.decode("utf-8", "replace").rstrip()
+    if "[rank" not in text:
+        return text
+    lines = text.split("\n")
+    return "\n".join(
+        line.partition("]: ")[2] if line.startswith("[rank") and line[5:].split("]: ")[0].isdigit()
+        else line
+        for line in lines
+    )  # fmt: skip
+
+
+def last_line(tail: str) -> str:
+    """The last thing a process said of its own accord, cut to a length for a sentence.
+
+    Paddle's handler of SIGTERM adds a native stack, which says nothing of the process.
+    """
+    text = tail.split("\n---", 1)[0] if PADDLE_STACK in tail else tail
+    line = last_lines(text.encode(), 1).strip()
+    return line if len(line) <= LINE_LIMIT else line[:LINE_LIMIT] + "..."
 
 
 def find_traceback(tail: bytes) -> str:
@@ -54,7 +113,7 @@ def find_traceback(tail: bytes) -> str:
     >>> find_traceback(b"x\\nTraceback (most recent call last):\\n  File\\nValueError: 1\\nbye")
     'Traceback (most recent call last):\\n  File\\nValueError: 1'
     """
-    text = tail.decode("utf-8", "replace")
+    text = _text(tail)
     start = text.rfind(TRACEBACK)
     if start < 0:
         return ""
@@ -71,7 +130,7 @@ def find_traceback(tail: bytes) -> str:
 def ends_with_traceback(tail: bytes) -> bool:
     """True when the last thing written is a traceback."""
     found = find_traceback(tail)
-    return bool(found) and tail.decode("utf-8", "replace").rstrip().endswith(found)
+    return bool(found) and _text(tail).endswith(found)
 
 
 def explain_end(tail: bytes) -> str:

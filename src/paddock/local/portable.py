@@ -31,7 +31,7 @@ from paddock.core.supervisor import SetTimer, SignalGroup, StopOrdered, Supervis
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
 from paddock.local.devices import detect
-from paddock.local.evidence import has_peer_loss
+from paddock.local.evidence import has_peer_loss, has_timed_out
 from paddock.local.logs import FILE_MODE
 from paddock.local.signals import reset_signals
 from paddock.local.text import LEVELS, job_line, launch_line, verdict_lines
@@ -278,7 +278,8 @@ class PortableRun:
         if exit_.ok or not tail:
             return exit_
         text = tail.decode("utf-8", "replace")
-        return replace(exit_, log=path, tail=text, peer_loss=has_peer_loss(tail))
+        lost, late = has_peer_loss(tail), has_timed_out(tail)
+        return replace(exit_, log=path, tail=text, peer_loss=lost, timed_out=late)
 
 
 def is_shown(proc: Proc, tail: tuple[str, ...]) -> bool:

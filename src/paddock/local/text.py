@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from paddock.local.evidence import explain_end
+from paddock.local.evidence import SIGTERM_OF_PADDLE, explain_end, last_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50}
 RULE_WIDTH = 80
+ABSENT_MAX = 4  # told with their last lines
 
 
 def launch_line(level: str, message: str) -> str:
@@ -88,12 +89,14 @@ def _failure_lines(verdict: Verdict, plan: Plan | None, node_rank: int) -> list[
             lines.append(("ERROR", verdict.reason))
         return [*lines, ("INFO", f"Exit code {verdict.exit_code}")]
     again = f"; {verdict.reason}" if verdict.reason else ""
-    lines.append(("ERROR", f"first failure: {culprit_text(culprit)}{again}"))
+    absent = absent_text(verdict.exits, culprit)
+    lines.append(("ERROR", f"first failure: {culprit_text(culprit)}{absent}{again}"))
     lines += detail_lines(culprit)
-    followers = consequence_text(verdict.exits, culprit)
-    if followers:
-        lines.append(("INFO", followers))
-    aborted = sorted({e.rank for e in verdict.exits if e.failed and e.role == "worker"})
+    consequences = consequence_text(verdict.exits, culprit)
+    if consequences:
+        lines.append(("INFO", consequences))
+    failed = [culprit, *followers(verdict.exits, culprit)]
+    aborted = list(dict.fromkeys(e.rank for e in failed if e.role == "worker"))
     if plan is not None and aborted:
         ranks = ",".join(str(r) for r in aborted)
         # The line of the users' documents; its quotes are part of it there, not here.
@@ -131,17 +134,57 @@ def _is_foreign_kill(culprit: Exit) -> bool:
     return culprit.signal == 9 and culprit.cause == "signal" and not culprit.by_us
 
 
+def followers(exits: Sequence[Exit], culprit: Exit) -> list[Exit]:
+    """Who else failed by itself, in order of rank."""
+    others = [e for e in exits if e.failed_by_itself and e.rank >= 0]
+    others.sort(key=lambda e: (e.role, e.rank))
+    return [e for e in others if (e.role, e.rank) != (culprit.role, culprit.rank)]
+
+
 def consequence_text(exits: Sequence[Exit], culprit: Exit) -> str:
     """Who ended because of the culprit, and how."""
-    others = [e for e in exits if e.rank >= 0 and (e.role, e.rank) != (culprit.role, culprit.rank)]
-    stopped = [e for e in others if e.by_us]
-    followed = [e for e in others if e.failed]
+    followed = followers(exits, culprit)
+    known = {(e.role, e.rank) for e in (culprit, *followed)}
+    stopped = [e for e in exits if e.by_us and e.rank >= 0 and (e.role, e.rank) not in known]
     parts = []
     if followed:
         parts.append(f"failed after it: {_names(followed)}")
     if stopped:
         parts.append(f"stopped by paddock because of it: {_names(stopped)}")
     return "; ".join(parts)
+
+
+def absent_text(exits: Sequence[Exit], witness: Exit) -> str:
+    """Whom a witness had waited for, or lost, as far as that can be known; "" when it cannot.
+
+    Those that still ran when a wait was over: one of them did not come. And those that had ended
+    well before, whether they were waited for or had closed their connections.
+    """
+    if not witness.is_witness:
+        return ""
+    workers = sorted((e for e in exits if e.role == "worker" and e.rank >= 0), key=lambda e: e.rank)
+    left = [e for e in workers if e.ok and not e.by_us and e.at_ns < witness.at_ns]
+    text = f"; ended before it, with code 0: {_names(left)}" if left else ""
+    late = [e for e in workers if witness.timed_out and e.by_us and not _waited_too(e)]
+    if not late:
+        return text
+    if len(late) == 1:
+        return f"; {late[0].name} did not arrive ({_running_text(late[0])}){text}"
+    who = ", ".join(f"{e.name} ({_running_text(e)})" for e in late[:ABSENT_MAX])
+    more = f" and {len(late) - ABSENT_MAX} more" if len(late) > ABSENT_MAX else ""
+    return f"; not all of these arrived: {who}{more}{text}"
+
+
+def _waited_too(exit_: Exit) -> bool:
+    """It complains of a peer itself; what Paddle says of our SIGTERM only looks like that."""
+    is_ours = SIGTERM_OF_PADDLE in exit_.tail.lower()
+    return exit_.timed_out or (exit_.peer_loss and not is_ours)
+
+
+def _running_text(exit_: Exit) -> str:
+    said = last_line(exit_.tail)
+    last = f", last line: {said}" if said else ""
+    return f"still running on {exit_.host}{last}"
 
 
 def _names(exits: Sequence[Exit]) -> str:
