@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
 import stat
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +17,7 @@ from paddock.core.job import Command, Job, Logs
 from paddock.core.plan import Plan, Proc, make_plan
 from paddock.core.value import replace
 from paddock.errors import UsageError
+from paddock.local.lock import process_text
 from paddock.local.logs import LogDir, safe_name
 
 if TYPE_CHECKING:
@@ -92,6 +96,61 @@ def test_the_directory_is_free_again_after_a_job(tmp_path: Path) -> None:
     log.close()
 
 
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without flock(2), as far as this process can see."""
+
+    def flock(_fd: int, _operation: int) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+
+
+def owners(folder: Path) -> list[str]:
+    """The owner files there."""
+    return sorted(p.name for p in Path(folder, ".paddock").glob("owner.*"))
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_two_jobs_do_not_mix_where_nothing_can_be_locked(tmp_path: Path) -> None:
+    """Two nodes on one shared folder truncated each other's workerlog.0."""
+    first_job, second_job = job_in(tmp_path, overwrite=True), job_in(tmp_path, overwrite=True)
+    first, second = LogDir(first_job, "u1", "podone"), LogDir(second_job, "u2", "podtwo")
+    one, two = write(first, first_job, b"one\n"), write(second, second_job, b"two\n")
+    assert (one.read_bytes(), two.read_bytes()) == (b"one\n", b"two\n")
+    assert two.parent == tmp_path / "default-u2-podtwo"
+    assert f"if that job is gone, delete {tmp_path}/.paddock/owner.1" in second.note
+    first.close()
+    second.close()
+    assert owners(tmp_path) == owners(two.parent) == []
+    third = LogDir(first_job, "u3", "podpod")
+    assert (third.note, third.path) == ("", str(tmp_path))
+    third.close()
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_a_directory_of_a_job_that_was_killed_here_is_free(tmp_path: Path) -> None:
+    """Its file stays, but its process is gone, or its number is another's now."""
+    (tmp_path / ".paddock").mkdir()
+    gone = process_text(os.getpid()).split()
+    gone[3] = "1"  # started with the machine
+    (tmp_path / ".paddock" / "owner.4").write_text(" ".join(gone) + "\n")
+    log = LogDir(job_in(tmp_path), "u", "podpod")
+    assert (log.note, owners(tmp_path)) == ("", ["owner.5"])
+    log.close()
+
+
+@pytest.mark.usefixtures("no_locks")
+@pytest.mark.parametrize("text", ["", "half", "another-boot pid:[1] 7 7\n"])
+def test_a_directory_whose_owner_is_not_known_is_left_alone(tmp_path: Path, text: str) -> None:
+    """It may be a node elsewhere, or one that is just writing its file."""
+    (tmp_path / ".paddock").mkdir()
+    (tmp_path / ".paddock" / "owner.4").write_text(text)
+    log = LogDir(job_in(tmp_path), "u", "podpod")
+    assert log.path == str(tmp_path / "default-u-podpod") and "owner.4" in log.note
+    log.close()
+
+
 def test_logs_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     """Output may hold paths, keys and data; a shared machine has other users."""
     previous = os.umask(0)
@@ -161,11 +220,35 @@ def test_no_environment_is_ever_written(world: World) -> None:
     assert secret not in ended.console
 
 
-def test_two_jobs_at_once_in_one_directory_keep_their_own_logs(world: World) -> None:
-    """The same command in two terminals, as people do."""
+# A filter of seccomp(2): flock answers ENOTSUP to a real launcher, as a file system without it does.
+REFUSE = """
+import ctypes, os, struct, sys
+rows = [(0x20, 0, 0, 0), (0x15, 0, 1, {number})]
+rows += [(6, 0, 0, 0x50000 | {errno}), (6, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *row) for row in rows))
+program = struct.pack("<HxxxxxxQ", len(rows), ctypes.addressof(code))
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):
+    sys.exit("seccomp is not allowed here")
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+NUMBERS = {"x86_64": 73, "aarch64": 32}  # of flock, asm/unistd.h
+
+
+@pytest.mark.parametrize("can_lock", [True, False])
+def test_two_jobs_at_once_in_one_directory_keep_their_own_logs(
+    world: World, can_lock: bool
+) -> None:
+    """The same command in two terminals, as people do, and where nothing can be locked."""
+    before: list[str] = []
+    if not can_lock:
+        number = NUMBERS.get(platform.machine())
+        if number is None:
+            pytest.skip(f"the number of flock on {platform.machine()} is not known to this test")
+        before = [sys.executable, "-c", REFUSE.format(number=number, errno=errno.ENOTSUP)]
     script = world.script("print('I am', os.environ['PADDOCK_JOB_ID'])\ntell('up')\ngate()\n")
     for name in ("red", "blue"):
-        world.start("--job_id", name, "--nproc_per_node", 2, script)
+        world.start("--job_id", name, "--nproc_per_node", 2, script, before=before)
     world.events.wait("up", count=4)
     world.open_gate(4)
     codes = [running.end().code for running in world.running]

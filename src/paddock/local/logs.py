@@ -4,7 +4,7 @@
     log_dir/endpoints.log                          endpoints of the latest attempt
     log_dir/ps/<run>-<attempt>/server-N/           state of Paddock's servers; gone after success
     log_dir/.paddock/<uid>/                        PADDOCK_RUN_DIR, scratch of this run
-    log_dir/.paddock/lock                          held while a job writes here
+    log_dir/.paddock/lock                          held while a job writes here (lock.py)
 
 A second job that finds the lock held writes into log_dir/<job_id>-<uid>-<pod>/
 instead, and says so.
@@ -17,6 +17,7 @@ import os
 import stat
 
 from paddock.errors import UsageError
+from paddock.local.lock import Lock, lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,10 +42,11 @@ class LogDir:
             wanted = os.path.abspath(job.logs.directory or ".")
             self.path = wanted
             self._lock = _lock(wanted)
-            if self._lock is None:
+            if not self._lock.is_held:
                 name = f"{safe_name(job.job_id)}-{uid[:8]}-{pod_name}"
                 self.path = os.path.join(wanted, name)
-                self.note = f"another job writes to {wanted}; this one's logs are in {self.path}"
+                self.note = f"another job writes to {wanted}{self._lock.hint}"
+                self.note += f"; this one's logs are in {self.path}"
                 self._lock = _lock(self.path)
             self.run_dir = os.path.join(self.path, ".paddock", uid)
             _make_directory(self.run_dir, 0o700)
@@ -136,9 +138,7 @@ class LogDir:
             os.rmdir(self.run_dir)
         except OSError:
             pass  # something was left there on purpose
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
 
 def _open_regular(path: str, flags: int) -> int:
@@ -170,22 +170,13 @@ def _make_directory(path: str, mode: int) -> None:
         os.chmod(path, made | 0o700)
 
 
-def _lock(path: str) -> int | None:
-    """Take the directory's lock; None when another job holds it."""
-    import fcntl
-
+def _lock(path: str) -> Lock:
     inner = os.path.join(path, ".paddock")
     _make_directory(path, 0o777)
     _make_directory(inner, 0o700)
-    fd = _open_regular(os.path.join(inner, "lock"), os.O_RDWR | os.O_CREAT | SAFE_FLAGS)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    except OSError:
-        pass  # a file system without locks: two jobs at once cannot be told apart there
-    return fd
+    return lock(
+        _open_regular(os.path.join(inner, "lock"), os.O_RDWR | os.O_CREAT | SAFE_FLAGS), inner
+    )
 
 
 def safe_name(text: str) -> str:

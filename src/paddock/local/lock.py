@@ -1,0 +1,114 @@
+"""One job at a time in a log directory.
+
+flock(2) ends with its holder. Some file systems have none (ENOLCK, ENOTSUP, ENOSYS: NFS without
+lockd, Lustre mounted without flock, some of FUSE and 9p); there a file made with O_EXCL says who
+writes, and stays when its owner is killed:
+
+    .paddock/owner.N    boot id, pid namespace, pid and start time of the job that writes
+
+A file whose owner is known to be gone, since it was a process of this machine, is passed over and
+number N + 1 is made; so of two that find it one wins. Of an owner elsewhere nothing is known: its
+directory is left alone, and the people are told which file to delete.
+"""
+
+from __future__ import annotations
+
+import os
+
+PREFIX = "owner."
+
+
+class Lock:
+    """Of a directory. is_held: this process may write there. hint: what else to say if not."""
+
+    def __init__(
+        self, fd: int = -1, path: str = "", *, is_held: bool = True, hint: str = ""
+    ) -> None:
+        self.is_held = is_held
+        self.hint = hint
+        self._fd = fd
+        self._path = path
+
+    def release(self) -> None:
+        """Let others in."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        if self._path:
+            _remove(self._path)
+        self._fd, self._path = -1, ""
+
+
+def lock(fd: int, folder: str) -> Lock:
+    """Lock by this open file, which is kept or closed, or else by an owner file in the folder."""
+    import fcntl
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return Lock(is_held=False)
+    except OSError:
+        os.close(fd)
+        return _own(folder)
+    return Lock(fd)
+
+
+def _own(folder: str) -> Lock:
+    numbers = sorted(
+        int(name[len(PREFIX) :])
+        for name in os.listdir(folder)
+        if name.startswith(PREFIX) and name[len(PREFIX) :].isdigit()
+    )
+    paths = [os.path.join(folder, f"{PREFIX}{number}") for number in numbers]
+    for path in paths:
+        if not _is_gone(path):
+            hint = f" (locks do not work there: if that job is gone, delete {path})"
+            return Lock(is_held=False, hint=hint)
+    mine = os.path.join(folder, f"{PREFIX}{numbers[-1] + 1 if numbers else 1}")
+    try:
+        fd = os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return Lock(is_held=False)
+    try:
+        os.write(fd, process_text(os.getpid()).encode())
+    finally:
+        os.close(fd)
+    for path in paths:
+        _remove(path)
+    return Lock(path=mine)
+
+
+def process_text(pid: int) -> str:
+    """A process of this machine, so that no later one is taken for it; "" when it is gone.
+
+    Source: proc(5), /proc/sys/kernel/random/boot_id and field 22 of /proc/pid/stat.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+            started = f.read().rpartition(")")[2].split()[19]
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
+            boot = f.read().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')} {pid} {started}\n"
+    except OSError:
+        return ""
+
+
+def _is_gone(path: str) -> bool:
+    """True when the owner was a process of this machine and is no more. Half a file is no proof."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as f:
+            text = f.read()
+    except OSError:
+        return False
+    words = text.split()
+    ours = process_text(os.getpid()).split()
+    if len(words) != 4 or words[:2] != ours[:2] or not words[2].isdigit():
+        return False
+    return process_text(int(words[2])) != text
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # somebody was quicker
