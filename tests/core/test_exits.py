@@ -49,7 +49,7 @@ def test_nobody_is_blamed_when_nobody_failed() -> None:
 
 
 def test_the_first_of_a_cascade_is_blamed() -> None:
-    """Peers die 10 to 40 ms after the culprit (peers.md 3.3): 20 of 20."""
+    """Peers die 10 to 40 ms after the culprit: 20 of 20."""
     for seed in range(20):
         rng = random.Random(seed)
         culprit = rng.randrange(8)

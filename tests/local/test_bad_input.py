@@ -52,7 +52,7 @@ def run(world: World, *words: object) -> Ended:
     ],
 )
 def test_bad_input_is_one_error_with_a_hint(world: World, words: str, message: str) -> None:
-    """Issue 3, section 10."""
+    """Each with a line that names it, and exit code 2."""
     world.script("tell('started')")
     (world.folder / "pod.yaml").write_text("apiVersion: batch.paddlepaddle.org/v1\nkind: Pod\n")
     check_refused(run(world, *words.split()), message)

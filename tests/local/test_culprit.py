@@ -1,6 +1,6 @@
 """The rank that is named is the one that failed first, although its peers fail after it.
 
-peers.md 3.3: 8 ranks, one dies, the others die 10-40 ms later of the broken connection. torchrun
+8 ranks, one dies, the others die 10-40 ms later of the broken connection. torchrun
 names the right one in 4 of 20 runs.
 """
 

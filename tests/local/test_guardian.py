@@ -1,4 +1,4 @@
-"""The kill table (peers.md 3.6, 3.7): nothing of a job survives, whoever is killed and how."""
+"""The kill table: nothing of a job survives, whoever is killed and how."""
 
 from __future__ import annotations
 

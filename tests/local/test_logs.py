@@ -220,7 +220,7 @@ def test_no_environment_is_ever_written(world: World) -> None:
     assert secret not in ended.console
 
 
-# A filter of seccomp(2): flock answers ENOTSUP to a real launcher, as a file system without it does.
+# A filter of seccomp(2): flock answers ENOTSUP to a real launcher, as without one in the kernel.
 REFUSE = """
 import ctypes, os, struct, sys
 rows = [(0x20, 0, 0, 0), (0x15, 0, 1, {number})]

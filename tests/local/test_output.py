@@ -103,7 +103,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def write_halves(fd: int, rank: int, lines: int) -> None:
-    """Lines of 214 characters, each in two halves 2 ms apart (peers.md 3.9)."""
+    """Lines of 214 characters, each in two halves 2 ms apart."""
     for number in range(lines):
         line = f"{rank}:{number}:".ljust(213, str(rank)).encode() + b"\n"
         os.write(fd, line[:100])
@@ -113,7 +113,7 @@ def write_halves(fd: int, rank: int, lines: int) -> None:
 
 @pytest.mark.parametrize("prefixed", [True, False])
 def test_lines_written_in_halves_by_8_processes_are_not_torn(desk: Desk, prefixed: bool) -> None:
-    """mpirun and torchrun tear 99 % and 2.5 % of these (peers.md 3.9)."""
+    """mpirun and torchrun tear 99 % and 2.5 % of these."""
     lines = 100
     threads = []
     for rank in range(8):

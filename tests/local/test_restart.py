@@ -70,7 +70,7 @@ def test_restart_on_covers_its_causes_only(
 
 @pytest.mark.parametrize("code", [101, 102])
 def test_the_codes_of_the_elastic_contract_ask_for_a_restart(world: World, code: int) -> None:
-    """launch.md, section 5: 101 "restart me", 102 "relaunch me"."""
+    """Of Paddle's elastic launcher: 101 "restart me", 102 "relaunch me"."""
     ended = world.run(
         "--nproc_per_node", 2, "--elastic_level", 1, world.script(ONCE % code)
     )  # fmt: skip

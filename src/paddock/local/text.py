@@ -20,7 +20,7 @@ ABSENT_MAX = 4  # told with their last lines
 
 
 def launch_line(level: str, message: str) -> str:
-    """ "LAUNCH INFO 2022-05-18 11:53:09,773 message" (seed document, FAQ section)."""
+    """ "LAUNCH INFO 2022-05-18 11:53:09,773 message", as Paddle's launcher writes it."""
     now = time.time()
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
     return f"LAUNCH {level} {stamp},{int(now * 1000) % 1000:03d} {message}\n"
