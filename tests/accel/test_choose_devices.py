@@ -1,4 +1,4 @@
-"""Which devices a node uses: the table of launch.md section 2.4, and every way to get it wrong."""
+"""Which devices a node uses: the rules of Paddle's launcher, and every way to get it wrong."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_an_impossible_wish_is_one_clear_error(
     message: str,
     hint: str,
 ) -> None:
-    """Paddle answers each of these with a traceback or with silence (launch.md 2.4)."""
+    """Paddle answers each of these with a traceback or with silence."""
     with pytest.raises(UsageError) as caught:
         choose_devices(found, env, labels(devices), kind, nproc)
     assert message in caught.value.message
@@ -166,7 +166,7 @@ def test_the_variable_decides_the_kind_before_any_file_is_touched() -> None:
 
 def test_hidden_kinds_are_not_probed_but_others_are() -> None:
     """CUDA_VISIBLE_DEVICES= on a Kunlun machine must not hide the XPUs."""
-    assert kinds_to_probe(visible(""), "") == ("npu", "xpu")
+    assert kinds_to_probe(visible(""), "")[:3] == ("npu", "xpu", "mlu")
     assert kinds_to_probe({}, "cpu") == ()
 
 

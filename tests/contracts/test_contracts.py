@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contracts.worlds import PLANS, job, one_by_two_cpu, two_by_two
+from contracts.worlds import PLANS, host, job, one_by_two_cpu, two_by_two
 from paddock.contracts import (
     CONTRACTS,
     contract_env,
@@ -14,13 +14,13 @@ from paddock.contracts import (
     world_of,
 )
 from paddock.core.hosts import Host
-from paddock.core.job import Role
+from paddock.core.job import PLUGIN_KINDS, Role
 from paddock.core.plan import make_plan
 from paddock.errors import UsageError
 
-# Issue 3, section 4.
+# The ten that scripts read.
 TORCH = """RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT
-TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID""".split()  # noqa: SIM905 - as the issue lists them
+TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID""".split()  # noqa: SIM905 - a list of quoted names would be longer
 
 
 @pytest.mark.parametrize("framework", sorted(CONTRACTS))
@@ -76,7 +76,7 @@ def test_paddles_back_end_is_named_only_where_it_must_be(
 
 
 def test_paddle_on_the_cpu_is_told_to_use_gloo() -> None:
-    """Without it init_parallel_env fails on the CPU (launch.md 2.5)."""
+    """Without it init_parallel_env fails on the CPU."""
     plan = one_by_two_cpu()
     assert contract_env("auto", plan, plan.procs[0])["PADDLE_DISTRI_BACKEND"] == "gloo"
 
@@ -173,3 +173,30 @@ def test_servers_can_be_found_whatever_the_framework(framework: str) -> None:
     assert (trainer["PADDLE_PSERVERS_IP_PORT_LIST"], trainer["PADDLE_TRAINER_ID"]) == (servers, "1")
     assert (server["TRAINING_ROLE"], trainer["TRAINING_ROLE"]) == ("PSERVER", "TRAINER")
     assert "PADDLE_PSERVER_ID" not in trainer
+
+
+@pytest.mark.parametrize("kind", PLUGIN_KINDS)
+def test_a_plug_in_device_is_named_as_paddles_launcher_names_it(kind: str) -> None:
+    """distributed/launch/context/device.py, get_selected_device_key, get_custom_device_envs."""
+    plan = two_by_two(kind)
+    env = contract_env("paddle", plan, plan.procs[1])
+    assert env[f"FLAGS_selected_{kind}s"] == "1"
+    assert (env["PADDLE_DISTRI_BACKEND"], env["PADDLE_XCCL_BACKEND"]) == ("xccl", kind)
+
+
+def test_heter_workers_take_the_devices_in_turn() -> None:
+    """--heter_devices gpu gave them none: they computed on the CPU."""
+    roles = (
+        Role("ps", 1),
+        Role("worker", 1, stage=1, device="cpu"),
+        Role("heter", 2, stage=2, device="gpu"),
+        Role("heter", 1, stage=3, device="gpu"),
+        Role("heter", 1, stage=4, device="cpu"),
+    )
+    slots = (("ps", 0, 1), ("worker", 1, 1), ("heter", 2, 2), ("heter", 3, 1), ("heter", 4, 1))
+    work = job("ps-heter", roles=roles)
+    plan = make_plan(work, (host(0, slots, "gpu", ("0", "1")),), 0, "u1")
+    heters = [contract_env("paddle", plan, p) for p in plan.of_role("heter")]
+    assert [env.get("FLAGS_selected_gpus") for env in heters] == ["0", "1", "0", None]
+    unknown = make_plan(work, (host(0, slots),), 0, "u1").of_role("heter")[0]
+    assert contract_env("paddle", plan, unknown)["FLAGS_selected_gpus"] == "0"

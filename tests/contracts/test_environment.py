@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from contracts.worlds import PLANS, job, two_by_two
+from contracts.worlds import PLANS, host, job, two_by_two
 from paddock.contracts.environment import (
     DROPPED,
     ENV_LIMIT_DEFAULT,
@@ -17,8 +17,9 @@ from paddock.contracts.environment import (
     shared_env,
 )
 from paddock.core.job import Command, Job, Servers
-from paddock.core.plan import Plan
+from paddock.core.plan import Plan, make_plan
 from paddock.core.value import replace
+from paddock.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,13 +84,13 @@ def test_a_users_tuning_reaches_the_processes(name: str) -> None:
 
 
 def test_the_launchers_whole_mapping_table_is_dropped() -> None:
-    """launch.md 1.3: each of these, left in, would configure a launcher inside a rank."""
+    """Each of these, left in, would configure a launcher inside a rank."""
     table = """PADDLE_MASTER PADDLE_NNODES PADDLE_NPROC_PER_NODE PADDLE_DEVICES PADDLE_TRAINER_ID
     PADDLE_RANK PADDLE_IPS PADDLE_START_PORT PADDLE_JOB_ID PADDLE_LOG_DIR PADDLE_LOG_OVERWRITE
     PADDLE_LOG_LEVEL PADDLE_RUN_MODE PADDLE_MAX_RESTART PADDLE_ELASTIC_LEVEL PADDLE_SORT_IP
     PADDLE_ELASTIC_TIMEOUT PADDLE_SERVERS_ENDPOINTS PADDLE_TRAINERS_ENDPOINTS PADDLE_SERVER_NUM
     PADDLE_TRAINER_NUM PADDLE_GLOO_PORT PADDLE_WITH_GLOO PADDLE_AUTO_PARALLEL_CONFIG
-    PADDLE_AUTO_CLUSTER""".split()  # noqa: SIM905 - as launch.md lists them
+    PADDLE_AUTO_CLUSTER""".split()  # noqa: SIM905 - a list of quoted names would be longer
     assert inherited(dict.fromkeys(table, "1")) == {}
 
 
@@ -288,3 +289,53 @@ def test_what_the_launcher_decided_about_servers_is_said() -> None:
     """Once per node, with the other notes."""
     own = replace(JOB, mode="ps", servers=Servers(why="servers run this"))
     assert "servers run this" in env_of({}, own, PLANS["ps-2+2"]).notes
+
+
+def virtual(kind: str, labels: tuple[str, ...]) -> tuple[Job, Plan]:
+    """Two workers of one node, each with a device of its own that it sees as number 0."""
+    work = replace(job(), virtual_local_rank=True)
+    return work, make_plan(work, (host(0, kind=kind, labels=labels),), 0, "u1")
+
+
+def env_of_each(work: Job, plan: Plan, base: Mapping[str, str]) -> list[dict[str, str]]:
+    """The environments of all processes of a plan."""
+    shared = shared_env(base, work, plan, node_rank=0, cores=8, log_dir="/l", run_dir="/r",
+                        pod_name="p")  # fmt: skip
+    return [proc_env(shared, proc).env for proc in plan.procs]
+
+
+def test_a_virtual_local_rank_sees_its_own_device_as_the_first() -> None:
+    """--virtual-local-rank: the same code for every rank, so one compilation for all."""
+    work, plan = virtual("gpu", ("4", "5"))
+    one, two = env_of_each(work, plan, {"CUDA_VISIBLE_DEVICES": "4,5"})
+    assert (one["LOCAL_RANK"], two["LOCAL_RANK"]) == ("0", "0")
+    assert (one["CUDA_VISIBLE_DEVICES"], two["CUDA_VISIBLE_DEVICES"]) == ("4", "5")
+    assert (one["FLAGS_selected_gpus"], two["FLAGS_selected_gpus"]) == ("0", "0")
+    assert (one["RANK"], two["RANK"]) == ("0", "1")
+
+
+def test_a_virtual_local_rank_needs_a_device_that_can_be_hidden() -> None:
+    """Else every process would compute on the first."""
+    with pytest.raises(UsageError, match="no variable hides single xpu devices"):
+        virtual("xpu", ("0", "1"))
+    work, plan = virtual("cpu", ())
+    assert [env["LOCAL_RANK"] for env in env_of_each(work, plan, {})] == ["0", "0"]
+
+
+def test_each_rank_has_a_place_for_its_error_of_its_own() -> None:
+    """@record of torch writes the traceback there; another attempt must not write over it."""
+    plan = two_by_two("cpu")
+    shared = shared_env({}, job(), plan, node_rank=0, cores=8, log_dir="/l", run_dir="/r",
+                        pod_name="p")  # fmt: skip
+    places = [proc_env(shared, proc).env["TORCHELASTIC_ERROR_FILE"] for proc in plan.procs]
+    assert places[:2] == ["/r/error-1-0.json", "/r/error-1-1.json"]
+    assert len(set(places)) == 4
+    paddle = env_of({}, replace(job(), framework="paddle")).env
+    assert "TORCHELASTIC_ERROR_FILE" not in paddle
+
+
+def test_the_role_of_torchrun_is_told() -> None:
+    """--role; the role of Paddock's own word stays what it is."""
+    env = env_of({}, replace(job(), role_name="actor")).env
+    assert (env["ROLE_NAME"], env["PADDOCK_ROLE"]) == ("actor", "worker")
+    assert env_of({}).env["ROLE_NAME"] == "default"

@@ -7,15 +7,14 @@ import random
 
 import pytest
 
-from paddock.core.hosts import Host
-from paddock.core.job import Command, Job, Role
+from paddock.core.hosts import Host, share_devices
+from paddock.core.job import Command, Job, Logs, Role, Source
 from paddock.core.plan import (
     find_misfit,
     find_problems,
     fixed_ports_of,
     make_plan,
     plan_bytes,
-    share_devices,
     slots_of,
     split_endpoint,
 )
@@ -237,3 +236,35 @@ def test_ranks_are_dense_and_unique_for_every_shape() -> None:
         assert [p.rank for p in plan.of_role("ps")] == list(range(nodes * servers))
         assert plan.world_size == nodes * workers
         assert sum(len(plan.on_node(i)) for i in range(nodes)) == len(plan.procs)
+
+
+@pytest.mark.parametrize(
+    ("tail", "message"),
+    [
+        (("7",), "--tail 7: there is no worker 7, this job has 2"),
+        (("0", "2"), "--tail 2: there is no worker 2, this job has 2"),
+        (("ps",), "--tail ps: this job has no ps processes"),
+    ],
+)
+def test_a_tail_of_a_rank_that_is_not_there_is_refused(tail: tuple[str, ...], message: str) -> None:
+    """The console stayed empty, and nobody knew why."""
+    job = make_job(Role("worker", 2), logs=Logs(tail=tail))
+    with pytest.raises(UsageError, match=message) as caught:
+        make_plan(job, (make_host(0, ("worker", 0, 2)),), 0)
+    assert caught.value.hint.startswith("write a rank")
+
+
+def test_an_elastic_job_may_have_the_rank_later() -> None:
+    """It may start with the minimum."""
+    job = make_job(Role("worker", 2), logs=Logs(tail=("7",)), nnodes_max=4)
+    assert make_plan(job, (make_host(0, ("worker", 0, 2)),), 0).world_size == 2
+
+
+def test_a_list_is_called_as_the_user_called_it() -> None:
+    """--trainers and --workers are one flag; the hint names the one that was typed."""
+    worker = Role("worker", endpoints=("10.0.0.1:6170", "10.9.9.9:6170"))
+    source = Source("flag", "--trainers", "")
+    job = make_job(worker, sources={"roles.worker.endpoints": source})
+    (problem,) = find_problems(job, (make_host(0),))
+    assert "no node has the address 10.9.9.9" in problem.message
+    assert problem.hint.endswith("or correct --trainers")

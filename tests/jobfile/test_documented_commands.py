@@ -1,6 +1,7 @@
 """Every command line of the users' documents parses to the job the documents describe.
 
-Sources: "Starting a distributed job" (S1) and "Deployment" (S0) of Paddle's documentation.
+Sources: "Starting a distributed job" (the launch guide) and "Deployment" (the deployment guide) of
+Paddle's documentation.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ EIGHT = tuple("01234567")
     ],
 )
 def test_collective_examples_parse(line: str, devices: tuple[str, ...] | None, nnodes: int) -> None:
-    """One process per named card; --ips alone makes the job span nodes (S1)."""
+    """One process per named card; --ips alone makes the job span nodes, says the launch guide."""
     found = job(line)
     assert found.mode == "collective"
     assert found.devices == devices
@@ -45,20 +46,20 @@ def test_collective_examples_parse(line: str, devices: tuple[str, ...] | None, n
 
 
 def test_the_first_node_without_master_serves_and_prints_the_command() -> None:
-    """S0: --nnodes=2 demo.py prints the line for the other nodes."""
+    """The deployment guide: --nnodes=2 demo.py prints the line for the other nodes."""
     found = job("--nnodes=2 demo.py")
     assert found.rendezvous == Rendezvous("tcp", "", 0)
     assert (found.nnodes_min, found.nnodes_max) == (2, 2)
 
 
 def test_the_printed_command_joins_the_first_node() -> None:
-    """S0: the line with --master."""
+    """The deployment guide: the line with --master."""
     found = job("--master 123.45.67.89:25880 --nnodes=2 demo.py")
     assert found.rendezvous == Rendezvous("tcp", "123.45.67.89", 25880)
 
 
 def test_help_is_a_marker_and_not_an_error() -> None:
-    """S0: --help; also before an otherwise bad command line."""
+    """The deployment guide: --help; also before an otherwise bad command line."""
     assert parsed("--help").is_help
     assert parsed("-h --nnodes x").is_help
     assert not parsed("train.py --help").is_help
@@ -75,7 +76,7 @@ TWO_PS_NODES = Rendezvous("tcp", "192.168.0.16", 6169, ips=("192.168.0.16", "192
 
 
 def test_parameter_server_lists_on_two_hosts() -> None:
-    """S1: --servers and --workers with ports; the hosts of the lists are the nodes."""
+    """--servers and --workers with ports; the hosts of the lists are the nodes."""
     found = job(f"--servers={','.join(SERVERS)} --workers={','.join(WORKERS)} train.py")
     assert found.mode == "ps"
     assert found.roles == (Role("ps", None, SERVERS), Role("worker", None, WORKERS))
@@ -84,7 +85,7 @@ def test_parameter_server_lists_on_two_hosts() -> None:
 
 
 def test_workers_without_ports_get_those_after_the_servers() -> None:
-    """S1: "the IP alone may be given"; 6170 and on, after the servers of that host."""
+    """"the IP alone may be given"; 6170 and on, after the servers of that host."""
     found = job(f"--servers={','.join(SERVERS)} --workers=192.168.0.16,192.168.0.17 train.py")
     worker = found.role("worker")
     assert worker is not None
@@ -92,7 +93,7 @@ def test_workers_without_ports_get_those_after_the_servers() -> None:
 
 
 def test_heter_workers_without_devices_are_accepted() -> None:
-    """S1 omits --heter_devices in its example, the original then refuses it."""
+    """The launch guide omits --heter_devices in its example, the original then refuses it."""
     found = job(
         f"--servers={','.join(SERVERS)} --workers=192.168.0.16:6171,192.168.0.17:6171 "
         "--heter_workers=192.168.0.16:6172,192.168.0.17:6172 train.py"
@@ -119,7 +120,7 @@ def test_heter_workers_without_devices_are_accepted() -> None:
 def test_parameter_server_simulated_on_one_machine(
     line: str, mode: str, counts: dict[str, int]
 ) -> None:
-    """S1: counts start everything on one host; what is left out counts 1."""
+    """The launch guide: counts start everything on one host; what is left out counts 1."""
     found = job(line)
     assert found.mode == mode
     assert {r.name: r.count for r in found.roles} == counts
@@ -127,7 +128,7 @@ def test_parameter_server_simulated_on_one_machine(
 
 
 def test_heter_stages_are_roles_of_their_own() -> None:
-    """launch.md 1.4: stages by semicolon, the workers are stage 1."""
+    """Stages by semicolon, the workers are stage 1."""
     found = job("--server_num 1 --worker_num 1 --heter_worker_num 1;2 --heter_devices cpu;gpu a.py")
     assert found.roles[2:] == (
         Role("heter", 1, (), 2, "cpu"),
@@ -136,13 +137,13 @@ def test_heter_stages_are_roles_of_their_own() -> None:
 
 
 def test_the_gloo_port_has_two_names() -> None:
-    """S1: --http_port."""
+    """The launch guide: --http_port."""
     assert job("--server_num 1 --worker_num 1 --http_port 8123 a.py").gloo_port == 8123
     assert job("--server_num 1 --worker_num 1 --gloo_port 8123 a.py").gloo_port == 8123
 
 
 def test_the_elastic_flags_mean_etcd() -> None:
-    """S1: --elastic_server, --job_id, --np, --host; --np is ambiguous in the original."""
+    """--elastic_server, --job_id, --np, --host; --np is ambiguous in the original."""
     found = job("--elastic_server=127.0.0.1:2379 --job_id=job1 --np=2 --host 10.0.0.5 train.py")
     assert found.rendezvous == Rendezvous(
         "etcd", etcd=("127.0.0.1:2379",), etcd_url="etcd://127.0.0.1:2379", own_host="10.0.0.5"
@@ -152,7 +153,7 @@ def test_the_elastic_flags_mean_etcd() -> None:
 
 
 def test_elastic_with_etcd_and_a_range() -> None:
-    """S0: etcd master, a job id and --nnodes 2:4 make the job elastic."""
+    """The deployment guide: etcd master, a job id and --nnodes 2:4 make the job elastic."""
     found = job("--master etcd://10.0.0.1:2379 --nnodes 2:4 --job_id a --devices 6,7 demo.py")
     assert found.rendezvous.kind == "etcd"
     assert found.rendezvous.etcd == ("10.0.0.1:2379",)
@@ -161,7 +162,7 @@ def test_elastic_with_etcd_and_a_range() -> None:
 
 
 def test_the_configuration_block_has_the_documented_lines() -> None:
-    """S0 tells users to check these lines; absent values print as Paddle prints them."""
+    """The deployment guide tells users to check these lines; absent values print as Paddle prints them."""
     shown = parsed("--devices 6,7 --log_level DEBUG demo.py").shown
     assert list(shown) == sorted(shown)
     assert dict(shown) == {

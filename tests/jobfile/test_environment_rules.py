@@ -11,7 +11,7 @@ from paddock.jobfile.flags import BY_NAME, FLAGS
 
 
 def test_the_environment_wins_and_one_warning_names_both() -> None:
-    """launch.md 1.2: unusual, and what every platform relies on."""
+    """Unusual, and what every platform relies on."""
     found = parsed("--nnodes 2 --master a:1 x.py", {"PADDLE_NNODES": "4"})
     assert found.job.nnodes_max == 4
     assert found.notes == (
@@ -56,7 +56,7 @@ def test_ignore_env_turns_everything_off() -> None:
     ],
 )
 def test_each_variable_fills_its_field(variable: str, text: str, field: str, value: object) -> None:
-    """launch.md 1.3, column "env that overrides it"."""
+    """args_envs.py of paddlepaddle 3.3.1."""
     assert getattr(job("x.py", {variable: text}), field) == value
 
 
@@ -135,7 +135,7 @@ def test_launch_with_args_keeps_the_arguments() -> None:
 
 
 def test_a_collective_pod_of_the_operator() -> None:
-    """operator.md 2.5; the four variables of PaddleCloud are there as well."""
+    """The four variables of PaddleCloud are there as well."""
     env = {
         "POD_IP": "10.0.0.2",
         "PADDLE_TRAINER_ID": "1",
@@ -191,10 +191,55 @@ CLOUD = {
 
 
 def test_paddle_cloud_needs_no_ips() -> None:
-    """S1: on PaddleCloud --ips may be left out."""
+    """The launch guide: on PaddleCloud --ips may be left out."""
     found = job("--gpus=0,1 train.py", CLOUD)
     assert found.rendezvous == Rendezvous("tcp", "10.0.0.1", 7000, node_rank=1, own_host="10.0.0.2")
     assert found.nnodes_max == 2
+
+
+ALL_PORTS = "10.0.0.1:7000,10.0.0.1:7001,10.0.0.2:7000,10.0.0.2:7001"
+
+
+@pytest.mark.parametrize("lists", [{}, {"DISTRIBUTED_TRAINER_ENDPOINTS": ALL_PORTS}])
+def test_processes_take_the_ports_that_the_platform_gave(lists: dict[str, str]) -> None:
+    """Others may be closed, or another job's. The first is where the nodes meet."""
+    found = job("train.py", {**CLOUD, **lists})
+    assert (found.rendezvous.port, found.start_port) == (7000, 7001)
+    assert found.sources["start_port"].name == "PADDLE_PORT"
+    assert job("--start_port 8000 train.py", {**CLOUD, **lists}).start_port == 8000
+    assert job("train.py", {**CLOUD, **lists, "TRAINER_PORTS_NUM": "1"}).start_port is None
+
+
+def test_pods_on_one_host_choose_their_ports() -> None:
+    """Pods that share a host have the same PADDLE_PORT."""
+    shared = {"PADDLE_TRAINER_ENDPOINTS": "10.0.0.1:7000,10.0.0.1:7000"}
+    assert job("train.py", {**CLOUD, **shared}).start_port is None
+
+
+ELASTIC = {
+    "PADDLE_ELASTIC_SERVER": "e:2379",
+    "PADDLE_ELASTIC_NP": "2:4",
+    "PADDLE_ELASTIC_JOB_ID": "j7",
+}
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {},
+        {"DISTRIBUTED_TRAINER_ENDPOINTS": "10.0.0.1:7000,10.0.0.2:7000"},
+        {"PADDLE_TRAINER_ENDPOINTS": "10.0.0.1:7000,10.0.0.2:7000"},
+        CLOUD,
+    ],
+)
+def test_an_elastic_job_stays_elastic_beside_the_lists_of_a_platform(
+    beside: dict[str, str],
+) -> None:
+    """The lists made it a job of fixed size without etcd, in silence."""
+    found = job("train.py", {**beside, **ELASTIC})
+    assert found.rendezvous.kind == "etcd"
+    assert (found.nnodes_min, found.nnodes_max) == (2, 4)
+    assert found.job_id == "j7"
 
 
 @pytest.mark.parametrize("missing", ["PADDLE_TRAINERS", "POD_IP", "TRAINER_PORTS_NUM"])
@@ -212,7 +257,7 @@ def test_other_ips_on_paddle_cloud_are_said() -> None:
 
 
 def test_the_elastic_variables_mean_etcd() -> None:
-    """launch.md 2.1: broken in the modern original, documented, and set by platforms."""
+    """Broken in the modern original, documented, and set by platforms."""
     env = {
         "PADDLE_ELASTIC_SERVER": "10.0.0.9:2379",
         "PADDLE_ELASTIC_JOB_ID": "ns-job",
@@ -228,7 +273,7 @@ def test_the_elastic_variables_mean_etcd() -> None:
 
 
 def test_the_etcd_service_of_the_namespace_is_found() -> None:
-    """operator.md 2.7: the service link is all that newer operators leave."""
+    """The service link is all that newer operators leave."""
     env = {
         "PADDLE_ELASTIC_ETCD_SERVICE_HOST": "10.1.1.1",
         "PADDLE_ELASTIC_ETCD_SERVICE_PORT": "2379",
@@ -248,7 +293,7 @@ def test_a_node_count_without_meeting_point_is_said() -> None:
 
 @pytest.mark.parametrize("sign", ["PADDOCK_ATTEMPT", "PADDLE_LOCAL_RANK", "PADDLE_ROLE"])
 def test_a_launcher_inside_a_rank_is_not_poisoned(sign: str) -> None:
-    """launch.md 6: the inner command line lost its --log_dir, and hung with two nodes."""
+    """The inner command line lost its --log_dir, and hung with two nodes."""
     rank = {
         sign: "0",
         "PADDLE_MASTER": "10.0.0.1:1",

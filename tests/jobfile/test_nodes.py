@@ -29,7 +29,7 @@ def etcd(endpoints: tuple[str, ...], url: str) -> Rendezvous:
     ],
 )
 def test_every_form_of_master_is_understood(master: str, expected: Rendezvous) -> None:
-    """The original crashes on http:// and IPv6 and hangs on host names (launch.md 1.3)."""
+    """The original crashes on http:// and IPv6 and hangs on host names."""
     assert job(f"--master {master} --nnodes 2 a.py").rendezvous == expected
 
 

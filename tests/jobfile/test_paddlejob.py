@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PYTHON = "/usr/bin/python3"
 
-# S0, "resnet".
+# The deployment guide, "resnet".
 RESNET: dict[str, Any] = {
     "apiVersion": "batch.paddlepaddle.org/v1",
     "kind": "PaddleJob",
@@ -47,7 +47,7 @@ RESNET: dict[str, Any] = {
         },
     },
 }
-# S0, "wide and deep": no command, the image has it.
+# The deployment guide, "wide and deep": no command, the image has it.
 CONTAINER = {"name": "paddle", "image": "registry.baidubce.com/demo-wide-and-deep:v1"}
 WIDE: dict[str, Any] = {
     "apiVersion": "batch.paddlepaddle.org/v1",
@@ -82,7 +82,7 @@ def with_container(**fields: object) -> dict[str, Any]:
 
 
 def test_the_documented_collective_job_runs_two_processes() -> None:
-    """S0: the launcher inside is taken off, and this one does its work."""
+    """The deployment guide: the launcher inside is taken off, and this one does its work."""
     found, not_honoured = job_from_document(RESNET, parsed("-f job.yaml"))
     assert found.command == Command("script", "train_fleet.py", (), PYTHON)
     assert found.roles == (Role("worker", 2),)
@@ -93,7 +93,7 @@ def test_the_documented_collective_job_runs_two_processes() -> None:
 
 
 def test_the_documented_ps_job_needs_a_command() -> None:
-    """S0: the image's own command is unknown here; the command line can name one."""
+    """The image's own command is unknown here; the command line can name one."""
     with pytest.raises(UsageError, match=r"spec\.worker.*command: missing"):
         job_from_document(WIDE, parsed("-f job.yaml"))
     found, not_honoured = job_from_document(WIDE, parsed("-f job.yaml train.py --x"))

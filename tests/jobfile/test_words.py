@@ -194,7 +194,7 @@ def test_one_process_per_core_on_request() -> None:
 
 
 def test_zero_processes_mean_unset_as_in_the_original() -> None:
-    """launch.md 1.3: 0 is treated as unset."""
+    """0 is treated as unset, as in the original."""
     assert job("--nproc_per_node auto a.py").roles[0].count is None
 
 

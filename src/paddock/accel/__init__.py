@@ -2,7 +2,8 @@
 
 An accelerator is one file with one value, ACCELERATOR: names, the traces it leaves in the file
 system, the command that lists it, a parser. To add one: write the file, name it in KINDS, record
-real output under tests/accel/golden, add a row to the docs.
+real output under tests/accel/golden, add a row to the docs. Devices that Paddle knows as plug-ins
+are rows of one table, plugins.py.
 
 The shell asks, in this order, and stops at the first answer:
 1. kind_of_env: the visible-devices variables; no file is touched.
@@ -14,6 +15,7 @@ Then choose_devices decides.
 
 from __future__ import annotations
 
+from paddock.core.job import PLUGIN_KINDS
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
 
@@ -21,12 +23,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+ROCM_AS_GPU = ("gpu", "dcu")  # asked for, found: see kinds_to_probe
 # By kind; a file each.
 KINDS = ("cpu", "gpu", "xpu", "dcu", "npu")
 # Traces looked for, commonest first.
-PROBE_ORDER = ("gpu", "npu", "xpu", "dcu")
+PROBE_ORDER = ("gpu", "npu", "xpu", "dcu", *PLUGIN_KINDS)
 # Variables looked at, as Paddle does: distributed/launch/context/device.py, 3.3.1.
-ENV_ORDER = ("npu", "xpu", "gpu", "dcu")
+ENV_ORDER = (*PLUGIN_KINDS, "npu", "xpu", "gpu", "dcu")
+SHARED_VARIABLE = "CUDA_VISIBLE_DEVICES"  # the run times of several kinds obey it
+BACKEND_VARIABLE = "PADDLE_XCCL_BACKEND"  # Paddle: the type of plug-in device that is meant
 
 
 @value
@@ -51,7 +56,7 @@ class Accelerator:
 
     visible: the variables that hide devices, the deciding one first. commands: argv tuples, the
     first that can be run is used; parse reads its output. fallback: pattern counted when there is
-    a trace but no command.
+    a trace but no command. is_obeyed: the vendor's run time is known to obey the deciding variable.
     """
 
     kind: str
@@ -61,6 +66,7 @@ class Accelerator:
     traces: tuple[Trace, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     fallback: str = ""
+    is_obeyed: bool = True
 
 
 @value
@@ -94,34 +100,63 @@ def accelerator(kind: str) -> Accelerator:
     >>> accelerator("npu").visible[0]
     'ASCEND_RT_VISIBLE_DEVICES'
     """
+    if kind in PLUGIN_KINDS:
+        one: Accelerator = __import__("paddock.accel.plugins", fromlist=("PLUGINS",)).PLUGINS[kind]
+        return one
     assert kind in KINDS, kind
     found: Accelerator = __import__(f"paddock.accel.{kind}", fromlist=("ACCELERATOR",)).ACCELERATOR
     return found
 
 
-def kind_of_env(env: Mapping[str, str]) -> str:
+def kind_of_env(env: Mapping[str, str], kind: str = "") -> str:
     """The kind whose visible-devices variable lists devices, "" when none does.
 
-    CUDA_VISIBLE_DEVICES alone means gpu, also where no GPU shows: containers and WSL2 hide the
-    usual traces (launch.md 2.4). "all" says no more than no variable.
+    kind: the one asked for, "" for any. CUDA_VISIBLE_DEVICES alone means gpu, also where no GPU
+    shows: containers and WSL2 hide the usual traces. "all" says no more than no variable.
 
     >>> kind_of_env({"XPU_VISIBLE_DEVICES": "1,3"}), kind_of_env({"CUDA_VISIBLE_DEVICES": ""})
     ('xpu', '')
     """
-    for kind in ENV_ORDER:
-        named = visible_of(kind, env)
-        if named and named[1]:
-            return kind
+    for known in (kind,) if kind else ENV_ORDER:
+        named = visible_of(known, env)
+        if named and named[1] and (kind or known == "gpu" or _has_own(known, env)):
+            return known
     return ""
+
+
+def _has_own(kind: str, env: Mapping[str, str]) -> bool:
+    return any(env.get(v) for v in accelerator(kind).visible if v != SHARED_VARIABLE)
+
+
+def kind_of_backend(env: Mapping[str, str]) -> str:
+    """The plug-in device that PADDLE_XCCL_BACKEND names, "" when it names none we know.
+
+    >>> kind_of_backend({"PADDLE_XCCL_BACKEND": "mlu"}), kind_of_backend({})
+    ('mlu', '')
+    """
+    named = env.get(BACKEND_VARIABLE, "")
+    return named if named in PLUGIN_KINDS else ""
+
+
+def kinds_beside(kind: str) -> tuple[str, ...]:
+    """The plug-in kinds whose traces tell that the variable taken for ``kind``'s is theirs.
+
+    >>> kinds_beside("gpu"), kinds_beside("npu")
+    (('iluvatar_gpu', 'metax_gpu'), ())
+    """
+    if kind != "gpu":
+        return ()
+    return tuple(k for k in PLUGIN_KINDS if SHARED_VARIABLE in accelerator(k).visible)
 
 
 def kinds_to_probe(env: Mapping[str, str], kind: str) -> tuple[str, ...]:
     """The kinds to look for, best first: the one asked for, or all that no variable hides.
 
-    >>> kinds_to_probe({"CUDA_VISIBLE_DEVICES": ""}, ""), kinds_to_probe({}, "xpu")
-    (('npu', 'xpu'), ('xpu',))
+    >>> kinds_to_probe({"CUDA_VISIBLE_DEVICES": ""}, "")[:3], kinds_to_probe({}, "xpu")
+    (('npu', 'xpu', 'mlu'), ('xpu',))
     """
-    wanted = (kind,) if kind else PROBE_ORDER
+    # torch.cuda, hence torchrun's "gpu", also means ROCm devices.
+    wanted = ("gpu", "dcu") if kind == "gpu" else (kind,) if kind else PROBE_ORDER
     return tuple(k for k in wanted if k != "cpu" and (visible_of(k, env) or ("", None))[1] != ())
 
 
@@ -197,12 +232,13 @@ def choose_devices(
     requested: tuple[str, ...] | None,
     kind: str,
     nproc: int | None,
+    flag: str = "--devices",
 ) -> Devices:
-    """Decide the devices of one node; launch.md section 2.4.
+    """Decide the devices of one node, by the rules of Paddle's launcher.
 
     requested: --devices, absolute labels; None or ("all",): every visible one; ("cpu",): none.
-    kind: what the job asks for, "" for whatever is there. nproc: --nproc_per_node.
-    Raises UsageError with every problem found.
+    kind: what the job asks for, "" for whatever is there. nproc: --nproc_per_node. flag: what the
+    user calls --devices. Raises UsageError with every problem found.
 
     >>> four = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
     >>> choose_devices(Found("gpu", is_counted=False), four, ("5", "7"), "", None).indices
@@ -212,12 +248,14 @@ def choose_devices(
     if kind == "cpu" or words == ("cpu",) or (found.kind == "cpu" and not words and not kind):
         count = nproc or (len(words) if words and words != ("cpu",) else 1)
         return Devices(count=count)
-    if found.kind == "cpu" or (kind and kind != found.kind):
-        raise UsageError.of([_absent(found, env, words, kind, nproc)])
+    if found.kind == "cpu" or (kind and kind != found.kind and (kind, found.kind) != ROCM_AS_GPU):
+        raise UsageError.of([_absent(found, env, words, kind, nproc, flag)])
     labels, source = _visible_labels(found, env)
-    chosen = _resolve(found, labels, source, words) if words else _all(labels)
+    if found.kind in PLUGIN_KINDS and not labels and visible_of(found.kind, env) is None:
+        labels = _uncounted(found.kind, words, nproc)
+    chosen = _resolve(found, labels, source, words, flag) if words else _all(labels)
     if nproc is not None and nproc > len(chosen.labels):
-        raise UsageError.of([_too_many(found.kind, chosen, source, words, nproc)])
+        raise UsageError.of([_too_many(found.kind, chosen, source, words, nproc, flag)])
     if not chosen.labels:
         raise UsageError(
             f"no {accelerator(found.kind).title} can be used: {source} lists none",
@@ -225,6 +263,18 @@ def choose_devices(
         )
     count = nproc or len(chosen.labels)
     return Devices(found.kind, chosen.labels, chosen.indices, count, chosen.env)
+
+
+def _uncounted(kind: str, words: tuple[str, ...] | None, nproc: int | None) -> tuple[str, ...]:
+    """Labels of devices that only the plug-in could count: as many as the user's words need."""
+    numbers = [int(word) for word in words or () if word.isdecimal() and len(word) < 5]
+    if not numbers and not nproc:
+        title = accelerator(kind).title
+        raise UsageError(
+            f"the {title}s of this machine cannot be counted without Paddle's plug-in",
+            hint="name them with --devices 0,1,..., or run on the CPU with --devices cpu",
+        )
+    return tuple(str(at) for at in range(max(*numbers, -1) + 1 if numbers else nproc or 0))
 
 
 def _words(requested: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -248,19 +298,19 @@ def _visible_labels(found: Found, env: Mapping[str, str]) -> tuple[tuple[str, ..
     return tuple(d.number for d in found.devices), "this machine"
 
 
-def _resolve(found: Found, labels: tuple[str, ...], source: str, words: tuple[str, ...]) -> Devices:
+def _resolve(
+    found: Found, labels: tuple[str, ...], source: str, words: tuple[str, ...], flag: str
+) -> Devices:
     problems: list[Problem] = []
     indices: list[int] = []
     for word in words:
         index = _index_of(found, labels, word)
         if index is not None and index in indices:
-            problems.append(
-                Problem(f"--devices names device {word} twice", "name every device once")
-            )
+            problems.append(Problem(f"{flag} names device {word} twice", "name every device once"))
         elif index is not None:
             indices.append(index)
         elif source != "this machine" or not _is_uuid(word):
-            problems.append(_missing(found, labels, source, word))
+            problems.append(_missing(found, labels, source, word, flag))
     if problems:
         raise UsageError.of(problems)
     if len(indices) < len(words):
@@ -297,29 +347,29 @@ def _is_uuid(word: str) -> bool:
     return word.startswith(("GPU-", "MIG-"))
 
 
-def _missing(found: Found, labels: tuple[str, ...], source: str, word: str) -> Problem:
+def _missing(found: Found, labels: tuple[str, ...], source: str, word: str, flag: str) -> Problem:
     if not word.isdecimal() and not _is_uuid(word):
         return Problem(
-            f"--devices: '{word}' is neither a device number nor a UUID",
-            "write numbers separated by commas, such as --devices 0,1",
+            f"{flag}: '{word}' is neither a device number nor a UUID",
+            f"write numbers separated by commas, such as {flag} 0,1",
         )
     if source == "this machine":
         title = accelerator(found.kind).title
         return Problem(
-            f"--devices: there is no device {word}, this machine has {_count(labels, title)}",
+            f"{flag}: there is no device {word}, this machine has {_count(labels, title)}",
             f"choose from {','.join(labels)}",
         )
     return Problem(
-        f"--devices: device {word} is not in {source}",
+        f"{flag}: device {word} is not in {source}",
         f"labels are absolute: choose from {','.join(labels)}, or change the variable",
     )
 
 
 def _too_many(
-    kind: str, chosen: Devices, source: str, words: tuple[str, ...] | None, nproc: int
+    kind: str, chosen: Devices, source: str, words: tuple[str, ...] | None, nproc: int, flag: str
 ) -> Problem:
     have = len(chosen.labels)
-    where = f"--devices {','.join(words)}" if words else source
+    where = f"{flag} {','.join(words)}" if words else source
     return Problem(
         f"--nproc_per_node {nproc} needs {nproc} devices, {where} has "
         f"{_count(chosen.labels, accelerator(kind).title)}",
@@ -333,16 +383,20 @@ def _absent(
     words: tuple[str, ...] | None,
     kind: str,
     nproc: int | None,
+    flag: str,
 ) -> Problem:
-    asked = f"--devices {','.join(words)}" if words else f"device kind '{kind}'"
+    asked = f"{flag} {','.join(words)}" if words else f"device kind '{kind}'"
     title = accelerator(kind).title if kind else "accelerator"
     if found.kind != "cpu":
         return Problem(
             f"{asked} asks for {title}, this machine has {accelerator(found.kind).title}",
-            f"use device kind {found.kind}, or leave it out",
+            f"write --devices {','.join(words)}, which takes any kind"
+            if words
+            else f"use device kind {found.kind}, or leave it out",
         )
     number = nproc or (len(words) if words else 1)
-    hint = f"--nproc_per_node {number} without --devices runs {number} processes on the CPU"
+    what = "1 process" if number == 1 else f"{number} processes"
+    hint = f"--nproc_per_node {number} without {flag} runs {what} on the CPU"
     for other in ENV_ORDER if not kind else (kind,):
         named = visible_of(other, env)
         if named and named[1] == ():

@@ -45,6 +45,14 @@ PADDLE_BY_MODE = {
 
 SERVER_MODES = ("ps", "ps-heter")
 
+# FLAGS_selected_<type>s, distributed/parallel.py ParallelEnv.__init__; the devices not named here
+# are plug-ins. Hygon's build is a ROCm build, which Paddle treats as GPU everywhere.
+SELECTED_FLAGS = {
+    "gpu": "FLAGS_selected_gpus",
+    "dcu": "FLAGS_selected_gpus",
+    "xpu": "FLAGS_selected_xpus",
+}
+
 
 def contract_names(framework: str, mode: str) -> tuple[str, ...]:
     """The contract files used, in merging order.
@@ -163,6 +171,15 @@ def world_of(plan: Plan) -> World:
 def server_id(proc: Proc) -> dict[str, str]:
     """Which server a process is, by the name that PaddleCloud gave it; nothing for others."""
     return {"PADDLE_PSERVER_ID": str(proc.rank)} if proc.role == "ps" else {}
+
+
+def selected_flag(kind: str) -> str:
+    """The variable that tells Paddle its devices of that kind.
+
+    >>> selected_flag("gpu"), selected_flag("mlu")
+    ('FLAGS_selected_gpus', 'FLAGS_selected_mlus')
+    """
+    return SELECTED_FLAGS.get(kind, f"FLAGS_selected_{kind}s")
 
 
 def split_address(endpoint: str) -> tuple[str, str]:

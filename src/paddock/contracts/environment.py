@@ -7,6 +7,7 @@ here, and no value ever goes into a message.
 from __future__ import annotations
 
 from paddock.contracts import contracts_of, merge, world_of
+from paddock.core.hosts import HIDES_OTHERS
 from paddock.core.value import value
 
 TYPE_CHECKING = False
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
 
-# The launcher's own configuration (launch.md sections 1.3 and 2.1) and the rank of an outer job:
+# The launcher's own configuration (jobfile/environment.py) and the rank of an outer job:
 # a process that starts a launcher or a training program of its own must not find them.
 DROPPED = frozenset(
     """
@@ -35,8 +36,7 @@ DROPPED = frozenset(
     PADDLE_ROLE TRAINING_ROLE PADDLE_TRAINING_ROLE PADDLE_GLOBAL_SIZE PADDLE_GLOBAL_RANK
     PADDLE_LOCAL_SIZE PADDLE_LOCAL_RANK PADDLE_RANK_IN_NODE PADDLE_CURRENT_ENDPOINT
     PADDLE_DISTRI_BACKEND PADDLE_LOCAL_DEVICE_IDS PADDLE_WORLD_DEVICE_IDS PADDLE_MASTER_ENDPOINT
-    PADDLE_WORKER_ENDPOINT FLAGS_selected_gpus FLAGS_selected_xpus FLAGS_selected_npus
-    FLAGS_selected_accelerators PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST
+    PADDLE_WORKER_ENDPOINT PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST
     PADDLE_PREVIOUS_HETER_TRAINER_IP_PORT_LIST PADDLE_NEXT_HETER_TRAINER_IP_PORT_LIST
     PADDLE_STAGE_TRAINERS_NUM STAGE_ID STAGE_NUM HETER_DEVICE_TYPE
     PADDLE_INIT_TRAINER_ID PADDLE_INIT_NUM_GRADIENT_SERVERS PADDLE_INIT_PSERVERS PADDLE_INIT_PORT
@@ -60,6 +60,7 @@ DROPPED = frozenset(
 DROPPED_PREFIXES = (
     "PADDOCK_",
     "PADDLE_ELASTIC_",
+    "FLAGS_selected_",
     "TORCHELASTIC_",
     "OMPI_COMM_WORLD_",
     "OMPI_MCA_ess_base_",
@@ -80,8 +81,11 @@ MPI_NOTE = (
     "MPI_Init gives every process a world of its own, of size 1; ranks and size are in the "
     "environment. A program that sends messages over MPI must be started by mpirun"
 )
-PROXIES = ("http_proxy", "https_proxy")  # lower case only; launch.md section 2.1, Paddle #17803
+PROXIES = ("http_proxy", "https_proxy")  # lower case only, as Paddle's launcher (#17803)
 SERVER_DATA = "PADDOCK_PS_DATA_DIR"
+# torch/distributed/elastic/multiprocessing/errors: @record writes the rank's error there.
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+OF_TORCH = ("auto", "torch")
 # Variables Paddle can also read from a file (distributed/backup_env.py, role_maker.py).
 BACKED_UP = ("PADDLE_TRAINER_ENDPOINTS",)
 ENV_LIMIT_DEFAULT = 48_000  # characters; PADDLE_ENV_LIMIT_LEN, launch/utils/process_context.py
@@ -96,6 +100,8 @@ class SharedEnv:
     notes: sentences for the log, without values. limit: longest endpoint list put in a variable.
     server_dir: where the servers of this attempt keep their state, "" for servers that are not
     Paddock's, unless the user gave a place. is_scratch: the launcher chose it, not the user.
+    error_files: how the names begin of the files that torch's @record writes, "" without torch.
+    is_virtual: every worker sees its own device only (--virtual-local-rank).
     """
 
     world: World
@@ -107,6 +113,8 @@ class SharedEnv:
     log_dir: str
     server_dir: str = ""
     is_scratch: bool = False
+    error_files: str = ""
+    is_virtual: bool = False
 
 
 @value
@@ -157,6 +165,8 @@ def shared_env(
     if plan.uid:
         kept["PADDOCK_JOB_UID"] = plan.uid
     last = {name: base[name] for name in USER_WINS if name in base}
+    if job.role_name != "default":
+        last["ROLE_NAME"] = job.role_name
     last.update(job.extra_env)
     place = (last.get(SERVER_DATA) or base.get(SERVER_DATA, "")) if plan.of_role("ps") else ""
     scratch = f"{log_dir}/ps" if job.servers.is_provided else ""
@@ -170,6 +180,8 @@ def shared_env(
         log_dir=log_dir,
         server_dir=server_dir(plan, place or scratch) if place or scratch else "",
         is_scratch=not place and bool(scratch),
+        error_files=f"{run_dir}/error-{plan.attempt}" if job.framework in OF_TORCH else "",
+        is_virtual=job.virtual_local_rank,
     )
 
 
@@ -183,6 +195,12 @@ def proc_env(shared: SharedEnv, proc: Proc) -> ProcEnv:
         path = f"{shared.log_dir}/backup_env.{_backup_name(proc)}.json"
         contract["PADDLE_BACKUP_ENV_PATH"] = path
         backup = (path, content)
+    if shared.is_virtual and proc.role == "worker":
+        contract["LOCAL_RANK"] = "0"
+        names = HIDES_OTHERS.get(proc.device_kind, ()) if proc.device_labels else ()
+        contract.update(dict.fromkeys(names, ",".join(proc.device_labels)))
+    if shared.error_files and proc.role == "worker":
+        contract[ERROR_FILE] = f"{shared.error_files}-{proc.rank}.json"
     env = {**shared.base, **contract, **shared.last}
     if shared.server_dir and proc.role == "ps":
         env[SERVER_DATA] = f"{shared.server_dir}/server-{proc.rank}"

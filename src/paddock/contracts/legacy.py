@@ -1,7 +1,7 @@
 """Paddle v0.10 and v2 API: PADDLE_INIT_*, each of which becomes a flag of `paddle.init`.
 
 Source: Paddle 0.10, python/paddle/v2/__init__.py (every PADDLE_INIT_<NAME> becomes
---<name>=value); the documented set is in legacy.md section 2.3. PADDLE_INIT_PSERVERS holds
+--<name>=value); the documented set is that of its cluster guide. PADDLE_INIT_PSERVERS holds
 addresses without ports and one port serves all, so servers on several ports cannot be said.
 """
 

@@ -1,26 +1,19 @@
 """Paddle, collective mode: what `python -m paddle.distributed.launch` sets for each rank.
 
 Source: paddlepaddle 3.3.1, distributed/launch/controllers/collective.py (build_pod_with_master),
-measured in launch.md section 2.2; readers: distributed/parallel.py (ParallelEnv,
-init_parallel_env), the C++ store (PADDLE_MASTER wins, else the first endpoint) and
+measured; readers: distributed/parallel.py (ParallelEnv, init_parallel_env), the C++ store
+(PADDLE_MASTER wins, else the first endpoint) and
 fleet/base/role_maker.py (_collective_env).
 """
 
 from __future__ import annotations
 
+from paddock.contracts import SELECTED_FLAGS, selected_flag
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.contracts import World
     from paddock.core.plan import Proc
-
-# FLAGS_selected_<type>s, distributed/parallel.py ParallelEnv.__init__. Hygon's build is a ROCm
-# build, which Paddle treats as GPU everywhere.
-SELECTED_FLAGS = {
-    "gpu": "FLAGS_selected_gpus",
-    "dcu": "FLAGS_selected_gpus",
-    "xpu": "FLAGS_selected_xpus",
-    "npu": "FLAGS_selected_npus",
-}
 
 
 def env(world: World, proc: Proc) -> dict[str, str]:
@@ -47,7 +40,7 @@ def env(world: World, proc: Proc) -> dict[str, str]:
 
 
 def device_env(world: World, proc: Proc) -> dict[str, str]:
-    """The device variables of one process, by kind; launch.md sections 2.2 and 2.4.
+    """The device variables of one process, by kind.
 
     Without a device list the back end must be said to be gloo; for gpu and xpu it must not be
     said at all: Paddle then picks nccl or bkcl by its build.
@@ -56,12 +49,12 @@ def device_env(world: World, proc: Proc) -> dict[str, str]:
         return {"PADDLE_DISTRI_BACKEND": "gloo"}
     indices = ",".join(map(str, proc.device_indices))
     found = {
-        SELECTED_FLAGS[proc.device_kind]: indices,
-        # Of the older launcher (launch.md 2.3); role_maker.py still reads both.
+        selected_flag(proc.device_kind): indices,
+        # Of the older launcher; role_maker.py still reads both.
         "PADDLE_LOCAL_DEVICE_IDS": indices,
         "PADDLE_WORLD_DEVICE_IDS": world.world_device_ids,
     }
-    if proc.device_kind == "npu":
+    if proc.device_kind not in SELECTED_FLAGS:
         found["PADDLE_DISTRI_BACKEND"] = "xccl"
-        found["PADDLE_XCCL_BACKEND"] = "npu"
+        found["PADDLE_XCCL_BACKEND"] = proc.device_kind
     return found

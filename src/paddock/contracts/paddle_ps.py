@@ -8,7 +8,7 @@ position of POD_IP:PADDLE_PORT in the list, so both must stand in it exactly.
 
 from __future__ import annotations
 
-from paddock.contracts import server_id
+from paddock.contracts import selected_flag, server_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,9 +42,10 @@ def env(world: World, proc: Proc) -> dict[str, str]:
     if proc.role == "worker":
         found["PADDLE_TRAINER_ID"] = str(proc.rank)
     if proc.device_indices:
-        flag = {"xpu": "FLAGS_selected_xpus", "npu": "FLAGS_selected_npus"}
-        indices = ",".join(map(str, proc.device_indices))
-        found[flag.get(proc.device_kind, "FLAGS_selected_gpus")] = indices
+        found[selected_flag(proc.device_kind)] = ",".join(map(str, proc.device_indices))
+    elif proc.role == "heter" and proc.stage_device not in ("", "cpu"):
+        # As Paddle does: which device of its node a stage computes on is not said, it is the first.
+        found[selected_flag(proc.stage_device)] = "0"
     if plan.mode == "ps-heter":
         found.update(_heter_env(world, proc))
     return found

@@ -1,8 +1,14 @@
-"""Host: a fact about one node, gathered by its agent before a plan is made."""
+"""Host: a fact about one node, gathered by its agent before a plan is made; and its devices,
+shared out among the processes.
+"""
 
 from __future__ import annotations
 
 from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.core.job import Job, Role
 
 
 @value
@@ -34,3 +40,54 @@ class Host:
 
 # What the service ports are for, in order.
 SERVICES = ("paddle_master", "torch_master", "jax_coordinator", "gloo_http")
+# --virtual-local-rank: what hides the other devices from a process. CUDA and HIP as torchrun does
+# (local_elastic_agent.py, _set_local_rank_env), the others by the names their run times obey.
+HIDES_OTHERS = {
+    "gpu": ("CUDA_VISIBLE_DEVICES",),
+    "dcu": ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+    "npu": ("ASCEND_RT_VISIBLE_DEVICES",),
+    "mlu": ("MLU_VISIBLE_DEVICES",),
+    "sdaa": ("SDAA_VISIBLE_DEVICES",),
+}
+
+
+def devices_of(
+    job: Job, role: Role, host: Host, count: int, heter_at: int
+) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
+    """Labels and indices of the devices of ``count`` processes; heter_at others came before.
+
+    Heter workers share the devices in turn, whatever their stage, as in Paddle's older launcher
+    (fleet/launch_utils.py, start_pod_heter_worker).
+    """
+    labels, indices = host.device_labels, host.device_indices
+    if role.name == "worker":
+        shares = share_devices(count, labels, indices)
+        if job.virtual_local_rank:  # it sees no other device: its own are the first
+            shares = [(own, tuple(range(len(own)))) for own, _ in shares]
+        return shares
+    is_its = labels and role.device in (host.device_kind, "gpu" * (host.device_kind == "dcu"))
+    if role.name != "heter" or not is_its:
+        return [((), ())] * count
+    turns = [(heter_at + local) % len(labels) for local in range(count)]
+    return [((labels[turn],), (indices[turn],)) for turn in turns]
+
+
+def share_devices(
+    nprocs: int, labels: tuple[str, ...], indices: tuple[int, ...]
+) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
+    """Devices of each process on one node: all to a single one, else one each.
+
+    Paddle's rule (distributed/launch/controllers/collective.py): one process gets every device,
+    n get the first n.
+
+    >>> share_devices(2, ("4", "5", "6"), (0, 1, 2))
+    [(('4',), (0,)), (('5',), (1,))]
+    """
+    if not labels:
+        return [((), ())] * nprocs
+    if nprocs == 1:
+        return [(labels, indices)]
+    each: list[tuple[tuple[str, ...], tuple[int, ...]]] = [
+        ((label,), (index,)) for label, index in zip(labels, indices, strict=True)
+    ]
+    return each[:nprocs]

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 MODES = ("collective", "ps", "ps-heter", "rpc")
 FRAMEWORKS = ("auto", "paddle", "torch", "jax", "mpi", "none")
-DEVICE_KINDS = ("cpu", "gpu", "xpu", "dcu", "npu")
+# Paddle's names of the device types that come as plug-ins (PaddlePaddle/PaddleCustomDevice).
+PLUGIN_KINDS = ("mlu", "intel_hpu", "iluvatar_gpu", "metax_gpu", "gcu", "sdaa")
+DEVICE_KINDS = ("cpu", "gpu", "xpu", "dcu", "npu", *PLUGIN_KINDS)
 
 
 @value
@@ -63,7 +65,8 @@ class Command:
 class Role:
     """A group of identical processes.
 
-    count: processes per node; None means one per device (worker only).
+    count: processes per node; None means one per device (worker only), and on_cpu of them on a
+    node without devices.
     endpoints: fixed "host:port" list; its order is the rank order, and count is ignored.
     stage, device: heter only; stage 1 is the worker's, heter roles start at 2.
     """
@@ -73,6 +76,7 @@ class Role:
     endpoints: tuple[str, ...] = ()
     stage: int = 0
     device: str = ""
+    on_cpu: int = 1
 
 
 @value
@@ -150,13 +154,29 @@ class Servers:
 
 @value
 class Logs:
-    """Where output goes. tail: "0", "all", ranks or role names shown on the console."""
+    """Where output goes.
+
+    tail: "0", "all", ranks or role names shown on the console. streams: what is shown of them,
+    (local rank, 1 stdout + 2 stderr), -1 for the local ranks not named; () shows both of all.
+    line_prefix: a template for the prefix, "" for Paddock's own.
+    """
 
     directory: str = "log"
     overwrite: bool = False
     level: str = "INFO"
     tail: tuple[str, ...] = ("0",)
     prefix: str = "auto"
+    streams: tuple[tuple[int, int], ...] = ()
+    line_prefix: str = ""
+
+    def streams_of(self, local_rank: int) -> int:
+        """Which streams of a process the console shows: 0 none, 1 stdout, 2 stderr, 3 both.
+
+        >>> Logs(streams=((-1, 0), (2, 3))).streams_of(2), Logs().streams_of(2)
+        (3, 3)
+        """
+        known = dict(self.streams)
+        return known.get(local_rank, known.get(-1, 3))
 
 
 @value
@@ -187,6 +207,8 @@ class Job:
     with_gloo: str = "1"
     keep_proxy: bool = False
     omp_num_threads: str = "auto"
+    role_name: str = "default"
+    virtual_local_rank: bool = False
     pre_hook: str = ""
     extra_env: tuple[tuple[str, str], ...] = ()
     sources: Mapping[str, Source] = {}

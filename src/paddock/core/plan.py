@@ -6,7 +6,7 @@ The order of ``hosts`` is the order of node ranks.
 
 from __future__ import annotations
 
-from paddock.core.hosts import SERVICES
+from paddock.core.hosts import HIDES_OTHERS, SERVICES, devices_of
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
 
@@ -147,26 +147,6 @@ def fixed_ports_of(job: Job, address: str) -> tuple[int, ...]:
     return tuple(ports)
 
 
-def share_devices(
-    nprocs: int, labels: tuple[str, ...], indices: tuple[int, ...]
-) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Devices of each process on one node: all to a single one, else one each.
-
-    Paddle's rule, launch.md section 2.4: one process gets every device, n get the first n.
-
-    >>> share_devices(2, ("4", "5", "6"), (0, 1, 2))
-    [(('4',), (0,)), (('5',), (1,))]
-    """
-    if not labels:
-        return [((), ())] * nprocs
-    if nprocs == 1:
-        return [(labels, indices)]
-    each: list[tuple[tuple[str, ...], tuple[int, ...]]] = [
-        ((label,), (index,)) for label, index in zip(labels, indices, strict=True)
-    ]
-    return each[:nprocs]
-
-
 def _starting_order(roles: tuple[Role, ...]) -> list[Role]:
     """Servers first, then workers, then heter stages in order."""
     order = {"ps": 0, "worker": 1, "heter": 2}
@@ -176,16 +156,21 @@ def _starting_order(roles: tuple[Role, ...]) -> list[Role]:
 def find_problems(job: Job, hosts: tuple[Host, ...]) -> list[Problem]:
     """Everything that makes these hosts unfit for this job; empty when a plan can be made."""
     problems = []
-    if not job.nnodes_min <= len(hosts) <= job.nnodes_max:
+    low, high, span = job.nnodes_min, job.nnodes_max, f"{job.nnodes_min} to {job.nnodes_max}"
+    if not low <= len(hosts) <= high:
         problems.append(
             Problem(
-                f"{len(hosts)} nodes joined, the job asks for {_range(job)}",
+                f"{len(hosts)} nodes joined, the job asks for {low if low == high else span}",
                 "start the same command on the missing nodes, or change --nnodes",
             )
         )
     for node_rank, host in enumerate(hosts):
         where = f"node {node_rank} ({host.name}, {host.address})"
         problems.extend(_host_problems(job, host, where))
+    kinds = {host.device_kind for host in hosts if host.device_labels}
+    for kind in sorted(kinds - set(HIDES_OTHERS)) if job.virtual_local_rank else ():
+        what = f"--virtual-local-rank: no variable hides single {kind} devices"
+        problems.append(Problem(what, "leave it out"))
     if hosts and _wants_even(job):
         problems.extend(_uneven_problems(hosts))
     addresses = {h.address for h in hosts}
@@ -196,10 +181,27 @@ def find_problems(job: Job, hosts: tuple[Host, ...]) -> list[Problem]:
                 problems.append(
                     Problem(
                         f"{role.name} endpoint {endpoint}: no node has the address {address}",
-                        f"start a node there, or correct --{_list_flag(role)}",
+                        f"start a node there, or correct {_list_flag(job, role.name)}",
                     )
                 )
+    if hosts and not problems and job.nnodes_min == job.nnodes_max:
+        problems.extend(_tail_problems(job, hosts))
     return problems
+
+
+def _tail_problems(job: Job, hosts: tuple[Host, ...]) -> Iterable[Problem]:
+    """What --tail names and this job has not; an elastic one may have it later."""
+    count = sum(map(_worker_count, hosts))
+    for word in job.logs.tail:
+        if word.isdigit() and int(word) >= max(count, 1):
+            yield Problem(
+                f"--tail {word}: there is no worker {word}, this job has {count}",
+                f"write a rank in 0..{count - 1}, a role, or all",
+            )
+        elif word in ("worker", "ps", "heter") and all(role.name != word for role in job.roles):
+            yield Problem(
+                f"--tail {word}: this job has no {word} processes", "write a rank, or all"
+            )
 
 
 def find_misfit(job: Job, member: Host, newcomer: Host) -> Problem | None:
@@ -250,7 +252,7 @@ def _host_problems(job: Job, host: Host, where: str) -> Iterable[Problem]:
             yield Problem(f"{where} runs {name} processes, which this job has not")
         elif role.endpoints and not own <= set(role.endpoints):
             strange = ", ".join(sorted(own - set(role.endpoints)))
-            yield Problem(f"{where}: {strange} is not in --{_list_flag(role)}")
+            yield Problem(f"{where}: {strange} is not in {_list_flag(job, role.name)}")
 
 
 def _uneven_problems(hosts: tuple[Host, ...]) -> Iterable[Problem]:
@@ -264,13 +266,11 @@ def _uneven_problems(hosts: tuple[Host, ...]) -> Iterable[Problem]:
             )
 
 
-def _list_flag(role: Role) -> str:
-    return {"ps": "servers", "worker": "workers", "heter": "heter_workers"}[role.name]
-
-
-def _range(job: Job) -> str:
-    low, high = job.nnodes_min, job.nnodes_max
-    return str(low) if low == high else f"{low} to {high}"
+def _list_flag(job: Job, name: str) -> str:
+    """What the user calls the list of endpoints of a role."""
+    source = job.sources.get(f"roles.{name}.endpoints")
+    usual = {"ps": "--servers", "worker": "--workers", "heter": "--heter_workers"}
+    return source.name if source is not None and source.name else usual[name]
 
 
 def make_plan(job: Job, hosts: tuple[Host, ...], attempt: int, uid: str = "") -> Plan:
@@ -313,14 +313,11 @@ def _place(job: Job, hosts: tuple[Host, ...]) -> tuple[Proc, ...]:
     by_stage: dict[tuple[str, int], Role] = {(r.name, r.stage): r for r in job.roles}
     procs = []
     for node_rank, host in enumerate(hosts):
-        port_at = 0
+        port_at = heter_at = 0
         for role_name, stage, count in host.slots:
             role = by_stage[(role_name, stage)]
-            shares = (
-                share_devices(count, host.device_labels, host.device_indices)
-                if role_name == "worker"
-                else [((), ())] * count
-            )
+            shares = devices_of(job, role, host, count, heter_at)
+            heter_at += count if role_name == "heter" else 0
             for local in range(count):
                 port = host.ports[port_at]
                 port_at += 1

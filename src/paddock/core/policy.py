@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     VerdictKind = Literal["succeed", "fail", "cancel"]
 
-# Paddle's legacy elastic contract (launch.md section 5): 101 "restart me", 102 "relaunch me".
+# Paddle's legacy elastic contract (fleet/elastic/manager.py): 101 "restart me", 102 "relaunch me".
 ASKS_RESTART = (101, 102)
 # Restarting cannot mend these: the program is not there.
 NEVER_RESTART = ("not-found", "not-executable")

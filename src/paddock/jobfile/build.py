@@ -8,6 +8,7 @@ from paddock.jobfile.flags import BACKENDS, DEVICE_KIND_OF_ALIAS, LEVELS, PREFIX
 from paddock.jobfile.nodes import (
     decide_nodes,
     decide_rendezvous,
+    decide_start_port,
     hosts_of,
     read_ips,
     read_meeting,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 ELASTIC_RESTARTS = 3  # --max_restart of Paddle, where it has an effect
 TAIL_WORDS = ("all", "none", "worker", "ps", "heter")
 TAIL_ALIASES = {"trainer": "worker", "server": "ps"}
+OF_TORCHRUN = ("rdzv_conf", "signals_to_handle", "logs_specs")
+STREAM_FLAGS = ("tee", "redirects", "local_ranks_filter")
 OMP_WORDS = ("auto", "share", "keep")  # contracts/environment.py
 MAX_ENV = 10_000
 
@@ -41,6 +44,11 @@ def build_job(
     command: may have an empty program when a file will name it.
     """
     devices, device_kind = _read_devices(reader)
+    if any(reader.has(name) for name in OF_TORCHRUN):
+        from paddock.jobfile import torchrun  # only for those who use the flags
+
+        torchrun.apply_rdzv_conf(reader)
+        torchrun.check_others(reader)
     mode = read_mode(reader)
     roles, asked_kind = read_roles(reader, mode, cpu_count, devices)
     servers = _read_servers(reader, mode, command)
@@ -70,13 +78,15 @@ def build_job(
         logs=_read_logs(reader),
         grace_seconds=reader.seconds("grace", 10.0),
         timeout_seconds=reader.seconds("timeout", 0.0),
-        start_port=reader.port("start_port"),
+        start_port=decide_start_port(reader, meeting, ips),
         port_range=_read_port_range(reader),
         fixed_port=reader.port("fixed_port"),
         gloo_port=reader.port("gloo_port"),
         with_gloo=reader.choice("with_gloo", ("0", "1", "2"), "1"),
         keep_proxy=reader.boolean("keep_proxy"),
         omp_num_threads=_read_omp(reader),
+        role_name=reader.text("role", "default"),
+        virtual_local_rank=reader.boolean("virtual_local_rank"),
         pre_hook=reader.text("elastic_pre_hook"),
         extra_env=_read_extra_env(reader, extra_env),
         sources=_sources(reader, rendezvous),
@@ -126,7 +136,7 @@ def _read_job_id(reader: Reader) -> str:
 def _read_elastic(reader: Reader, nnodes: tuple[int, int], *, by: str) -> Elastic:
     level = reader.integer("elastic_level", -1, 1)
     if level is None:
-        # Paddle's default of -1 makes every change of membership end the job (launch.md 5).
+        # Paddle's default of -1 makes every change of membership end the job, as was measured.
         level = 1 if nnodes[0] != nnodes[1] or by == "elastic_server" else -1
     if level == -1 and nnodes[0] != nnodes[1]:
         reader.notes.append(
@@ -192,14 +202,31 @@ def _read_logs(reader: Reader) -> Logs:
         level=level_name,
         tail=_read_tail(reader),
         prefix=reader.choice("prefix", PREFIXES, "auto"),
+        streams=_read_streams(reader),
+        line_prefix=_read_line_prefix(reader),
     )
+
+
+def _read_streams(reader: Reader) -> tuple[tuple[int, int], ...]:
+    if not any(reader.has(name) for name in STREAM_FLAGS):
+        return ()
+    from paddock.jobfile.torchrun import read_streams  # only for those who use the flags
+
+    return read_streams(reader)
+
+
+def _read_line_prefix(reader: Reader) -> str:
+    """The template as it stands: a blank at its end is meant."""
+    reader.note_source("log_line_prefix_template", "logs.line_prefix")
+    given = reader.values.get("log_line_prefix_template")
+    return given.text if given is not None else ""
 
 
 def _read_tail(reader: Reader) -> tuple[str, ...]:
     if not reader.has("tail"):
-        if reader.has("tee"):
-            reader.note_source("tee", "logs.tail")
-            return ("all",)
+        for name in (n for n in STREAM_FLAGS if reader.has(n)):
+            reader.note_source(name, "logs.tail")
+            return ("all",)  # of torchrun's users, who say which of all they do not want
         return ("0",)
     words = tuple(TAIL_ALIASES.get(w.lower(), w.lower()) for w in reader.items("tail"))
     for word in words:
@@ -236,6 +263,14 @@ def _read_omp(reader: Reader) -> str:
 def _read_extra_env(reader: Reader, words: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """--env KEY=VALUE, later ones win; --backend is one of them under another name."""
     found: dict[str, str] = {}
+    config = reader.text("auto_parallel_config")
+    if config:
+        # distributed/launch/controllers/collective.py of paddlepaddle 3.3.1.
+        found = {"PADDLE_AUTO_PARALLEL_CONFIG": config, "PADDLE_AUTO_PARALLEL_STAGE": "run"}
+        reader.notes.append(
+            f"{reader.label('auto_parallel_config')}: the processes get it; the tuner, which "
+            "Paddle's launcher runs before them (tuner_run_mode), is not run"
+        )
     backend = reader.choice("backend", BACKENDS, "auto")
     if backend != "auto":
         found["PADDLE_DISTRI_BACKEND"] = backend
@@ -267,9 +302,9 @@ FIELDS = (
     "rendezvous.tls_cert", "rendezvous.tls_key", "rendezvous.tls_ca", "elastic.level",
     "elastic.timeout_seconds", "restart.max_restarts", "restart.backoff_initial_seconds",
     "restart.backoff_max_seconds", "restart.restart_on", "logs.directory", "logs.overwrite",
-    "logs.level", "logs.tail", "logs.prefix", "grace_seconds", "timeout_seconds", "start_port",
-    "port_range", "fixed_port", "gloo_port", "with_gloo", "keep_proxy", "omp_num_threads",
-    "pre_hook", "extra_env",
+    "logs.level", "logs.tail", "logs.prefix", "logs.streams", "logs.line_prefix", "grace_seconds",
+    "timeout_seconds", "start_port", "port_range", "fixed_port", "gloo_port", "with_gloo",
+    "keep_proxy", "omp_num_threads", "role_name", "virtual_local_rank", "pre_hook", "extra_env",
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """What the environment says about the job, as the same named texts the flags give.
 
-Paddle's order (launch.md 1.2 and 2.1): the environment wins over the command line, except for the
-FALLBACKS; then the endpoint lists of PaddleCloud and paddle-operator replace master and nnodes.
+Paddle's order: the environment wins over the command line, except for the FALLBACKS; then the
+endpoint lists of PaddleCloud and paddle-operator replace master and nnodes. torchrun's is the other
+way round: PET_* is used where nothing else speaks (jobfile/torchrun.py).
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ MAPPING = (
     ("PADDLE_WITH_GLOO", "with_gloo"),
     ("PADDLE_START_PORT", "start_port"),
     ("PADDLE_IPS", "ips"),
+    ("PADDLE_AUTO_PARALLEL_CONFIG", "auto_parallel_config"),
 )
-# Used where the command line says nothing (launch.md 1.4 and 2.1).
+# Used where the command line says nothing: fleet/elastic/manager.py, fleet/launch.py.
 FALLBACKS = (
     ("PADDLE_ELASTIC_SERVER", "elastic_server"),
     ("PADDLE_ELASTIC_JOB_ID", "job_id"),
@@ -61,7 +63,9 @@ SPECIAL = (
     ("PADDLE_TRAINERS", "addresses of the nodes on PaddleCloud; used with POD_IP, "
      "PADDLE_TRAINER_ID and TRAINER_PORTS_NUM, when there is no endpoint list"),
     ("TRAINER_PORTS_NUM", "ports a pod may use, from PADDLE_PORT on"),
-    ("PADDLE_PORT", "first port of a pod; the nodes meet there on PaddleCloud"),
+    ("PADDLE_PORT", "first port of a pod; with TRAINER_PORTS_NUM above 1 the nodes meet there on "
+     "PaddleCloud and the processes take the ports after it, unless --start_port or PORT_RANGE "
+     "says otherwise"),
     ("PADDLE_PSERVERS_IP_PORT_LIST", "servers of a paddle-operator job; with TRAINING_ROLE and "
      "PADDLE_TRAINER_ENDPOINTS it makes a ps job with one process per pod"),
     ("PADDLE_HETER_ENDPOINTS", "heter workers of a paddle-operator job"),
@@ -72,7 +76,7 @@ SPECIAL = (
 )  # fmt: skip
 
 # A rank started by a launcher sees the outer job's contract. A launcher inside it must not take
-# that for its own configuration (launch.md 6: nested launch). Inside a rank of ours nothing is
+# that for its own configuration. Inside a rank of ours nothing is
 # read; Paddle's launcher leaves its own configuration to its ranks as well, and only what it set
 # for the rank can be told apart.
 OWN_SIGN = "PADDOCK_ATTEMPT"
@@ -86,6 +90,7 @@ SET_FOR_RANKS = frozenset(
     )
 )  # fmt: skip
 
+TORCHRUN_PREFIXES = ("PET_", "TORCHELASTIC_LOG_LINE", "TORCH_ELASTIC_")
 DEFAULT_MASTER_PORT = 6768  # plugins/__init__.py, collective_compatible
 DEFAULT_CLOUD_PORT = 6170  # fleet/cloud_utils.py
 OPERATOR_PORTS = 20  # paddle-operator: p-0..p-19
@@ -136,6 +141,10 @@ def apply_environment(values: dict[str, Given], env: Mapping[str, str]) -> Envir
             continue
         reading.take(name, variable, text)
     _apply_fallbacks(reading)
+    if any(name.startswith(TORCHRUN_PREFIXES) for name in env):
+        from paddock.jobfile.torchrun import apply_pet  # only for those who use torchrun's
+
+        apply_pet(reading)
     if not _apply_operator_ps(reading) and not _apply_endpoints(reading):
         _apply_cloud(reading)
     return reading
@@ -175,7 +184,9 @@ def _apply_endpoints(reading: EnvironmentReading) -> bool:
         if not text:
             continue
         is_found = True
-        if reading.get("PADDLE_LAUNCH_WITH_ARGS") not in ("", "0"):
+        # An elastic job meets at its etcd; how many nodes there are today does not fix its size.
+        is_elastic = "elastic_server" in reading.values
+        if is_elastic or reading.get("PADDLE_LAUNCH_WITH_ARGS") not in ("", "0"):
             continue
         endpoints = [e.strip() for e in text.split(",") if e.strip()]
         if not endpoints:
@@ -192,6 +203,8 @@ def _apply_endpoints(reading: EnvironmentReading) -> bool:
         reading.values["master"] = Given(master, source)
         reading.values["nnodes"] = Given(str(nnodes), source)
         reading.notes.append(f"args reset by env {variable}: master {master}, nnodes {nnodes}")
+        if not is_shared and _is_cloud(reading):
+            _apply_cloud_ports(reading, master)
     return is_found
 
 
@@ -210,11 +223,10 @@ def host_of(endpoint: str) -> str:
 
 def _apply_cloud(reading: EnvironmentReading) -> bool:
     """PaddleCloud without an endpoint list: all four variables must be there."""
-    names = ("PADDLE_TRAINERS", "POD_IP", "PADDLE_TRAINER_ID", "TRAINER_PORTS_NUM")
-    if not all(reading.get(n) for n in names):
+    if not _is_cloud(reading):
         return False
     nodes = [n.strip() for n in reading.get("PADDLE_TRAINERS").split(",") if n.strip()]
-    if len(nodes) < 2 or "master" in reading.values:
+    if len(nodes) < 2 or "master" in reading.values or "elastic_server" in reading.values:
         return False
     port = reading.get("PADDLE_PORT") or str(DEFAULT_CLOUD_PORT)
     source = Source("environment", "PADDLE_TRAINERS", reading.get("PADDLE_TRAINERS"))
@@ -228,14 +240,34 @@ def _apply_cloud(reading: EnvironmentReading) -> bool:
     reading.values["master"] = Given(master, source)
     reading.values["nnodes"] = Given(str(len(nodes)), source)
     reading.notes.append(f"args reset by env PADDLE_TRAINERS: master {master}, nnodes {len(nodes)}")
+    _apply_cloud_ports(reading, master)
     return True
+
+
+def _is_cloud(reading: EnvironmentReading) -> bool:
+    names = ("PADDLE_TRAINERS", "POD_IP", "PADDLE_TRAINER_ID", "TRAINER_PORTS_NUM")
+    return all(reading.get(n) for n in names)
+
+
+def _apply_cloud_ports(reading: EnvironmentReading, master: str) -> None:
+    """Ports for the processes from those that the platform gave the pod.
+
+    Paddle takes PADDLE_PORT and those after it (fleet/cloud_utils.py). Its launcher needs none for
+    itself; ours meets at the first, so the processes start at the second.
+    """
+    port, number = reading.get("PADDLE_PORT"), reading.get("TRAINER_PORTS_NUM")
+    is_given = any(name in reading.values for name in ("start_port", "fixed_port", "port_range"))
+    if is_given or not (port.isdigit() and number.isdigit()) or int(number) < 2:
+        return
+    first = int(port) + (1 if master.endswith(f":{port}") else 0)
+    reading.values["start_port"] = Given(str(first), Source("environment", "PADDLE_PORT", port))
 
 
 def _apply_operator_ps(reading: EnvironmentReading) -> bool:
     """A pod of a ps job of paddle-operator: one process per pod, all endpoints known.
 
     Its nodes are the server pods, then the workers, then the heter pods. They meet on the last
-    of the first pod's ports, which neither a process nor Gloo uses (operator.md 2.4 and 2.5).
+    of the first pod's ports, which neither a process nor Gloo uses.
     """
     servers = reading.get("PADDLE_PSERVERS_IP_PORT_LIST")
     workers = reading.get("PADDLE_TRAINER_ENDPOINTS")

@@ -1,6 +1,7 @@
 """The flags of ``paddock launch``: one table. Parsing, help, completion and docs read it.
 
-Sources: launch.md 1.3 (modern) and 1.4 (legacy) for Paddle's flags; torchrun of torch 2.13.
+Sources: distributed/launch/context/args_envs.py (paddle) and distributed/fleet/launch.py (legacy)
+of paddlepaddle 3.3.1; torch/distributed/run.py (torchrun) of torch 2.15.
 """
 
 from __future__ import annotations
@@ -74,12 +75,14 @@ def _nodes() -> Iterable[Flag]:
                "meeting point", g, aliases=("node_rank",), metavar="N", default="-1",
                env=("PADDLE_TRAINER_ID", "PADDLE_RANK"))
     yield Flag("ips", "text", "rendezvous.ips", "addresses of all nodes, in node order, the same "
-               "on every node", g, metavar="IP,IP", default="None", env=("PADDLE_IPS",))
+               "on every node", g, aliases=("cluster_node_ips",), metavar="IP,IP", default="None",
+               env=("PADDLE_IPS",))
     yield Flag("host", "text", "rendezvous.own_host", "address of this node as the others reach "
-               "it", g, aliases=("local_addr",), metavar="HOST", default="None",
+               "it", g, aliases=("local_addr", "node_ip"), metavar="HOST", default="None",
                env=("POD_IP",))
     yield Flag("start_port", "int", "start_port", "first port of the processes; with --ips the "
-               "nodes meet one port below (6069)", g, metavar="PORT", default="6070",
+               "nodes meet one port below (6069)", g, aliases=("started_port",), metavar="PORT",
+               default="6070 with several --ips",
                env=("PADDLE_START_PORT",))
     yield Flag("job_id", "text", "job_id", "name of the job; several jobs may share one meeting "
                "point", g, aliases=("rdzv_id",), metavar="NAME", default="default",
@@ -101,6 +104,9 @@ def _nodes() -> Iterable[Flag]:
                metavar="HOST", status="synonym", origin="torchrun")
     yield Flag("master_port", "int", "rendezvous.port", "port of --master (torchrun)", g,
                metavar="PORT", default="29500", status="synonym", origin="torchrun")
+    yield Flag("rdzv_conf", "text", "rendezvous.join_timeout_seconds", "join_timeout and timeout: "
+               "as --join_timeout; last_call_timeout: as --elastic_timeout (torchrun)", g,
+               metavar="KEY=VALUE,...", status="synonym", origin="torchrun")
     yield Flag("elastic_server", "text", "rendezvous.etcd", "same as --master etcd://host:port",
                g, metavar="HOST:PORT", status="synonym",
                origin="legacy")
@@ -108,8 +114,9 @@ def _nodes() -> Iterable[Flag]:
 
 def _procs() -> Iterable[Flag]:
     g = PROCS
-    yield Flag("nproc_per_node", "text", "roles.worker.count", "processes on this node; auto or "
-               "gpu: one per device, cpu: one per core", g, metavar="N|auto|gpu|cpu",
+    yield Flag("nproc_per_node", "text", "roles.worker.count", "processes on this node; gpu, xpu, "
+               "...: one per device of that kind, cpu: one per core, auto: one per device, or per "
+               "core where there is none", g, metavar="N|auto|gpu|cpu|KIND",
                default="None", env=("PADDLE_NPROC_PER_NODE",))
     yield Flag("devices", "text", "devices", "device labels of this node, absolute numbers; all: "
                "every visible one, cpu: none", g,
@@ -124,6 +131,18 @@ def _procs() -> Iterable[Flag]:
                short="m", origin="torchrun")
     yield Flag("no_python", "switch", "command.kind", "run the script itself, without python", g,
                origin="torchrun")
+    yield Flag("run_path", "switch", "command.kind", "run the script with python, whatever its "
+               "name (torchrun)", g, status="synonym", origin="torchrun")
+    yield Flag("use_env", "switch", "", "LOCAL_RANK is always set, and --local-rank is not passed "
+               "(torch.distributed.launch)", g, status="synonym", origin="torchrun")
+    yield Flag("role", "text", "role_name", "ROLE_NAME of the processes (torchrun)", g,
+               metavar="NAME", default="default", status="synonym", origin="torchrun")
+    yield Flag("virtual_local_rank", "switch", "virtual_local_rank", "every process sees its own "
+               "device only, as number 0, and LOCAL_RANK=0 (torchrun)", g, status="synonym",
+               origin="torchrun")
+    yield Flag("auto_parallel_config", "text", "extra_env", "PADDLE_AUTO_PARALLEL_CONFIG of the "
+               "processes; the tuner is not run", g, metavar="FILE",
+               env=("PADDLE_AUTO_PARALLEL_CONFIG",))
     yield Flag("allow_uneven", "switch", "allow_uneven", "nodes may run different numbers of "
                "processes", g, origin="paddock")
     yield Flag("omp_num_threads", "text", "omp_num_threads", "OMP_NUM_THREADS of the processes; "
@@ -192,6 +211,9 @@ def _failure() -> Iterable[Flag]:
     yield Flag("grace", "seconds", "grace_seconds", "time between SIGTERM and SIGKILL", g,
                aliases=("shutdown_timeout",), metavar="SECONDS", default="10",
                origin="paddock")
+    yield Flag("signals_to_handle", "text", "", "SIGTERM, SIGINT, SIGHUP and SIGQUIT end the job, "
+               "SIGUSR1 and SIGUSR2 reach every process, always (torchrun)", g, metavar="NAME,...",
+               status="synonym", origin="torchrun")
     yield Flag("timeout", "seconds", "timeout_seconds", "end the job after this long, exit code "
                "124; 0: never", g, metavar="SECONDS", default="0", origin="paddock")
 
@@ -209,8 +231,19 @@ def _logs() -> Iterable[Flag]:
     yield Flag("prefix", "choice", "logs.prefix", "put role and rank before console lines; auto: "
                "if several are shown", g, metavar="WHEN", default="auto", choices=PREFIXES,
                origin="paddock")
-    yield Flag("tee", "text", "logs.tail", "same as --tail all (torchrun)", g, short="t",
-               metavar="STREAMS", status="synonym", origin="torchrun")
+    yield Flag("tee", "text", "logs.streams", "1: stdout, 2: stderr, 3: both, 0:3,1:2: by local "
+               "rank, are shown also if redirected (torchrun)", g, short="t", metavar="STREAMS",
+               status="synonym", origin="torchrun")
+    yield Flag("redirects", "text", "logs.streams", "streams that the console does not show; the "
+               "log files have them in any case (torchrun)", g, short="r", metavar="STREAMS",
+               status="synonym", origin="torchrun")
+    yield Flag("local_ranks_filter", "text", "logs.streams", "local ranks that every node's "
+               "console shows (torchrun)", g, metavar="0,1", status="synonym", origin="torchrun")
+    yield Flag("log_line_prefix_template", "text", "logs.line_prefix", "what stands before console "
+               "lines: ${role_name} ${local_rank} ${rank} ${hostname} (torchrun)", g,
+               metavar="TEXT", status="synonym", origin="torchrun")
+    yield Flag("logs_specs", "text", "", "default only; plug-ins are not loaded (torchrun)", g,
+               metavar="NAME", default="default", status="synonym", origin="torchrun")
 
 
 def _network() -> Iterable[Flag]:
@@ -241,7 +274,6 @@ def _ignored() -> Iterable[Flag]:
     rows: tuple[tuple[str, Kind, Origin, str], ...] = (
         ("legacy", "bool", "paddle", "there is only one launcher"),
         ("enable_gpu_log", "bool", "paddle", "GPUs are not sampled"),
-        ("auto_parallel_config", "text", "paddle", "auto parallel is not launched"),
         ("auto_cluster_config", "bool", "paddle", "auto parallel is not launched"),
         ("auto_tuner_json", "text", "paddle", "the auto tuner is not launched"),
         ("coordinators", "text", "legacy", "FL-PS coordinators are not launched"),
@@ -251,17 +283,15 @@ def _ignored() -> Iterable[Flag]:
         ("cluster_topo_path", "text", "legacy", "auto mapping is not done"),
         ("rank_mapping_path", "text", "legacy", "auto mapping is not done"),
         ("enable_auto_mapping", "bool", "legacy", "auto mapping is not done"),
-        ("redirects", "text", "torchrun", "every process always has its log file in --log_dir"),
-        ("rdzv_conf", "text", "torchrun", "see --join-timeout and --lease"),
         ("monitor_interval", "text", "torchrun", "the kernel tells, nothing is polled"),
         ("start_method", "text", "torchrun", "processes are always spawned"),
-        ("role", "text", "torchrun", "the role of a process is worker, ps or heter"),
-        ("local_ranks_filter", "text", "torchrun", "see --tail"),
-        ("log_line_prefix_template", "text", "torchrun", "see --prefix"),
+        ("event_log_handler", "text", "torchrun", "what happens is said on stderr"),
+        ("duplicate_stdout_filters", "text", "torchrun", "search the log files in --log_dir"),
+        ("duplicate_stderr_filters", "text", "torchrun", "search the log files in --log_dir"),
+        ("numa_binding", "text", "torchrun", "processes are not bound; numactl(8) does it"),
     )
     for name, kind, origin, why in rows:
-        yield Flag(name, kind, "", why, OLD, short="r" if name == "redirects" else "",
-                   metavar="VALUE", status="ignored", origin=origin)
+        yield Flag(name, kind, "", why, OLD, metavar="VALUE", status="ignored", origin=origin)
 
 
 FLAGS: tuple[Flag, ...] = (
@@ -272,7 +302,7 @@ BY_NAME: dict[str, Flag] = {n: f for f in FLAGS for n in (f.name, *f.aliases)}
 BY_SHORT: dict[str, Flag] = {f.short: f for f in FLAGS if f.short}
 
 # What an alias of --devices says about the kind of device. --gpus says nothing: Paddle runs
-# ROCm and DCU under that name (launch.md 2.4).
+# ROCm and DCU under that name (distributed/launch/context/device.py).
 DEVICE_KIND_OF_ALIAS = {"npus": "npu", "xpus": "xpu", "dcus": "dcu", "selected_xpus": "xpu"}
 
 

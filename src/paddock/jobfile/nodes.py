@@ -29,7 +29,7 @@ class Meeting:
         self.etcd: tuple[str, ...] = ()
         self.etcd_url = ""
         self.by = ""  # name of the value that decided it
-        self.is_tls = False
+        self.is_any_port = False
 
 
 def read_nnodes(reader: Reader) -> tuple[int, int] | None:
@@ -114,6 +114,11 @@ def _read_torchrun(reader: Reader, meeting: Meeting) -> None:
     default = DEFAULT_STATIC_PORT if backend == "static" else DEFAULT_C10D_PORT
     if ":" not in text or text.endswith("]"):
         text = f"{text}:{default}"
+    if text.endswith(":0"):  # any free port; decide_rendezvous knows whether others must find it
+        meeting.host = text.removesuffix(":0").strip("[]")
+        meeting.is_any_port = True
+        _check_host(reader, "rdzv_endpoint", meeting.host)
+        return
     try:
         meeting.host, meeting.port = split_endpoint(text)
     except ValueError as error:
@@ -217,6 +222,12 @@ def decide_rendezvous(
     own_host = reader.text("host").strip("[]")
     if own_host:
         _check_host(reader, "host", own_host)
+    if meeting.is_any_port and nnodes[1] > 1:
+        if host not in LOOPBACK:
+            reader.fault(
+                meeting.by, f"port 0: the other nodes cannot find {host}", "name a port of it"
+            )
+        host = ""  # this node serves, and prints the command for the others
     if kind != "etcd" and nnodes[1] == 1:
         kind, host, port = "alone", "", 0
         alone = ips or hosts
@@ -254,6 +265,20 @@ def decide_rendezvous(
         token_file=reader.text("token_file"),
         **_read_tls(reader),
     )
+
+
+def decide_start_port(reader: Reader, meeting: Meeting, ips: tuple[str, ...]) -> int | None:
+    """The first port of the processes; None where they are chosen at the start.
+
+    --ips counts from --start_port, 6070 if that is absent, as Paddle does and its documents say.
+    One address alone says nothing about ports: two jobs on a machine must not meet there.
+    """
+    port = reader.port("start_port")
+    is_free = reader.has("fixed_port") or reader.has("port_range") or meeting.kind != "alone"
+    if port is not None or len(ips) < 2 or is_free:
+        return port
+    reader.note_source("ips", "start_port")
+    return DEFAULT_START_PORT
 
 
 def _port_beside(roles: tuple[Role, ...], host: str) -> int:

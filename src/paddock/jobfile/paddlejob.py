@@ -1,6 +1,7 @@
 """PaddleJob (batch.paddlepaddle.org/v1) -> Job on one machine: every replica is a process.
 
-No I/O here. What a laptop cannot honour is listed, never dropped in silence. Format: operator.md 1.
+No I/O here. What a laptop cannot honour is listed, never dropped in silence.
+Format: docs/reference/paddlejob.md.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed
     command = _command(words, python, problems, is_needed=not file)
     if command.program:
         reader.sources["command"] = Source("flag", "command line", command.program)
-    job = build_job(reader, command, words.env, cpu_count=os.cpu_count() or 1)
+    job = build_job(reader, command, words.env, cpu_count=_cores())
     problems.extend(reader.problems)
     notes.extend(reader.notes)
     if problems:
@@ -88,6 +88,8 @@ def _command(words: Words, python: str, problems: list[Problem], *, is_needed: b
             )
         return Command("program", "", (), python)
     is_module = _is_set(words, "module")
+    if _is_set(words, "run_path"):
+        return Command("script", script, words.script_args, python)
     is_program = _is_set(words, "no_python")
     if is_module and is_program:
         problems.append(Problem("-m and --no-python exclude each other", "leave one of them out"))
@@ -110,6 +112,13 @@ def make_command(
     return Command(kind, script, args, python)
 
 
+def _cores() -> int:
+    """Cores this process may use; torchrun counts them the same way (torch._utils.cpu_count)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _is_set(words: Words, name: str) -> bool:
     given = words.values.get(name)
     return given is not None and given.text.lower() in TRUE_WORDS
@@ -118,8 +127,8 @@ def _is_set(words: Words, name: str) -> bool:
 def configuration(job: Job) -> tuple[tuple[str, str], ...]:
     """The lines of the configuration block: names and spellings of Paddle, values as understood.
 
-    launch.md 3.1 and S0. Absent values print as Paddle prints its defaults, except max_restart,
-    which shows the number that has an effect.
+    The block that Paddle's deployment guide tells to look at. Absent values print as Paddle
+    prints its defaults, except max_restart, which shows the number that has an effect.
     """
     low, high = job.nnodes_min, job.nnodes_max
     meeting = job.rendezvous

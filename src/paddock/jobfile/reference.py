@@ -12,6 +12,7 @@ import sys
 from paddock import errors
 from paddock.jobfile.environment import FALLBACKS, MAPPING, SET_FOR_RANKS, SPECIAL
 from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, OLD
+from paddock.jobfile.torchrun import OTHER_VARIABLES, PET_FLAGS, PET_PREFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -150,6 +151,20 @@ def environment_page() -> str:
         lines.append(f"| `{variable}` | {what} |")
     lines += [
         "",
+        "## torchrun's variables\n",
+        "As in torchrun, each stands for the flag of its name where neither the command line nor a"
+        " variable above says anything. Not read in a rank of torchrun (`TORCHELASTIC_RUN_ID` is"
+        " set), nor, for the addresses, beside another meeting point.\n",
+        "| variable | stands for |",
+        "|---|---|",
+    ]
+    pets = [(PET_PREFIX + name.upper(), name) for name in PET_FLAGS]
+    lines.extend(
+        f"| `{variable}` | {'accepted and ignored' if _is_ignored(name) else f'`--{name}`'} |"
+        for variable, name in (*pets, *OTHER_VARIABLES)
+    )
+    lines += [
+        "",
         "## Clusters and platforms\n",
         "Set by PaddleCloud and paddle-operator.\n",
         "| variable | effect |",
@@ -166,6 +181,10 @@ def environment_page() -> str:
         ", ".join(f"`{name}`" for name in sorted(SET_FOR_RANKS)) + ".\n",
     ]
     return "\n".join(lines)
+
+
+def _is_ignored(name: str) -> bool:
+    return BY_NAME[name].status == "ignored"
 
 
 FALLBACK_TEXTS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.core.job import MODES, Role
+from paddock.core.job import DEVICE_KINDS, MODES, Role
 from paddock.core.plan import join_endpoint, split_endpoint
 from paddock.jobfile.environment import host_of
 from paddock.jobfile.reader import is_host, to_integer
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 PS_FLAGS = ("servers", "trainers", "server_num", "trainer_num")
 HETER_FLAGS = ("heter_workers", "heter_worker_num", "heter_devices")
 FIRST_DEFAULT_PORT = 6170  # fleet/launch_utils.py, ParameterServerLauncher
-HETER_DEVICES = ("cpu", "gpu", "xpu", "npu", "dcu")
 MAX_PROCS_PER_NODE = 10_000
 MAX_STAGES = 1_000
 
@@ -49,7 +48,7 @@ def read_roles(
 ) -> tuple[tuple[Role, ...], str]:
     """All roles of the job, and the kind of device --nproc_per_node asks for ("" if none)."""
     if mode in ("collective", "rpc"):
-        count, device_kind = _read_nproc(reader, cpu_count)
+        count, device_kind, on_cpu = _read_nproc(reader, cpu_count)
         if count is not None and devices and count > len(devices) and device_kind != "cpu":
             reader.fault(
                 "nproc_per_node",
@@ -57,7 +56,7 @@ def read_roles(
                 f"({','.join(devices)})",
                 "every process needs a device of its own: name more, or start fewer processes",
             )
-        return (Role("worker", count),), device_kind
+        return (Role("worker", count, on_cpu=on_cpu),), device_kind
     listed: list[str] = []
     servers = _read_endpoints(reader, "servers", listed, is_port_needed=True)
     workers = _read_endpoints(reader, "trainers", listed, is_port_needed=False)
@@ -72,30 +71,33 @@ def read_roles(
     return tuple(roles), ""
 
 
-def _read_nproc(reader: Reader, cpu_count: int) -> tuple[int | None, str]:
-    """--nproc_per_node: None means one per device."""
+def _read_nproc(reader: Reader, cpu_count: int) -> tuple[int | None, str, int]:
+    """--nproc_per_node: the count, None for one per device; the kind of device it asks for; how
+    many where there is no device. The words are torchrun's, which takes any kind it has.
+    """
     if not reader.has("nproc_per_node"):
-        return None, ""
+        return None, "", 1
     word = reader.text("nproc_per_node").lower()
     if word == "auto":
-        return None, ""
-    if word == "gpu":
-        return None, "gpu"
+        return None, "", cpu_count
     if word == "cpu":
-        return cpu_count, "cpu"
+        return cpu_count, "cpu", 1
+    if word in DEVICE_KINDS:
+        return None, word, 1
     count = to_integer(word)
     if count is None:
-        reader.fault("nproc_per_node", "not a number of processes", "write N, auto, gpu or cpu")
+        hint = "write N, auto, cpu, gpu or another kind of device"
+        reader.fault("nproc_per_node", "not a number of processes", hint)
     elif not 1 <= count <= MAX_PROCS_PER_NODE:
         hint = "leave it out for one process per device"
         reader.fault("nproc_per_node", f"not in 1..{MAX_PROCS_PER_NODE}", hint)
         count = None
-    return count or None, ""
+    return count or None, "", 1
 
 
 def _worker_count(reader: Reader, workers: tuple[str, ...], cpu_count: int) -> int | None:
     if not reader.has("trainer_num") and not workers:
-        count, _ = _read_nproc(reader, cpu_count)
+        count, *_ = _read_nproc(reader, cpu_count)
         return count or 1
     return _count(reader, "trainer_num", "trainers", workers)
 
@@ -221,15 +223,15 @@ def _stage_count(reader: Reader, text: str, listed: int) -> int:
 def _heter_devices(reader: Reader, nstages: int) -> list[str]:
     """One device per stage; a single one is for all; "cpu" if absent.
 
-    Paddle demands the flag, its own documentation omits it (launch.md 1.4).
+    Paddle demands the flag, its own documentation omits it.
     """
     devices = [d.lower() for d in _stages(reader, "heter_devices")] or ["cpu"]
     for device in devices:
-        if device not in HETER_DEVICES:
+        if device not in DEVICE_KINDS:
             from paddock.jobfile.suggest import nearest
 
             reader.fault("heter_devices", f"unknown device '{device}'",
-                         nearest(device, HETER_DEVICES))  # fmt: skip
+                         nearest(device, DEVICE_KINDS))  # fmt: skip
     if len(devices) == 1:
         return devices * nstages
     if len(devices) != nstages:

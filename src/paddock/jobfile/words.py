@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from paddock.core.job import SourceKind
     from paddock.jobfile.flags import Flag
 
-# strtobool's words, as in launch.md 1.1.
+# The words of distutils.util.strtobool, which Paddle's launcher uses.
 TRUE_WORDS = frozenset(("y", "yes", "t", "true", "on", "1"))
 FALSE_WORDS = frozenset(("n", "no", "f", "false", "off", "0"))
 MAX_WORDS = 1_000_000

@@ -13,7 +13,9 @@ from paddock.accel import (
     choose_devices,
     found_by_command,
     found_by_paths,
+    kind_of_backend,
     kind_of_env,
+    kinds_beside,
     kinds_to_probe,
     needs_command,
 )
@@ -26,7 +28,11 @@ COMMAND_SECONDS = 10.0
 
 
 def detect(
-    env: Mapping[str, str], requested: tuple[str, ...] | None, kind: str, nproc: int | None
+    env: Mapping[str, str],
+    requested: tuple[str, ...] | None,
+    kind: str,
+    nproc: int | None,
+    flag: str = "--devices",
 ) -> Devices:
     """The devices this node's workers use. Raises UsageError with what is wrong."""
     if kind == "cpu" or requested == ("cpu",):
@@ -34,19 +40,27 @@ def detect(
     found = _look(env, kind)
     if needs_command(found, env, requested):
         found = _ask(found, env)
-    return choose_devices(found, env, requested, kind, nproc)
+    return choose_devices(found, env, requested, kind, nproc, flag)
 
 
 def _look(env: Mapping[str, str], kind: str) -> Found:
-    named = kind_of_env(env)
-    if named and kind in ("", named):
-        return Found(named, is_counted=False)
+    kind = kind or kind_of_backend(env)
+    named = kind_of_env(env, kind)
+    if named:
+        beside = () if kind else kinds_beside(named)
+        own = next((k for k in beside if _traced(k) is not None), named)
+        return Found(own, is_counted=False)
     for wanted in kinds_to_probe(env, kind):
-        matches = {t.pattern: len(_matching(t.pattern)) for t in accelerator(wanted).traces}
-        found = found_by_paths(wanted, matches)
+        found = _traced(wanted)
         if found is not None:
             return found
-    return Found()
+    # Only the plug-in could tell; the user said that it is there.
+    return Found(kind, is_counted=False) if kind == kind_of_backend(env) != "" else Found()
+
+
+def _traced(kind: str) -> Found | None:
+    matches = {t.pattern: len(_matching(t.pattern)) for t in accelerator(kind).traces}
+    return found_by_paths(kind, matches)
 
 
 def _ask(found: Found, env: Mapping[str, str]) -> Found:

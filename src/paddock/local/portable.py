@@ -298,10 +298,17 @@ def find_devices(job: Job, env: Mapping[str, str], *, asks_smi: bool) -> Devices
                 argv, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=True, env=env
             )
         except (OSError, subprocess.SubprocessError):
-            return detect(env, job.devices, job.device_kind, nproc)
+            return _detect(job, env, nproc)
         found = found_by_command("gpu", done.stdout)
         return choose_devices(found, env, job.devices, job.device_kind, nproc)
-    return detect(env, job.devices, job.device_kind, nproc)
+    return _detect(job, env, nproc)
+
+
+def _detect(job: Job, env: Mapping[str, str], nproc: int | None) -> Devices:
+    found = detect(env, job.devices, job.device_kind, nproc)
+    per_core = [role.on_cpu for role in job.roles if role.name == "worker"]
+    is_auto = found.kind == "cpu" and not nproc and not job.devices and per_core
+    return replace(found, count=per_core[0]) if is_auto else found
 
 
 def gather(job: Job, devices: Devices) -> tuple[Host, list[socket.socket]]:

@@ -60,8 +60,16 @@ def find_devices(job: Job, env: Mapping[str, str]) -> Devices:
     """The devices this node's workers use; see paddock.accel for the rules."""
     worker = job.role("worker")
     nproc = worker.count if worker else None
-    found = detect(env, job.devices, job.device_kind, nproc)
+    found = detect(env, job.devices, job.device_kind, nproc, flag_of_devices(job))
+    if worker and found.kind == "cpu" and not nproc and not job.devices:
+        found = replace(found, count=worker.on_cpu)
     return found if job.framework == "paddle" else _narrowed(found, env)
+
+
+def flag_of_devices(job: Job) -> str:
+    """What the user calls --devices: --gpus, PADDLE_DEVICES, ..."""
+    source = job.sources.get("devices")
+    return source.name if source is not None and source.name else "--devices"
 
 
 def _narrowed(devices: Devices, env: Mapping[str, str]) -> Devices:
@@ -72,6 +80,8 @@ def _narrowed(devices: Devices, env: Mapping[str, str]) -> Devices:
     """
     count = len(devices.labels)
     if devices.kind == "cpu" or devices.env or devices.indices == tuple(range(count)):
+        return devices
+    if not accelerator(devices.kind).is_obeyed:
         return devices
     named = visible_of(devices.kind, env)
     variable = named[0] if named else accelerator(devices.kind).visible[0]

@@ -1,0 +1,77 @@
+"""Devices that Paddle knows as plug-ins: one table, since a kind's name settles nearly everything.
+
+Paddle's launcher (distributed/launch/context/device.py, 3.3.1) derives from the type: the variable
+<TYPE>_VISIBLE_DEVICES, FLAGS_selected_<type>s, PADDLE_XCCL_BACKEND=<type>. Here stands what it asks
+the plug-in itself: where a device shows, and which variable the vendor's run time obeys. Types:
+PaddlePaddle/PaddleCustomDevice, backends/*. The vendors' commands are not asked: no output of one
+was captured by us. A kind that has no countable trace is named with --devices.
+"""
+
+from __future__ import annotations
+
+from paddock.accel import Accelerator, Device, Trace
+
+
+def parse(_text: str) -> tuple[Device, ...]:
+    """No vendor's command is asked.
+
+    >>> parse("anything")
+    ()
+    """
+    return ()
+
+
+PLUGINS = {
+    known.kind: known
+    for known in (
+        Accelerator(
+            kind="mlu",
+            title="Cambricon MLU",
+            parse=parse,
+            visible=("MLU_VISIBLE_DEVICES",),
+            # Cambricon/cambricon-k8s-device-plugin, pkg/mlu/const.go.
+            traces=(Trace("/dev/cambricon_dev[0-9]*"),),
+        ),
+        Accelerator(
+            kind="intel_hpu",
+            title="Intel HPU",
+            parse=parse,
+            # PaddleCustomDevice, backends/intel_hpu/tests; whether the run time obeys it is not
+            # said anywhere. Newer drivers show in /dev/accel, as other devices do: no trace.
+            visible=("INTEL_HPU_VISIBLE_DEVICES",),
+            is_obeyed=False,
+        ),
+        Accelerator(
+            kind="iluvatar_gpu",
+            title="Iluvatar GPU",
+            parse=parse,
+            visible=("CUDA_VISIBLE_DEVICES", "ILUVATAR_GPU_VISIBLE_DEVICES"),
+            traces=(Trace("/dev/iluvatar[0-9]*"),),
+        ),
+        Accelerator(
+            kind="metax_gpu",
+            title="MetaX GPU",
+            parse=parse,
+            # PaddlePaddle/FastDeploy sets MACA_VISIBLE_DEVICES for it in its CI.
+            visible=("MACA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "METAX_GPU_VISIBLE_DEVICES"),
+            traces=(Trace("/dev/mxcd", counts=False),),  # one node for all
+        ),
+        Accelerator(
+            kind="gcu",
+            title="Enflame GCU",
+            parse=parse,
+            # EnflameTechnology/vllm-gcu, device_control_env_var.
+            visible=("TOPS_VISIBLE_DEVICES", "GCU_VISIBLE_DEVICES"),
+            traces=(Trace("/dev/gcu[0-9]*"),),
+        ),
+        Accelerator(
+            kind="sdaa",
+            title="Tecorigin SDAA",
+            parse=parse,
+            # huggingface/accelerate, utils/launch.py.
+            visible=("SDAA_VISIBLE_DEVICES",),
+            # PaddleCustomDevice, backends/sdaa/README.md.
+            traces=(Trace("/dev/tcaicard[0-9]*"),),
+        ),
+    )
+}
