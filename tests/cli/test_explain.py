@@ -150,3 +150,35 @@ def test_a_script_that_serves_with_fleet_is_explained(
     out = capsys.readouterr().out
     assert "but servers: " not in out
     assert "note: servers run both.py: it serves with paddock.ps.fleet" in out
+
+
+@pytest.mark.parametrize("style", ["--json", ""])
+def test_secrets_are_not_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, style: str
+) -> None:
+    """DB_PASS was: people paste the output into issues."""
+    monkeypatch.setenv("https_proxy", "http://me:hunter2@proxy:1")
+    words = ["--env", "DB_PASS=hunter1", "--env", "PLAIN=seen", "--devices", "cpu", "a.py"]
+    assert run(["explain", *filter(None, [style]), *words]) == 0
+    out = capsys.readouterr().out
+    assert "hunter" not in out
+    assert "DB_PASS" in out
+    assert "seen" in out
+    assert "***@proxy:1" in out
+
+
+def test_the_source_of_a_value_of_kubeflow_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which variable made it two nodes is the first question."""
+    monkeypatch.setenv("PET_NNODES", "2")
+    monkeypatch.setenv("PET_MASTER_ADDR", "10.0.0.1")
+    values = explained(capsys, "--nproc_per_node", "1", "a.py")["values"]
+    assert (values["nnodes_min"]["value"], values["nnodes_min"]["name"]) == (2, "PET_NNODES")
+    assert values["rendezvous.host"]["name"] == "PET_MASTER_ADDR"
+
+
+def test_ips_give_the_documented_ports(capsys: pytest.CaptureFixture[str]) -> None:
+    """6070, 6071, ... on every node; they were random."""
+    found = explained(capsys, "--ips", "10.0.0.1,10.0.0.2", "--nproc_per_node", "2", "a.py")
+    assert [p["port"] for p in found["processes"]] == [6070, 6071, 6070, 6071]

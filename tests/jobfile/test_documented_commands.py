@@ -85,7 +85,7 @@ def test_parameter_server_lists_on_two_hosts() -> None:
 
 
 def test_workers_without_ports_get_those_after_the_servers() -> None:
-    """"the IP alone may be given"; 6170 and on, after the servers of that host."""
+    """ "the IP alone may be given"; 6170 and on, after the servers of that host."""
     found = job(f"--servers={','.join(SERVERS)} --workers=192.168.0.16,192.168.0.17 train.py")
     worker = found.role("worker")
     assert worker is not None
@@ -162,7 +162,7 @@ def test_elastic_with_etcd_and_a_range() -> None:
 
 
 def test_the_configuration_block_has_the_documented_lines() -> None:
-    """The deployment guide tells users to check these lines; absent values print as Paddle prints them."""
+    """The deployment guide tells users to check these lines; absent values print as in Paddle."""
     shown = parsed("--devices 6,7 --log_level DEBUG demo.py").shown
     assert list(shown) == sorted(shown)
     assert dict(shown) == {

@@ -49,6 +49,9 @@ def run(world: World, *words: object) -> Ended:
         ("--nnodes 2 --ips 192.0.2.77,192.0.2.78 train.py", "none of --ips"),
         ("--nnodes 2 --master 127.0.0.1:7000 --token_file no-such train.py", "cannot be read"),
         ("--nnodes 2 --rank 2 --master 127.0.0.1:7000 train.py", "ranks are 0..1"),
+        ("--host no-such-name.invalid train.py", "--host no-such-name.invalid"),
+        ("--tail 7 --nproc_per_node 2 train.py", "there is no worker 7, this job has 2"),
+        ("--xpus 0,1 train.py", "--xpus 0,1: this machine has no Kunlun XPU"),
     ],
 )
 def test_bad_input_is_one_error_with_a_hint(world: World, words: str, message: str) -> None:
@@ -101,3 +104,12 @@ def test_more_ranks_than_open_files_are_bad_input(world: World) -> None:
         before=["sh", "-c", 'ulimit -n 400; exec "$@"', "sh"],
     )  # fmt: skip
     check_refused(running.end(), "need about 544 open files, this user may have 400")
+
+
+def test_a_host_that_is_not_known_yet_is_no_error_in_a_pod(world: World) -> None:
+    """The name of a pod is published when it has an address, and a little later."""
+    world.script("tell('started')")
+    ended = world.run("--host", "no-such-name.invalid", "train.py",
+                      env={"KUBERNETES_SERVICE_HOST": "10.0.0.1"})  # fmt: skip
+    assert ended.code == 0
+    assert len(world.events.all("started")) == 1

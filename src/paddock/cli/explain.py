@@ -13,6 +13,7 @@ import sys
 from paddock.contracts.environment import proc_env, shared_env
 from paddock.core.hosts import SERVICES, Host
 from paddock.core.plan import fixed_ports_of, make_plan, slots_of
+from paddock.core.secrets import shown_value
 from paddock.core.value import fields_of, replace
 from paddock.jobfile.parse import Parsed, parse
 from paddock.local.text import count
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 # A longer table helps nobody; --json has all.
 MAX_ROWS = 64
 MAX_TEXT = 160
-SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE", "API_KEY", "_AK",
-                "_SK", "ACCESS_KEY")  # fmt: skip
 LOCAL = "127.0.0.1"
 
 
@@ -156,21 +155,12 @@ def environments(
         env = proc_env(shared[proc.node_rank], proc).env
         found.append(
             {
-                name: "******" if is_secret(name) else env[name]
+                name: shown_value(name, env[name])
                 for name in sorted(env)
                 if base.get(name) != env[name]
             }
         )
     return found
-
-
-def is_secret(name: str) -> bool:
-    """Whether a variable's name says that its value should not be shown.
-
-    >>> is_secret("WANDB_API_KEY"), is_secret("PADDLE_TRAINER_ID")
-    (True, False)
-    """
-    return any(word in name.upper() for word in SECRET_WORDS)
 
 
 def as_json(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> dict[str, object]:

@@ -116,12 +116,36 @@ def check_machine(job: Job) -> None:
     """What can be known before anything is started. Raises with every problem found."""
     commands = dict.fromkeys((job.command, job.command_of("ps")))
     scripts = [_script_problem(c.program) for c in commands if c.kind == "script"]
-    problems = [problem for problem in scripts if problem is not None]
+    problems = [problem for problem in (*scripts, _host_problem(job)) if problem is not None]
     if problems:
         raise UsageError.of(problems)
     for command in commands:
         if command.kind == "program":
             _check_program(command.program)
+
+
+def _host_problem(job: Job) -> Problem | None:
+    """--host that has no address. In a pod a name may be published in a moment."""
+    host = job.rendezvous.own_host
+    if not host or "KUBERNETES_SERVICE_HOST" in os.environ:
+        return None
+    # The C module: `import socket` builds enums for 4 ms on a path where ranks wait.
+    from _socket import AF_INET, AF_INET6, getaddrinfo, inet_pton
+
+    try:
+        inet_pton(AF_INET6 if ":" in host else AF_INET, host)
+        return None
+    except OSError:
+        pass  # a name, or a number with a scope such as fe80::1%eth0
+    try:
+        getaddrinfo(host, None)
+    except (OSError, UnicodeError) as error:
+        source = job.sources.get("rendezvous.own_host")
+        name = source.name if source is not None and source.name else "--host"
+        why = getattr(error, "strerror", None) or error
+        hint = "give the address by which the other nodes reach this one"
+        return Problem(f"{name} {host}: {why}", hint)
+    return None
 
 
 def _script_problem(script: str) -> Problem | None:

@@ -185,15 +185,14 @@ def find_problems(job: Job, hosts: tuple[Host, ...]) -> list[Problem]:
                     )
                 )
     if hosts and not problems and job.nnodes_min == job.nnodes_max:
-        problems.extend(_tail_problems(job, hosts))
+        problems.extend(find_tail_problems(job, sum(map(_worker_count, hosts))))
     return problems
 
 
-def _tail_problems(job: Job, hosts: tuple[Host, ...]) -> Iterable[Problem]:
-    """What --tail names and this job has not; an elastic one may have it later."""
-    count = sum(map(_worker_count, hosts))
+def find_tail_problems(job: Job, count: int) -> Iterable[Problem]:
+    """What --tail names and a job of that many workers has not; an elastic one may get it later."""
     for word in job.logs.tail:
-        if word.isdigit() and int(word) >= max(count, 1):
+        if word.isascii() and word.isdigit() and int(word) >= max(count, 1):
             yield Problem(
                 f"--tail {word}: there is no worker {word}, this job has {count}",
                 f"write a rank in 0..{count - 1}, a role, or all",

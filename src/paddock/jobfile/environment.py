@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from paddock.core.job import Source
 from paddock.core.plan import join_endpoint, split_endpoint
+from paddock.core.secrets import without_login
 from paddock.errors import Problem
-from paddock.jobfile.words import Given, without_login
+from paddock.jobfile.words import Given
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from paddock.core.job import Command, Job, Source
-from paddock.core.plan import join_endpoint
+from paddock.core.plan import find_tail_problems, join_endpoint
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.build import build_job
@@ -71,6 +71,10 @@ def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed
         reader.sources["command"] = Source("flag", "command line", command.program)
     job = build_job(reader, command, words.env, cpu_count=_cores())
     problems.extend(reader.problems)
+    worker = job.role("worker")
+    count = len(worker.endpoints) or (worker.count or 0) * job.nnodes_max if worker else 0
+    if job.nnodes_min == job.nnodes_max and count:
+        problems.extend(find_tail_problems(job, count))
     notes.extend(reader.notes)
     if problems:
         raise UsageError.of(problems)

@@ -7,9 +7,10 @@ torch/distributed/elastic/multiprocessing/api.py (Std, DefaultLogsSpecs), torch 
 from __future__ import annotations
 
 from paddock.core.job import Source
+from paddock.core.secrets import without_login
 from paddock.jobfile.flags import BY_NAME
 from paddock.jobfile.reader import to_integer, to_seconds
-from paddock.jobfile.words import Given, without_login
+from paddock.jobfile.words import Given
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ gets the obvious one.
 from __future__ import annotations
 
 from paddock.core.job import Source
+from paddock.core.secrets import without_login
 from paddock.core.value import value
 from paddock.errors import Problem
 from paddock.jobfile.flags import BY_SHORT, find_flag
@@ -183,14 +184,3 @@ def _report_unclear(words: Words, name: str, found: tuple[Flag, ...]) -> None:
     from paddock.jobfile.suggest import nearest_flags  # costs difflib: only in an error
 
     words.problems.append(Problem(f"unknown flag {name}", nearest_flags(name)))
-
-
-def without_login(text: str) -> str:
-    """A URL as it may be shown.
-
-    >>> without_login("etcd://root:secret@h:2379")
-    'etcd://***@h:2379'
-    """
-    scheme, slashes, rest = text.partition("://")
-    login, at, host = rest.rpartition("@")
-    return f"{scheme}://***@{host}" if slashes and at and login else text

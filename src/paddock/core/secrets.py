@@ -1,0 +1,72 @@
+"""Which values are not shown: the one list of names that look secret, and who may read a key."""
+
+from __future__ import annotations
+
+from paddock.errors import Problem
+
+HIDDEN = "******"
+# Anywhere in a name.
+SECRET_WORDS = ("SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "PRIVATE", "APIKEY",
+                "API_KEY", "ACCESS_KEY")  # fmt: skip
+# A whole word between underscores: TOKENIZERS_PARALLELISM and NUM_PASSES are not secret.
+SECRET_PARTS = frozenset(("TOKEN", "PASS", "PWD", "AK", "SK", "PAT"))
+SECRET_ENDS = ("KEY", "AUTH", "TOKEN", "COOKIE", "DSN")
+NOT_SECRET = frozenset(("PWD", "OLDPWD"))  # where the shell is and was
+OTHERS_MAY = 0o077
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable's name says that its value should not be shown.
+
+    >>> [is_secret(n) for n in ("WANDB_API_KEY", "DB_PASS", "HF_TOKEN", "db_pwd", "GH_PAT")]
+    [True, True, True, True, True]
+    >>> [is_secret(n) for n in ("PADDLE_TRAINER_ID", "TOKENIZERS_PARALLELISM", "PWD")]
+    [False, False, False]
+    """
+    upper = name.upper().replace("-", "_")
+    parts = upper.split("_")
+    if upper in NOT_SECRET:
+        return False
+    return (
+        any(word in upper for word in SECRET_WORDS)
+        or not SECRET_PARTS.isdisjoint(parts)
+        or parts[-1].endswith(SECRET_ENDS)
+    )
+
+
+def shown_value(name: str, text: str) -> str:
+    """A variable's value as it may be shown.
+
+    >>> shown_value("DB_PASS", "x"), shown_value("https_proxy", "http://me:pw@proxy:1")
+    ('******', 'http://***@proxy:1')
+    """
+    return HIDDEN if is_secret(name) else without_login(text)
+
+
+def without_login(text: str) -> str:
+    """A URL as it may be shown.
+
+    >>> without_login("etcd://root:secret@h:2379"), without_login("a@b")
+    ('etcd://***@h:2379', 'a@b')
+    """
+    scheme, slashes, rest = text.partition("://")
+    login, at, host = rest.rpartition("@")
+    return f"{scheme}://***@{host}" if slashes and at and login else text
+
+
+def find_key_problem(path: str, mode: int) -> Problem | None:
+    """Why a file with the job's key is not taken: others can read or change it.
+
+    mode: st_mode of the file itself, not of a link to it.
+
+    >>> find_key_problem("key", 0o100600) is None
+    True
+    >>> find_key_problem("key", 0o100644).message
+    "--token-file 'key' can be read by others (mode 0644)"
+    """
+    if not mode & OTHERS_MAY:
+        return None
+    return Problem(
+        f"--token-file '{path}' can be read by others (mode {mode & 0o777:04o})",
+        f"chmod 600 {path}; of a Secret mounted in a pod: defaultMode: 0400",
+    )

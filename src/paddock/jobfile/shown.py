@@ -1,0 +1,53 @@
+"""A command line as it may be printed for people to copy: secrets become references to variables.
+
+Imported only where such a line is printed.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from paddock.core.secrets import is_secret
+from paddock.core.value import value
+from paddock.jobfile.flags import find_flag
+from paddock.jobfile.words import read_words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@value
+class ShownLine:
+    """text: for a POSIX shell, quoted. needs: variables that must be set where it is run."""
+
+    text: str
+    needs: tuple[str, ...] = ()
+
+
+def shown_words(words: Sequence[str]) -> ShownLine:
+    """The words after ``paddock launch``, with no secret in them.
+
+    The value of --env NAME=value is replaced by "$NAME" where the name looks secret. The script's
+    own words stay: which of them are secret, and which are --pad_token, nobody can tell.
+
+    >>> line = shown_words(["--env", "HF_TOKEN=abc", "--env=A=1", "train.py", "--lr", "1 2"])
+    >>> print(line.text, line.needs)
+    --env HF_TOKEN="$HF_TOKEN" --env=A=1 train.py --lr '1 2' ('HF_TOKEN',)
+    """
+    count = len(words) - len(read_words(words).script_args)
+    shown, needs, is_env = [], [], False
+    for at, word in enumerate(words):
+        flag, equals, text = word.partition("=") if word.startswith("--") else ("", "", word)
+        known = find_flag(flag[2:]) if flag and not is_env else ()
+        names_env = [f.name for f in known] == ["env"]
+        if at < count and (is_env or (names_env and equals)):
+            name, has_value, _ = (word if is_env else text).partition("=")
+            if has_value and is_secret(name) and name.isidentifier():
+                shown.append(f'{"" if is_env else flag + "="}{name}="${name}"')
+                needs.append(name)
+                is_env = False
+                continue
+        is_env = at < count and names_env and not equals and not is_env
+        shown.append(shlex.quote(word))
+    return ShownLine(" ".join(shown), tuple(dict.fromkeys(needs)))
