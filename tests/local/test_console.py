@@ -100,10 +100,73 @@ def test_tail_chooses_whose_output_is_shown(world: World, tail: str, shown: str)
 
 
 def test_stderr_of_a_rank_is_in_its_log_and_on_the_console(world: World) -> None:
-    """Warnings and tracebacks go where the other lines go, in their order."""
+    """On one terminal or pipe, warnings and tracebacks stand among the other lines, in order."""
     script = world.script("print('one')\nprint('two', file=sys.stderr)\nprint('three')\n")
-    ended = world.run("--nproc_per_node", 1, script)
-    assert (ended.out, world.log(0)) == ("one\ntwo\nthree\n", b"one\ntwo\nthree\n")
+    read_end, write_end = os.pipe()
+    with open(read_end) as console:
+        running = world.start("--log_level", "ERROR", "--nproc_per_node", 1, script,
+                              stdout=write_end, stderr=write_end)  # fmt: skip
+        os.close(write_end)
+        assert console.read() == "one\ntwo\nthree\n"
+    assert running.end().code == 0
+    assert world.log(0) == b"one\ntwo\nthree\n"
+
+
+def test_who_keeps_stderr_apart_gets_it_apart(world: World) -> None:
+    """2>err.txt held the launcher's lines, and the rank's warnings were in out.txt."""
+    script = world.script("print('one')\nprint('two', file=sys.stderr)\n")
+    ended = world.run("--log_level", "ERROR", "--nproc_per_node", 2, "--tail", "all", script)
+    assert sorted(ended.out.splitlines()) == ["[worker 0] one", "[worker 1] one"]
+    assert sorted(ended.err.splitlines()) == ["[worker 0] two", "[worker 1] two"]
+    assert sorted(world.log(1).splitlines()) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    ("words", "out", "err"),
+    [
+        ("--redirects 3", "", ""),
+        ("--redirects 1 --prefix never", "", "e0|e1"),
+        ("--redirects 3 --tee 1:1", "[worker 1] o1", ""),
+        ("-r 3 -t 0:2,1:3 --log-line-prefix-template [${role_name}${local_rank}]:",
+         "[rank1]:o1", "[rank0]:e0|[rank1]:e1"),
+        ("--local-ranks-filter 1", "[worker 1] o1", "[worker 1] e1"),
+    ],
+)  # fmt: skip
+def test_the_console_shows_the_streams_that_torchrun_shows(
+    world: World, words: str, out: str, err: str
+) -> None:
+    """The log files have both streams of every rank in any case."""
+    script = world.script("print(f'o{RANK}')\nprint(f'e{RANK}', file=sys.stderr)\n")
+    ended = world.run(
+        "--log_level", "ERROR", "--nproc_per_node", 2, "--role", "rank", *words.split(), script
+    )
+    assert ("|".join(sorted(ended.out.splitlines())), "|".join(sorted(ended.err.splitlines()))) == (
+        out,
+        err,
+    )
+    assert sorted(world.log(0).split()) == [b"e0", b"o0"]
+
+
+def test_a_progress_bar_on_stderr_is_seen_while_it_grows(world: World) -> None:
+    """tqdm writes there, without a newline; apart from stdout it must not wait for one."""
+    running = world.start("--nproc_per_node", 1, world.script(
+        "sys.stderr.write('50%')\nsys.stderr.flush()\ngate()"))  # fmt: skip
+    running.wait_for("50%")
+    world.open_gate(1)
+    assert running.end().code == 0
+
+
+def test_what_record_of_torch_has_written_is_the_reason(world: World) -> None:
+    """The traceback is in a file; what is printed later hides nothing."""
+    ended = world.run("--nproc_per_node", 1, world.script(
+        "import json, os\n"
+        "what = {'message': 'x', 'extraInfo': {'py_callstack': 'Traceback (most recent call last):"
+        "\\n  File \"t.py\", line 1\\nValueError: from the file\\n'}}\n"
+        "with open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w') as f:\n"
+        "    json.dump({'message': what}, f)\n"
+        "print('good bye')\nsys.exit(3)"))  # fmt: skip
+    assert ended.code == 3
+    assert "ValueError: from the file" in ended.err
 
 
 def test_the_documented_lines_come_before_training_ends(world: World) -> None:

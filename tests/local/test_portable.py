@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.core.plan import Proc
 from paddock.errors import UsageError
 from paddock.jobfile.parse import parse
-from paddock.local.console import shown_keys
-from paddock.local.portable import find_devices, is_shown, run_portable
+from paddock.local.portable import find_devices, run_portable
 
 if TYPE_CHECKING:
     from paddock.core.job import Job
@@ -171,15 +169,6 @@ def test_bytes_that_are_not_text_do_not_tear_the_console(
     assert (tmp_path / "log" / "workerlog.1").read_bytes() == b"\xff one\ntwo"
 
 
-@pytest.mark.parametrize("tail", ["0", "all", "none", "1,2", "worker", "ps", "0,2"])
-def test_the_console_shows_the_same_as_on_linux(tail: str) -> None:
-    """One rule in two places, because the other file cannot be imported where this one runs."""
-    procs = tuple(Proc("worker", r, r, 0, "a", "127.0.0.1", 1) for r in range(3))
-    words = tuple(tail.split(","))
-    shown = {(p.role, p.rank) for p in procs if is_shown(p, words)}
-    assert shown == shown_keys(words, procs)
-
-
 def test_where_there_is_no_dev_the_vendors_tool_is_asked(tmp_path: Path) -> None:
     """Windows has no /dev/nvidia*; nvidia-smi is there with the driver."""
     tool = tmp_path / "nvidia-smi"
@@ -216,3 +205,12 @@ def test_nothing_is_imported_that_other_systems_lack() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert not set(done.stdout.split()) & set(HEAVY)
+
+
+def test_streams_and_prefixes_of_torchrun_are_heeded(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Hidden is a rank that shows neither stream; the template stands before the others' lines."""
+    words = ("--nproc_per_node", 2, "--local-ranks-filter", 1, "--log-line-prefix-template")
+    assert launch(tmp_path, "print('here')", *words, "<${local_rank}>") == 0
+    assert capfd.readouterr().out == "<1>here\n"

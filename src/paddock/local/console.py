@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from threading import Thread
 
+    from paddock.core.job import Job
     from paddock.core.plan import Proc
 
 LIMIT_BYTES = 1 << 20
@@ -76,7 +77,7 @@ class Console:
     def __init__(self, stdout: int, stderr: int, epoll: select.epoll) -> None:
         self._epoll = epoll
         self._out = self._err = Way(stdout)
-        if not _is_same(stdout, stderr):  # one way keeps the order on one terminal
+        if not is_one_place(stdout, stderr):  # one way keeps the order on one terminal
             self._err = Way(stderr)
         self._queue: deque[tuple[Way, bytes | memoryview]] = deque()
         self._bytes = 0
@@ -104,6 +105,10 @@ class Console:
     def show(self, data: bytes) -> None:
         """A shown process's output."""
         self._put(self._out, data)
+
+    def show_errors(self, data: bytes) -> None:
+        """What a shown process wrote to stderr, where that is kept apart."""
+        self._put(self._err, data)
 
     def say(self, data: bytes) -> None:
         """The launcher's own lines: they begin on a line of their own."""
@@ -188,12 +193,29 @@ def shown_keys(tail: tuple[str, ...], procs: tuple[Proc, ...]) -> frozenset[tupl
     )
 
 
-def wants_prefix(choice: str, shown: int) -> bool:
-    """Whether each line begins with whose it is."""
-    return choice == "always" or (choice == "auto" and shown > 1)
+def prefix_of(job: Job, proc: Proc, shown: int) -> bytes:
+    """What stands before each line of a process, if that many are shown; b"" for nothing.
+
+    torchrun's template names the macros: torch/distributed/elastic/agent/server/api.py.
+    """
+    choice, template = job.logs.prefix, job.logs.line_prefix
+    if choice == "never" or (choice == "auto" and shown < 2 and not template):
+        return b""
+    if not template:
+        return f"[{proc.name}] ".encode()
+    macros = {
+        "role_name": job.role_name if proc.role == "worker" else proc.role,
+        "local_rank": proc.local_rank,
+        "rank": proc.rank,
+        "hostname": proc.host,
+    }
+    for name, text in macros.items():
+        template = template.replace("${" + name + "}", str(text)).replace("$" + name, str(text))
+    return template.encode("utf-8", "replace")
 
 
-def _is_same(fd: int, other: int) -> bool:
+def is_one_place(fd: int, other: int) -> bool:
+    """True when both lead to the same terminal, pipe or file."""
     try:
         return os.path.samestat(os.fstat(fd), os.fstat(other))
     except OSError:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EVIDENCE_SECONDS = 0.03
 TAIL_LIMIT = 4096
+ERROR_FILE_BYTES = 1 << 20
 
 
 class Endings:
@@ -50,6 +51,10 @@ class Endings:
         def seen(tail: bytes, error_at_ns: int) -> None:
             from paddock.local.evidence import ends_with_traceback, has_peer_loss, has_timed_out
 
+            said = read_error(stream.error_file)
+            if said and said not in tail:
+                tail += b"\n" + said
+                error_at_ns = error_at_ns or known.at_ns
             text = tail[-TAIL_LIMIT:].decode("utf-8", "replace")
             evidence = replace(
                 known,
@@ -75,3 +80,20 @@ class Endings:
             self._oom_kills = now
             return replace(exit_, cause="oom")
         return exit_
+
+
+def read_error(path: str) -> bytes:
+    """The traceback that torch's @record left, b"" for none.
+
+    torch/distributed/elastic/multiprocessing/errors/error_handler.py. Read in the output thread:
+    the file may lie on a file system that hangs.
+    """
+    try:
+        with open(path, "rb") as f:
+            content = f.read(ERROR_FILE_BYTES)
+        import json
+
+        said = str(json.loads(content)["message"]["extraInfo"]["py_callstack"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return b""  # there is none, or it holds something of the script's own
+    return said.rstrip().encode("utf-8", "replace")

@@ -25,7 +25,7 @@ from paddock.core.supervisor import (
     Sweep,
     TimerFired,
 )
-from paddock.local.console import shown_keys, wants_prefix
+from paddock.local.console import is_one_place, prefix_of, shown_keys
 from paddock.local.ending import Endings
 from paddock.local.logs import LogDir
 from paddock.local.loop import READ, Loop
@@ -86,7 +86,7 @@ class Node:
         self._plan: Plan | None = None
         self._shared: SharedEnv | None = None
         self._shown: frozenset[tuple[str, int]] = frozenset()
-        self._has_prefix = False
+        self._has_one_console = is_one_place(1, 2)
 
     @property
     def is_running(self) -> bool:
@@ -126,7 +126,6 @@ class Node:
             plan.attempt, keys, grace_seconds=self.job.grace_seconds, servers=self.job.servers
         )
         self._shown = shown_keys(self.job.logs.tail, procs)
-        self._has_prefix = wants_prefix(self.job.logs.prefix, len(self._shown))
         # Every log is open before the first process starts: a job starts whole or not at all.
         opened = [self._open_stream(plan, proc) for proc in procs]
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -144,8 +143,10 @@ class Node:
             if failure is not None:
                 self._feed(failure)
 
-    def _start_one(self, proc: Proc, null: int, stream: Stream, write_fd: int) -> Exit | None:
-        """Start a process; why that failed, or None. Closes the write end of its output."""
+    def _start_one(
+        self, proc: Proc, null: int, stream: Stream, ends: tuple[int, int]
+    ) -> Exit | None:
+        """Start a process; why that failed, or None. Closes the write ends of its output."""
         assert self._plan is not None and self._shared is not None
         env = proc_env(self._shared, proc)
         if env.backup is not None:
@@ -153,26 +154,26 @@ class Node:
         is_first = proc.role == "worker" and proc.rank == 0
         argv = self.job.command_of(proc.role).argv()
         try:
-            pid = spawn(argv, env.env, 0 if is_first else null, write_fd)
+            pid = spawn(argv, env.env, 0 if is_first else null, *ends)
         except OSError as error:
             return spawn_failure(proc, self._plan.attempt, error, argv[0], stream.path)
         finally:
-            os.close(write_fd)
+            for write_fd in set(ends):
+                os.close(write_fd)
         self._children[(proc.role, proc.rank)] = Child(proc, pid, open_pidfd(pid), stream)
         return None
 
-    def _open_stream(self, plan: Plan, proc: Proc, again: int = 0) -> tuple[Stream, int]:
-        """A pipe and the log behind it. again: 0 for the first start in this attempt."""
-        is_shown = (proc.role, proc.rank) in self._shown
-        read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(read_fd, False)
-        if is_shown:
-            import fcntl
+    def _open_stream(
+        self, plan: Plan, proc: Proc, again: int = 0
+    ) -> tuple[Stream, tuple[int, int]]:
+        """Pipes and the log behind them, and what becomes stdout and stderr.
 
-            try:
-                fcntl.fcntl(read_fd, F_SETPIPE_SZ, PIPE_BYTES)
-            except OSError:
-                pass  # over the user's pipe budget: the default size does
+        again: 0 for the first start in this attempt.
+        """
+        shown = self.job.logs.streams_of(proc.local_rank)
+        if (proc.role, proc.rank) not in self._shown:
+            shown = 0
+        read_fd, write_fd = _open_pipe(is_large=bool(shown))
         header = (
             f"\n----- paddock: job {plan.job_id}, attempt {plan.attempt}, {proc.name}, "
             f"run {plan.uid}{f', restart {again} in place' if again else ''} -----\n"
@@ -186,11 +187,19 @@ class Node:
             read_fd,
             file_fd,
             self.log_dir.log_path(proc),
-            is_shown,
-            f"[{proc.name}] ".encode() if self._has_prefix else b"",
+            bool(shown & 1),
+            prefix_of(self.job, proc, len(self._shown)),
         )
         stream.header = header.encode() if again else b""
-        return stream, write_fd
+        assert self._shared is not None
+        if self._shared.error_files and proc.role == "worker":
+            stream.error_file = f"{self._shared.error_files}-{proc.rank}.json"
+        # One pipe keeps the order of what a process writes, so two only where they part.
+        if shown == 0 or (shown == 3 and self._has_one_console):
+            return stream, (write_fd, write_fd)
+        errors_read, errors_write = _open_pipe(is_large=bool(shown & 2))
+        stream.set_apart(errors_read, bool(shown & 2))
+        return stream, (write_fd, errors_write)
 
     def _write_backup(self, path: str, content: dict[str, str]) -> None:
         import json
@@ -302,9 +311,9 @@ class Node:
         self.server_restarts += 1
         text = f"started again in place, {number} of {self._budget_text()}"
         self._on_note(f"{self._end_text(exit_)}; {text}; the trainers go on")
-        stream, write_fd = self._open_stream(self._plan, old.proc, self.server_restarts)
+        stream, ends = self._open_stream(self._plan, old.proc, self.server_restarts)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        failure = self._start_one(old.proc, null, stream, write_fd)
+        failure = self._start_one(old.proc, null, stream, ends)
         os.close(null)
         self._output.add([stream])
         if failure is not None:
@@ -355,3 +364,16 @@ class Node:
         # Reports posted before are read first: the output thread works in order.
         self._loop.at("drain", monotonic() + DRAIN_SECONDS, done)
         self._output.drain(streams, lambda: self._loop.post(done))
+
+
+def _open_pipe(*, is_large: bool) -> tuple[int, int]:
+    read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(read_fd, False)
+    if is_large:
+        import fcntl
+
+        try:
+            fcntl.fcntl(read_fd, F_SETPIPE_SZ, PIPE_BYTES)
+        except OSError:
+            pass  # over the user's pipe budget: the default size does
+    return read_fd, write_fd

@@ -32,11 +32,15 @@ TRACEBACK = b"Traceback (most recent call last)"
 
 
 class Stream:
-    """The output of one process. Fields below are written by the output thread only."""
+    """The output of one process. Fields below are written by the output thread only.
+
+    Where the console keeps stderr apart, the process has a second stream for it, ``errors``, whose
+    ``whole`` is the first: one log file and one tail for both.
+    """
 
     __slots__ = (
-        "error_at_ns", "fd", "file_fd", "header", "is_open", "is_paused", "key", "lost_bytes",
-        "partial", "path", "prefix", "shown", "tail", "tail_bytes",
+        "error_at_ns", "error_file", "errors", "fd", "file_fd", "header", "is_open", "is_paused",
+        "key", "lost_bytes", "partial", "path", "prefix", "shown", "tail", "tail_bytes", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +60,18 @@ class Stream:
         self.error_at_ns = 0
         self.is_open = True
         self.is_paused = False
+        self.whole = self
+        self.errors: Stream | None = None
+        self.error_file = ""  # where torch's @record says what happened
+
+    def set_apart(self, fd: int, shown: bool) -> None:
+        """Take stderr from a pipe of its own."""
+        self.errors = Stream(self.key, fd, -1, self.path, shown, self.prefix)
+        self.errors.whole = self
+
+    def both(self) -> list[Stream]:
+        """This one, and that of stderr if it is apart; the last words are read last."""
+        return [self] if self.errors is None else [self, self.errors]
 
     def last_bytes(self) -> bytes:
         """The last TAIL_BYTES or so of what the process wrote."""
@@ -103,7 +119,7 @@ class Output:
         """Begin to read the pipes of new processes."""
 
         def begin() -> None:
-            for stream in streams:
+            for stream in (one for whole in streams for one in whole.both()):
                 self._streams[stream.fd] = stream
                 self._epoll.register(stream.fd, select.EPOLLIN)
                 if stream.header:
@@ -118,7 +134,7 @@ class Output:
         """
 
         def finish() -> None:
-            for stream in streams:
+            for stream in (one for whole in streams for one in whole.both()):
                 if stream.is_open:
                     self._read_rest(stream)
                     self._close(stream)
@@ -133,8 +149,9 @@ class Output:
         """
 
         def read() -> None:
-            if stream.is_open:
-                self._read_rest(stream)
+            for one in stream.both():
+                if one.is_open:
+                    self._read_rest(one)
             done(stream.last_bytes(), stream.error_at_ns)
 
         self._post(read)
@@ -216,18 +233,19 @@ class Output:
             self._close(stream)
             return False
         self._round_bytes += len(data)
-        self._to_file(stream, data)
-        stream.tail.append(data)
-        stream.tail_bytes += len(data)
-        while stream.tail_bytes - len(stream.tail[0]) >= TAIL_BYTES:
-            stream.tail_bytes -= len(stream.tail.popleft())
-        if len(stream.tail) > 512:
-            joined = stream.last_bytes()
-            stream.tail.clear()
-            stream.tail.append(joined)
-            stream.tail_bytes = len(joined)
+        whole = stream.whole
+        self._to_file(whole, data)
+        whole.tail.append(data)
+        whole.tail_bytes += len(data)
+        while whole.tail_bytes - len(whole.tail[0]) >= TAIL_BYTES:
+            whole.tail_bytes -= len(whole.tail.popleft())
+        if len(whole.tail) > 512:
+            joined = whole.last_bytes()
+            whole.tail.clear()
+            whole.tail.append(joined)
+            whole.tail_bytes = len(joined)
         if TRACEBACK in data:
-            stream.error_at_ns = monotonic_ns()
+            whole.error_at_ns = monotonic_ns()
         if stream.shown:
             self._show(stream, data)
         return True
@@ -243,14 +261,15 @@ class Output:
             return
         stream.is_open = False
         if stream.shown and stream.partial:
-            self._console.show(_line(stream, stream.partial) + b"\n")
+            self._put(stream, _line(stream, stream.partial) + b"\n")
             stream.partial = b""
         if not stream.is_paused:
             self._epoll.unregister(stream.fd)
         del self._streams[stream.fd]
         os.close(stream.fd)
-        if stream.file_fd >= 0:
-            os.close(stream.file_fd)
+        whole = stream.whole
+        if whole.file_fd >= 0 and not any(one.is_open for one in whole.both()):
+            os.close(whole.file_fd)
 
     # -------------------------------------------------------------- files
 
@@ -274,14 +293,20 @@ class Output:
 
     # ------------------------------------------------------------- console
 
+    def _put(self, stream: Stream, data: bytes) -> None:
+        if stream.whole is stream:
+            self._console.show(data)
+        else:
+            self._console.show_errors(data)
+
     def _show(self, stream: Stream, data: bytes) -> None:
         whole = stream.partial + data if stream.partial else data
         end = whole.rfind(b"\n") + 1
         if end:
-            self._console.show(_lines(stream, whole[:end]))
+            self._put(stream, _lines(stream, whole[:end]))
         stream.partial = whole[end:]
         if len(stream.partial) > LINE_LIMIT_BYTES:
-            self._console.show(_line(stream, stream.partial) + b"\n")
+            self._put(stream, _line(stream, stream.partial) + b"\n")
             stream.partial = b""
         if stream.partial and not stream.prefix and self._flush_at is None:
             self._flush_at = monotonic() + PARTIAL_FLUSH_SECONDS
@@ -293,13 +318,13 @@ class Output:
         """
         self._flush_at = None
         shown = [s for s in self._streams.values() if s.shown]
-        if len(shown) > 1:
+        if len({stream.key for stream in shown}) > 1:
             return
         for stream in shown:
             if stream.partial and not stream.prefix:
                 cut = _whole_characters(stream.partial)
                 if cut:
-                    self._console.show(_decoded(stream.partial[:cut]))
+                    self._put(stream, _decoded(stream.partial[:cut]))
                     stream.partial = stream.partial[cut:]
 
     def _pause_shown(self) -> None:

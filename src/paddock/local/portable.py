@@ -30,6 +30,7 @@ from paddock.core.policy import Verdict
 from paddock.core.supervisor import SetTimer, SignalGroup, StopOrdered, Supervisor, TimerFired
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
+from paddock.local.console import prefix_of, shown_keys
 from paddock.local.devices import detect
 from paddock.local.evidence import has_peer_loss, has_timed_out
 from paddock.local.logs import FILE_MODE
@@ -142,14 +143,18 @@ class PortableRun:
             self._say("INFO", line)
         for hold in self._held:
             hold.close()
-        shown = [p for p in self.plan.procs if is_shown(p, job.logs.tail)]
-        wants = {"always": True, "never": False}.get(job.logs.prefix, len(shown) > 1)
+        keys = shown_keys(job.logs.tail, self.plan.procs)
+        # Both streams are one here: hidden is who shows neither.
+        streams_of = job.logs.streams_of
+        shown = [
+            p for p in self.plan.procs if (p.role, p.rank) in keys and streams_of(p.local_rank)
+        ]
         for proc, log_fd in zip(self.plan.procs, logs, strict=True):
             ready = proc_env(shared, proc)
             if ready.backup is not None:
                 with open(_open_log(ready.backup[0], True), "w", encoding="utf-8") as f:
                     json.dump(ready.backup[1], f)
-            prefix = f"[{proc.name}] ".encode() if wants else b""
+            prefix = prefix_of(job, proc, len(shown))
             self._spawn(proc, ready.env, log_fd, prefix if proc in shown else None)
 
     def _spawn(self, proc: Proc, env: dict[str, str], log_fd: int, prefix: bytes | None) -> None:
@@ -280,11 +285,6 @@ class PortableRun:
         text = tail.decode("utf-8", "replace")
         lost, late = has_peer_loss(tail), has_timed_out(tail)
         return replace(exit_, log=path, tail=text, peer_loss=lost, timed_out=late)
-
-
-def is_shown(proc: Proc, tail: tuple[str, ...]) -> bool:
-    """Whether the console shows a worker: shown_keys of local/console.py, for one node."""
-    return any(word in ("all", proc.role, str(proc.rank)) for word in tail)
 
 
 def find_devices(job: Job, env: Mapping[str, str], *, asks_smi: bool) -> Devices:

@@ -36,7 +36,9 @@ class Child:
         self.stream = stream
 
 
-def spawn(argv: tuple[str, ...], env: Mapping[str, str], stdin: int, output: int) -> int:
+def spawn(
+    argv: tuple[str, ...], env: Mapping[str, str], stdin: int, stdout: int, stderr: int
+) -> int:
     """Start a program in a process group of its own; returns its pid. Raises OSError."""
     return os.posix_spawnp(
         argv[0],
@@ -44,8 +46,8 @@ def spawn(argv: tuple[str, ...], env: Mapping[str, str], stdin: int, output: int
         env,
         file_actions=[
             (os.POSIX_SPAWN_DUP2, stdin, 0),
-            (os.POSIX_SPAWN_DUP2, output, 1),
-            (os.POSIX_SPAWN_DUP2, output, 2),
+            (os.POSIX_SPAWN_DUP2, stdout, 1),
+            (os.POSIX_SPAWN_DUP2, stderr, 2),
         ],
         setpgroup=0,
         setsigmask=[],
