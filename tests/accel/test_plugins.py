@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paddock.accel import Found, accelerator, choose_devices, kind_of_backend, kind_of_env
-from paddock.accel.plugins import PLUGINS
+from paddock.accel.plugins import KNOWN
 from paddock.core.job import PLUGIN_KINDS, Command, Job
 from paddock.errors import UsageError
 from paddock.jobfile.parse import parse
@@ -33,13 +33,13 @@ def pretend(monkeypatch: pytest.MonkeyPatch, paths: Mapping[str, int]) -> None:
 
 def test_every_plug_in_stands_in_the_table() -> None:
     """A kind that a job may name has to be known where devices are looked for."""
-    assert tuple(PLUGINS) == PLUGIN_KINDS
+    assert tuple(KNOWN) == PLUGIN_KINDS
     assert all(accelerator(kind).visible for kind in PLUGIN_KINDS)
 
 
 @pytest.mark.parametrize(
     ("kind", "variable"),
-    [(kind, variable) for kind, known in PLUGINS.items() for variable in known.visible],
+    [(kind, variable) for kind, known in KNOWN.items() for variable in known.visible],
 )
 def test_the_variable_of_a_plug_in_names_its_devices(kind: str, variable: str) -> None:
     """They were refused, or one process ran on the CPU without a word."""

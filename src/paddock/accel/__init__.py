@@ -1,6 +1,6 @@
 """Which devices a node's processes use. Pure: the shell that looks is paddock/local/devices.py.
 
-An accelerator is one file with one value, ACCELERATOR: names, the traces it leaves in the file
+An accelerator is one file with one value, KNOWN, by kind: names, the traces it leaves in the file
 system, the command that lists it, a parser. To add one: write the file, name it in KINDS, record
 real output under tests/accel/golden, add a row to the docs. Devices that Paddle knows as plug-ins
 are rows of one table, plugins.py.
@@ -100,12 +100,10 @@ def accelerator(kind: str) -> Accelerator:
     >>> accelerator("npu").visible[0]
     'ASCEND_RT_VISIBLE_DEVICES'
     """
-    if kind in PLUGIN_KINDS:
-        one: Accelerator = __import__("paddock.accel.plugins", fromlist=("PLUGINS",)).PLUGINS[kind]
-        return one
-    assert kind in KINDS, kind
-    found: Accelerator = __import__(f"paddock.accel.{kind}", fromlist=("ACCELERATOR",)).ACCELERATOR
-    return found
+    assert kind in (*KINDS, *PLUGIN_KINDS), kind
+    name = "plugins" if kind in PLUGIN_KINDS else kind
+    known: dict[str, Accelerator] = __import__(f"paddock.accel.{name}", fromlist=("KNOWN",)).KNOWN
+    return known[kind]
 
 
 def kind_of_env(env: Mapping[str, str], kind: str = "") -> str:
@@ -119,13 +117,10 @@ def kind_of_env(env: Mapping[str, str], kind: str = "") -> str:
     """
     for known in (kind,) if kind else ENV_ORDER:
         named = visible_of(known, env)
-        if named and named[1] and (kind or known == "gpu" or _has_own(known, env)):
+        own = [v for v in accelerator(known).visible if v != SHARED_VARIABLE and env.get(v)]
+        if named and named[1] and (kind or known == "gpu" or own):
             return known
     return ""
-
-
-def _has_own(kind: str, env: Mapping[str, str]) -> bool:
-    return any(env.get(v) for v in accelerator(kind).visible if v != SHARED_VARIABLE)
 
 
 def kind_of_backend(env: Mapping[str, str]) -> str:
@@ -139,14 +134,9 @@ def kind_of_backend(env: Mapping[str, str]) -> str:
 
 
 def kinds_beside(kind: str) -> tuple[str, ...]:
-    """The plug-in kinds whose traces tell that the variable taken for ``kind``'s is theirs.
-
-    >>> kinds_beside("gpu"), kinds_beside("npu")
-    (('iluvatar_gpu', 'metax_gpu'), ())
-    """
-    if kind != "gpu":
-        return ()
-    return tuple(k for k in PLUGIN_KINDS if SHARED_VARIABLE in accelerator(k).visible)
+    """The plug-in kinds whose traces tell that the variable taken for ``kind``'s is theirs."""
+    others = PLUGIN_KINDS if kind == "gpu" else ()
+    return tuple(k for k in others if SHARED_VARIABLE in accelerator(k).visible)
 
 
 def kinds_to_probe(env: Mapping[str, str], kind: str) -> tuple[str, ...]:
@@ -269,9 +259,8 @@ def _uncounted(kind: str, words: tuple[str, ...] | None, nproc: int | None) -> t
     """Labels of devices that only the plug-in could count: as many as the user's words need."""
     numbers = [int(word) for word in words or () if word.isdecimal() and len(word) < 5]
     if not numbers and not nproc:
-        title = accelerator(kind).title
         raise UsageError(
-            f"the {title}s of this machine cannot be counted without Paddle's plug-in",
+            f"{accelerator(kind).title}s here cannot be counted without Paddle's plug-in",
             hint="name them with --devices 0,1,..., or run on the CPU with --devices cpu",
         )
     return tuple(str(at) for at in range(max(*numbers, -1) + 1 if numbers else nproc or 0))
@@ -408,6 +397,4 @@ def _absent(
 
 
 def _count(labels: tuple[str, ...], title: str) -> str:
-    if not labels:
-        return f"no {title}"
-    return f"{len(labels)} {title}{'' if len(labels) == 1 else 's'}"
+    return f"{len(labels) or 'no'} {title}{'' if len(labels) < 2 else 's'}"

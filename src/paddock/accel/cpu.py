@@ -14,4 +14,4 @@ def parse(_text: str) -> tuple[Device, ...]:
     return ()
 
 
-ACCELERATOR = Accelerator(kind="cpu", title="CPU", parse=parse)
+KNOWN = {"cpu": Accelerator(kind="cpu", title="CPU", parse=parse)}

@@ -25,19 +25,21 @@ def _devices(lines: Iterable[str]) -> Iterable[Device]:
             yield Device(number.strip(), uuid.strip())
 
 
-ACCELERATOR = Accelerator(
-    kind="gpu",
-    title="NVIDIA GPU",
-    # CUDA C++ Programming Guide, "CUDA Environment Variables".
-    visible=("CUDA_VISIBLE_DEVICES",),
-    traces=(
-        # One node per GPU the container was given; not nvidiactl, nvidia-uvm, nvidia-caps.
-        Trace("/dev/nvidia[0-9]*", counts=True),
-        # A bare host where nobody has opened the driver yet has no nodes. Inside a container
-        # this still lists all GPUs of the host, hence second.
-        Trace("/proc/driver/nvidia/gpus/*", counts=True),
-        Trace("/dev/dxg", counts=False),  # WSL2: one node for all
-    ),
-    commands=(("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"),),
-    parse=parse,
-)
+KNOWN = {
+    "gpu": Accelerator(
+        kind="gpu",
+        title="NVIDIA GPU",
+        # CUDA C++ Programming Guide, "CUDA Environment Variables".
+        visible=("CUDA_VISIBLE_DEVICES",),
+        traces=(
+            # One node per GPU the container was given; not nvidiactl, nvidia-uvm, nvidia-caps.
+            Trace("/dev/nvidia[0-9]*", counts=True),
+            # A bare host where nobody has opened the driver yet has no nodes. Inside a container
+            # this still lists all GPUs of the host, hence second.
+            Trace("/proc/driver/nvidia/gpus/*", counts=True),
+            Trace("/dev/dxg", counts=False),  # WSL2: one node for all
+        ),
+        commands=(("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"),),
+        parse=parse,
+    )
+}

@@ -16,13 +16,15 @@ def parse(text: str) -> tuple[Device, ...]:
     return tuple(Device(number) for number in sorted(numbers, key=int))
 
 
-ACCELERATOR = Accelerator(
-    kind="npu",
-    title="Ascend NPU",
-    # ASCEND_RT_ is what the CANN run time obeys; NPU_ is the name Paddle's launcher derives from
-    # the type of a plug-in device (distributed/launch/context/device.py).
-    visible=("ASCEND_RT_VISIBLE_DEVICES", "NPU_VISIBLE_DEVICES"),
-    traces=(Trace("/dev/davinci[0-9]*", counts=True),),  # not davinci_manager
-    commands=(("npu-smi", "info", "-m"),),
-    parse=parse,
-)
+KNOWN = {
+    "npu": Accelerator(
+        kind="npu",
+        title="Ascend NPU",
+        # ASCEND_RT_ is what the CANN run time obeys; NPU_ is the name Paddle's launcher derives
+        # from the type of a plug-in device (distributed/launch/context/device.py).
+        visible=("ASCEND_RT_VISIBLE_DEVICES", "NPU_VISIBLE_DEVICES"),
+        traces=(Trace("/dev/davinci[0-9]*", counts=True),),  # not davinci_manager
+        commands=(("npu-smi", "info", "-m"),),
+        parse=parse,
+    )
+}

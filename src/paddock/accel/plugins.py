@@ -21,7 +21,7 @@ def parse(_text: str) -> tuple[Device, ...]:
     return ()
 
 
-PLUGINS = {
+KNOWN = {
     known.kind: known
     for known in (
         Accelerator(
