@@ -2,7 +2,7 @@
 
 Up to 1,024 agents do not fit one machine, so light ones are used: the real Client on the real
 Loop, many to a process, against the real Server and Coordinator in their own process. A light
-agent's last step, reading the host list of its Begin, is done once per process instead of once
+agent's last step, reading the host list of its Start, is done once per process instead of once
 per agent (1,024 machines would do it at the same time, one each), and that once is in the figure.
 The full agents below are whole `paddock launch` processes, as many as fit.
 """
@@ -21,11 +21,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.agent.messages import Facts
     from paddock.core.job import Job
+    from paddock.core.messages import Letter
 
 WANTED = {32: 0.15, 256: 1.0, 1024: 3.0}
 KEY = b"the key of a benchmark"
+UID = "0123456789abcdef"
 CLIENT_PROCESSES = 4
 LIMIT_SECONDS = 30.0
 
@@ -77,7 +78,7 @@ def _full(world: World, launcher: str, count: int) -> float | None:
 
 
 def _light(count: int, key: bytes) -> float:
-    """Seconds from the first connect to the last Begin received."""
+    """Seconds from the first connect to the last Start received."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", 0))
@@ -126,30 +127,31 @@ def _coordinate(job: Job, listener: socket.socket, key: bytes) -> None:
     """Node 0: the coordinator, and its own member."""
     from paddock.agent.coordinator import Coordinator
     from paddock.agent.server import Server
+    from paddock.agent.sockets import Listener
     from paddock.local.loop import Loop
 
     class OwnLink:
         """Takes the orders to node 0."""
 
-        def send(self, message: object) -> None:
+        def send(self, letter: object) -> None:
             """Nobody acts on it here."""
 
         def close(self) -> None:
             """Nothing to close."""
 
     loop = Loop()
-    coordinator = Coordinator(job, loop, "0123456789abcdef", on_end=lambda _verdict: None)
-    Server(job, loop, coordinator, listener, key=key)
+    coordinator = Coordinator(job, loop, UID, on_end=lambda _end: None)
+    Server(job, loop, coordinator, Listener(listener, loop, None), key=key)
     own = coordinator.attach(OwnLink())
-    coordinator.receive(own, _facts(job, 0), is_self=True)
+    coordinator.receive(own, _join(job, 0), is_self=True)
     loop.run()
 
 
-def _facts(job: Job, index: int) -> Facts:
+def _join(job: Job, index: int) -> Letter:
     """A node of eight devices."""
     from paddock.agent.coordinator import job_shape
-    from paddock.agent.messages import Facts
     from paddock.core.hosts import Host
+    from paddock.core.messages import Join, Letter
 
     host = Host(
         name=f"node{index}",
@@ -161,16 +163,19 @@ def _facts(job: Job, index: int) -> Facts:
         ports=tuple(range(20_000, 20_008)),
         service_ports=(20_008, 20_009, 20_010, 20_011),
     )
-    return Facts(host, f"node{index}/bench", index, job_shape(job))
+    join = Join(host, f"node{index}/bench", index, job_shape(job))
+    return Letter(UID, -1, join)
 
 
 def _be_members(job: Job, share: range, key: bytes, go: int, answer: int) -> None:
     """Members of this process's share of the nodes; writes when it began and ended, in ns."""
     from paddock.agent.client import Client
-    from paddock.agent.messages import Begin
+    from paddock.agent.sockets import Net
+    from paddock.core.messages import Start
     from paddock.local.loop import Loop
 
     loop = Loop()
+    net = Net(loop, None, None)
     left = len(share)
     has_decoded = False
 
@@ -185,7 +190,7 @@ def _be_members(job: Job, share: range, key: bytes, go: int, answer: int) -> Non
 
         def _on_line(self, line: bytes) -> None:
             nonlocal has_decoded
-            at = line.find(b'{"t":"Begin"', 0, 64)
+            at = line.find(b'"t":"Start"', 0, 128)
             if has_decoded and at >= 0 and self._state == "joined":
                 self._in.check(line)
                 received()
@@ -195,20 +200,21 @@ def _be_members(job: Job, share: range, key: bytes, go: int, answer: int) -> Non
 
     def join(index: int) -> LightClient:
         def joined(_address: str, _uid: str) -> None:
-            client.send(_facts(job, index))
+            client.send(_join(job, index))
 
         def refused(error: Exception) -> None:
             raise SystemExit(f"rendezvous: {error}")
 
         client = LightClient(
             loop,
+            net,
             job.job_id,
             (job.rendezvous.host, job.rendezvous.port),
             key=key,
             join_timeout_seconds=LIMIT_SECONDS,
             on_joined=joined,
-            on_message=lambda message: received() if isinstance(message, Begin) else None,
-            on_lost=lambda why, _is_silent: refused(RuntimeError(why)),
+            on_letter=lambda letter: received() if isinstance(letter.message, Start) else None,
+            on_lost=lambda _ending, why: refused(RuntimeError(why)),
             on_failed=refused,
             on_waiting=lambda _why: None,
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from paddock.agent.client import Client
 from paddock.agent.coordinator import Coordinator
 from paddock.agent.server import Server
+from paddock.agent.sockets import Net
 from paddock.agent.wire import answer, session_key
 from paddock.core.job import Command, Job, Rendezvous
 from paddock.core.value import replace
@@ -19,10 +20,11 @@ from paddock.local.loop import Loop
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.agent.messages import ToMember
+    from paddock.core.messages import Ending, ToMember
     from paddock.errors import PaddockError
 
 KEY = b"the-job-key"
+UID = "u1d"
 WAIT_SECONDS_MAX = 20.0
 
 
@@ -41,18 +43,21 @@ class Ear:
     def __init__(self, room: Room, target: tuple[str, int], key: bytes, job_id: str) -> None:
         self.joined: list[tuple[str, str]] = []
         self.messages: list[ToMember] = []
-        self.lost: list[tuple[str, bool]] = []
+        self.lost: list[tuple[Ending, str]] = []
         self.failed: list[PaddockError] = []
         self.waiting: list[str] = []
+        self.refused: list[bool] = []
         self.client = Client(
             room.loop,
+            room.net,
             job_id,
             target,
             key=key,
             join_timeout_seconds=room.join_seconds,
             on_joined=lambda address, uid: self.joined.append((address, uid)),
-            on_message=self.messages.append,
-            on_lost=lambda why, is_silent: self.lost.append((why, is_silent)),
+            on_letter=lambda letter: self.messages.append(letter.message),  # type: ignore[arg-type]  # to us
+            on_lost=lambda ending, why: self.lost.append((ending, why)),
+            on_refused=lambda: self.refused.append(True),
             on_failed=self.failed.append,
             on_waiting=self.waiting.append,
         )
@@ -63,6 +68,7 @@ class Room:
 
     def __init__(self) -> None:
         self.loop = Loop()
+        self.net = Net(self.loop, None, None)
         self.join_seconds = WAIT_SECONDS_MAX
         self.ears: list[Ear] = []
         self.socks: list[socket.socket] = []
@@ -71,10 +77,11 @@ class Room:
 
     def serve(self, job: Job, key: bytes = KEY) -> tuple[str, int]:
         """Open a coordinator's door; returns its address."""
-        listener = self.keep(socket.create_server(("127.0.0.1", 0), backlog=1024))
-        self.coordinator = Coordinator(job, self.loop, "u1d", on_end=lambda _verdict: None)
+        listener = self.net.bind("127.0.0.1", 0)
+        assert listener is not None
+        self.coordinator = Coordinator(job, self.loop, UID, on_end=lambda _end: None)
         self.server = Server(job, self.loop, self.coordinator, listener, key=key)
-        return "127.0.0.1", int(listener.getsockname()[1])
+        return "127.0.0.1", listener.port
 
     def listen(self) -> tuple[socket.socket, tuple[str, int]]:
         """A port of a program that is no coordinator."""
@@ -155,11 +162,9 @@ class Room:
         if server is not None:
             self.loop.at("look", None, self.loop.stop)
             gone: list[bool] = []
-            listener = self.socks.pop(0)  # the server closes it
             for sock in self.socks:
                 sock.close()
             self.run_until_each(lambda: self._ended(server, gone))
-            listener.close()
         for sock in self.socks:
             sock.close()
         self.loop.close()

@@ -4,52 +4,120 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.agent import messages
 from paddock.agent.wire import WireError, decode, encode
+from paddock.core import messages as m
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
+from paddock.core.messages import Letter
+from paddock.core.policy import Verdict
 from paddock.core.value import replace
 
 HOST = Host("node1", "10.0.0.1", ports=(1,), service_ports=(2, 3, 4, 5))
 EXIT = Exit("worker", 0, 0, "node1", 0, 1)
+JOIN = m.Join(HOST, "k")
+START = m.Start(0, (HOST, HOST), ("a", "b"), (7001, 0), "a")
+NEXT = m.HandOver(1, ("b",), "10.0.0.2", 7002, m.Budget(1, 2, 3.0))
+HUGE = 10**30
+
+IMPOSSIBLE: list[m.ToCoordinator | m.ToMember] = [
+    replace(JOIN, host=replace(HOST, address="1\0")),
+    replace(JOIN, host=replace(HOST, address="")),
+    replace(JOIN, host=replace(HOST, address="a b")),
+    replace(JOIN, host=replace(HOST, ports=(99_999_999,))),
+    replace(JOIN, host=replace(HOST, ports=(1, 2))),
+    replace(JOIN, host=replace(HOST, service_ports=())),
+    replace(JOIN, host=replace(HOST, device_kind="tpu")),
+    replace(JOIN, host=replace(HOST, device_labels=("0",))),
+    replace(JOIN, host=replace(HOST, slots=(("worker", 0, -1),), ports=())),
+    replace(JOIN, host=replace(HOST, slots=(("king", 0, 1),))),
+    replace(JOIN, node_rank=-7),
+    replace(JOIN, key=""),
+    replace(JOIN, key="a\nb"),
+    replace(JOIN, door=65_536),
+    m.Started(-1, 0),
+    m.Stopped(-1, HOST),
+    m.Stopped(0, replace(HOST, address="")),
+    m.Exited(replace(EXIT, code=HUGE)),
+    m.Exited(replace(EXIT, signal=-500)),
+    m.Exited(replace(EXIT, at_ns=HUGE)),
+    m.Leave(HUGE),
+    m.Leave(0),
+    m.CannotRun("x", HUGE),
+    m.Ping(HUGE),
+    m.Pong(-HUGE, 0),
+    replace(START, attempt=-1),
+    replace(START, hosts=(HOST, replace(HOST, service_ports=(1, 2, 3)))),
+    replace(START, hosts=(HOST, replace(HOST, address=""))),
+    replace(START, hosts=(HOST,)),
+    m.Start(0, ()),
+    replace(START, hosts=(), keys=(), doors=()),
+    replace(START, keys=("a",)),
+    replace(START, keys=("a", "b", "c")),
+    replace(START, keys=("a", "")),
+    replace(START, doors=()),
+    replace(START, doors=(1, -1)),
+    replace(START, budget=m.Budget(-1)),
+    replace(START, budget=m.Budget(0, -1)),
+    replace(START, budget=m.Budget(0, 0, -0.5)),
+    replace(START, budget=m.Budget(0, 0, float("nan"))),
+    replace(START, budget=m.Budget(0, 0, float("inf"))),
+    replace(NEXT, keys=()),
+    replace(NEXT, keys=("",)),
+    replace(NEXT, keys=("b", "c d")),
+    replace(NEXT, attempt=-1),
+    replace(NEXT, address=""),
+    replace(NEXT, door=65_536),
+    replace(NEXT, budget=m.Budget(-1)),
+    replace(NEXT, wait_seconds=-1.0),
+    replace(NEXT, wait_seconds=float("nan")),
+    m.Stop(0, "why", grace_seconds=-1.0),
+    m.Stop(0, "why", grace_seconds=float("nan")),
+    m.Over(Verdict("fail", -1, "")),
+    m.Over(Verdict("fail", 1, "", culprit=replace(EXIT, code=HUGE))),
+    m.Over(Verdict("fail", 1, "", exits=(EXIT, replace(EXIT, rank=-2)))),
+    m.Refuse("no", exit_code=256),
+    m.Note("look", replace(EXIT, node_rank=-1)),
+]
+
+
+@pytest.mark.parametrize("message", IMPOSSIBLE, ids=str)
+def test_an_impossible_message_is_refused(message: m.ToCoordinator | m.ToMember) -> None:
+    """A broken member must not make a coordinator stumble over its numbers; nor the reverse."""
+    with pytest.raises(WireError, match="impossible"):
+        decode(encode(Letter("u1d", 0, message)))
+
+
+@pytest.mark.parametrize("message", [JOIN, START, NEXT, m.Leave(15), m.Exited(EXIT)], ids=str)
+def test_what_these_were_made_from_is_possible(message: m.ToCoordinator | m.ToMember) -> None:
+    """Each above is wrong in one point only."""
+    letter = Letter("u1d", -1, message)
+    assert decode(encode(letter)) == letter
 
 
 @pytest.mark.parametrize(
-    "message",
+    "letter",
     [
-        messages.Facts(replace(HOST, address="1\0"), "k", None, ()),
-        messages.Facts(replace(HOST, address=""), "k", None, ()),
-        messages.Facts(replace(HOST, address="a b"), "k", None, ()),
-        messages.Facts(replace(HOST, ports=(99_999_999,)), "k", None, ()),
-        messages.Facts(replace(HOST, ports=(1, 2)), "k", None, ()),
-        messages.Facts(replace(HOST, service_ports=()), "k", None, ()),
-        messages.Facts(replace(HOST, device_kind="tpu"), "k", None, ()),
-        messages.Facts(replace(HOST, device_labels=("0",)), "k", None, ()),
-        messages.Facts(HOST, "k", -7, ()),
-        messages.ProcEnded(replace(EXIT, code=10**30)),
-        messages.ProcEnded(replace(EXIT, signal=-500)),
-        messages.ProcEnded(replace(EXIT, at_ns=10**30)),
-        messages.Leave(10**30, False),
-        messages.CannotRun("x", 10**30),
-        messages.Begin(0, "a\nb", 0, (HOST,)),
+        Letter("u1d", -2, m.Leave(15)),
+        Letter("u1d", HUGE, m.Leave(15)),
+        Letter("", 0, m.Leave(15)),
+        Letter("a b", 0, m.Leave(15)),
     ],
     ids=str,
 )
-def test_an_impossible_message_is_refused(message: messages.ToCoordinator) -> None:
-    """A broken member must not make a coordinator stumble over its numbers."""
-    with pytest.raises(WireError):
-        decode(encode(message))
+def test_a_letter_of_no_run_or_attempt_is_refused(letter: Letter) -> None:
+    """-1 is before the first attempt; the uid becomes part of environments."""
+    with pytest.raises(WireError, match="impossible"):
+        decode(encode(letter))
 
 
-@pytest.mark.parametrize(
-    "text", [b'{"t":"Said","text":"\\ud800"}', b'{"t":"Said","text":"\\uDFFF"}']
-)
-def test_half_a_character_is_refused(text: bytes) -> None:
+@pytest.mark.parametrize("half", [b"\\ud800", b"\\uDFFF"])
+def test_half_a_character_is_refused(half: bytes) -> None:
     """JSON can write what UTF-8 cannot; it would fail later, far from here."""
-    with pytest.raises(WireError):
-        decode(text)
+    with pytest.raises(WireError, match="surrogates"):
+        decode(b'{"uid":"u1d","in":0,"t":"Note","text":"' + half + b'"}')
 
 
 def test_whole_characters_of_two_halves_pass() -> None:
     """Which is how JSON writes an emoji."""
-    assert decode(b'{"t":"Said","text":"\\ud83d\\ude00"}') == messages.Said("😀")
+    letter = decode(b'{"uid":"u1d","in":0,"t":"Note","text":"\\ud83d\\ude00"}')
+    assert letter.message == m.Note("😀")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import ssl
+import struct
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -29,10 +30,15 @@ class End:
     ) -> None:  # fmt: skip
         self.lines: list[bytes] = []
         self.closed: list[str] = []
+        self.is_orderly: bool | None = None
         self.connection = Connection(
             sock, room.loop, limit_bytes=limit, on_line=self.lines.append,
-            on_closed=self.closed.append, tls=tls, server_side=server_side, server_name="a",
+            on_closed=self._on_closed, tls=tls, server_side=server_side, server_name="a",
         )  # fmt: skip
+
+    def _on_closed(self, why: str, is_orderly: bool) -> None:
+        self.closed.append(why)
+        self.is_orderly = is_orderly
 
 
 def tcp_pair(room: Room) -> tuple[socket.socket, socket.socket]:
@@ -71,6 +77,7 @@ def test_the_end_is_told_once(room: Room) -> None:
     b.connection.close()
     b.connection.abort()
     assert (b.closed, a.closed) == (["connection closed"], [])
+    assert b.is_orderly
 
 
 def test_a_line_over_the_limit_closes_the_connection(room: Room) -> None:
@@ -79,7 +86,7 @@ def test_a_line_over_the_limit_closes_the_connection(room: Room) -> None:
     end = End(room, one, limit=100)
     other.send(b"x" * 200)
     room.run_until(lambda: end.closed)
-    assert end.closed == ["a line of over 100 bytes came"]
+    assert (end.closed, end.is_orderly) == (["a line of over 100 bytes came"], False)
 
 
 def test_a_peer_that_does_not_read_is_given_up(room: Room) -> None:
@@ -90,6 +97,7 @@ def test_a_peer_that_does_not_read_is_given_up(room: Room) -> None:
     for _ in range((OUT_LIMIT_BYTES >> 20) + 8):
         end.connection.send(chunk)
     assert len(end.closed) == 1 and "did not take" in end.closed[0]
+    assert end.is_orderly is False
 
 
 def test_lines_before_an_end_are_delivered(room: Room) -> None:
@@ -100,6 +108,17 @@ def test_lines_before_an_end_are_delivered(room: Room) -> None:
     other.close()
     room.run_until(lambda: end.closed)
     assert end.lines == [b"last words"]
+
+
+def test_a_reset_is_no_orderly_end(room: Room) -> None:
+    """The other side may not know of it: its processes can live on."""
+    one, other = tcp_pair(room)
+    end = End(room, one)
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    other.close()
+    room.run_until(lambda: end.closed)
+    assert end.closed == ["connection lost (Connection reset by peer)"]
+    assert end.is_orderly is False
 
 
 @pytest.fixture(scope="module")

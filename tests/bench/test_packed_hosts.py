@@ -8,32 +8,43 @@ from base64 import b64encode
 
 import pytest
 
-from paddock.agent import messages
-from paddock.agent.wire import LINE_LIMIT_BYTES, WireError, decode, encode, packed
+from paddock.agent.wire import LINE_LIMIT_BYTES, WireError, decode, encode
 from paddock.core.hosts import Host
+from paddock.core.messages import Letter, Start
+from paddock.core.value import replace
 
 HOSTS = tuple(
     Host(f"node{i}", f"10.0.{i // 256}.{i % 256}", "gpu", tuple("01234567"), tuple(range(8)))
     for i in range(1024)
 )
-BEGIN = messages.Begin(3, "u1d", 17, HOSTS)
+KEYS = tuple(f"node{i}/pod" for i in range(1024))
+START = Start(3, HOSTS, KEYS, (0,) * 1024, KEYS[0])
+LETTER = Letter("u1d", 3, START)
 
 
 def with_hosts(hosts: bytes) -> bytes:
-    """A Begin whose host list is these bytes of JSON."""
-    return b'{"t":"Begin","attempt":3,"uid":"u1d","node_rank":17,"hosts":' + hosts + b"}"
+    """A Start whose host list is these bytes of JSON."""
+    line = encode(Letter("u1d", 3, replace(START, hosts=())))
+    return line.replace(b'"hosts":[]', b'"hosts":' + hosts)
+
+
+def plain_hosts() -> bytes:
+    """The list as it would be sent if it were short."""
+    each = (encode(Letter("u1d", 3, replace(START, hosts=(host,)))) for host in HOSTS)
+    hosts = [json.loads(line)["hosts"][0] for line in each]
+    return json.dumps(hosts, separators=(",", ":")).encode()
 
 
 def test_a_packed_host_list_reads_as_the_plain_one() -> None:
     """Members plan from it: one difference and the job would not start."""
-    plain = json.dumps(json.loads(encode(BEGIN))["hosts"]).encode()
-    assert decode(with_hosts(packed(plain))) == decode(with_hosts(plain)) == BEGIN
+    line = encode(LETTER)
+    assert isinstance(json.loads(line)["hosts"], str)
+    assert decode(line) == decode(with_hosts(plain_hosts())) == LETTER
 
 
 def test_a_packed_host_list_is_ten_times_shorter() -> None:
     """1,024 members get it from one coordinator; signing and sending it was half the time."""
-    plain = json.dumps(json.loads(encode(BEGIN))["hosts"], separators=(",", ":")).encode()
-    assert len(packed(plain)) * 10 < len(plain)
+    assert len(json.loads(encode(LETTER))["hosts"]) * 10 < len(plain_hosts())
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from paddock.core import membership_words as m
+from paddock.core import messages as m
 from paddock.core import supervisor as s
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
 from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart, Role, Servers
-from paddock.core.membership import Membership
+from paddock.core.membership import Inherited, Membership
 
 if TYPE_CHECKING:
     from paddock.core.policy import Verdict
@@ -100,7 +100,7 @@ class MembershipReplay:
             self.job,
             0.0,
             first_attempt=int(given.get("first_attempt", 0)),
-            awaited=int(given.get("awaited", 0)),
+            inherited=read_inherited(given) if "awaited" in given else None,
         )
         self.hosts: dict[int, Host] = {}
         self.places: dict[int, int] = {}
@@ -109,10 +109,11 @@ class MembershipReplay:
         self.now = self.now if now is None else now
         event = self._event(words)
         actions = self.machine.handle(event, self.now)
-        lines = [self.machine.phase]
+        lines: list[str] = [self.machine.phase]
         for action in actions:
-            lines.append("  " + self._shown(action))
-            if isinstance(action, m.Start):
+            if not isinstance(action, m.Close):  # after the last word to a member
+                lines.append("  " + shown_action(action))
+            if isinstance(action, m.Tell) and isinstance(action.message, m.Start):
                 self.places = {member: place for place, member in enumerate(action.members)}
         return lines
 
@@ -128,17 +129,23 @@ class MembershipReplay:
             host = self.hosts[member].name
             place = self.places.get(member, 0)
             exit_ = read_exit(words, self.now, self.machine.attempt, place, host)
-            return m.ExitReported(member, exit_)
+            return m.Heard(member, m.Exited(exit_))
         if what == "stopped":
             attempt = int(given.get("attempt", self.machine.attempt))
-            return m.Stopped(member, attempt, self.hosts[member])
+            return m.Heard(member, m.Stopped(attempt, self.hosts[member]))
+        if what == "started":
+            return m.Heard(member, m.Started(self.machine.attempt, int(plain[0])))
+        if what == "cannot":
+            return m.Heard(member, m.CannotRun(" ".join(plain), 2))
         if what == "lost":
             gone_at = float(given.get("gone_at", 0.0))
-            return m.Lost(member, round(self.now * 1e9), " ".join(plain), gone_at)
+            ending, *detail = plain or ["closed"]
+            at_ns = round(self.now * 1e9)
+            return m.Lost(member, at_ns, ending, " ".join(detail), gone_at)  # type: ignore[arg-type]  # read from text
         assert what == "leave", what
-        return m.LeaveAsked(member, int(plain[0]), "hurry" in plain)
+        return m.Heard(member, m.Leave(int(plain[0]), "hurry" in plain))
 
-    def _joined(self, member: int, plain: list[str], given: dict[str, str]) -> m.Joined:
+    def _joined(self, member: int, plain: list[str], given: dict[str, str]) -> m.Heard:
         name = plain[0]
         workers = int(given.get("workers", self.job.roles[-1].count or 1))
         slots = tuple(
@@ -153,28 +160,9 @@ class MembershipReplay:
         )
         self.hosts[member] = host
         rank = int(given["rank"]) if "rank" in given else None
-        return m.Joined(member, host, given.get("key", name), rank, "self" in plain)
-
-    def _shown(self, action: m.Action) -> str:
-        if isinstance(action, m.Start):
-            members = " ".join(
-                f"{member}={host.name}"
-                for member, host in zip(action.members, action.hosts, strict=True)
-            )
-            return f"Start attempt {action.attempt}: {members}"
-        if isinstance(action, m.Stop):
-            members = " ".join(str(i) for i in action.members) or "nobody"
-            hurry = ", hurry" if action.hurry else ""
-            return f"Stop attempt {action.attempt} on {members}: {action.reason}{hurry}"
-        if isinstance(action, m.Refuse):
-            return f"Refuse {action.member} with {action.exit_code}: {action.message}"
-        if isinstance(action, m.Release):
-            return f"Release {action.member}: {shown_verdict(action.verdict)}"
-        if isinstance(action, m.Finish):
-            return f"Finish: {shown_verdict(action.verdict)}"
-        if isinstance(action, m.SetTimer):
-            return f"SetTimer {'never' if action.at is None else format(action.at, 'g')}"
-        return f"Note {action.text}"
+        door = int(given.get("door", 0))
+        join = m.Join(host, given.get("key", name), rank, door=door)
+        return m.Heard(member, join, "self" in plain)
 
 
 class SupervisorReplay:
@@ -218,6 +206,51 @@ class SupervisorReplay:
         return read_exit(words, self.now, self.attempt, 0, "a")
 
 
+def shown_action(action: m.Action) -> str:
+    """One action of a membership."""
+    if isinstance(action, m.SetTimer):
+        return f"SetTimer {'never' if action.at is None else format(action.at, 'g')}"
+    if isinstance(action, m.End):
+        return f"{'Ends here' if action.handed_over else 'Finish'}: {shown_verdict(action.verdict)}"
+    if isinstance(action, m.Close):
+        return f"Close {action.member}"
+    message = action.message
+    members = " ".join(str(i) for i in action.members) or "nobody"
+    if isinstance(message, m.Start):
+        pairs = zip(action.members, message.hosts, strict=True)
+        names = " ".join(f"{i}={host.name}" for i, host in pairs)
+        return f"Start attempt {message.attempt}: {names}"
+    if isinstance(message, m.Stop):
+        hurry = ", hurry" if message.hurry else ""
+        return f"Stop attempt {message.attempt} on {members}: {message.reason}{hurry}"
+    if isinstance(message, m.Refuse):
+        return f"Refuse {members} with {message.exit_code}: {message.message}"
+    if isinstance(message, m.Over):
+        return f"Over for {members}: {shown_verdict(message.verdict)}"
+    if isinstance(message, m.HandOver):
+        budget = shown_budget(message.budget)
+        return (
+            f"HandOver to {members}: attempt {message.attempt}, {','.join(message.keys)}; {budget}"
+        )
+    assert isinstance(message, m.Note)
+    return f"Note {message.text}"
+
+
+def shown_budget(budget: m.Budget) -> str:
+    """What a job has used up."""
+    left = "" if budget.seconds_left is None else f", {budget.seconds_left:g} s left"
+    return f"{budget.used_restarts} restarts used of late, {budget.total_restarts} in all{left}"
+
+
+def read_inherited(given: dict[str, str]) -> Inherited:
+    """``awaited=a,b [first_attempt= used= restarts= left= gone_at=]`` of a ``job`` line."""
+    left = float(given["left"]) if "left" in given else None
+    budget = m.Budget(int(given.get("used", 0)), int(given.get("restarts", 0)), left)
+    keys = tuple(given["awaited"].split(","))
+    gone_at = float(given.get("gone_at", 0))
+    return Inherited(int(given.get("first_attempt", 0)), keys, budget, gone_at)
+
+
 def shown_order(action: s.Action) -> str:
     """One action of a supervisor."""
     if isinstance(action, s.Report):
@@ -249,12 +282,13 @@ def read_job(given: dict[str, str]) -> Job:
         nnodes_max=int(high or low),
         roles=tuple(roles),
         rendezvous=Rendezvous(
-            "tcp",
+            given.get("master", "tcp"),  # type: ignore[arg-type]  # read from text
             ips=tuple(given["ips"].split(",")) if "ips" in given else (),
             join_timeout_seconds=float(given.get("join_timeout", 300)),
         ),
         elastic=Elastic(
-            int(given.get("elastic_level", -1)), float(given.get("elastic_timeout", 30))
+            int(given.get("elastic_level", 1 if high else -1)),
+            float(given.get("elastic_timeout", 30)),
         ),
         restart=Restart(
             max_restarts=int(given.get("max_restart", 0)),

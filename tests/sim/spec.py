@@ -8,7 +8,9 @@ from random import Random
 from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart, Role
 
 KINDS = ("fixed", "range", "range", "range", "level0", "level1", "ps", "etcd")
-CHAOS = ("power", "kill", "cut", "cut-in", "cut-out", "signal", "twice", "preempt")
+CHAOS = (
+    "power", "kill", "cut", "cut-in", "cut-out", "signal", "twice", "preempt", "pause", "reset",
+)  # fmt: skip
 LEASE_SECONDS = 3.0
 
 
@@ -35,7 +37,6 @@ class Spec:
     crash_share: float  # of attempts in which some rank fails by itself
     notice_share: float  # of ranks that end when a peer does
     crash_attempts: int  # attempts that may fail
-    fence_seconds: float  # how long etcd takes to allow an attempt, 0: not asked
     delay_seconds: float  # longest one-way delay of a message
     has_ranks: bool = False  # every node gives its --rank
     chaos: tuple[Chaos, ...] = ()
@@ -62,7 +63,6 @@ def draw_spec(seed: int) -> Spec:
         crash_share=0.0 if is_calm else rng.choice((0.0, 0.3, 0.6, 1.0)),
         notice_share=rng.choice((0.0, 0.5, 1.0)),
         crash_attempts=rng.choice((1, 2, 99)),
-        fence_seconds=rng.choice((0.0, 0.5)) if kind == "etcd" else 0.0,
         delay_seconds=rng.choice((0.0002, 0.005, 0.2)),
         has_ranks=rng.random() < 0.2,
         chaos=chaos,
@@ -73,7 +73,7 @@ def draw_spec(seed: int) -> Spec:
 def _draw_job(rng: Random, kind: str) -> tuple[Job, int]:
     low = rng.randint(1, 4)
     high = low + rng.randint(1, 2) if kind in ("range", "etcd") else low
-    level = {"level0": 0, "level1": 1, "range": rng.choice((-1, 0, 1)), "etcd": 1}.get(kind, -1)
+    level = {"level0": 0, "level1": 1, "range": rng.choice((0, 1)), "etcd": 1}.get(kind, -1)
     worker = Role("worker", rng.randint(1, 3))
     roles = (Role("ps", 1), worker) if kind == "ps" else (worker,)
     job = Job(
@@ -153,7 +153,6 @@ def big_spec(agents: int, seed: int) -> Spec:
         crash_share=1.0,
         notice_share=0.01,
         crash_attempts=1,
-        fence_seconds=0.0,
         delay_seconds=0.001,
         term_ways=("die", "save"),
         crash_ways=("traceback",),

@@ -54,6 +54,8 @@ def blame_problem(culprit: Exit, roots: list[Root], lease_seconds: float) -> str
                 return False
         return True
 
+    if culprit.cause == "node-lost" and any(r.kind == "cut" for r in roots):
+        return ""  # which side of a cut is lost depends on where one stands
     if culprit.cause == "node-lost":
         own = [r for r in roots if r.node_rank == culprit.node_rank]
     else:

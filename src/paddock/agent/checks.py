@@ -6,73 +6,119 @@ broken, or is none, cannot make a coordinator stumble (nor the other way round).
 
 from __future__ import annotations
 
-from paddock.agent.messages import (
-    AllStopped,
-    Began,
-    Begin,
+from paddock.core.hosts import SERVICES
+from paddock.core.job import DEVICE_KINDS
+from paddock.core.messages import (
     CannotRun,
-    Facts,
-    Halt,
+    Exited,
+    HandOver,
+    Join,
     Leave,
+    Note,
     Over,
     Ping,
     Pong,
-    ProcEnded,
-    Turned,
+    Refuse,
+    Start,
+    Started,
+    Stop,
+    Stopped,
 )
-from paddock.core.hosts import SERVICES
-from paddock.core.job import DEVICE_KINDS
 from paddock.core.plan import MAX_PROCS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.agent.messages import ToCoordinator, ToMember
     from paddock.core.exits import Exit
     from paddock.core.hosts import Host
+    from paddock.core.messages import Budget, Letter, ToCoordinator, ToMember
 
 SIGNAL_MAX = 64
 CODE_MAX = 255
 PORT_MAX = 65_535
 NUMBER_MAX = 1 << 62
+ATTEMPT_MAX = 1 << 40
 ROLES = ("ps", "worker", "heter")
 
 
-def find_fault(message: ToCoordinator | ToMember) -> str:
-    """What is impossible in a message; "" when nothing is."""
-    if isinstance(message, Facts):
+def find_fault(letter: Letter) -> str:
+    """What is impossible in a letter; "" when nothing is."""
+    return (
+        _range("attempt", letter.attempt + 1, ATTEMPT_MAX)
+        or _word_fault("uid", letter.uid)
+        or _message_fault(letter.message)
+    )
+
+
+def _message_fault(message: ToCoordinator | ToMember) -> str:
+    if isinstance(message, Join):
         rank = message.node_rank
         if rank is not None and not 0 <= rank <= MAX_PROCS:
             return f"node rank {rank}"
-        return _host_fault(message.host)
-    if isinstance(message, AllStopped):
+        return (
+            _word_fault("key", message.key)
+            or _range("port", message.door, PORT_MAX)
+            or _host_fault(message.host)
+        )
+    if isinstance(message, Stopped):
         return _range("attempt", message.attempt, NUMBER_MAX) or _host_fault(message.host)
-    if isinstance(message, ProcEnded):
+    if isinstance(message, Exited):
         return _exit_fault(message.exit)
     if isinstance(message, Leave):
         return "" if 1 <= message.signal <= SIGNAL_MAX else f"signal {message.signal}"
-    if isinstance(message, (CannotRun, Turned)):
+    if isinstance(message, (CannotRun, Refuse)):
         return _range("exit code", message.exit_code, CODE_MAX)
-    if isinstance(message, Began):
+    if isinstance(message, Started):
         return _range("attempt", message.attempt, NUMBER_MAX)
     if isinstance(message, (Ping, Pong)):
         return _range("time", abs(message.at_ns), NUMBER_MAX)
-    if isinstance(message, Begin):
+    if isinstance(message, Start):
+        return _start_fault(message)
+    if isinstance(message, HandOver):
+        faults = [_word_fault("key", key) for key in message.keys]
         return (
             _range("attempt", message.attempt, NUMBER_MAX)
-            or _range("node rank", message.node_rank, MAX_PROCS)
-            or _word_fault("uid", message.uid)
+            or _word_fault("address", message.address)
+            or _range("port", message.door, PORT_MAX)
+            or _budget_fault(message.budget)
+            or _range("wait", message.wait_seconds, NUMBER_MAX)
+            or next(filter(None, faults), "" if faults else "no keys")
         )
-    if isinstance(message, Halt):
+    if isinstance(message, Stop):
         grace = message.grace_seconds
         return "" if grace is None or 0 <= grace <= NUMBER_MAX else f"grace {grace}"
     if isinstance(message, Over):
         verdict = message.verdict
-        faults = (_exit_fault(e) for e in (*verdict.exits, verdict.culprit) if e is not None)
-        return _range("exit code", verdict.exit_code, CODE_MAX) or next(filter(None, faults), "")
-    return ""
+        exits = (_exit_fault(e) for e in (*verdict.exits, verdict.culprit) if e is not None)
+        return _range("exit code", verdict.exit_code, CODE_MAX) or next(filter(None, exits), "")
+    assert isinstance(message, Note)
+    return _exit_fault(message.culprit) if message.culprit is not None else ""
 
 
-def _range(name: str, number: int, high: int) -> str:
+def _start_fault(start: Start) -> str:
+    count = len(start.hosts)
+    if not count or len(start.keys) != count or len(start.doors) != count:
+        return f"{count} hosts, {len(start.keys)} keys, {len(start.doors)} doors"
+    faults = [_host_fault(host) for host in start.hosts]
+    faults += [_word_fault("key", key) for key in start.keys]
+    faults += [_range("port", door, PORT_MAX) for door in start.doors]
+    faults += [_word_fault("key", start.by)] if start.by else []
+    return (
+        _range("attempt", start.attempt, NUMBER_MAX)
+        or _budget_fault(start.budget)
+        or next(filter(None, faults), "")
+    )
+
+
+def _budget_fault(budget: Budget) -> str:
+    left = budget.seconds_left
+    if left is not None and not 0 <= left <= NUMBER_MAX:
+        return f"{left} seconds left"
+    return _range("restarts", budget.used_restarts, NUMBER_MAX) or _range(
+        "restarts", budget.total_restarts, NUMBER_MAX
+    )
+
+
+def _range(name: str, number: float, high: int) -> str:
     return "" if 0 <= number <= high else f"{name} {number}"
 
 

@@ -7,7 +7,7 @@ connecting   refused, unreachable        connecting (again after a pause) until 
 greeting     the coordinator's nonce     proving
 proving      welcome                     joined
 proving      refused                     ended (exit code and hint of the coordinator)
-joined       connection closed           lost
+joined       connection closed, broken   lost
 joined       lease over without a pong   lost (this node's processes are killed first)
 """
 
@@ -15,11 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
-from time import monotonic, monotonic_ns
 
-from paddock.agent.connection import Connection
-from paddock.agent.messages import Ping, Pong
 from paddock.agent.wire import (
     GREETING_LIMIT_BYTES,
     LINE_LIMIT_BYTES,
@@ -32,76 +28,83 @@ from paddock.agent.wire import (
     read_welcome,
     session_key,
 )
+from paddock.core.messages import Letter, Ping, Pong
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
-from paddock.local.loop import WRITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
 
-    from paddock.agent.messages import ToCoordinator, ToMember
+    from paddock.agent.connection import Connection
+    from paddock.agent.sockets import Dial, Incoming, Net
     from paddock.core.exits import Exit
+    from paddock.core.messages import Ending
     from paddock.local.loop import Loop
 
 RETRY_FIRST_SECONDS = 0.05
 RETRY_MAX_SECONDS = 1.0
+CONNECT_SECONDS = 5.0
 GREETING_SECONDS = 5.0
 SILENT_TIMES_MAX = 3
 FENCE_SHARE = 0.92  # a member gives up its lease a little before the coordinator takes it
 CLOCK_SAMPLES = 8
+REFUSED = os.strerror(errno.ECONNREFUSED)
 
 
 class Client:
     """Owned by the loop's thread.
 
     on_joined(address, uid): the coordinator accepted us and sees us as ``address``.
-    on_message(message): an order. on_lost(why, is_silent): the coordinator is gone.
-    on_failed(error): it cannot be reached or does not want us.
+    on_letter(letter): an order. on_lost(ending, why): the coordinator is gone.
+    on_failed(error): it cannot be reached or does not want us. on_refused(): its host answers, and
+    nobody listens there.
     """
 
     def __init__(
         self,
         loop: Loop,
+        net: Net,
         job_id: str,
         target: tuple[str, int],
         *,
         key: bytes,
         join_timeout_seconds: float,
         on_joined: Callable[[str, str], None],
-        on_message: Callable[[ToMember], None],
-        on_lost: Callable[[str, bool], None],
+        on_letter: Callable[[Letter], None],
+        on_lost: Callable[[Ending, str], None],
         on_failed: Callable[[PaddockError], None],
         on_waiting: Callable[[str], None],
-        tls: ssl.SSLContext | None = None,
+        on_refused: Callable[[], None] = lambda: None,
+        limit_flag: str = "--join-timeout",
         source: str = "",
     ) -> None:
         self.target = target
         self.uid = ""
         self._timer = f"client {id(self)} "
         self._loop = loop
+        self._net = net
         self._job_id = job_id
         self._key = key
-        self._tls = tls
         self._source = source
         self._on_joined = on_joined
-        self._on_message = on_message
+        self._on_letter = on_letter
         self._on_lost = on_lost
         self._on_failed = on_failed
         self._on_waiting = on_waiting
         self._limit_seconds = join_timeout_seconds
-        self._limit_flag = "--join-timeout"
+        self._limit_flag = limit_flag
+        self._on_refused = on_refused
         self._limit_hint = (
             "start the command on that node; check the address, the port and the firewall "
             "between the nodes"
         )
-        self._deadline = monotonic() + join_timeout_seconds
+        self._deadline = self._loop.now() + join_timeout_seconds
         self._pause = RETRY_FIRST_SECONDS
         self._said_waiting = False
         self._silent_times = 0
         self._connection: Connection | None = None
-        self._attempt: socket.socket | None = None  # a connection that is being made
+        self._dial: Dial | None = None  # a connection that is being made
         self._nonce = ""
         self._server_nonce = ""
         self._state = "connecting"
@@ -115,54 +118,31 @@ class Client:
     # -------------------------------------------------------------- connecting
 
     def _connect(self) -> None:
-        host, port = self.target
         self._state = "connecting"
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setblocking(False)
-        try:
-            if self._source and (":" in self._source) == (":" in host):
-                sock.bind((self._source, 0))
-            result = sock.connect_ex((host, port))
-        except OSError as error:
-            sock.close()
-            self._retry(error.strerror or str(error))
-            return
-        if result not in (0, errno.EINPROGRESS):
-            sock.close()
-            self._retry(os.strerror(result))
-            return
-        self._attempt = sock
-        self._loop.watch(sock.fileno(), WRITE, lambda _events: self._connected(sock))
-        limit = min(self._deadline, monotonic() + 5.0)
-        self._loop.at(self._timer + "connect", limit, lambda: self._timed_out(sock))
-
-    def _timed_out(self, sock: socket.socket) -> None:
-        self._attempt = None
-        self._loop.unwatch(sock.fileno())
-        sock.close()
-        self._retry("no answer")
-
-    def _connected(self, sock: socket.socket) -> None:
-        self._attempt = None
-        self._loop.unwatch(sock.fileno())
-        result = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        is_self = result == 0 and sock.getsockname() == sock.getpeername()
-        if result or is_self:  # is_self: TCP connected to itself, nobody listens there
-            sock.close()
-            self._retry(os.strerror(result or errno.ECONNREFUSED))
-            return
-        self._state = "greeting"
-        self._loop.at(self._timer + "connect", monotonic() + GREETING_SECONDS, self._no_greeting)
-        self._connection = Connection(
-            sock,
-            self._loop,
-            limit_bytes=GREETING_LIMIT_BYTES,
-            on_line=self._on_line,
-            on_closed=self._on_closed,
-            tls=self._tls,
-            server_name=self.target[0],
+        seconds = min(max(0.0, self._deadline - self._loop.now()), CONNECT_SECONDS)
+        self._dial = self._net.dial(
+            self.target,
+            source=self._source,
+            seconds=seconds,
+            on_open=self._connected,
+            on_failed=self._not_connected,
         )
+
+    def _not_connected(self, why: str) -> None:
+        if why == REFUSED:
+            self._on_refused()
+        if self._state == "connecting":
+            self._retry(why)
+
+    def _connected(self, incoming: Incoming) -> None:
+        self._dial = None
+        self._state = "greeting"
+        limit = self._loop.now() + GREETING_SECONDS
+        self._loop.at(self._timer + "connect", limit, self._no_greeting)
+        try:
+            self._connection = incoming.take(GREETING_LIMIT_BYTES, self._on_line, self._on_closed)
+        except OSError as error:  # it has gone again
+            self._retry(error.strerror or str(error))
 
     def _no_greeting(self) -> None:
         if self._connection is not None:
@@ -177,7 +157,7 @@ class Client:
         self._end(WireError(why, hint=hint, exit_code=2))
 
     def _retry(self, why: str) -> None:
-        now = monotonic()
+        now = self._loop.now()
         if now >= self._deadline:
             self._end(
                 PaddockError(
@@ -207,11 +187,13 @@ class Client:
 
     def _on_line(self, line: bytes) -> None:
         if self._state == "joined":
-            message = decode(self._in.check(line))
-            if isinstance(message, Pong):
-                self._on_pong(message)
-            else:
-                self._on_message(message)  # type: ignore[arg-type]  # a message to the coordinator is ignored there
+            letter = decode(self._in.check(line))
+            if isinstance(letter.message, Pong):
+                self._on_pong(letter.message)
+            elif self._loop.now() < self._lease_until:
+                self._on_letter(letter)
+            else:  # we stood still: what waited for us is an order to a node taken for dead
+                self._fence()
             return
         try:
             self._shake_hands(line)
@@ -239,24 +221,23 @@ class Client:
         self._connection.set_limit(LINE_LIMIT_BYTES)
         self._state = "joined"  # proving -> joined
         self._loop.at(self._timer + "connect", None, self._connect)
-        self._lease_until = monotonic() + self._lease * FENCE_SHARE
+        self._lease_until = self._loop.now() + self._lease * FENCE_SHARE
+        self._ping()  # before anything else: exits can be told in its time from the first on
         self._on_joined(self._connection.local_address, self.uid)
-        self._ping()
 
-    def send(self, message: ToCoordinator) -> None:
+    def send(self, letter: Letter) -> None:
         """Send without blocking; into the void when the coordinator is gone."""
         if self._state == "joined" and self._connection is not None:
-            self._connection.send(self._out.sign(encode(message)))
+            self._connection.send(self._out.sign(encode(letter)))
 
     def close(self) -> None:
         """Leave: what was sent before still arrives."""
         self._state = "ended"
         for name in ("connect", "ping", "fence"):
             self._loop.at(self._timer + name, None, self._connect)
-        if self._attempt is not None:
-            self._loop.unwatch(self._attempt.fileno())
-            self._attempt.close()
-            self._attempt = None
+        if self._dial is not None:
+            self._dial.cancel()
+            self._dial = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -266,12 +247,12 @@ class Client:
     def _ping(self) -> None:
         if self._state != "joined":
             return
-        self.send(Ping(monotonic_ns()))
-        self._loop.at(self._timer + "ping", monotonic() + self._lease / 4, self._ping)
+        self.send(Letter(self.uid, -1, Ping(self._loop.now_ns())))
+        self._loop.at(self._timer + "ping", self._loop.now() + self._lease / 4, self._ping)
         self._loop.at(self._timer + "fence", self._lease_until, self._fence)
 
     def _on_pong(self, pong: Pong) -> None:
-        now_ns = monotonic_ns()
+        now_ns = self._loop.now_ns()
         round_trip = now_ns - pong.at_ns
         offset = pong.now_ns - (pong.at_ns + now_ns) // 2
         self._clock = [*self._clock, (round_trip, offset)][-CLOCK_SAMPLES:]
@@ -298,31 +279,20 @@ class Client:
     def _fence(self) -> None:
         """The coordinator takes us for dead now, or will at once."""
         if self._state == "joined":
-            self._lose(f"silent for {self._lease:g} s", is_silent=True)
+            self._lose("silent", f"silent for {self._lease:g} s")
 
-    def _on_closed(self, why: str) -> None:
+    def _on_closed(self, why: str, is_orderly: bool) -> None:
         if self._state == "joined":
-            self._lose(why, is_silent=False)
+            self._lose("closed" if is_orderly else "cut", why)
         elif self._state in ("greeting", "proving"):
             self._connection = None
             self._retry(why)
 
-    def _lose(self, why: str, *, is_silent: bool) -> None:
+    def _lose(self, ending: Ending, why: str) -> None:
         self._state = "lost"  # joined -> lost
         for name in ("connect", "ping", "fence"):
             self._loop.at(self._timer + name, None, self._connect)
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
-        self._on_lost(why, is_silent)
-
-    def reconnect(self, target: tuple[str, int], timeout_seconds: float) -> None:
-        """After a loss: try again, there, for so long."""
-        self.target = target
-        self._clock = []
-        self._limit_seconds = timeout_seconds
-        self._limit_flag = "--elastic_timeout"
-        self._limit_hint = "its launcher or its host ended: start the job again"
-        self._deadline = monotonic() + timeout_seconds
-        self._pause = RETRY_FIRST_SECONDS
-        self._connect()
+        self._on_lost(ending, why)

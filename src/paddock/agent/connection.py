@@ -20,7 +20,11 @@ OUT_LIMIT_BYTES = 64 << 20
 
 
 class Connection:
-    """Owned by the loop's thread. on_line(line) for each line; on_closed(why) once, at the end."""
+    """Owned by the loop's thread. on_line(line) for each line; on_closed(why, is_orderly) once.
+
+    is_orderly: the other side closed it, or its kernel when it died. Otherwise it broke (also when
+    the other side died with something unread), and the other side need not know.
+    """
 
     def __init__(
         self,
@@ -29,7 +33,7 @@ class Connection:
         *,
         limit_bytes: int,
         on_line: Callable[[bytes], None],
-        on_closed: Callable[[str], None],
+        on_closed: Callable[[str, bool], None],
         tls: ssl.SSLContext | None = None,
         server_side: bool = False,
         server_name: str = "",
@@ -128,7 +132,7 @@ class Connection:
                     return
                 raise
             if not data:
-                self._fail("connection closed")
+                self._fail("connection closed", is_orderly=True)
                 return
             for line in self._reader.feed(data):
                 if self._is_open:
@@ -158,10 +162,10 @@ class Connection:
         if not self._out and self._closes_when_sent:
             self._shut()
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str, *, is_orderly: bool = False) -> None:
         on_closed, self._on_closed = self._on_closed, _ignore
         self._shut()
-        on_closed(why)
+        on_closed(why, is_orderly)
 
     def _shut(self) -> None:
         if self._is_open:
@@ -170,5 +174,5 @@ class Connection:
             self._sock.close()
 
 
-def _ignore(_why: str) -> None:
+def _ignore(_why: str, _is_orderly: bool) -> None:
     return

@@ -1,56 +1,53 @@
 """The coordinator: owns the Membership machine and carries out what it decides, over links.
 
-It knows no sockets: a link may be the node it lives on or a connection (server.py).
+It knows no sockets: a link may be the node it lives on or a connection (server.py). It has one
+life: once closed it says and hears nothing more, whatever was still on its way.
 """
 
 from __future__ import annotations
 
-from time import monotonic, monotonic_ns
-
-from paddock.agent.messages import (
-    AllStopped,
-    Began,
-    Begin,
-    CannotRun,
-    Facts,
-    Halt,
-    Leave,
-    Over,
-    ProcEnded,
-    Said,
-    Turned,
-)
 from paddock.core.membership import Membership
-from paddock.core.membership_words import (
-    ExitReported,
-    Finish,
-    Joined,
-    LeaveAsked,
+from paddock.core.messages import (
+    Close,
+    End,
+    Heard,
+    Join,
+    Letter,
     Lost,
     Note,
+    Over,
     Refuse,
-    Release,
     SetTimer,
     Start,
     Stop,
-    Stopped,
+    Tell,
     TimerFired,
 )
+from paddock.core.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
-    from paddock.agent.messages import Link, ToCoordinator, ToMember
-    from paddock.core.exits import Exit
     from paddock.core.job import Job
-    from paddock.core.membership_words import Action, Event
-    from paddock.core.policy import Verdict
+    from paddock.core.membership import Inherited, Phase
+    from paddock.core.messages import Action, Ending, Event, ToMember
     from paddock.local.loop import Loop
+
+    class Link(Protocol):
+        """The coordinator's way to one member."""
+
+        def send(self, letter: Letter) -> None:
+            """Send without blocking; a broken link reports itself to the coordinator."""
+
+        def close(self) -> None:
+            """Say no more; what was sent before still arrives."""
+
 
 TURNED_AWAY_MAX = 64
 TURNED_AWAY_LETTERS = 300
-# A member that lost us gives its processes REJOIN_GRACE_SECONDS (network.py), then SIGKILL.
+# A member that closed its connection has ended its processes, or its guardian does at once.
 MEMBER_ENDS_SECONDS = 1.5
 
 
@@ -66,6 +63,9 @@ def job_shape(job: Job) -> tuple[tuple[str, str], ...]:
         ("--run_mode", job.mode),
         ("--framework", job.framework),
         ("--ips", ",".join(job.rendezvous.ips)),
+        ("--max_restart", str(job.restart.max_restarts)),
+        ("--elastic_level", str(job.elastic.level)),
+        ("--with_gloo", job.with_gloo),
         ("roles", roles),
     )
 
@@ -77,10 +77,11 @@ def _serving(job: Job, role: str) -> str:
 class Coordinator:
     """One per job. All methods are called on the loop's thread.
 
-    may_start(attempt, go): asks for consent to start an attempt (etcd fencing); calls go() later
-    or at once. on_end(verdict): the job has ended and every member was told.
+    may_start(start, go): asks for consent to start an attempt (etcd fencing); calls go() later
+    or at once. on_end(end): the job has ended here and every member was told.
     silent_grace_seconds: the grace of processes when a node fell silent and another coordinator
-    may be elected soon; None means the job's own.
+    may be elected soon; None means the job's own. on_phase(phase): the machine has moved on; what
+    it ordered meanwhile is carried out after that.
     """
 
     def __init__(
@@ -89,30 +90,38 @@ class Coordinator:
         loop: Loop,
         uid: str,
         *,
-        on_end: Callable[[Verdict], None],
-        may_start: Callable[[int, Callable[[], None]], None] | None = None,
+        on_end: Callable[[End], None],
+        may_start: Callable[[Start, Callable[[], None]], None] | None = None,
         first_attempt: int = 0,
-        awaited: int = 0,
+        inherited: Inherited | None = None,
         silent_grace_seconds: float | None = None,
+        on_phase: Callable[[Phase], None] = lambda _phase: None,
     ) -> None:
         self.uid = uid
-        self.verdict: Verdict | None = None
-        self.machine = Membership(job, monotonic(), first_attempt=first_attempt, awaited=awaited)
-        self._shape = job_shape(job)
+        self.end: End | None = None
+        self.machine = Membership(
+            job,
+            loop.now(),
+            shape=job_shape(job),
+            first_attempt=first_attempt,
+            inherited=inherited,
+        )
         self._loop = loop
+        self._lease_seconds = job.rendezvous.lease_seconds
         self._links: dict[int, Link] = {}
-        self._digests: dict[int, int] = {}
         self._on_end = on_end
         self._silent_grace_seconds = silent_grace_seconds
         self._was_silent = False
         self._may_start = may_start
+        self._on_phase = on_phase
         self._last_note = ""
         self._turned_away: set[str] = set()
         self._events: list[Event] = []
         self._next_id = 0
+        self._is_closed = False
 
     def attach(self, link: Link) -> int:
-        """Register a link; its member joins with a Facts message."""
+        """Register a link; its member joins with a Join message."""
         self._next_id += 1
         self._links[self._next_id] = link
         return self._next_id
@@ -122,30 +131,26 @@ class Coordinator:
         """Links that are open, joined or not."""
         return len(self._links)
 
-    def receive(self, member: int, message: ToCoordinator, *, is_self: bool = False) -> None:
-        """Take a message from a member's link."""
-        if isinstance(message, Facts):
-            self._admit(member, message, is_self)
-        elif isinstance(message, ProcEnded):
-            self._feed(ExitReported(member, message.exit))
-        elif isinstance(message, AllStopped):
-            self._feed(Stopped(member, message.attempt, message.host))
-        elif isinstance(message, Leave):
-            self._feed(LeaveAsked(member, message.signal, message.hurry))
-        elif isinstance(message, Began):
-            self._compare(member, message)
-        elif isinstance(message, CannotRun):
-            how = f"cannot take part: {message.message}"
-            self._feed(Lost(member, monotonic_ns(), how, exit_code=message.exit_code))
+    def receive(self, member: int, letter: Letter, *, is_self: bool = False) -> None:
+        """Take a letter from a member's link. The gate: news of another run is not ours."""
+        machine = self.machine
+        is_join = isinstance(letter.message, Join)
+        if letter.uid != self.uid or (letter.attempt > machine.attempt and not is_join):
+            return
+        heard = Heard(member, letter.message, is_self, letter.attempt)  # type: ignore[arg-type]  # one to a member is ignored there
+        self._feed(heard)
 
-    def lose(self, member: int, how: str) -> None:
-        """A link is gone. A member that is still there ends its processes before its lease does,
-        or, when it sees the connection go, within MEMBER_ENDS_SECONDS.
+    def lose(self, member: int, ending: Ending, detail: str = "") -> None:
+        """A link is gone. One that ended its connection ends its processes within
+        MEMBER_ENDS_SECONDS; where a connection broke, the member may learn of it by its lease.
         """
-        if self._links.pop(member, None) is not None:
-            self._was_silent = how.startswith("is silent")
-            gone_at = 0.0 if self._was_silent else monotonic() + MEMBER_ENDS_SECONDS
-            self._feed(Lost(member, monotonic_ns(), how, gone_at))
+        if self._links.pop(member, None) is None:
+            return
+        now = self._loop.now()
+        self._was_silent = ending == "silent"
+        gone_at = {"silent": 0.0, "closed": now + MEMBER_ENDS_SECONDS}
+        until = gone_at.get(ending, now + self._lease_seconds)
+        self._feed(Lost(member, self._loop.now_ns(), ending, detail, until))
 
     def tell_turned_away(self, who: str, why: str) -> None:
         """Tell the people, once per reason, that a node was not let in."""
@@ -153,98 +158,82 @@ class Coordinator:
         text = "".join(c if c.isprintable() else "?" for c in text)[:TURNED_AWAY_LETTERS]
         if text not in self._turned_away and len(self._turned_away) < TURNED_AWAY_MAX:
             self._turned_away.add(text)
-            self.say(text)
+            self._send_all(Note(text))
 
-    def say(self, text: str, culprit: Exit | None = None) -> None:
-        """Tell the people at every node."""
-        for link in list(self._links.values()):
-            link.send(Said(text, culprit))
+    def close(self) -> None:
+        """The end of this coordinator: no timer of it fires, no word of it is heard."""
+        self._is_closed = True
+        self._loop.at("membership", None, self._tick)
+        self._links.clear()
+        self._events.clear()
 
-    def _admit(self, member: int, facts: Facts, is_self: bool) -> None:
-        if len(facts.shape) != len(self._shape):
-            self._send(member, Turned("another version of Paddock runs here", "install one", 2))
-            return
-        for (name, wanted), (_, got) in zip(self._shape, facts.shape, strict=False):
-            if wanted != got:
-                self.tell_turned_away(facts.host.name, f"{name} is '{got}' there, not '{wanted}'")
-                self._send(
-                    member,
-                    Turned(
-                        f"{name} is '{got}' on {facts.host.name}, '{wanted}' on the coordinator",
-                        "give the same command on every node",
-                        2,
-                    ),
-                )
-                return
-        self._feed(Joined(member, facts.host, facts.key, facts.node_rank, is_self))
-
-    def _compare(self, member: int, began: Began) -> None:
-        """Every node must have made the same plan; a difference is our own fault."""
-        if began.attempt != self.machine.attempt:
-            return
-        first = self._digests.setdefault(began.attempt, began.digest)
-        if first != began.digest:
-            self._feed(Lost(member, monotonic_ns(), "made a different plan (versions differ?)"))
+    def _tick(self) -> None:
+        self._feed(TimerFired())
 
     def _feed(self, event: Event) -> None:
         """One event at a time: what an action causes at once waits its turn."""
+        if self._is_closed:
+            return
         self._events.append(event)
         if len(self._events) > 1:
             return
         while self._events:
-            for action in self.machine.handle(self._events[0], monotonic()):
+            before = self.machine.phase
+            actions = self.machine.handle(self._events[0], self._loop.now())
+            if self.machine.phase != before:
+                self._on_phase(self.machine.phase)
+            for action in actions:
                 self._do(action)
-            self._events.pop(0)
+            self._events[:1] = []
 
     def _do(self, action: Action) -> None:
-        if isinstance(action, Start):
-            self._start(action)
-        elif isinstance(action, Stop):
-            for member in action.members:
-                grace = self._silent_grace_seconds if self._was_silent else None
-                self._send(member, Halt(action.attempt, action.reason, action.hurry, grace))
-            self._was_silent = False
+        if isinstance(action, Tell):
+            self._tell(action)
         elif isinstance(action, SetTimer):
-            self._loop.at("membership", action.at, lambda: self._feed(TimerFired()))
-        elif isinstance(action, Refuse):
-            self._send(action.member, Turned(action.message, action.hint, action.exit_code))
-            self.tell_turned_away("a node", action.message)
-            self._drop(action.member)
-        elif isinstance(action, Release):
-            self._send(action.member, Over(action.verdict))
-            self._drop(action.member)
-        elif isinstance(action, Note):
-            if action.text != self._last_note:
-                self._last_note = action.text
-                self.say(action.text, action.culprit)
-        elif isinstance(action, Finish):
-            self._finish(action.verdict)
+            self._loop.at("membership", action.at, self._tick)
+        elif isinstance(action, Close):
+            link = self._links.pop(action.member, None)
+            if link is not None:
+                link.close()
+        elif isinstance(action, End):
+            self._finish(action)
 
-    def _start(self, action: Start) -> None:
-        def go() -> None:
-            if self.machine.attempt != action.attempt or self.machine.phase != "running":
+    def _tell(self, order: Tell) -> None:
+        message = order.message
+        if isinstance(message, Start) and self._may_start is not None:
+            self._may_start(message, lambda: self._start(order))
+            return
+        if isinstance(message, Stop):
+            if self._was_silent:
+                message = replace(message, grace_seconds=self._silent_grace_seconds)
+            self._was_silent = False
+        if isinstance(message, Note):
+            if message.text == self._last_note:
                 return
-            for node_rank, member in enumerate(action.members):
-                self._send(member, Begin(action.attempt, self.uid, node_rank, action.hosts))
+            self._last_note = message.text
+        if isinstance(message, Refuse):
+            self.tell_turned_away("a node", message.message)
+        self._send(order.members, message)
 
-        self._digests.clear()
-        if self._may_start is None:
-            go()
-        else:
-            self._may_start(action.attempt, go)
+    def _start(self, order: Tell) -> None:
+        """Consent has come, perhaps late."""
+        machine = self.machine
+        assert isinstance(order.message, Start)
+        if machine.attempt == order.message.attempt and machine.phase == "running":
+            self._send(order.members, order.message)
 
-    def _finish(self, verdict: Verdict) -> None:
-        self.verdict = verdict
-        for member in list(self._links):
-            self._send(member, Over(verdict))
-        self._on_end(verdict)
+    def _finish(self, end: End) -> None:
+        self.end = end
+        if not end.handed_over:
+            self._send_all(Over(end.verdict))
+        self._on_end(end)
 
-    def _send(self, member: int, message: ToMember) -> None:
-        link = self._links.get(member)
-        if link is not None:
-            link.send(message)
+    def _send_all(self, message: ToMember) -> None:
+        self._send(tuple(self._links), message)
 
-    def _drop(self, member: int) -> None:
-        link = self._links.pop(member, None)
-        if link is not None:
-            link.close()
+    def _send(self, members: tuple[int, ...], message: ToMember) -> None:
+        letter = Letter(self.uid, self.machine.attempt, message)
+        for member in members:
+            link = self._links.get(member)
+            if link is not None:
+                link.send(letter)

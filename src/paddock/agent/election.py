@@ -36,7 +36,9 @@ from paddock.agent.election_values import (
     Granted,
     KeepAlive,
     Kept,
+    LeaderDied,
     LeaderGone,
+    LeaderLives,
     LeaderRecord,
     LeaseGone,
     Look,
@@ -47,6 +49,7 @@ from paddock.agent.election_values import (
     Revoked,
     StopAsked,
     UidLearned,
+    Unseat,
     View,
     Watch,
     WatchBroken,
@@ -119,6 +122,14 @@ class Election:
     def learn_uid(self, uid: str) -> None:
         """The uid of the run we joined, to announce should we be elected later."""
         self._give(UidLearned(uid))
+
+    def leader_lives(self, lives: bool) -> None:
+        """Whether the leader we follow answers us; then its key may lapse and come back."""
+        self._give(LeaderLives(lives))
+
+    def leader_died(self) -> None:
+        """Its launcher has ended: its key need not live until its lease ends."""
+        self._give(LeaderDied())
 
     def stop(self) -> None:
         """Leaves the election; a successor is free at once. Waits, at most 3 s."""
@@ -199,6 +210,9 @@ class Election:
                     compare(attempt, "mod_revision", known),
                 ]
                 then = [put(attempt, wanted.encode())]
+            case Unseat(generation):
+                when = [compare(leader, "create_revision", generation)]
+                then = [delete(leader)]
             case Bury(tombstone, lease):
                 when = [compare(leader, "create_revision", tombstone.generation)]
                 then = [put(attempt, tombstone.encode(), lease), delete(leader)]

@@ -17,8 +17,9 @@ so that a lost reply, a late reply and a reply to a repeated request are all rea
   LOOKING     -> CANDIDATE      -> LEADING  Elected   -> FOLLOWING Following
   CANDIDATE   stays (campaign)  -> LEADING  Elected   -> FOLLOWING Following  lease gone: new one
   FOLLOWING   -> CANDIDATE      -> LEADING  Elected   same one: stays         key changed: look
-                 LeaderGone        LeaderGone         new one: LeaderGone,
-                                                         Following
+                 LeaderGone        LeaderGone         new one: LeaderGone,    it died: unseat it
+              stays, if it                               Following
+                 answers us
   LEADING     -> RECLAIMING     same: stays           -> FOLLOWING Deposed,   lease gone:
                                 new generation: (*)      Following               -> RECLAIMING
   RECLAIMING  stays (campaign)  -> LEADING  (*)       -> FOLLOWING Deposed,   lease gone: new one
@@ -32,6 +33,8 @@ Races, and why they are harmless:
 
 - Our campaign was done but its reply lost: the key carries our nonce, so the next view shows us
   as the leader, and the lease to keep alive is the one on the key.
+- A leader that died is unseated by those who saw it: the transaction compares create_revision,
+  so that it cannot hit its successor. What it ran is its guardian's to end (life.py waits).
 - A campaign arrives after we gave up on it: its put names a lease that is revoked or expired.
 - A fence was done but its reply lost: the record found is the one we asked for.
 - A fence arrives late, after another leader's or after our own next one: it compares leader's
@@ -71,7 +74,9 @@ from paddock.agent.election_values import (
     Granted,
     KeepAlive,
     Kept,
+    LeaderDied,
     LeaderGone,
+    LeaderLives,
     LeaderRecord,
     LeaseGone,
     Look,
@@ -81,6 +86,7 @@ from paddock.agent.election_values import (
     Revoked,
     StopAsked,
     UidLearned,
+    Unseat,
     View,
     Watch,
     WatchBroken,
@@ -135,6 +141,8 @@ class ElectionState:
         self._lease = 0
         self._reign: set[int] = set()  # Our generations since we were last Elected.
         self._followed = (0, "")  # Generation and nonce of the leader we follow.
+        self._lives = False  # It answers us.
+        self._dead = 0  # Its generation, once its launcher has ended.
         self._recorded: AttemptRecord | None = None  # The attempt record, while LEADING,
         self._known = 0  # and its mod_revision.
         self._fence: AttemptRecord | None = None  # Asked for, not settled.
@@ -173,7 +181,7 @@ class ElectionState:
         if self._retry_at > now:
             return self._retry_at
         if self.role is Role.FOLLOWING:
-            return self._look_at
+            return now if self._dead else self._look_at
         if self.role is Role.LEADING and self._fence is None:
             return min(self._keep_at, self._look_at)
         return now
@@ -193,6 +201,8 @@ class ElectionState:
                 return KeepAlive(self._lease)
             if self._fence is not None:
                 return Fence(self._signed(self._fence), self._known)
+        if self.role is Role.FOLLOWING and self._dead and self._dead == self._followed[0]:
+            return Unseat(self._dead)
         if self.role is Role.LOOKING or now >= self._look_at:
             return Look()
         return None
@@ -228,6 +238,12 @@ class ElectionState:
                 self._ask_fence(record, now)
             case UidLearned(uid):
                 self.me = replace(self.me, uid=uid)
+            case LeaderDied():
+                self._lives, self._dead = False, self._followed[0]
+            case LeaderLives(lives):
+                if self._lives and not lives:
+                    self._look_at = now
+                self._lives = lives
             case StopAsked(ended):
                 self._stop(ended=ended, now=now)
             case Revoked() | Woke():
@@ -236,6 +252,7 @@ class ElectionState:
     # Views.
 
     def _see(self, view: View, now: float) -> None:
+        self._dead = 0
         self._look_at = now + LOOK_EVERY_TTLS * self._ttl_seconds * (1 + self._jitter() / 4)
         if view.leader is None:
             self._see_none(now)
@@ -253,7 +270,10 @@ class ElectionState:
             self._out.append(Watch(view.revision + 1))
 
     def _see_none(self, now: float) -> None:
-        if self.role is Role.FOLLOWING:  # FOLLOWING -> CANDIDATE
+        if self.role is Role.FOLLOWING and self._lives:
+            # Only its lease has run out: let it have its key back.
+            self._look_at = now + WATCH_AGAIN_SECONDS
+        elif self.role is Role.FOLLOWING:  # FOLLOWING -> CANDIDATE
             self._leave_leader()
             self.role = Role.CANDIDATE
         elif self.role is Role.LOOKING:  # LOOKING -> CANDIDATE
@@ -296,7 +316,9 @@ class ElectionState:
             self._depose(f"{leader.name!r} at {leader.host}:{leader.port} leads now")
             self.generation = 0
         # The nonce too: an etcd that lost its data counts its revisions from 1 again.
-        if self._followed != (view.leader_created, leader.nonce):
+        if self._lives and self._followed[1] == leader.nonce:
+            self._followed = (view.leader_created, leader.nonce)  # It has its key back.
+        elif self._followed != (view.leader_created, leader.nonce):
             if self.role is Role.FOLLOWING:
                 self._leave_leader()
             self._followed = (view.leader_created, leader.nonce)
@@ -308,7 +330,7 @@ class ElectionState:
 
     def _leave_leader(self) -> None:
         self._post(LeaderGone(self._followed[0]))
-        self._followed = (0, "")
+        self._followed, self._lives = (0, ""), False
 
     def _depose(self, reason: str) -> None:
         self._drop_fence("deposed: " + reason)

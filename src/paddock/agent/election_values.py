@@ -43,7 +43,8 @@ class AttemptRecord:
     """The last attempt that was allowed to start; ended: its job is over (a tombstone).
 
     generation: that of the Elected or Reelected under which the attempt is asked for.
-    nonce: of the coordinator that wrote it; filled in by the election.
+    nonce: of the coordinator that wrote it; filled in by the election. members: keys of its nodes;
+    by: of the one that coordinates. deadline: of the job, in seconds since 1970; 0: it has none.
     """
 
     generation: int
@@ -52,6 +53,10 @@ class AttemptRecord:
     members: tuple[str, ...] = ()
     ended: bool = False
     nonce: str = ""
+    by: str = ""
+    used_restarts: int = 0
+    total_restarts: int = 0
+    deadline: float = 0.0
 
     def encode(self) -> bytes:
         return _encode(self)
@@ -66,9 +71,15 @@ class AttemptRecord:
             raise RecordError(data)
         if not isinstance(members, list) or not all(isinstance(m, str) for m in members):
             raise RecordError(data)
-        uid, nonce = _text(found, "uid", data), _text(found, "nonce", data)
+        uid, nonce, by = (_text(found, n, data) for n in ("uid", "nonce", "by"))
+        used, total, deadline = (
+            _number(found, n, data) for n in ("used_restarts", "total_restarts", "deadline")
+        )
         ended = found.get("ended") is True
-        return cls(generation, attempt, uid, tuple(members), ended, nonce)
+        return cls(
+            generation, attempt, uid, tuple(members), ended, nonce, by,
+            int(used), int(total), deadline,
+        )  # fmt: skip
 
 
 class RecordError(PaddockError):
@@ -217,6 +228,18 @@ class UidLearned:
 
 
 @value
+class LeaderDied:
+    """The launcher of the leader we follow has ended: its host refuses connections."""
+
+
+@value
+class LeaderLives:
+    """Whether the leader we follow answers us, whatever etcd says."""
+
+    lives: bool
+
+
+@value
 class StopAsked:
     """ended: the job is over, so leave the tombstone."""
 
@@ -273,6 +296,13 @@ class Fence:
 
 
 @value
+class Unseat:
+    """Delete the leader key, if it is still of that generation."""
+
+    generation: int
+
+
+@value
 class Bury:
     """Replace the attempt record by its tombstone, if its generation still leads."""
 
@@ -295,11 +325,12 @@ if TYPE_CHECKING:
         Elected | Reelected | Following | LeaderGone | Deposed | Fenced
         | EtcdDown | EtcdBack | ElectionFailed
     )  # fmt: skip
-    Request: TypeAlias = Look | Grant | Campaign | KeepAlive | Fence | Bury | Revoke
+    Request: TypeAlias = Look | Grant | Campaign | KeepAlive | Fence | Unseat | Bury | Revoke
     Order: TypeAlias = Post | Watch | Request | Finished
     Answer: TypeAlias = View | Granted | Kept | LeaseGone | Revoked | Failed
     Input: TypeAlias = (
-        Answer | Changed | WatchBroken | FenceAsked | UidLearned | StopAsked | Woke
+        Answer | Changed | WatchBroken | FenceAsked | UidLearned | LeaderDied | LeaderLives
+        | StopAsked | Woke
     )  # fmt: skip
 
 
@@ -317,8 +348,15 @@ def _decode(data: bytes) -> dict[str, object]:
     return found
 
 
+def _number(found: dict[str, object], name: str, data: bytes) -> float:
+    number = found.get(name, 0)
+    if not isinstance(number, (int, float)) or not 0 <= number < 1e12:
+        raise RecordError(data)
+    return number
+
+
 def _text(found: dict[str, object], name: str, data: bytes) -> str:
-    text = found.get(name)
+    text = found.get(name, "")
     if not isinstance(text, str):
         raise RecordError(data)
     return text

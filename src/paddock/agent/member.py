@@ -1,30 +1,31 @@
 """A member: this node's part in a job, whoever coordinates it.
 
-Takes the coordinator's orders, starts and stops this node's processes, reports back, and tells
-the people at this node what happens.
+Takes the coordinator's orders, has this node's processes started and stopped (share.py), reports
+back, and tells the people at this node what happens.
 """
 
 from __future__ import annotations
 
 from paddock.agent.coordinator import job_shape
-from paddock.agent.messages import (
-    AllStopped,
-    Began,
-    Begin,
+from paddock.core.messages import (
     CannotRun,
-    Facts,
-    Halt,
+    Exited,
+    HandOver,
+    Join,
     Leave,
+    Letter,
+    Note,
     Over,
-    ProcEnded,
-    Said,
-    Turned,
+    Refuse,
+    Start,
+    Started,
+    Stop,
+    Stopped,
 )
 from paddock.core.plan import make_plan
-from paddock.errors import PaddockError, problem_text
-from paddock.local.logs import LogDir
-from paddock.local.node import Node
-from paddock.local.probe import find_devices, gather_host
+from paddock.core.policy import Verdict
+from paddock.core.value import replace
+from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, problem_text
 from paddock.local.text import (
     count,
     detail_lines,
@@ -36,231 +37,214 @@ from paddock.local.text import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from paddock.agent.messages import ToCoordinator, ToMember
+    from paddock.agent.share import Share
     from paddock.core.exits import Exit
     from paddock.core.hosts import Host
     from paddock.core.job import Job
+    from paddock.core.messages import Budget, ToCoordinator
     from paddock.core.plan import Plan
-    from paddock.core.policy import Verdict
-    from paddock.local.hook import Hook
     from paddock.local.loop import Loop
-    from paddock.local.output import Output
+
+LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
 
 
 class Member:
     """This node's part. Owned by the loop's thread.
 
-    send: how to reach the coordinator. on_over(exit_code): this node has ended its part.
+    say_raw(text): to the console. on_over(exit_code): this node has ended its part.
+    on_idle(): nothing of this node runs any more. on_hand_over(order): another node coordinates
+    from now on.
     """
 
     def __init__(
         self,
         job: Job,
         loop: Loop,
-        output: Output,
+        share: Share,
         *,
-        env: Mapping[str, str],
+        say_raw: Callable[[str], None],
         pod_name: str,
         on_over: Callable[[int], None],
         level: int = 20,
     ) -> None:
         self.job = job
         self.address = ""
-        self.plan: Plan | None = None
+        self.attempt = -1  # the latest that was started here
         self.exit_code: int | None = None
-        self.resign: Callable[[], bool] | None = None
+        self.start: Start | None = None  # the latest order to start, and when it came
+        self.start_at = 0.0
+        self.on_idle: Callable[[], None] = lambda: None
+        self.on_hand_over: Callable[[HandOver], None] = lambda _order: None
+        self._uid = ""
         self._loop = loop
-        self._output = output
-        self._devices = find_devices(job, env)
-        self._env = {**env, **dict(self._devices.env)}
+        self._share = share
+        self._say_raw = say_raw
         self._pod_name = pod_name
         self._on_over = on_over
         self._level = level
-        self._send: Callable[[ToCoordinator], None] | None = None
+        self._send: Callable[[Letter], None] | None = None
         self._translate: Callable[[Exit], Exit] = lambda exit_: exit_
-        self._node: Node | None = None
-        self._log_dir: LogDir | None = None
         self._host: Host | None = None
-        self._held = None
+        self._plan: Plan | None = None
         self._node_rank = 0
         self._signals = 0
         self._verdict: Verdict | None = None
         self._notes_said = False
-        self._hook: Hook | None = None
+        share.on_exit = lambda exit_: self.tell(Exited(self._translate(exit_)))
+        share.on_stopped = self._on_stopped
+        share.on_note = lambda text: self.say("WARNING", text)
 
     # ---------------------------------------------------------------- the link
 
     def connect(
         self,
-        send: Callable[[ToCoordinator], None],
+        uid: str,
+        send: Callable[[Letter], None],
         address: str,
         *,
+        door: int = 0,
         translate: Callable[[Exit], Exit] | None = None,
     ) -> None:
-        """Join over this link with this node's facts; the others reach it by ``address``."""
+        """Join that run over this link with this node's facts; the others reach it by address.
+
+        door: the port on which this node could coordinate. Raises PaddockError.
+        """
+        if uid != self._uid:
+            self._uid, self.attempt = uid, -1
         self._send = send
         self._translate = translate or (lambda exit_: exit_)
         self.address = address
-        host = self._gather()
-        rendezvous = self.job.rendezvous
-        key = f"{host.name}/{self._pod_name}"
-        send(Facts(host, key, rendezvous.node_rank, job_shape(self.job)))
+        self._host = self._share.gather(address)
+        rank = self.job.rendezvous.node_rank
+        self.tell(Join(self._host, self.key, rank, job_shape(self.job), door))
+
+    @property
+    def key(self) -> str:
+        """The name of this launcher among the others."""
+        host = self._host.name if self._host is not None else ""
+        return f"{host}/{self._pod_name}"
 
     def disconnect(self) -> None:
         """The link is gone; reports have nowhere to go until the next connect."""
         self._send = None
-        self._cancel_hook()
+        self._share.cancel_hook()
 
     def tell(self, message: ToCoordinator) -> None:
         """Send if there is a link."""
         if self._send is not None:
-            self._send(message)
+            self._send(Letter(self._uid, self.attempt, message))
 
-    def _gather(self) -> Host:
-        self.release_ports()
-        node_rank = self.job.rendezvous.node_rank or 0
-        self._host, self._held = gather_host(  # type: ignore[assignment]  # HeldPorts, from None
-            self.job, self._devices, self.address, node_rank=node_rank
-        )
-        assert self._host is not None
-        return self._host
-
-    def release_ports(self) -> None:
-        """Give back the ports held for an attempt."""
-        if self._held is not None:
-            self._held.release()  # type: ignore[unreachable]  # set in _gather
-            self._held = None
+    def budget_left(self) -> Budget | None:
+        """What the job had used up when this node last started, less the time since."""
+        if self.start is None:
+            return None
+        budget = self.start.budget
+        if budget.seconds_left is None:
+            return budget
+        gone = self._loop.now() - self.start_at
+        return replace(budget, seconds_left=max(0.0, budget.seconds_left - gone))
 
     # -------------------------------------------------------------- the orders
 
-    def receive(self, message: ToMember) -> None:
-        """Carry out an order of the coordinator."""
-        if isinstance(message, Begin):
-            self._after_hook(message)
-        elif isinstance(message, Halt):
-            self._cancel_hook()
+    def receive(self, letter: Letter) -> None:
+        """Carry out an order. The gate: what another run, or an older attempt, says is void."""
+        message = letter.message
+        is_old = letter.attempt < self.attempt and not isinstance(message, Refuse)
+        if letter.uid != self._uid or is_old:
+            return
+        if isinstance(message, Start):
+            self._share.prepare(lambda code: self._begin(message, code))
+        elif isinstance(message, Stop):
+            self._share.cancel_hook()
             if not self.is_running and self._host is not None:
-                self.tell(AllStopped(message.attempt, self._host))
+                self.tell(Stopped(message.attempt, self._host))
             self.halt(message.reason, hurry=message.hurry, grace_seconds=message.grace_seconds)
         elif isinstance(message, Over):
-            self._cancel_hook()
+            self._share.cancel_hook()
             self._over(message.verdict)
-        elif isinstance(message, Turned):
-            self._turned(message)
-        elif isinstance(message, Said):
-            self._said(message)
+        elif isinstance(message, Refuse):
+            self._refused(message)
+        elif isinstance(message, HandOver):
+            self.on_hand_over(message)
+        elif isinstance(message, Note):
+            self._note(message)
 
-    def _said(self, message: Said) -> None:
-        if message.culprit is None:
-            self.say("INFO", message.text)
+    def _note(self, note: Note) -> None:
+        if note.culprit is None:
+            self.say("INFO", note.text)
         else:
-            self.say_all([("WARNING", message.text), *detail_lines(message.culprit)])
+            self.say_all([("WARNING", note.text), *detail_lines(note.culprit)])
 
     @property
     def is_running(self) -> bool:
         """True while processes of this node may be alive."""
-        return self._node is not None and self._node.is_running
+        return self._share.is_running
 
     def halt(self, reason: str, *, hurry: bool = False, grace_seconds: float | None = None) -> None:
         """Stop this node's processes."""
-        if self._node is not None and self._node.is_running:
-            if not self._node.is_stopping:
-                attempt = self.plan.attempt if self.plan else 0
-                self.say("INFO", f"stopping attempt {attempt}: {reason}")
-            self._node.stop(reason, hurry=hurry, grace_seconds=grace_seconds)
+        if self._share.is_running:
+            if not self._share.is_stopping:
+                self.say("INFO", f"stopping attempt {max(0, self.attempt)}: {reason}")
+            self._share.stop(reason, hurry=hurry, grace_seconds=grace_seconds)
 
-    def _after_hook(self, order: Begin) -> None:
-        """Run the user's hook first, if there is one; an order to stop ends it."""
-        if not self.job.pre_hook:
-            self._begin(order)
-            return
-        from paddock.local.hook import Hook
-
-        def ended(code: int) -> None:
-            self._hook = None
-            if code:
-                self.say("WARNING", f"--elastic_pre_hook ended with {code}; starting all the same")
-            self._begin(order)
-
-        self._cancel_hook()
-        self._hook = Hook(self.job.pre_hook, self._env, self._loop, ended)
-
-    def _cancel_hook(self) -> None:
-        if self._hook is not None:
-            self._hook.cancel()
-            self._hook = None
-
-    def _begin(self, order: Begin) -> None:
+    def _begin(self, order: Start, hook_code: int) -> None:
+        if hook_code:
+            self.say("WARNING", f"--elastic_pre_hook ended with {hook_code}; starting all the same")
+        self.start, self.start_at = order, self._loop.now()
+        self.attempt = order.attempt
         try:
-            plan = make_plan(self.job, order.hosts, order.attempt, order.uid)
-            node = self._ready_node(order.uid)
+            if self._host not in order.hosts:
+                raise PaddockError("this node is not in the plan it was told to start")
+            plan = make_plan(self.job, order.hosts, order.attempt, self._uid)
+            self._node_rank = order.hosts.index(self._host)
+            self._share.start(plan, self._node_rank)
         except PaddockError as error:
             self._fail(error)
             return
-        self.plan = plan
-        self._node_rank = order.node_rank
-        if self._held is not None:
-            self._held.unbind()  # type: ignore[unreachable]  # set in _gather
-        replicas = len(plan.on_node(order.node_rank))
-        try:
-            node.start(plan, order.node_rank)
-        except PaddockError as error:
-            self._fail(error)
-            return
-        lines = [job_line(plan, self.job.is_elastic)]
-        if not self._notes_said:
-            self._notes_said = True
-            if self._log_dir is not None and self._log_dir.note:
-                self.say("WARNING", self._log_dir.note)
-            lines += node.notes
-        if self.job.servers.is_provided and order.node_rank == 0:
-            lines += servers_lines(plan)
-        lines.append(f"Run Pod: {self._pod_name}, replicas {replicas}, status ready")
-        lines.append(f"Watching Pod: {self._pod_name}, replicas {replicas}, status running")
-        self.say_all([("INFO", line) for line in lines])
+        self._plan = plan
+        self._tell_started(plan)
         if plan.nnodes > 1:
             from zlib import crc32
 
             from paddock.core.plan import plan_bytes
 
-            self.tell(Began(order.attempt, crc32(plan_bytes(plan))))
+            self.tell(Started(order.attempt, crc32(plan_bytes(plan))))
+
+    def _tell_started(self, plan: Plan) -> None:
+        lines = [job_line(plan, self.job.is_elastic)]
+        if not self._notes_said:
+            self._notes_said = True
+            if self._share.warning:
+                self.say("WARNING", self._share.warning)
+            lines += self._share.notes
+        if self.job.servers.is_provided and self._node_rank == 0:
+            lines += servers_lines(plan)
+        replicas = len(plan.on_node(self._node_rank))
+        lines.append(f"Run Pod: {self._pod_name}, replicas {replicas}, status ready")
+        lines.append(f"Watching Pod: {self._pod_name}, replicas {replicas}, status running")
+        self.say_all([("INFO", line) for line in lines])
 
     def _fail(self, error: PaddockError) -> None:
-        self._output.say(problem_text(error))
+        self._say_raw(problem_text(error))
         self.exit_code = error.exit_code
         self.tell(CannotRun(error.message, error.exit_code))
         self.end(error.exit_code)
-
-    def _ready_node(self, uid: str) -> Node:
-        if self._node is None:
-            self._log_dir = LogDir(self.job, uid, self._pod_name)
-            self._node = Node(
-                self.job,
-                self._loop,
-                self._output,
-                env=self._env,
-                pod_name=self._pod_name,
-                log_dir=self._log_dir,
-                on_exit=lambda exit_: self.tell(ProcEnded(self._translate(exit_))),
-                on_stopped=self._on_stopped,
-                on_note=lambda text: self.say("WARNING", text),
-            )
-        return self._node
 
     def _on_stopped(self, attempt: int) -> None:
         if self._verdict is not None:
             self._over(self._verdict)
             return
         if self._send is None:
+            self.on_idle()
             return
         try:
-            host = self._gather()
+            self._host = self._share.gather(self.address)
         except PaddockError as error:
             self._fail(error)
             return
-        self.tell(AllStopped(attempt, host))
+        self.tell(Stopped(attempt, self._host))
 
     def _over(self, verdict: Verdict) -> None:
         self._verdict = verdict
@@ -269,28 +253,23 @@ class Member:
         if self.is_running:
             self.halt(verdict.reason)
             return
-        if self._node is not None and self._node.server_restarts:
-            times = count(self._node.server_restarts, "time")
+        if self._share.server_restarts:
+            times = count(self._share.server_restarts, "time")
             self.say("INFO", f"servers of this node were started again in place {times}")
-        self.say_all(verdict_lines(verdict, self.plan, self._node_rank))
-        kept = self._node.tell_state() if self._node is not None else ""
+        self.say_all(verdict_lines(verdict, self._plan, self._node_rank))
+        kept = self._share.tell_state()
         if kept:
             self.say("INFO", kept)
         self.end(verdict.exit_code)
 
-    def _turned(self, message: Turned) -> None:
-        self._output.say(
-            problem_text(
-                PaddockError(message.message, hint=message.hint, exit_code=message.exit_code)
-            )
-        )
-        self.end(message.exit_code)
+    def _refused(self, refuse: Refuse) -> None:
+        error = PaddockError(refuse.message, hint=refuse.hint, exit_code=refuse.exit_code)
+        self._say_raw(problem_text(error))
+        self.end(refuse.exit_code)
 
     def give_up(self, error: PaddockError) -> None:
         """End this node's part by its own decision (coordinator gone, ...)."""
         if self._verdict is None:
-            from paddock.core.policy import Verdict
-
             self._verdict = Verdict("fail", error.exit_code, "")
             self.say("ERROR", str(error))
         if not self.is_running:
@@ -304,8 +283,7 @@ class Member:
 
     def forward(self, number: int) -> None:
         """Pass a signal that means nothing to a launcher on to the processes."""
-        if self._node is not None:
-            self._node.forward(number)
+        self._share.forward(number)
 
     def on_signal(self, number: int) -> None:
         """The launcher was told to end. The first time asks everyone, the second kills here."""
@@ -315,16 +293,14 @@ class Member:
             if self.is_running:
                 grace = f"{self.job.grace_seconds:g} s"
                 self.say("INFO", f"processes have {grace} to save (--grace); ask again to kill now")
-            if self.resign is not None and self.resign():
-                self.exit_code = 128 + number
-                return
-            self.tell(Leave(number, False))
         else:
             self.say("INFO", "asked again: killing every process now")
             self.halt("asked twice", hurry=True)
-            self.tell(Leave(number, True))
         if self._send is None:
-            self.give_up(PaddockError("stopped before the job began", exit_code=128 + number))
+            code = EXIT_SIGNAL_BASE + number
+            self.give_up(PaddockError("stopped before the job began", exit_code=code))
+            self.halt("told to stop")
+        self.tell(Leave(number, self._signals > 1))
 
     # ------------------------------------------------------------------- words
 
@@ -334,13 +310,10 @@ class Member:
 
     def say_all(self, lines: list[tuple[str, str]]) -> None:
         """Several LAUNCH lines in one write."""
-        numbers = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
-        text = "".join(launch_line(lv, t) for lv, t in lines if numbers[lv] >= self._level)
+        text = "".join(launch_line(lv, t) for lv, t in lines if LEVELS[lv] >= self._level)
         if text:
-            self._output.say(text)
+            self._say_raw(text)
 
     def close(self) -> None:
         """Give back ports, locks and files."""
-        self.release_ports()
-        if self._log_dir is not None:
-            self._log_dir.close()
+        self._share.close()

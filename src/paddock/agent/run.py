@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 from paddock.agent.member import Member
+from paddock.agent.share import Share
+from paddock.core.job import Job
 from paddock.local.loop import Loop
 from paddock.local.output import Output
 from paddock.local.text import LEVELS
@@ -13,30 +15,35 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from paddock.agent.coordinator import Coordinator
-    from paddock.agent.messages import ToMember
-    from paddock.core.job import Job
-
 OUTPUT_SECONDS = 2.0
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Run:
-    """Everything one launcher process owns."""
+    """Everything one launcher process owns; what the simulator replaces is passed in."""
 
-    def __init__(self, job: Job, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        env: Mapping[str, str],
+        *,
+        loop: Loop,
+        share: Share,
+        say_raw: Callable[..., None],
+        pod_name: str,
+    ) -> None:
         self.job = job
         self.env = env
-        self.loop = Loop()
-        self.output = Output()
+        self.loop = loop
+        self.say_raw = say_raw
         self.level = LEVELS.get(job.logs.level.upper(), 20)
         self.exit_code = 0
         self.member = Member(
             job,
-            self.loop,
-            self.output,
-            env=env,
-            pod_name=_pod_name(),
+            loop,
+            share,
+            say_raw=say_raw,
+            pod_name=pod_name,
             on_over=self._on_over,
             level=self.level,
         )
@@ -69,41 +76,38 @@ class Run:
         """Call this when the job is over, before the last lines are written."""
         self._closers.append(close)
 
-    def finish(self) -> int:
-        """Close everything; returns the exit code."""
+    def close(self) -> None:
+        """Call what at_end was told, and give back what the member holds."""
         for close in self._closers:
             close()
         self.member.close()
+
+    def new_uid(self) -> str:
+        """Sixteen hex digits that no other run has."""
+        return os.urandom(8).hex()
+
+
+class Launcher:
+    """A Run on this machine, with its real loop, output and processes."""
+
+    def __init__(self, job: Job, env: Mapping[str, str]) -> None:
+        self.loop = Loop()
+        self.output = Output()
+        pod_name = _pod_name()
+        self.run = Run(
+            job,
+            env,
+            loop=self.loop,
+            share=Share(job, self.loop, self.output, env, pod_name),
+            say_raw=self.output.say,
+            pod_name=pod_name,
+        )
+
+    def finish(self) -> int:
+        """Close everything; returns the exit code."""
+        self.run.close()
         self.output.stop(OUTPUT_SECONDS)
-        return self.exit_code
-
-
-class LocalLink:
-    """The coordinator's way to the node it lives on: a call."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def send(self, message: ToMember) -> None:
-        """Deliver on the next turn of the loop, but at once before the loop runs."""
-        self._run.member.receive(message)
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
-def attach_self(run: Run, coordinator: Coordinator, address: str) -> int:
-    """Make this node the first member of its own coordinator."""
-    member_id = coordinator.attach(LocalLink(run))
-    run.member.connect(
-        lambda message: coordinator.receive(member_id, message, is_self=True), address
-    )
-    return member_id
-
-
-def new_uid() -> str:
-    """Sixteen hex digits that no other run has."""
-    return os.urandom(8).hex()
+        return self.run.exit_code
 
 
 def _pod_name() -> str:

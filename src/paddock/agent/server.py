@@ -3,101 +3,60 @@
 from __future__ import annotations
 
 import os
-import resource
-import socket
-from time import monotonic, monotonic_ns
 
-from paddock.agent.connection import Connection
 from paddock.agent.guestlist import GuestList
-from paddock.agent.messages import Ping, Pong
 from paddock.agent.wire import (
     GREETING_LIMIT_BYTES,
     LINE_LIMIT_BYTES,
-    PACKED_FROM_BYTES,
     Signer,
     WireError,
     decode,
     encode,
     greeting,
-    packed,
     read_answer,
     refusal,
     session_key,
     welcome,
 )
-from paddock.local.loop import READ
+from paddock.core.messages import Letter, Ping, Pong
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
 
     from paddock.agent.coordinator import Coordinator
-    from paddock.agent.messages import Begin, ToMember
+    from paddock.agent.sockets import Incoming, Listener
     from paddock.core.job import Job
+    from paddock.core.messages import Ending
     from paddock.local.loop import Loop
 
-BACKLOG = 4096
-FILES_RESERVED = 512  # descriptors that strangers cannot take from the ranks of this node
 HANDSHAKE_SECONDS = 10.0
 LEASE_STEP_SECONDS = 0.005  # leases are not looked at more often
 GOODBYE_SECONDS = 3.0
-ACCEPTS_PER_TURN = 64
 
 
 class Server:
     """Owned by the loop's thread."""
 
     def __init__(
-        self,
-        job: Job,
-        loop: Loop,
-        coordinator: Coordinator,
-        listener: socket.socket,
-        *,
-        key: bytes,
-        tls: ssl.SSLContext | None = None,
+        self, job: Job, loop: Loop, coordinator: Coordinator, listener: Listener, *, key: bytes
     ) -> None:
         self.job = job
         self.coordinator = coordinator
         self.lease_seconds = job.rendezvous.lease_seconds
         self.key = key
-        self.tls = tls
         self.loop = loop
+        self.guest_list = GuestList(() if key else job.rendezvous.ips, loop)
         self._listener = listener
         self._guests: set[Guest] = set()
-        self._checked_at = monotonic()
+        self._checked_at = loop.now()
         self._on_empty: Callable[[], None] | None = None
-        self._hosts_cache: tuple[object, bytes] = (None, b"")
-        self.guest_list = GuestList(() if key else job.rendezvous.ips, loop)
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._files_max = soft - min(FILES_RESERVED, soft // 2) if soft > 0 else 1 << 30
-        listener.setblocking(False)
-        loop.watch(listener.fileno(), READ, self._on_connect)
+        self._written: tuple[Letter | None, bytes] = (None, b"")
+        listener.open(lambda incoming: self._guests.add(Guest(self, incoming)), self._make_room)
         self._watch_leases()
 
-    def _on_connect(self, _events: int) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
-            try:
-                sock, address = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError:
-                # Out of descriptors: those waiting stay in the backlog until some close.
-                self.loop.at("accept", monotonic() + 0.2, self._accept_again)
-                self.loop.unwatch(self._listener.fileno())
-                return
-            # The lowest free number is given out: it tells how many descriptors are in use.
-            if sock.fileno() >= self._files_max and not self._drop_a_stranger():
-                sock.close()
-                continue
-            try:
-                self._guests.add(Guest(self, sock, str(address[0])))
-            except OSError:  # it had gone before it was greeted
-                sock.close()
-
-    def _drop_a_stranger(self) -> bool:
-        """Make room: the one that came first and has not shown the key yet has to go."""
+    def _make_room(self) -> bool:
+        """The one that came first and has not shown the key yet has to go."""
         strangers = [g for g in self._guests if not g.is_member]
         if not strangers:
             return False
@@ -105,9 +64,6 @@ class Server:
         oldest.drop()
         self.forget(oldest)
         return True
-
-    def _accept_again(self) -> None:
-        self.loop.watch(self._listener.fileno(), READ, self._on_connect)
 
     @property
     def members(self) -> int:
@@ -124,9 +80,15 @@ class Server:
         if self._on_empty is not None and not self._guests:
             self._on_empty()
 
+    def write(self, letter: Letter) -> bytes:
+        """A letter as text; what goes to all members is written once."""
+        if letter is not self._written[0]:
+            self._written = (letter, encode(letter))
+        return self._written[1]
+
     def _watch_leases(self) -> None:
         """Expel members whose lease ended; but not for a pause of our own."""
-        now = monotonic()
+        now = self.loop.now()
         step = self.lease_seconds / 4
         was_paused = now - self._checked_at > 2 * step
         self._checked_at = now
@@ -136,81 +98,59 @@ class Server:
                 if was_paused:
                     guest.seen_at = max(guest.seen_at, now - step)
                 elif now - guest.seen_at >= self.lease_seconds:
-                    guest.expel(f"is silent for {now - guest.seen_at:.1f} s (its lease is over)")
+                    guest.expel("silent", f"{now - guest.seen_at:.1f}")
                     continue
                 # A lease that ends before the next round is looked at when it ends.
                 again_at = min(again_at, guest.seen_at + self.lease_seconds)
             elif now - guest.seen_at > HANDSHAKE_SECONDS:
-                guest.expel("said nothing")
+                guest.expel("cut", "said nothing")
         self.loop.at("leases", max(again_at, now + LEASE_STEP_SECONDS), self._watch_leases)
 
     def end(self, done: Callable[[], None]) -> None:
         """Everybody was told that the job is over: call ``done`` when they have left."""
-        self.loop.at("accept", None, self._accept_again)
-        self.loop.unwatch(self._listener.fileno())
-        self._listener.close()
-        self.loop.at("leases", None, self._watch_leases)
+        self._close_door()
         for guest in [g for g in self._guests if not g.is_member]:
-            guest.expel("")
+            guest.drop()
+            self._guests.discard(guest)
         if not self._guests:
             done()
             return
         self._on_empty = done
-        self.loop.at("goodbye", monotonic() + GOODBYE_SECONDS, done)
+        self.loop.at("goodbye", self.loop.now() + GOODBYE_SECONDS, done)
 
     def abandon(self) -> None:
         """Stop coordinating at once: every connection is closed, without a verdict."""
-        self.loop.at("accept", None, self._accept_again)
-        self.loop.unwatch(self._listener.fileno())
-        self._listener.close()
-        self.loop.at("leases", None, self._watch_leases)
+        self._close_door()
+        self.loop.at("goodbye", None, self._watch_leases)
+        self._on_empty = None
         for guest in list(self._guests):
             guest.drop()
         self._guests.clear()
 
-    def encode_begin(self, order: Begin) -> bytes:
-        """Begin for one member; the host list is written once for all of them."""
-        if self._hosts_cache[0] is not order.hosts:
-            text = encode(order)
-            rest = text[text.index(b'"hosts":') :]
-            if len(rest) >= PACKED_FROM_BYTES:
-                rest = b'"hosts":' + packed(rest[len('"hosts":') : -1]) + b"}"
-            self._hosts_cache = (order.hosts, rest)
-        head = b'{"t":"Begin","attempt":%d,"uid":"%s","node_rank":%d,'
-        return head % (order.attempt, order.uid.encode(), order.node_rank) + self._hosts_cache[1]
+    def _close_door(self) -> None:
+        self._listener.close()
+        self.loop.at("leases", None, self._watch_leases)
 
 
 class Guest:
-    """A connection; a member once it has shown the key. Implements messages.Link."""
+    """A connection; a member once it has shown the key. Implements coordinator.Link."""
 
-    def __init__(self, server: Server, sock: socket.socket, address: str) -> None:
+    def __init__(self, server: Server, incoming: Incoming) -> None:
         self.server = server
-        self.address = address
+        self.address = incoming.address
         self.is_member = False
-        self.seen_at = monotonic()
+        self.seen_at = server.loop.now()
         self._id = 0
         self._is_looked_up = False
         self._nonce = os.urandom(16).hex()
         self._in = Signer(b"", "")
         self._out = Signer(b"", "")
-        self._connection = Connection(
-            sock,
-            server.loop,
-            limit_bytes=GREETING_LIMIT_BYTES,
-            on_line=self._on_line,
-            on_closed=self._on_closed,
-            tls=server.tls,
-            server_side=True,
-        )
+        self._connection = incoming.take(GREETING_LIMIT_BYTES, self._on_line, self._on_closed)
         self._connection.send(greeting(server.job.job_id, self._nonce, has_key=bool(server.key)))
 
-    def send(self, message: ToMember) -> None:
+    def send(self, letter: Letter) -> None:
         """Send without blocking."""
-        if type(message).__name__ == "Begin":
-            text = self.server.encode_begin(message)  # type: ignore[arg-type]  # by name, above
-        else:
-            text = encode(message)
-        self._connection.send(self._out.sign(text))
+        self._connection.send(self._out.sign(self.server.write(letter)))
 
     def close(self) -> None:
         """Send what is queued and close."""
@@ -221,21 +161,23 @@ class Guest:
         """Close at once; the coordinator is not told."""
         self._connection.abort()
 
-    def expel(self, why: str) -> None:
+    def expel(self, ending: Ending, detail: str) -> None:
         """Close at once and report the member as lost."""
         self._connection.abort()
-        self._on_closed(why)
+        self._lose(ending, detail)
 
     def _on_line(self, line: bytes) -> None:
-        self.seen_at = monotonic()
+        self.seen_at = self.server.loop.now()
         if not self.is_member:
             self._shake_hands(line)
             return
-        message = decode(self._in.check(line))
-        if isinstance(message, Ping):
-            self.send(Pong(message.at_ns, monotonic_ns()))
+        letter = decode(self._in.check(line))
+        if isinstance(letter.message, Ping):
+            pong = Pong(letter.message.at_ns, self.server.loop.now_ns())
+            text = encode(Letter(letter.uid, letter.attempt, pong))
+            self._connection.send(self._out.sign(text))
         else:
-            self.server.coordinator.receive(self._id, message)  # type: ignore[arg-type]  # a message to a member is ignored there
+            self.server.coordinator.receive(self._id, letter)
 
     def _shake_hands(self, line: bytes) -> None:
         if self._is_looked_up:
@@ -282,9 +224,11 @@ class Guest:
         self.is_member = True
         self._id = server.coordinator.attach(self)
 
-    def _on_closed(self, why: str) -> None:
+    def _on_closed(self, why: str, is_orderly: bool) -> None:
+        self._lose("closed" if is_orderly else "cut", why)
+
+    def _lose(self, ending: Ending, detail: str) -> None:
         self.server.forget(self)
         if self.is_member:
             self.is_member = False
-            text = why if why.startswith(("is ", "did ")) else f"is gone ({why})"
-            self.server.coordinator.lose(self._id, text)
+            self.server.coordinator.lose(self._id, ending, detail)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from paddock.agent.coordinator import Coordinator
-from paddock.agent.run import Run, attach_self, new_uid
+from paddock.agent.run import Launcher, Run
 from paddock.errors import PaddockError
 from paddock.local.loop import READ
 from paddock.local.text import configuration_lines, launch_line
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from paddock.core.job import Job
-    from paddock.core.policy import Verdict
+    from paddock.core.messages import Letter
 
 
 def run_job(
@@ -30,63 +30,77 @@ def run_job(
     notes: Sequence[str] = (),
 ) -> int:
     """Run this node's share of the job."""
-    run = Run(job, env)
+    launcher = Launcher(job, env)
+    run = launcher.run
     banner = [launch_line("WARNING", note) for note in notes]
     if run.level <= 20:
         banner += [launch_line("INFO", line) for line in configuration_lines(shown)]
-    run.output.say("".join(banner))
+    launcher.output.say("".join(banner))
     if job.rendezvous.kind == "alone":
         _join_alone(run)
-        _supervise(run, guardian_pid)
+        _supervise(launcher, guardian_pid)
     else:
-        _supervise(run, guardian_pid, before=lambda: _join_others(run))
-    return run.finish()
+        _supervise(launcher, guardian_pid, before=lambda: _join_others(run))
+    return launcher.finish()
 
 
 def _join_others(run: Run) -> None:
-    if run.job.rendezvous.kind == "etcd":
-        from paddock.agent.elected import join_by_etcd
+    from paddock.agent.meet import join_others
 
-        join_by_etcd(run)
-    else:
-        from paddock.agent.network import join_by_master
-
-        join_by_master(run)
+    join_others(run)
 
 
 def _join_alone(run: Run) -> None:
     """A job of one node: coordinator and member in this process, no network."""
+    coordinator = Coordinator(run.job, run.loop, run.new_uid(), on_end=lambda _end: None)
+    member = coordinator.attach(OwnLink(run))
+    run.member.connect(
+        coordinator.uid,
+        lambda letter: coordinator.receive(member, letter, is_self=True),
+        run.job.rendezvous.own_host or "127.0.0.1",
+    )
 
-    def on_end(_verdict: Verdict) -> None:
-        return
 
-    coordinator = Coordinator(run.job, run.loop, new_uid(), on_end=on_end)
-    attach_self(run, coordinator, run.job.rendezvous.own_host or "127.0.0.1")
+class OwnLink:
+    """The coordinator's way to the node it lives on: a call."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def send(self, letter: Letter) -> None:
+        """Deliver at once."""
+        self._run.member.receive(letter)
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
-def _supervise(run: Run, guardian_pid: int, before: Callable[[], None] | None = None) -> None:
+def _supervise(
+    launcher: Launcher, guardian_pid: int, before: Callable[[], None] | None = None
+) -> None:
     """Take signals, watch the guardian, and run the loop until the job is over."""
     import signal
     import sys
 
     from paddock.local.signals import forwarded_signals, take_signals
 
+    run = launcher.run
     # The owner thread answers a dying rank; the output thread must not keep it from the GIL.
     sys.setswitchinterval(0.0005)
     # A signal that comes just before the loop sleeps, or to another thread, must wake it too.
-    signal.set_wakeup_fd(run.loop.wake_fd, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(launcher.loop.wake_fd, warn_on_full_buffer=False)
     for number in forwarded_signals():
         signal.signal(number, lambda n, _frame: run.loop.post(lambda: _on_signal(run, n)))
     _watch_guardian(run, guardian_pid)
     take_signals()
     try:
-        run.output.start()
+        launcher.output.start()
     except RuntimeError as error:  # the limit of processes (ulimit -u) is reached
         raise PaddockError(f"no thread can be started: {error}", hint="raise ulimit -u") from error
     if before is not None:
         before()
     if not run.is_ended:
-        run.loop.run()
+        launcher.loop.run()
 
 
 def _on_signal(run: Run, number: int) -> None:

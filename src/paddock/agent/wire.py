@@ -1,10 +1,13 @@
-"""Bytes between a coordinator and a member: JSON lines, a handshake, optional signatures. Pure.
+"""Bytes between a coordinator and a member: JSON lines, a handshake, optional signatures.
+
+No input or output here; hashing and packing only.
+
 
     coordinator                                    member
     {"paddock": 1, "job", "nonce", "key"}   ->
                                             <-     {"paddock": 1, "job", "nonce", "mac"}
     {"welcome": true, "uid", "lease", "mac"} ->    (or {"refused", "hint", "code"})
-    then messages of agent/messages.py both ways, one per line
+    then letters (core/messages.py) both ways, one per line
 
 With a job key both sides prove that they have it (HMAC-SHA256 over both nonces and the job id), and
 every later line carries a signature over its direction, its number and its text, so lines can be
@@ -17,18 +20,17 @@ import hashlib
 import hmac
 import json
 
-from paddock.agent import messages
 from paddock.agent.checks import find_fault
+from paddock.core import messages
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
+from paddock.core.messages import Budget, Letter
 from paddock.core.policy import Verdict
 from paddock.errors import PaddockError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from paddock.agent.messages import ToCoordinator, ToMember
 
 VERSION = 1
 GREETING_LIMIT_BYTES = 4096
@@ -37,14 +39,13 @@ PACKED_FROM_BYTES = 8192  # below, a list of hosts is sent as it is
 MAC_HEX = 32
 LEASE_SECONDS_MAX = 1e6
 
-_CLASSES: dict[str, type] = {
-    c.__name__: c
-    for c in (
-        messages.Facts, messages.Began, messages.ProcEnded, messages.AllStopped, messages.Leave,
-        messages.CannotRun, messages.Ping, messages.Begin, messages.Halt, messages.Over,
-        messages.Turned, messages.Said, messages.Pong, Exit, Host, Verdict,
-    )
-}  # fmt: skip
+_PARTS = (Budget, Exit, Host, Verdict)
+_MESSAGES: tuple[type, ...] = (
+    messages.Join, messages.Started, messages.Exited, messages.Stopped, messages.Leave,
+    messages.CannotRun, messages.Ping, messages.Start, messages.Stop, messages.Over,
+    messages.Refuse, messages.HandOver, messages.Note, messages.Pong,
+)  # fmt: skip
+_CLASSES: dict[str, type] = {c.__name__: c for c in (*_MESSAGES, *_PARTS)}
 _PRIMITIVE: dict[str, frozenset[type]] = {
     "int": frozenset({int}),
     "str": frozenset({str}),
@@ -53,6 +54,7 @@ _PRIMITIVE: dict[str, frozenset[type]] = {
     "int | None": frozenset({int, type(None)}),
     "float | None": frozenset({int, float, type(None)}),
     "VerdictKind": frozenset({str}),
+    "Budget": frozenset({Budget}),
     "Host": frozenset({Host}),
     "Exit": frozenset({Exit}),
     "Exit | None": frozenset({Exit, type(None)}),
@@ -112,26 +114,38 @@ class Signer:
 # ------------------------------------------------------------------- messages
 
 
-def encode(message: ToCoordinator | ToMember) -> bytes:
-    """A message as one line of JSON, without the line end."""
-    return json.dumps(_plain(message), separators=(",", ":")).encode()
+def encode(letter: Letter) -> bytes:
+    """A letter as one line of JSON, without the line end."""
+    plain = _plain(letter.message)
+    hosts = plain.get("hosts", ())
+    if hosts:
+        text = json.dumps(hosts, separators=(",", ":")).encode()
+        if len(text) >= PACKED_FROM_BYTES:
+            plain["hosts"] = _packed(text)
+    return json.dumps(
+        {"uid": letter.uid, "in": letter.attempt, **plain}, separators=(",", ":")
+    ).encode()
 
 
-def decode(text: bytes) -> ToCoordinator | ToMember:
-    """The message in a line. Raises WireError; never anything else."""
+def decode(text: bytes) -> Letter:
+    """The letter in a line. Raises WireError; never anything else."""
     try:
         item = _text_checked(text, json.loads(text))
-        if isinstance(item, dict) and isinstance(item.get("hosts"), str):
+        uid, attempt = item.pop("uid"), item.pop("in")
+        if type(uid) is not str or type(attempt) is not int:
+            raise ValueError("it does not say what it belongs to")
+        if isinstance(item.get("hosts"), str):
             item["hosts"] = _unpacked(item["hosts"])
         found = _value(item)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise WireError(f"a message that cannot be read came: {error}") from error
-    if isinstance(found, (Exit, Host, Verdict)) or type(found) not in _CLASSES.values():
+    if type(found) not in _MESSAGES:
         raise WireError("a line that is no message came")
-    fault = find_fault(found)
+    letter = Letter(uid, attempt, found)
+    fault = find_fault(letter)
     if fault:
         raise WireError(f"an impossible message came: {fault}")
-    return found  # type: ignore[no-any-return]  # one of _CLASSES, checked above
+    return letter
 
 
 def _text_checked(text: bytes, found: Any) -> Any:
@@ -141,15 +155,15 @@ def _text_checked(text: bytes, found: Any) -> Any:
     return found
 
 
-def packed(text: bytes) -> bytes:
-    """JSON as a JSON string of its deflated bytes, for what every member of a large job gets.
+def _packed(text: bytes) -> str:
+    """The deflated bytes of JSON, as text, for what every member of a large job gets.
 
     A list of 1,024 hosts becomes 20 times shorter, and with it what is signed and sent.
     """
     import binascii
     import zlib
 
-    return b'"' + binascii.b2a_base64(zlib.compress(text, 1), newline=False) + b'"'
+    return binascii.b2a_base64(zlib.compress(text, 1), newline=False).decode("ascii")
 
 
 def _unpacked(text: str) -> Any:

@@ -216,7 +216,7 @@ class Job:
     @property
     def is_elastic(self) -> bool:
         """True when the number of nodes may change or a failed node may be replaced."""
-        return self.nnodes_min != self.nnodes_max or self.elastic.level >= 0
+        return self.elastic.level >= 0
 
     def role(self, name: RoleName) -> Role | None:
         """The first role of that name, or None."""

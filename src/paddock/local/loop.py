@@ -9,7 +9,7 @@ import os
 import select
 from collections import deque
 from threading import RLock
-from time import monotonic
+from time import monotonic, monotonic_ns, time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +34,18 @@ class Loop:
         self._closing = RLock()  # a thread must not write into a pipe that is closed, or another's
         self._is_closed = False
         self.watch(self._wake_read, READ, self._on_wake)
+
+    def now(self) -> float:
+        """The monotonic second, as in ``at``."""
+        return monotonic()
+
+    def now_ns(self) -> int:
+        """The same in nanoseconds."""
+        return monotonic_ns()
+
+    def wall(self) -> float:
+        """Seconds since 1970, only to compare with another host's."""
+        return time()
 
     def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
         """Call ``callback(events)`` whenever fd is ready; replaces an earlier watch."""

@@ -1,0 +1,274 @@
+"""TCP as a coordinator and its members need it: a port to be reached by, and a way to another.
+
+The one place of the agent that makes connections; tests/sim has the same without a network.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+
+from paddock.agent.connection import Connection
+from paddock.core.plan import join_endpoint
+from paddock.errors import UsageError
+from paddock.local.loop import READ, WRITE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from paddock.local.loop import Loop
+
+BACKLOG = 4096
+FILES_RESERVED = 512  # descriptors that strangers cannot take from the ranks of this node
+ACCEPTS_PER_TURN = 64
+ACCEPT_AGAIN_SECONDS = 0.2
+
+
+class Net:
+    """This host's way to others. Owned by the loop's thread."""
+
+    def __init__(
+        self, loop: Loop, server_tls: ssl.SSLContext | None, client_tls: ssl.SSLContext | None
+    ) -> None:
+        self._loop = loop
+        self._server_tls = server_tls
+        self._client_tls = client_tls
+
+    def bind(self, address: str, port: int) -> Listener | None:
+        """A port that does not listen yet: who connects too early is refused, not ignored.
+
+        None when the address is not ours or the port is taken. Raises UsageError for the rest.
+        """
+        try:
+            sock = _bound(address, port)
+        except OSError as error:
+            is_name = isinstance(error, socket.gaierror)
+            if is_name or error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+                return None
+            raise UsageError(
+                f"--master {join_endpoint(address, port)}: {error.strerror}",
+                hint="ports below 1024 need root; choose another port",
+            ) from error
+        return Listener(sock, self._loop, self._server_tls)
+
+    def dial(
+        self,
+        target: tuple[str, int],
+        *,
+        source: str,
+        seconds: float,
+        on_open: Callable[[Incoming], None],
+        on_failed: Callable[[str], None],
+    ) -> Dial:
+        """Connect; one of the two is called, later or at once."""
+        return Dial(self._loop, self._client_tls, target, source, seconds, on_open, on_failed)
+
+
+def _bound(address: str, port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, port))
+    except (OSError, UnicodeError) as error:
+        sock.close()
+        if isinstance(error, UnicodeError):
+            raise OSError(errno.EADDRNOTAVAIL, "not an address") from error
+        raise
+    return sock
+
+
+class Incoming:
+    """A connection that has been made, to be taken or dropped. address: the other side's."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: Loop,
+        tls: ssl.SSLContext | None,
+        address: str,
+        *,
+        server_side: bool,
+    ) -> None:
+        self.address = address
+        self._sock = sock
+        self._loop = loop
+        self._tls = tls
+        self._server_side = server_side
+
+    def take(
+        self,
+        limit_bytes: int,
+        on_line: Callable[[bytes], None],
+        on_closed: Callable[[str, bool], None],
+    ) -> Connection:
+        """Speak over it. Raises OSError when it has gone already."""
+        return Connection(
+            self._sock,
+            self._loop,
+            limit_bytes=limit_bytes,
+            on_line=on_line,
+            on_closed=on_closed,
+            tls=self._tls,
+            server_side=self._server_side,
+            server_name="" if self._server_side else self.address,
+        )
+
+    def drop(self) -> None:
+        """Close it unheard."""
+        self._sock.close()
+
+
+class Listener:
+    """A port of this host, bound; it listens from open() on, until pause() or close()."""
+
+    def __init__(self, sock: socket.socket, loop: Loop, tls: ssl.SSLContext | None) -> None:
+        sock.setblocking(False)
+        address, port = sock.getsockname()[:2]
+        self.port = int(port)
+        self._address = str(address)
+        self._sock: socket.socket | None = sock
+        self._loop = loop
+        self._tls = tls
+        self._timer = f"accept {self.port}"
+        self._on_incoming: Callable[[Incoming], None] | None = None
+        self._make_room: Callable[[], bool] = lambda: False
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._files_max = soft - min(FILES_RESERVED, soft // 2) if soft > 0 else 1 << 30
+
+    def open(self, on_incoming: Callable[[Incoming], None], make_room: Callable[[], bool]) -> None:
+        """Listen. make_room: called when descriptors run short; True if one was freed."""
+        assert self._sock is not None
+        self._on_incoming = on_incoming
+        self._make_room = make_room
+        self._sock.listen(BACKLOG)
+        self._watch()
+
+    def pause(self) -> None:
+        """Give the port to whoever wants it; connections that were made stay."""
+        if self._sock is not None:
+            self._unwatch()
+            self._sock.close()
+            self._sock = None
+
+    def resume(self) -> bool:
+        """Listen again after pause(); False when the port is taken now."""
+        if self._sock is None and self._on_incoming is not None:
+            try:
+                self._sock = _bound(self._address, self.port)
+                self._sock.setblocking(False)
+                self._sock.listen(BACKLOG)
+            except OSError:
+                if self._sock is not None:
+                    self._sock.close()
+                    self._sock = None
+                return False
+            self._watch()
+        return True
+
+    def close(self) -> None:
+        """For good."""
+        self._on_incoming = None
+        self.pause()
+
+    def _watch(self) -> None:
+        if self._sock is not None:
+            self._loop.watch(self._sock.fileno(), READ, self._accept)
+
+    def _unwatch(self) -> None:
+        self._loop.at(self._timer, None, self._watch)
+        if self._sock is not None:
+            self._loop.unwatch(self._sock.fileno())
+
+    def _accept(self, _events: int) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            if self._sock is None or self._on_incoming is None:
+                return
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                # Out of descriptors: those waiting stay in the backlog until some close.
+                self._unwatch()
+                self._loop.at(self._timer, self._loop.now() + ACCEPT_AGAIN_SECONDS, self._watch)
+                return
+            # The lowest free number is given out: it tells how many descriptors are in use.
+            if sock.fileno() >= self._files_max and not self._make_room():
+                sock.close()
+                continue
+            came = Incoming(sock, self._loop, self._tls, str(address[0]), server_side=True)
+            try:
+                self._on_incoming(came)
+            except OSError:  # it had gone before it was greeted
+                sock.close()
+
+
+class Dial:
+    """A connection that is being made."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        tls: ssl.SSLContext | None,
+        target: tuple[str, int],
+        source: str,
+        seconds: float,
+        on_open: Callable[[Incoming], None],
+        on_failed: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._tls = tls
+        self._host = target[0]
+        self._on_open = on_open
+        self._on_failed = on_failed
+        self._timer = f"dial {id(self)}"
+        self._sock: socket.socket | None = None
+        sock = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
+        sock.setblocking(False)
+        try:
+            if source and (":" in source) == (":" in self._host):
+                sock.bind((source, 0))
+            result = sock.connect_ex(target)
+        except OSError as error:
+            sock.close()
+            on_failed(error.strerror or str(error))
+            return
+        if result not in (0, errno.EINPROGRESS):
+            sock.close()
+            on_failed(os.strerror(result))
+            return
+        self._sock = sock
+        loop.watch(sock.fileno(), WRITE, self._connected)
+        loop.at(self._timer, loop.now() + seconds, self._timed_out)
+
+    def cancel(self) -> None:
+        """Give up, unheard."""
+        sock = self._take()
+        if sock is not None:
+            sock.close()
+
+    def _take(self) -> socket.socket | None:
+        sock, self._sock = self._sock, None
+        self._loop.at(self._timer, None, self._timed_out)
+        if sock is not None:
+            self._loop.unwatch(sock.fileno())
+        return sock
+
+    def _timed_out(self) -> None:
+        self.cancel()
+        self._on_failed("no answer")
+
+    def _connected(self, _events: int) -> None:
+        sock = self._take()
+        assert sock is not None
+        result = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        is_self = result == 0 and sock.getsockname() == sock.getpeername()
+        if result or is_self:  # is_self: TCP connected to itself, nobody listens there
+            sock.close()
+            self._on_failed(os.strerror(result or errno.ECONNREFUSED))
+            return
+        self._on_open(Incoming(sock, self._loop, self._tls, self._host, server_side=False))

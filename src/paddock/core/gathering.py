@@ -1,0 +1,116 @@
+"""When the nodes that are in may start an attempt, and what is waited for until then. Pure.
+
+    nodes that are in                may start
+    -------------------------------  -------------------------------------------------------
+    the maximum                      at once
+    at least the minimum (a range)   when nobody came for --elastic_timeout; after a takeover
+                                     as soon as all nodes of the attempt before are back
+    fewer                            never; given up after --join-timeout, or in an elastic
+                                     job that had begun after --elastic_timeout
+
+No attempt starts while processes of a lost node may be alive (Roster.haunted_until).
+"""
+
+from __future__ import annotations
+
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.core.job import Job
+    from paddock.core.roster import Roster
+
+# Beyond this many members not every joining is worth a line at every node: 1,024 nodes would
+# cause a million lines. The latest state is said at most once a second, and always in the end.
+NOTES_MEMBERS = 8
+NOTE_SECONDS = 1.0
+
+
+@value
+class Outlook:
+    """What to do now: start, give up, or look again at wake_at. text: "" says nothing."""
+
+    starts: bool = False
+    gives_up: bool = False
+    wake_at: float = 0.0
+    text: str = ""
+
+
+class Gathering:
+    """One wait for nodes after another."""
+
+    def __init__(self, job: Job, roster: Roster, now: float, *, is_first: bool) -> None:
+        self.job = job
+        self.is_first = is_first  # no attempt of this run has started yet
+        self._roster = roster
+        self._since = now
+        self._changed_at = now
+        self._said_at = -NOTE_SECONDS
+
+    def begin(self, now: float) -> None:
+        """Wait for the next attempt."""
+        self.is_first = False
+        self._since = self._changed_at = now
+        self._roster.awaited.clear()
+
+    def change(self, now: float) -> None:
+        """A node came or went."""
+        self._changed_at = now
+
+    def look(self, now: float) -> Outlook:
+        """Whether it is time."""
+        limit_at = self._since + self.limit_seconds
+        start_at = self._start_at(limit_at)
+        if start_at is not None and now >= start_at:
+            return Outlook(starts=True)
+        if start_at is None and now >= limit_at:
+            return Outlook(gives_up=True)
+        wake_at = limit_at if start_at is None else start_at
+        if len(self._roster) > NOTES_MEMBERS and now < self._said_at + NOTE_SECONDS:
+            return Outlook(wake_at=min(wake_at, self._said_at + NOTE_SECONDS))
+        self._said_at = now
+        text = self.waiting_text()
+        if start_at is not None and start_at == self._roster.haunted_until:
+            text = f"waiting {start_at - now:.1f} s until the lease of the lost node is over"
+        return Outlook(wake_at=wake_at, text=text)
+
+    @property
+    def limit_seconds(self) -> float:
+        """How long too few nodes are put up with."""
+        if self.is_first:
+            return self.job.rendezvous.join_timeout_seconds
+        return self.job.elastic.timeout_seconds
+
+    def _start_at(self, limit_at: float) -> float | None:
+        """When the nodes that are in may start; None: they are too few."""
+        job, roster = self.job, self._roster
+        if len(roster) >= job.nnodes_max:
+            return roster.haunted_until
+        if len(roster) < job.nnodes_min or job.nnodes_min == job.nnodes_max:
+            return None
+        return max(roster.haunted_until, min(self._settle_at(), limit_at))
+
+    def _settle_at(self) -> float:
+        """When a job with its minimum may start without its maximum."""
+        if self.is_first:
+            return self._changed_at + self.job.elastic.timeout_seconds
+        if not self._roster.awaited:
+            return self._since
+        return self._since + self.job.elastic.timeout_seconds
+
+    def waiting_text(self) -> str:
+        """Who is in and who is missing."""
+        job = self.job
+        wanted = (
+            str(job.nnodes_max)
+            if job.nnodes_min == job.nnodes_max
+            else f"{job.nnodes_min}:{job.nnodes_max}"
+        )
+        text = f"waiting for nodes: {len(self._roster)} of {wanted} joined ({self._roster.names()})"
+        missing = self._roster.missing()
+        return f"{text}; missing {missing}" if missing else text
+
+    def given_up_text(self) -> str:
+        """Why no more nodes are waited for."""
+        flag = "--join-timeout" if self.is_first else "--elastic_timeout"
+        return f"{self.waiting_text()}; gave up after {self.limit_seconds:g} s ({flag})"

@@ -1,0 +1,285 @@
+"""What a coordinator and its members say to each other, and what the machine of the job hears and
+orders. Values only; membership.py takes and gives them, agent/wire.py writes them down.
+
+    to the coordinator    Join, Started, Exited, Stopped, Leave, CannotRun, Ping
+    to a member           Start, Stop, Over, Refuse, HandOver, Note, Pong
+    the machine hears     Heard(one of the first row), Lost, TimerFired
+    the machine orders    Tell(one of the second row), Close, SetTimer, End
+
+On its way every message is a Letter: with the run it belongs to and the attempt its sender is in.
+"""
+
+from __future__ import annotations
+
+from paddock.core.value import value
+from paddock.errors import EXIT_OWN_FAULT, EXIT_USAGE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from paddock.core.exits import Exit
+    from paddock.core.hosts import Host
+    from paddock.core.policy import Verdict
+
+    # silent: its lease ended. closed: it ended its connection. cut: the connection broke.
+    Ending = Literal["silent", "closed", "cut", "expelled", "cannot-run", "other-plan", "left"]
+
+ENDINGS = {
+    "silent": "is silent for {} s (its lease is over)",
+    "closed": "is gone ({})",
+    "cut": "is gone ({})",
+    "expelled": "did not stop its processes in time",
+    "cannot-run": "cannot take part: {}",
+    "other-plan": "made another plan from the same facts (are all nodes of one version?)",
+    "left": "left",
+}
+
+
+@value
+class Budget:
+    """What a job has used up so far, for whoever coordinates its next attempt.
+
+    seconds_left: of --timeout when this was said; None without a limit.
+    """
+
+    used_restarts: int = 0
+    total_restarts: int = 0
+    seconds_left: float | None = None
+
+
+# ---------------------------------------------------------------- to the coordinator
+
+
+@value
+class Join:
+    """A node's agent is in, and nothing of an earlier attempt is left on it.
+
+    key: name of its launcher, kept when it joins again; orders nodes that gave no rank.
+    shape: what must be equal on every node, by the name of its flag. door: the port on which it
+    could coordinate the job, 0 when it cannot.
+    """
+
+    host: Host
+    key: str
+    node_rank: int | None = None
+    shape: tuple[tuple[str, str], ...] = ()
+    door: int = 0
+
+
+@value
+class Started:
+    """The member made its plan; digest lets the coordinator compare it with the others'."""
+
+    attempt: int
+    digest: int
+
+
+@value
+class Exited:
+    """A process of the member ended; times on the coordinator's clock."""
+
+    exit: Exit
+
+
+@value
+class Stopped:
+    """Nothing of the attempt is left on the member. host: fresh facts (new ports)."""
+
+    attempt: int
+    host: Host
+
+
+@value
+class Leave:
+    """The member was told to end (a signal to its launcher). hurry: a second time."""
+
+    signal: int
+    hurry: bool = False
+
+
+@value
+class CannotRun:
+    """The member cannot take part (no free ports any more, ...)."""
+
+    message: str
+    exit_code: int
+
+
+@value
+class Ping:
+    """Every quarter of a lease. at_ns: the member's monotonic clock."""
+
+    at_ns: int
+
+
+# --------------------------------------------------------------------- to a member
+
+
+@value
+class Start:
+    """Make the plan of this attempt from these hosts and start your part.
+
+    hosts: in node-rank order; keys, doors: of the same nodes, as they joined. by: the key of the
+    coordinator's own node.
+    """
+
+    attempt: int
+    hosts: tuple[Host, ...]
+    keys: tuple[str, ...] = ()
+    doors: tuple[int, ...] = ()
+    by: str = ""
+    budget: Budget = Budget()
+
+
+@value
+class Stop:
+    """Stop the attempt. grace_seconds: instead of the job's own, None to keep that."""
+
+    attempt: int
+    reason: str
+    hurry: bool = False
+    grace_seconds: float | None = None
+
+
+@value
+class Over:
+    """The job has ended; or, if verdict.goes_on, this member's part in it."""
+
+    verdict: Verdict
+
+
+@value
+class Refuse:
+    """The joining member is not wanted, and why."""
+
+    message: str
+    hint: str = ""
+    exit_code: int = EXIT_USAGE
+
+
+@value
+class HandOver:
+    """The coordinator leaves; nothing runs. Who coordinates the attempt after this one.
+
+    keys: the nodes that go on, the successor's first; address, door: where it can be reached.
+    wait_seconds: so long processes of a node that was lost before may live.
+    """
+
+    attempt: int
+    keys: tuple[str, ...]
+    address: str
+    door: int
+    budget: Budget
+    wait_seconds: float = 0.0
+
+
+@value
+class Note:
+    """One line for the people at this node. culprit: show its last words with it."""
+
+    text: str
+    culprit: Exit | None = None
+
+
+@value
+class Pong:
+    """Answer to Ping. at_ns: the member's stamp back; now_ns: the coordinator's clock."""
+
+    at_ns: int
+    now_ns: int
+
+
+@value
+class Letter:
+    """A message on its way. uid: of the run. attempt: the one its sender is in."""
+
+    uid: str
+    attempt: int
+    message: ToCoordinator | ToMember
+
+
+# ------------------------------------------------------------- the machine of the job
+
+
+@value
+class Heard:
+    """A member said something. is_self: it is the coordinator's own node. attempt: the one it was
+    in, -1 for none.
+    """
+
+    member: int
+    message: ToCoordinator
+    is_self: bool = False
+    attempt: int = -1
+
+
+@value
+class Lost:
+    """A member is out of reach, or must be treated so.
+
+    gone_at: monotonic second until which its processes may live on, because its own lease lets
+    them; no attempt starts before. 0: they are gone (its lease is over). exit_code: of the job,
+    should this be what ends it.
+    """
+
+    member: int
+    at_ns: int
+    ending: Ending
+    detail: str = ""
+    gone_at: float = 0.0
+    exit_code: int = EXIT_OWN_FAULT
+
+    @property
+    def how(self) -> str:
+        """The ending in words.
+
+        >>> Lost(1, 0, "silent", "3.1").how
+        'is silent for 3.1 s (its lease is over)'
+        """
+        return ENDINGS[self.ending].format(self.detail)
+
+
+@value
+class TimerFired:
+    """The timer set by SetTimer is due."""
+
+
+@value
+class Tell:
+    """Say this to these members, in this order."""
+
+    members: tuple[int, ...]
+    message: ToMember
+
+
+@value
+class Close:
+    """The member is out: close its link once it has heard what was said before."""
+
+    member: int
+
+
+@value
+class SetTimer:
+    """Wake the machine at this monotonic second (None: never); replaces an earlier one."""
+
+    at: float | None
+
+
+@value
+class End:
+    """The job has ended, or another node coordinates it from now on (handed_over).
+
+    verdict: this node's.
+    """
+
+    verdict: Verdict
+    handed_over: bool = False
+
+
+if TYPE_CHECKING:
+    ToCoordinator = Join | Started | Exited | Stopped | Leave | CannotRun | Ping
+    ToMember = Start | Stop | Over | Refuse | HandOver | Note | Pong
+    Event = Heard | Lost | TimerFired
+    Action = Tell | Close | SetTimer | End

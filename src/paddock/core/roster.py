@@ -1,0 +1,255 @@
+"""The nodes that are in: who may come, in what order they sit, and who is still awaited. Pure."""
+
+from __future__ import annotations
+
+from paddock.core.messages import Refuse
+from paddock.core.plan import find_misfit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from paddock.core.job import Job
+    from paddock.core.messages import Join
+
+NAMES_MAX = 8
+
+
+class Peer:
+    """A node that is in."""
+
+    __slots__ = (
+        "door", "host", "is_expelled", "is_self", "key", "leaving", "node_rank", "order", "place",
+    )  # fmt: skip
+
+    def __init__(self, join: Join, order: int, *, is_self: bool) -> None:
+        self.host = join.host
+        self.key = join.key
+        self.node_rank = join.node_rank
+        self.door = join.door
+        self.is_self = is_self
+        self.order = order
+        self.place: int | None = None  # node rank in the latest plan
+        self.leaving = 0  # the signal, when this node was told to end
+        self.is_expelled = False  # it must go when its processes have ended
+
+    @property
+    def is_spare(self) -> bool:
+        """Of two that want one seat, the one that is not in the latest plan comes last."""
+        return self.place is None
+
+
+class Roster:
+    """The nodes that are in, by member number, and those of the last attempt that are not back."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.peers: dict[int, Peer] = {}
+        self.awaited: set[str] = set()  # keys of an attempt that another node coordinated
+        self._by_key: dict[str, int] = {}
+        self._ghosts: dict[str, float] = {}  # until when processes of a node may live
+        self._joins = 0
+
+    def __len__(self) -> int:
+        return len(self.peers)
+
+    def former(self, key: str) -> int | None:
+        """The member number this launcher had when it joined before."""
+        return self._by_key.get(key)
+
+    def add(self, member: int, join: Join, *, is_self: bool) -> Peer:
+        """A node is in; nothing of what it ran before is left."""
+        peer = Peer(join, self._joins, is_self=is_self)
+        self._joins += 1
+        self.peers[member] = peer
+        self._by_key[join.key] = member
+        self.awaited.discard(join.key)
+        self._ghosts.pop(join.key, None)
+        return peer
+
+    def remove(self, member: int) -> Peer | None:
+        """A node is out; None when it was not in."""
+        peer = self.peers.pop(member, None)
+        if peer is not None and self._by_key.get(peer.key) == member:
+            del self._by_key[peer.key]
+        return peer
+
+    def haunt(self, key: str, until: float) -> None:
+        """Processes of that launcher may live until then, unless it joins again before."""
+        self._ghosts[key] = max(until, self._ghosts.get(key, 0.0))
+
+    @property
+    def haunted_until(self) -> float:
+        """No attempt may start before this monotonic second."""
+        return max(self._ghosts.values(), default=0.0)
+
+    @property
+    def staying(self) -> list[int]:
+        """Members that were not told to leave."""
+        return [i for i, p in self.peers.items() if not (p.leaving or p.is_expelled)]
+
+    def label(self, peer: Peer) -> str:
+        """A node's name; with its pod where several nodes share a host."""
+        return label(peer, self.peers.values())
+
+    def names(self) -> str:
+        """The nodes' names, cut after eight."""
+        return names_of(self.peers.values())
+
+    def refusal(self, join: Join, former: int | None, *, is_first: bool) -> Refuse | None:
+        """Why a node may not join those that are in; None when it may.
+
+        former: its own member number of before. is_first: no attempt has run yet.
+        """
+        others = [p for i, p in self.peers.items() if i != former]
+        return _refusal(self.job, join, others, is_first=is_first)
+
+    def seat_order(self) -> list[int]:
+        """Member numbers in node-rank order, those that would be one too many last."""
+        return seat_order(self.job, self.peers)
+
+    def missing(self) -> str:
+        """Whom the job still waits for, where --ips or --rank say it; else ""."""
+        peers = self.peers.values()
+        ips = self.job.rendezvous.ips
+        if ips:
+            absent = list(ips)
+            for peer in peers:
+                if peer.host.address in absent:
+                    absent.remove(peer.host.address)
+            return describe(dict.fromkeys(absent))
+        if any(p.node_rank is not None for p in peers):
+            taken = {p.node_rank for p in peers}
+            ranks = [str(r) for r in range(self.job.nnodes_max) if r not in taken]
+            if ranks:
+                return ("rank " if len(ranks) == 1 else "ranks ") + describe(ranks)
+        return ""
+
+
+def find_difference(
+    mine: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]]
+) -> tuple[str, str, str] | None:
+    """The first flag that is not equal on two nodes, with both values; None when all are.
+
+    >>> find_difference((("--nnodes", "2:2"),), (("--nnodes", "3:3"),))
+    ('--nnodes', '2:2', '3:3')
+    """
+    if [name for name, _ in mine] != [name for name, _ in theirs]:
+        return "the version of Paddock", "this one", "another"
+    for (name, wanted), (_, got) in zip(mine, theirs, strict=True):
+        if wanted != got:
+            return name, wanted, got
+    return None
+
+
+def _refusal(job: Job, join: Join, others: Collection[Peer], *, is_first: bool) -> Refuse | None:
+    by_rank = _rank_refusal(job, join.node_rank, others, is_first=is_first)
+    if by_rank is not None:
+        return by_rank
+    ips = job.rendezvous.ips
+    if ips and join.host.address not in ips:
+        return Refuse(
+            f"address {join.host.address} is not in --ips {','.join(ips)}",
+            "use the same --ips on every node, and --host to say which one this is",
+        )
+    if len(others) >= job.nnodes_max and not job.is_elastic:
+        return Refuse(
+            f"the job already has its {job.nnodes_max} nodes: {names_of(others)}",
+            "is another job using this --master address? give it its own --job_id and port",
+        )
+    if is_first or not others:
+        return None
+    # A latecomer that no plan can place is turned away: it must not end a job that runs.
+    problem = find_misfit(job, next(iter(others)).host, join.host)
+    return Refuse(problem.message, problem.hint) if problem else None
+
+
+def _rank_refusal(
+    job: Job, rank: int | None, others: Collection[Peer], *, is_first: bool
+) -> Refuse | None:
+    if rank is not None and rank >= job.nnodes_max:
+        return Refuse(f"--rank {rank} is too large for {job.nnodes_max} nodes", "they start at 0")
+    for other in others:  # one is enough: the others were compared with it
+        if (other.node_rank is None) == (rank is None):
+            break
+        mine, theirs = ("a", "no") if rank is not None else ("no", "a")
+        return Refuse(
+            f"this node gives {mine} --rank, the others give {theirs} --rank",
+            "give --rank on every node or on none",
+        )
+    if rank is None or (job.is_elastic and not is_first):
+        # Later, an elastic job takes a second node of a rank as the replacement of the first.
+        return None
+    same = next((p for p in others if p.node_rank == rank), None)
+    if same is None:
+        return None
+    return Refuse(
+        f"--rank {rank} is taken by {same.host.name} ({same.host.address})",
+        "give every node its own --rank, or none at all",
+    )
+
+
+def seat_order(job: Job, peers: Mapping[int, Peer]) -> list[int]:
+    """--ips order; else --rank order; else those of the last plan as they were, then the
+    coordinator's own node, then by address and key, so that equal hosts give equal ranks.
+    """
+    ips = job.rendezvous.ips
+
+    def sort_key(item: tuple[int, Peer]) -> tuple[object, ...]:
+        _, p = item
+        if ips:
+            return (ips.index(p.host.address), p.is_spare, p.order)
+        if p.node_rank is not None:
+            return (p.node_rank, p.is_spare, p.order)
+        if job.rendezvous.sort_ip:
+            return (address_key(p.host.address), p.key)
+        if p.place is not None:
+            return (0, p.place, (), "")
+        return (1, 0 if p.is_self else 1, address_key(p.host.address), p.key)
+
+    room: dict[object, int] = {}
+    for ip in ips:
+        room[ip] = room.get(ip, 0) + 1
+    seats: list[int] = []
+    spare: list[int] = []
+    taken: dict[object, int] = {}
+    for member, p in sorted(peers.items(), key=sort_key):
+        seat: object = p.host.address if ips else p.node_rank
+        taken[seat] = taken.get(seat, 0) + 1
+        is_one_more = seat is not None and taken[seat] > room.get(seat, 1)
+        (spare if is_one_more else seats).append(member)
+    return seats + spare
+
+
+def label(peer: Peer, peers: Iterable[Peer]) -> str:
+    """A node's name; with its pod where several nodes share a host."""
+    name = peer.host.name
+    is_shared = any(p.host.name == name and p is not peer for p in peers)
+    return peer.key if is_shared else name
+
+
+def names_of(peers: Collection[Peer]) -> str:
+    """The nodes' names, cut after eight."""
+    first = [p for p, _ in zip(peers, range(NAMES_MAX), strict=False)]
+    more = len(peers) - len(first)
+    return ", ".join(label(p, peers) for p in first) + (f" and {more} more" if more else "")
+
+
+def address_key(address: str) -> tuple[int, ...]:
+    """Numeric order of IPv4 addresses; anything else after them, in text order.
+
+    >>> sorted(["10.0.0.10", "10.0.0.9", "b"], key=address_key)
+    ['10.0.0.9', '10.0.0.10', 'b']
+    """
+    parts = address.split(".")
+    if len(parts) == 4 and all(p.isascii() and p.isdigit() for p in parts):
+        return tuple(int(p) for p in parts)
+    return (256, *address.encode())
+
+
+def describe(items: Iterable[str]) -> str:
+    """Names for a message, cut after eight."""
+    names = list(items)
+    return ", ".join(names[:NAMES_MAX]) + (
+        f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    )

@@ -1,0 +1,432 @@
+"""Every row of the table of a launcher's place; what it hands on from one attempt to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from core.tables import read_table
+from paddock.agent import life as places
+from paddock.agent.election_values import (
+    AttemptRecord,
+    Deposed,
+    Elected,
+    ElectionFailed,
+    EtcdBack,
+    EtcdDown,
+    Following,
+    LeaderRecord,
+    Reelected,
+)
+from paddock.agent.life import (
+    CUT_OFF_LEASES,
+    GUARDIAN_SECONDS,
+    SHORT_GRACE_SECONDS,
+    TTL_SECONDS,
+    Abdicate,
+    CoordinatorEnded,
+    Follow,
+    GiveUp,
+    Halt,
+    Idle,
+    Lead,
+    Learn,
+    Life,
+    LinkLost,
+    Now,
+    Refused,
+    Say,
+    SetTimer,
+    TimerFired,
+    Unfollow,
+    Unreachable,
+    Unseat,
+    Welcomed,
+)
+from paddock.core.hosts import Host
+from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart
+from paddock.core.membership import Inherited
+from paddock.core.messages import Budget, HandOver, Start
+from paddock.core.value import replace
+from paddock.errors import EXIT_DEADLINE, PaddockError
+
+if TYPE_CHECKING:
+    from paddock.agent.life import Event, Order
+
+UID = "u1d"
+TCP = Rendezvous("tcp", "10.0.0.1", 7000, lease_seconds=4.0)
+FIXED = Job(Command("script", "t"), nnodes_min=2, nnodes_max=2, rendezvous=TCP)
+RETRIED = replace(FIXED, restart=Restart(max_restarts=1))
+ELASTIC = replace(FIXED, nnodes_min=1, elastic=Elastic(1, 30.0))
+ETCD = replace(
+    ELASTIC,
+    rendezvous=replace(TCP, kind="etcd", host="", port=0, etcd=("10.0.0.9:2379",)),
+)
+IDLE = Now(100.0, wall=5000.0, key="b")
+BUSY = replace(IDLE, is_running=True)
+HERE = Elected(1, None)
+THERE = Following(LeaderRecord("a", "10.0.0.1", 7000, UID), 1)
+ELSEWHERE = Following(LeaderRecord("c", "10.0.0.3", 7003, UID), 2)
+TO_THERE = Follow(("10.0.0.1", 7000))
+CLOSED = LinkLost("closed", "connection closed")
+SILENT = LinkLost("silent", "silent for 4 s")
+TO_US = HandOver(3, ("b", "c"), "10.0.0.2", 7002, Budget(1, 2, 50.0))
+TO_C = replace(TO_US, keys=("c", "b"), address="10.0.0.3", door=7003)
+ENDED = AttemptRecord(1, 2, UID, ("a", "b"), ended=True)
+ERROR = PaddockError("it does not want us", exit_code=2)
+LATE = PaddockError("no coordinator answered", exit_code=EXIT_DEADLINE)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What led there, one event, and every order: as it is, or only its kind."""
+
+    job: Job
+    before: tuple[Event, ...]
+    event: Event
+    orders: tuple[Order | type[Order], ...]
+    now: Now = IDLE
+
+
+LED = (HERE,)
+FOLLOWED = (THERE,)
+WELCOMED = (THERE, Welcomed(UID))
+
+ROWS: dict[tuple[str, str, str], list[Case]] = {
+    ("seeking", "Elected, nothing runs", "leading"): [
+        Case(FIXED, (), HERE, (SetTimer(None), Lead())),
+        Case(ETCD, (), HERE, (SetTimer(None), Lead())),
+    ],
+    ("seeking", "Following, nothing runs", "following"): [
+        Case(FIXED, (), THERE, (TO_THERE,)),
+        Case(ETCD, (), THERE, (TO_THERE,)),
+    ],
+    ("seeking", "Elected, Following", "seeking"): [
+        Case(ETCD, (), HERE, (SetTimer(None), Halt("this node coordinates")), BUSY),
+        Case(ETCD, (), THERE, (Halt("the coordinator changes"),), BUSY),
+    ],
+    ("seeking", "TimerFired: nobody was elected", "ended"): [
+        Case(ETCD, (), TimerFired(), (GiveUp,)),
+    ],
+    ("following", "Welcomed", "following"): [
+        Case(FIXED, FOLLOWED, Welcomed(UID), (SetTimer(None), Learn(UID))),
+    ],
+    ("following", "Elected, Following", "seeking"): [
+        Case(ETCD, WELCOMED, ELSEWHERE, (Unfollow(), Halt("the coordinator changes")), BUSY),
+        Case(
+            ETCD, WELCOMED, HERE,
+            (SetTimer(None), Unfollow(), Halt("this node coordinates")), BUSY,
+        ),
+    ],
+    ("following", "LinkLost, no other can come", "ended"): [
+        Case(FIXED, WELCOMED, CLOSED, (Unfollow(), Halt, GiveUp), BUSY),
+        Case(RETRIED, WELCOMED, SILENT, (Unfollow(), Halt, GiveUp), BUSY),
+        Case(FIXED, WELCOMED, CLOSED, (Unfollow(), Halt, GiveUp)),
+    ],
+    ("following", "LinkLost, elastic or etcd", "seeking"): [
+        Case(ELASTIC, WELCOMED, CLOSED, (Say, Unfollow(), Halt), BUSY),
+        Case(ETCD, WELCOMED, SILENT, (Say, Unfollow(), Halt, SetTimer(136.0)), BUSY),
+    ],
+    ("following", "Refused: nobody listens there", "following"): [
+        Case(ETCD, WELCOMED, Refused(), (Unseat(),)),
+        Case(ETCD, FOLLOWED, Refused(), ()),  # of an earlier run, perhaps: its lease decides
+        Case(ELASTIC, WELCOMED, Refused(), ()),
+    ],
+    ("following", "Unreachable, etcd", "seeking"): [
+        Case(ETCD, FOLLOWED, Unreachable(LATE), (Unfollow(),)),
+    ],
+    ("following", "Unreachable, refused", "ended"): [
+        Case(ETCD, FOLLOWED, Unreachable(ERROR), (Unfollow(), GiveUp(ERROR))),
+        Case(FIXED, FOLLOWED, Unreachable(LATE), (Unfollow(), GiveUp(LATE))),
+        Case(ELASTIC, WELCOMED, Unreachable(LATE), (Unfollow(), GiveUp(LATE))),
+    ],
+    ("following", "HandOver to us", "leading"): [
+        Case(ELASTIC, WELCOMED, TO_US, (Unfollow(), Say, Lead)),
+    ],
+    ("following", "HandOver, etcd", "seeking"): [
+        Case(ETCD, WELCOMED, TO_US, (Say, Unfollow(), SetTimer)),
+        Case(ETCD, WELCOMED, TO_C, (Say, Unfollow(), SetTimer)),
+    ],
+    ("following", "HandOver to another", "following"): [
+        Case(ELASTIC, WELCOMED, TO_C, (Unfollow(), Say, Follow(("10.0.0.3", 7003), 30.0))),
+    ],
+    ("leading", "Deposed", "seeking"): [
+        Case(ETCD, LED, Deposed("cut off"), (Say, Abdicate(), Halt("cut off", hurry=True), SetTimer), BUSY),
+        Case(ETCD, LED, Deposed("cut off"), (Say, Abdicate(), Halt("cut off", hurry=True), SetTimer)),
+    ],
+    ("leading", "CoordinatorEnded", "ended"): [
+        Case(FIXED, LED, CoordinatorEnded(), (SetTimer(None),)),
+    ],
+    ("any", "the job ended meanwhile", "ended"): [
+        Case(ETCD, WELCOMED, Elected(2, ENDED), (GiveUp,)),
+        Case(ETCD, (*WELCOMED, Unreachable(LATE)), Elected(2, ENDED), (GiveUp,)),
+    ],
+    ("any", "ElectionFailed", "ended"): [
+        Case(ETCD, before, ElectionFailed(ERROR), (GiveUp(ERROR),))
+        for before in ((), LED, FOLLOWED, WELCOMED)
+    ],
+    ("any", "Reelected, EtcdDown, EtcdBack", "same"): [
+        Case(ETCD, before, event, orders, now)
+        for before, now in (((), IDLE), (LED, BUSY), (WELCOMED, BUSY))
+        for event, orders in (
+            (Reelected(7), ()),
+            (EtcdDown(4.0, "timeout"), (Say,)),
+            (EtcdBack(), (Say("INFO", "etcd answers again"),)),
+        )
+    ],
+    ("ended", "anything", "ended"): [
+        Case(ETCD, (ElectionFailed(ERROR),), event, ())
+        for event in (
+            HERE, THERE, Deposed("cut off"), CLOSED, TO_US, TO_C, Welcomed(UID), Refused(), Idle(),
+            TimerFired(), Unreachable(ERROR), CoordinatorEnded(), EtcdDown(4.0, "timeout"),
+        )
+    ],
+}  # fmt: skip
+CASES = [(row, each) for row, cases in ROWS.items() for each in cases]
+
+
+def live(job: Job, *events: Event, now: Now = IDLE) -> Life:
+    """A place after these events; nothing of this node runs meanwhile, unless now says so."""
+    life = Life(job)
+    for event in events:
+        life.handle(event, now)
+    return life
+
+
+@pytest.mark.parametrize(
+    ("row", "each"),
+    CASES,
+    ids=lambda v: type(v.event).__name__ if isinstance(v, Case) else " ".join(v),
+)
+def test_each_row_of_the_table_holds(row: tuple[str, str, str], each: Case) -> None:
+    """The table at the top of life.py is what happens."""
+    role, _, after = row
+    life = live(each.job, *each.before)
+    before = life.role
+    assert role in ("any", before)
+    orders = life.handle(each.event, each.now)
+    assert len(orders) == len(each.orders), orders
+    for order, wanted in zip(orders, each.orders, strict=True):
+        assert order == wanted or type(order) is wanted
+    assert life.role == (before if after == "same" else after)
+
+
+def test_the_table_has_no_other_rows() -> None:
+    """A row that is added, or changed, has to be shown here."""
+    table = [(r.phase, r.event, r.next) for r in read_table(places.__doc__)]
+    assert len(table) == len(set(table))
+    assert set(table) == set(ROWS)
+
+
+def test_every_place_can_be_reached_and_left() -> None:
+    """One without a way out would be a launcher that hangs."""
+    rows = [r for r in read_table(places.__doc__) if r.phase != "any"]
+    assert {r.next for r in rows} == {"seeking", "leading", "following", "ended"}
+    assert {r.phase for r in rows if r.is_move} == {"seeking", "leading", "following"}
+
+
+# ------------------------------------------------------------- one thing after the other
+
+
+@pytest.mark.parametrize(
+    ("event", "order"),
+    [(HERE, Lead()), (THERE, TO_THERE)],
+)
+def test_what_runs_has_ended_before_another_coordinator_is_had(event: Event, order: Order) -> None:
+    """Its processes and those of the next attempt must not run at once."""
+    life = live(ETCD)
+    assert order not in life.handle(event, BUSY)
+    assert life.handle(EtcdBack(), BUSY) == [Say("INFO", "etcd answers again")]
+    assert life.handle(Idle(), IDLE) == [order]
+    assert life.handle(Idle(), IDLE) == []
+
+
+def test_the_latest_election_counts() -> None:
+    """Elected, and before its processes had ended somebody else was."""
+    life = live(ETCD, HERE, ELSEWHERE, now=BUSY)
+    assert life.handle(Idle(), IDLE) == [Follow(("10.0.0.3", 7003))]
+
+
+def test_who_is_deposed_before_it_leads_does_not_lead() -> None:
+    """The ghost that was never armed."""
+    life = live(ETCD, HERE, Deposed("cut off"), now=BUSY)
+    assert life.handle(Idle(), IDLE) == []
+    assert life.role == "seeking"
+
+
+@pytest.mark.parametrize(
+    ("job", "again"), [(ELASTIC, Follow(TO_THERE.target, 30.0)), (ETCD, TO_THERE)]
+)
+def test_a_lost_coordinator_is_looked_for_where_it_was(job: Job, again: Follow) -> None:
+    """It may be back in a moment; what it ran here has ended by then."""
+    life = live(job, *WELCOMED)
+    assert again not in life.handle(CLOSED, BUSY)
+    assert life.handle(Idle(), IDLE) == [again]
+
+
+def test_with_etcd_a_coordinator_that_leaves_is_followed_by_whoever_is_elected() -> None:
+    """Its word on who that is would be a second election."""
+    for order in (TO_US, TO_C):
+        life = live(ETCD, *WELCOMED)
+        orders = life.handle(order, IDLE)
+        assert [type(o) for o in orders] == [Say, Unfollow, SetTimer]
+        assert orders[2] == SetTimer(IDLE.at + 30.0 + 2 * TTL_SECONDS)
+        assert life.role == "seeking"
+
+
+def test_somebody_has_to_be_elected_in_time() -> None:
+    """--join-timeout at first; the message says how long, and whom to look at."""
+    life = Life(ETCD)
+    assert life.begin(IDLE) == [SetTimer(IDLE.at + 300.0)]
+    (order,) = life.handle(TimerFired(), IDLE)
+    assert isinstance(order, GiveUp)
+    assert order.error.message == "no coordinator was elected within 300 s"
+    assert (order.error.exit_code, order.error.hint) == (
+        EXIT_DEADLINE, "is etcd at 10.0.0.9:2379 up and reachable?",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("job", "event", "hurry", "grace"),
+    [
+        (FIXED, CLOSED, False, None),
+        (FIXED, SILENT, True, None),
+        (RETRIED, CLOSED, False, SHORT_GRACE_SECONDS),
+        (replace(RETRIED, grace_seconds=0.5), CLOSED, False, 0.5),
+        (ELASTIC, CLOSED, False, SHORT_GRACE_SECONDS),
+        (ELASTIC, SILENT, True, SHORT_GRACE_SECONDS),
+        (ETCD, CLOSED, False, SHORT_GRACE_SECONDS),
+        (ETCD, LinkLost("cut", "reset"), False, SHORT_GRACE_SECONDS),
+        (ETCD, SILENT, True, SHORT_GRACE_SECONDS),
+    ],
+)
+def test_how_long_processes_have_when_the_coordinator_is_lost(
+    job: Job, event: LinkLost, hurry: bool, grace: float | None
+) -> None:
+    """Where another attempt may start soon: less than it takes; after silence: nothing."""
+    orders = live(job, *WELCOMED).handle(event, BUSY)
+    (halt,) = (order for order in orders if isinstance(order, Halt))
+    assert (halt.hurry, halt.grace_seconds) == (hurry, grace)
+
+
+def test_a_lost_coordinator_is_worth_a_try_with_the_hint_where_to_look() -> None:
+    """Exit 125, which a scheduler may retry."""
+    for event, hint in ((CLOSED, "look there"), (SILENT, "stood still")):
+        order = live(FIXED, *WELCOMED).handle(event, BUSY)[-1]
+        assert isinstance(order, GiveUp)
+        assert "the coordinator at 10.0.0.1:7000 is lost" in order.error.message
+        assert hint in order.error.hint
+        assert (order.error.exit_code, order.error.retryable) == (125, True)
+
+
+# --------------------------------------------------------- what survives the coordinator
+
+HOST = Host("node", "10.0.0.2")
+# This node's last order to start: attempt 2, coordinated by a.
+STARTED = replace(
+    IDLE,
+    start=Start(2, (HOST,) * 3, ("a", "b", "c"), (1, 2, 3), "a", Budget(1, 1, 90.0)),
+    budget=Budget(1, 1, 60.0),
+)
+GONE_AT = STARTED.at + 4.0  # a lease
+CUT_OFF_AT = STARTED.at + 4.0 * CUT_OFF_LEASES
+RECORD = AttemptRecord(
+    1, 5, UID, ("c", "d"), by="c", used_restarts=2, total_restarts=3, deadline=5020.0
+)
+
+
+def lead(life: Life, event: Event, now: Now) -> Lead:
+    """The order to lead that an event brings."""
+    (order,) = (o for o in life.handle(event, now) if isinstance(o, Lead))
+    return order
+
+
+@pytest.mark.parametrize(
+    ("record", "inherited"),
+    [
+        (None, Inherited(3, ("a", "b", "c"), Budget(1, 1, 60.0), GONE_AT, "a", CUT_OFF_AT)),
+        (
+            replace(RECORD, attempt=2),  # the same attempt: we know it better
+            Inherited(3, ("a", "b", "c"), Budget(1, 1, 60.0), GONE_AT, "a", CUT_OFF_AT),
+        ),
+        (RECORD, Inherited(6, ("c", "d"), Budget(2, 3, 20.0), GONE_AT, "c", CUT_OFF_AT)),
+        (
+            replace(RECORD, deadline=0.0),
+            Inherited(6, ("c", "d"), Budget(2, 3), GONE_AT, "c", CUT_OFF_AT),
+        ),
+        (
+            replace(RECORD, deadline=4000.0),
+            Inherited(6, ("c", "d"), Budget(2, 3, 0.0), GONE_AT, "c", CUT_OFF_AT),
+        ),
+        (
+            replace(RECORD, by="b"),  # it was us: our own processes have ended
+            Inherited(6, ("c", "d"), Budget(2, 3, 20.0), GONE_AT, "", CUT_OFF_AT),
+        ),
+    ],
+    ids=["no record", "ours", "a later one", "no limit", "limit over", "by us"],
+)
+def test_whoever_takes_over_inherits_the_later_word(
+    record: AttemptRecord | None, inherited: Inherited
+) -> None:
+    """A takeover resets neither --timeout nor the restarts; no attempt has a number twice."""
+    order = lead(live(ETCD, *WELCOMED), Elected(2, record), STARTED)
+    assert order == Lead(UID, 0, inherited)
+
+
+def test_a_takeover_waits_for_the_processes_of_a_coordinator_that_may_live() -> None:
+    """A lease if it fell silent; where its launcher died its guardian is quicker."""
+    life = live(ETCD, *WELCOMED, now=STARTED)
+    life.handle(CLOSED, STARTED)
+    life.handle(Refused(), STARTED)
+    inherited = lead(life, Elected(2, RECORD), STARTED).inherited
+    assert inherited is not None
+    assert inherited.lost_gone_at == STARTED.at + GUARDIAN_SECONDS
+
+
+def test_a_death_of_before_says_nothing_of_the_coordinator_of_now() -> None:
+    """It refused us while it was starting, and fell silent an hour later."""
+    life = live(ETCD, THERE, Refused(), Welcomed(UID), now=STARTED)
+    inherited = lead(life, Elected(2, RECORD), STARTED).inherited
+    assert inherited is not None
+    assert inherited.lost_gone_at == CUT_OFF_AT
+
+
+@pytest.mark.parametrize(
+    ("record", "first"),
+    [(None, 0), (replace(RECORD, uid="other"), 6), (replace(ENDED, uid="other"), 0)],
+)
+def test_the_record_of_another_run_is_not_inherited(
+    record: AttemptRecord | None, first: int
+) -> None:
+    """A crashed run is no takeover: a fresh one waits for its nodes as ever, and counts on."""
+    assert lead(live(ETCD), Elected(1, record), IDLE) == Lead("", first)
+
+
+def test_a_coordinator_that_leaves_hands_over_what_it_knows() -> None:
+    """The uid of the run, too: members of another would not be heard."""
+    order = lead(live(ELASTIC, *WELCOMED), TO_US, STARTED)
+    assert order.uid == UID
+    inherited = order.inherited
+    assert inherited is not None
+    assert (inherited.attempt, inherited.keys) == (3, ("b", "c"))
+    assert inherited.budget == Budget(1, 2, 50.0)
+    assert inherited.gone_at <= STARTED.at  # nothing runs
+    assert inherited.lost_gone_at <= STARTED.at
+
+
+def test_a_successor_waits_for_a_node_that_was_lost_before() -> None:
+    """Its lease runs on while the coordinator changes."""
+    order = lead(live(ELASTIC, *WELCOMED), replace(TO_US, wait_seconds=2.5), STARTED)
+    assert order.inherited is not None
+    assert order.inherited.lost
+    assert order.inherited.lost_gone_at == STARTED.at + 2.5
+
+
+def test_a_fence_is_asked_for_under_the_latest_election() -> None:
+    """Our key had gone and is ours again: an attempt under the old one would be refused."""
+    life = live(ETCD, Elected(3, None))
+    assert life.generation == 3
+    life.handle(Reelected(7), BUSY)
+    assert life.generation == 7
