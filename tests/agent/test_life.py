@@ -72,6 +72,7 @@ ELSEWHERE = Following(LeaderRecord("c", "10.0.0.3", 7003, UID), 2)
 TO_THERE = Follow(("10.0.0.1", 7000))
 CLOSED = LinkLost("closed", "connection closed")
 SILENT = LinkLost("silent", "silent for 4 s")
+KILLED = Halt("cut off", hurry=True)
 TO_US = HandOver(3, ("b", "c"), "10.0.0.2", 7002, Budget(1, 2, 50.0))
 TO_C = replace(TO_US, keys=("c", "b"), address="10.0.0.3", door=7003)
 ENDED = AttemptRecord(1, 2, UID, ("a", "b"), ended=True)
@@ -153,8 +154,8 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         Case(ELASTIC, WELCOMED, TO_C, (Unfollow(), Say, Follow(("10.0.0.3", 7003), 30.0))),
     ],
     ("leading", "Deposed", "seeking"): [
-        Case(ETCD, LED, Deposed("cut off"), (Say, Abdicate(), Halt("cut off", hurry=True), SetTimer), BUSY),
-        Case(ETCD, LED, Deposed("cut off"), (Say, Abdicate(), Halt("cut off", hurry=True), SetTimer)),
+        Case(ETCD, LED, Deposed("cut off"), (Say, Abdicate(), KILLED, SetTimer), BUSY),
+        Case(ETCD, LED, Deposed("cut off"), (Say, Abdicate(), KILLED, SetTimer)),
     ],
     ("leading", "CoordinatorEnded", "ended"): [
         Case(FIXED, LED, CoordinatorEnded(), (SetTimer(None),)),
@@ -257,7 +258,7 @@ def test_who_is_deposed_before_it_leads_does_not_lead() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "again"), [(ELASTIC, Follow(TO_THERE.target, 30.0)), (ETCD, TO_THERE)]
+    ("job", "again"), [(ELASTIC, Follow(TO_THERE.target, 36.0)), (ETCD, TO_THERE)]
 )
 def test_a_lost_coordinator_is_looked_for_where_it_was(job: Job, again: Follow) -> None:
     """It may be back in a moment; what it ran here has ended by then."""

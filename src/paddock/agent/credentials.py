@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+from paddock.core.secrets import find_key_problem
 from paddock.errors import UsageError
 
 TYPE_CHECKING = False
@@ -18,12 +21,16 @@ def read_key(job: Job, env: Mapping[str, str]) -> bytes:
     if path:
         try:
             with open(path, "rb") as f:
+                problem = find_key_problem(path, os.fstat(f.fileno()).st_mode)
                 key = f.read(4096).strip()
         except OSError as error:
             raise UsageError(
                 f"--token-file '{path}' cannot be read: {error.strerror}",
                 hint="the file holds the job key, the same on every node",
             ) from error
+        # In a pod nobody else is there, and the files of a Secret are open unless told otherwise.
+        if problem is not None and "KUBERNETES_SERVICE_HOST" not in env:
+            raise UsageError.of([problem])
         if not key:
             raise UsageError(f"--token-file '{path}' is empty")
         return key

@@ -366,13 +366,16 @@ class Place:
 
 
 def command_for_others(endpoint: str, key: bytes) -> str:
-    """What starts another node: the same command, with --master and the key."""
-    import shlex
+    """What starts another node: the same command, with --master and the key.
+
+    Secrets among the words are named, not shown: they have to be set there first.
+    """
     import sys
 
+    from paddock.jobfile.shown import shown_words
+
     words = sys.argv[1:]
-    at = words.index("launch") + 1 if "launch" in words[:1] else 0
-    words[at:at] = ["--master", endpoint]
-    start = "paddock" if at else "paddock launch"
+    line = shown_words(["--master", endpoint, *words["launch" in words[:1] :]])
+    needs = "".join(f"# set {name} there first\n" for name in line.needs)
     prefix = f"PADDOCK_TOKEN={key.decode()} " if key else ""
-    return f"{prefix}{start} {shlex.join(words)}"
+    return f"{needs}{prefix}paddock launch {line.text}"

@@ -126,7 +126,8 @@ def _judge_failure(case: Case) -> Verdict | GoOn:
     if culprit is None:
         return case.failed(case.reason)
     was_asked = _was_asked(case, culprit)
-    if culprit.node_rank in case.expellable and culprit.cause != "node-lost":
+    is_its_own = culprit.cause != "node-lost" and not culprit.is_witness
+    if culprit.node_rank in case.expellable and is_its_own:
         again: Again | None = Again(0.0, case.used_restarts, "its node leaves, --elastic_level 0")
         expelled: int | None = culprit.node_rank
     else:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from paddock.local.loop import Loop
     from paddock.local.output import Output, Stream
 
-EVIDENCE_SECONDS = 0.03
+EVIDENCE_SECONDS = 0.3  # on a loaded machine the output thread may be that late
 TAIL_LIMIT = 4096
 ERROR_FILE_BYTES = 1 << 20
 
