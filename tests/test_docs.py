@@ -150,11 +150,19 @@ def run(command: Command, folder: Path) -> tuple[int, str]:
     return done.returncode, f"{command}\n{done.stdout}"
 
 
+def once(found: list[Command]) -> list[Command]:
+    """A line that stands on several pages is run once, as on the first of them."""
+    seen: dict[object, Command] = {}
+    for command in found:
+        seen.setdefault((command.text, command.code, *command.needs), command)
+    return list(seen.values())
+
+
 ALL = commands()
-RUN = [c for c in ALL if c.is_run and not c.needs and c.words[0] == "paddock"]
+RUN = once([c for c in ALL if c.is_run and not c.needs and c.words[0] == "paddock"])
 READ = [c for c in ALL if not c.is_run and not c.on_cluster]
 CLUSTER = [c for c in ALL if c.on_cluster]  # tests/cluster runs these
-REAL = [c for c in ALL if c.needs]
+REAL = once([c for c in ALL if c.needs])
 
 
 def test_the_pages_have_commands_of_every_kind() -> None:
