@@ -31,7 +31,9 @@ ROOT = HERE.parent.parent
 # Reaches every descendant, also those in their own session, and nothing else does.
 MARK = "TEST_JOB_MARK"
 GONE_SECONDS_MAX = 1.0  # nothing of a job is left this long after its launcher (issue 3, §5)
-PACKAGES = {"etcd": "etcd-server", "mpirun": "openmpi-bin", "ip": "iproute2"}
+PACKAGES = {
+    "etcd": "etcd-server", "etcdctl": "etcd-client", "mpirun": "openmpi-bin", "ip": "iproute2",
+}  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
