@@ -8,6 +8,10 @@ BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 ARGS   ?=
+# Tests wait more than they compute: twice as many at a time as there are processors. With
+# WORKERS=0 they run one after the other, in one process (for a debugger, or a handful of tests).
+WORKERS ?= $(shell echo $$((2 * $$(nproc))))
+BESIDE := -n $(WORKERS) --dist worksteal
 
 # Compiled files are what makes the second start fast; a shell that forbids them would hide it.
 unexport PYTHONDONTWRITEBYTECODE
@@ -45,7 +49,7 @@ demo: $(VENV)/.demo ## train a digit classifier on 2 processes, show the plan an
 # ------------------------------------------------------------------------------- tests and checks
 
 test: $(VENV)/.dev ## everything that needs no cluster: unit, scenario, simulation, local processes
-	$(PYTEST) --doctest-modules tests src --ignore=tests/real --ignore=tests/cluster \
+	$(PYTEST) $(BESIDE) --doctest-modules tests src --ignore=tests/real --ignore=tests/cluster \
 	  -m "not real and not cluster" $(ARGS)
 
 test-real: tools-real $(VENV)/.real ## real etcd, network namespaces, real Paddle, PyTorch and JAX
@@ -120,8 +124,8 @@ $(VENV)/.bench-ps: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,paddock with its parameter server and PyTorch,-e '.[$(PS_EXTRAS)]')
 
 # command:package, for whatever Debian does not install by itself.
-REAL_TOOLS := etcd:etcd-server mpirun:openmpi-bin ip:iproute2 faketime:faketime \
-	unshare:util-linux openssl:openssl
+REAL_TOOLS := etcd:etcd-server etcdctl:etcd-client mpirun:openmpi-bin ip:iproute2 \
+	faketime:faketime unshare:util-linux openssl:openssl
 
 tools-real:
 	@missing=; for pair in $(REAL_TOOLS); do \

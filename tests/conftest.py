@@ -1,19 +1,28 @@
-"""For every suite: a limit on each test, and an environment that no outer job has touched."""
+"""For every suite: a limit on each test, and an environment that no outer job has touched.
+
+In a parallel run (pytest -n) each worker has a network of its own, and a test that is marked
+`alone` waits until nothing runs beside it; such tests come last.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from beside import Turns, leave_network
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 LIMIT_SECONDS = 30.0
 LIMIT_SECONDS_REAL = 120.0
+TURNS = pytest.StashKey[Turns]()
 
 # Set by launchers for their ranks. A test started inside such a job must not see them.
 OUTER_JOB = (
@@ -36,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", help="rewrite golden files, then review them")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Under nohup, or behind `&` in a script, some signals are ignored, by what we start as well.
 
     A handler is not handed on, so that there every signal has its default action again.
@@ -44,6 +53,31 @@ def pytest_configure() -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda number, frame: None)
+    worker: dict[str, str] | None = getattr(config, "workerinput", None)  # of pytest-xdist
+    if worker is not None:
+        leave_network()
+        name = f"paddock-tests-{worker['testrunuid']}.turns"
+        config.stash[TURNS] = Turns(Path(tempfile.gettempdir()) / name)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The last worker to end removes what they shared; to those that still have it, it stays."""
+    if turns := config.stash.get(TURNS, None):
+        turns.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs the machine alone comes last, when others have no more to do beside it."""
+    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Wait for a turn: outside of the test's own limit."""
+    turns = item.config.stash.get(TURNS, None)
+    alone = item.get_closest_marker("alone") is not None
+    with turns.turn(alone=alone) if turns is not None else nullcontext():
+        return (yield)
 
 
 @pytest.fixture

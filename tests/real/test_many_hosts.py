@@ -182,6 +182,7 @@ raise ConnectionResetError(104, "Connection reset by peer")
 """
 
 
+@pytest.mark.alone  # 10 ms decide who was first
 @pytest.mark.parametrize("clock", ["wall and monotonic by faketime", "monotonic by the kernel"])
 def test_the_culprit_is_right_although_clocks_differ(
     hosts: Hosts, world: World, clock: str
