@@ -1,0 +1,81 @@
+"""Judges tests that failed in a suite of CI and passed when they were run once more, alone.
+
+    python tests/second_try.py BEFORE AFTER
+
+BEFORE and AFTER are pytest's lists of failed tests (.pytest_cache/v/cache/lastfailed), as they were
+after the first and the second run. A test that needed its second try fails CI unless it stands in
+tests/flaky.txt, with a reason and the day since which it is known.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+LIST = Path(__file__).resolve().parent / "flaky.txt"
+
+
+@dataclass(frozen=True)
+class Flaky:
+    """One line of the list: a test that is allowed a second try."""
+
+    test: str
+    since: date
+    reason: str
+
+
+def read_list(text: str) -> list[Flaky]:
+    """The lines of the list: `test id | day | reason`; # begins a comment.
+
+    Raises: ValueError, with every line that is not of this form.
+    """
+    found, wrong = [], []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        parts = [part.strip() for part in line.split(" | ")]
+        try:
+            test, day, reason = parts
+            found.append(Flaky(test, date.fromisoformat(day), reason))
+        except ValueError:
+            wrong.append(f"tests/flaky.txt:{number}: not `test id | YYYY-MM-DD | reason`: {line}")
+    if wrong:
+        raise ValueError("\n".join(wrong))
+    return found
+
+
+def judge(before: set[str], after: set[str], known: list[Flaky]) -> tuple[list[str], bool]:
+    """Lines that say what became of each failed test, and whether CI may pass."""
+    by_test = {flaky.test: flaky for flaky in known}
+    lines, passes = [], bool(before)
+    for test in sorted(before):
+        flaky = by_test.get(test)
+        if test in after:
+            passes = False
+            lines.append(f"failed twice: {test}")
+        elif flaky is not None:
+            lines.append(f"flaky, known since {flaky.since}: {test} ({flaky.reason})")
+        else:
+            passes = False
+            lines.append(f"flaky, and not in tests/flaky.txt: {test}")
+    return lines, passes
+
+
+def failed(path: Path) -> set[str]:
+    """The tests in a list of pytest's; empty where there is no list."""
+    return set(json.loads(path.read_text("utf-8"))) if path.exists() else set()
+
+
+def main(words: list[str]) -> int:
+    """Say what became of each test; 0 when all of them were known to be flaky."""
+    before, after = (failed(Path(word)) for word in words)
+    lines, passes = judge(before, after, read_list(LIST.read_text("utf-8")))
+    print("\n".join(lines or ["no test is known to have failed"]))
+    return 0 if passes else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,61 @@
+"""What needed a second try is named, and passes only where somebody has written down why."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from second_try import LIST, Flaky, judge, read_list
+
+ROOT = Path(__file__).resolve().parent.parent
+KNOWN = Flaky("tests/a.py::test_a", date(2026, 11, 22), "waits for a clock")
+
+
+def test_the_list_is_well_formed_and_names_tests_that_exist() -> None:
+    """A line whose test has gone would excuse nothing, or a stranger."""
+    for flaky in read_list(LIST.read_text("utf-8")):
+        path, _, name = flaky.test.partition("::")
+        function = name.partition("[")[0].rpartition("::")[2]
+        assert f"def {function}(" in (ROOT / path).read_text("utf-8"), flaky.test
+
+
+def test_a_line_without_a_reason_or_a_day_is_refused() -> None:
+    """All of them at once."""
+    text = "# why\n\ntests/a.py::test_a | 2026-11-22\ntests/b.py::test_b | soon | because\n"
+    with pytest.raises(ValueError, match=r"flaky.txt:3: not `test id[^\n]*\n[^\n]*flaky.txt:4: "):
+        read_list(text)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "known", "line", "passes"),
+    [
+        ({KNOWN.test}, set(), [KNOWN], "known since 2026-11-22: tests/a.py::test_a (waits", True),
+        ({KNOWN.test}, set(), [], "not in tests/flaky.txt: tests/a.py::test_a", False),
+        ({KNOWN.test}, {KNOWN.test}, [KNOWN], "failed twice: tests/a.py::test_a", False),
+        ({KNOWN.test, "other"}, set(), [KNOWN], "not in tests/flaky.txt: other", False),
+    ],
+)
+def test_only_a_known_flake_that_passed_is_forgiven(
+    before: set[str], after: set[str], known: list[Flaky], line: str, passes: bool
+) -> None:
+    """One stranger among known ones fails CI as well."""
+    lines, passed = judge(before, after, known)
+    assert passed is passes
+    assert any(line in found for found in lines)
+
+
+def test_a_suite_that_failed_without_a_failed_test_does_not_pass(tmp_path: Path) -> None:
+    """pytest that crashed, or found no tests, leaves no list behind."""
+    script = ROOT / "tests" / "second_try.py"
+    words = [sys.executable, str(script), str(tmp_path / "before"), str(tmp_path / "after")]
+    assert subprocess.run(words, capture_output=True).returncode == 1
+    (tmp_path / "before").write_text(json.dumps({"tests/no.py::test_no": True}))
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (
+        1, "flaky, and not in tests/flaky.txt: tests/no.py::test_no\n"
+    )  # fmt: skip
