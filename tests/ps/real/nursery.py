@@ -14,6 +14,9 @@ import subprocess
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ from paddock.ps.server.store import Store
 from paddock.ps.spec import to_json
 from paddock.ps.table.warm import warm_client, warm_server
 from ps.real.work import ADS, TOP, WORDS, applied, train, train_merged
-from ps.running import environment
+from ps.running import Job, environment, eventually
 
 # progress.bin: int64. [0]: trainers may begin no later step; [1 + t]: steps trainer t has done.
 GATE = 0
@@ -80,6 +83,46 @@ class Nursery:
         self._process.stdin.close()
         self._process.wait(30)
         self._process.stdout.close()
+
+
+@dataclass
+class ForkedJob(Job):
+    """The servers of a job as a nursery's children, for tests that start them very often."""
+
+    nursery: Nursery | None = None
+    pids: dict[int, int] = field(default_factory=dict)
+
+    def start(self, index: int) -> None:
+        """Start a server and wait until it says that it is ready."""
+        assert self.nursery is not None
+        lives = self.said(index).count("is ready")
+        log = self.folder / f"server-{index}.err"
+        self.pids[index] = self.nursery.server(self.words(index), log)
+        eventually(lambda: self.said(index).count("is ready") > lives, f"server {index} is ready")
+
+    def kill(self, index: int) -> None:
+        """kill -9, and the process is gone."""
+        assert self.nursery is not None
+        self.nursery.kill(self.pids.pop(index))
+
+    def end(self) -> None:
+        """End every server that still runs."""
+        for index in list(self.pids):
+            self.kill(index)
+
+
+@contextmanager
+def forked(
+    nursery: Nursery, folder: Path, count: int, trainers: int, *flags: str, keep: bool = True
+) -> Iterator[ForkedJob]:
+    """`count` servers that are ready; they end with the block."""
+    job = ForkedJob(folder, count, trainers, flags, keep, nursery=nursery)
+    try:
+        for index in range(count):
+            job.start(index)
+        yield job
+    finally:
+        job.end()
 
 
 def warm() -> None:
