@@ -12,6 +12,8 @@ ARGS   ?=
 # WORKERS=0 they run one after the other, in one process (for a debugger, or a handful of tests).
 WORKERS ?= $(shell echo $$((2 * $$(nproc))))
 BESIDE := -n $(WORKERS) --dist worksteal
+# Each worker has a cluster of its own, a module of tests at a time, the longest ones first.
+CLUSTERS := -n $(if $(filter 0,$(WORKERS)),0,2) --dist loadfile --no-loadscope-reorder
 
 # Compiled files are what makes the second start fast; a shell that forbids them would hide it.
 unexport PYTHONDONTWRITEBYTECODE
@@ -25,7 +27,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 	done)
 endif
 
-.PHONY: help demo test test-real test-cluster check format bench bench-ps bench-operator clean \
+.PHONY: help demo test test-real test-cluster test-gpu check format bench bench-ps bench-operator clean \
 	tools-real tools-cluster
 .DEFAULT_GOAL := help
 
@@ -50,13 +52,18 @@ demo: $(VENV)/.demo ## train a digit classifier on 2 processes, show the plan an
 
 test: $(VENV)/.dev ## everything that needs no cluster: unit, scenario, simulation, local processes
 	$(PYTEST) $(BESIDE) --doctest-modules tests src --ignore=tests/real --ignore=tests/cluster \
-	  -m "not real and not cluster" $(ARGS)
+	  --ignore=tests/gpu -m "not real and not cluster" $(ARGS)
 
 test-real: tools-real $(VENV)/.real ## real etcd, network namespaces, real Paddle, PyTorch and JAX
-	$(PYTEST) tests -m real --ignore=tests/cluster $(ARGS)
+	$(PYTEST) $(BESIDE) tests -m real --ignore=tests/cluster --ignore=tests/gpu $(ARGS)
 
 test-cluster: tools-cluster ## a real Kubernetes with two nodes, made on this machine; as root
-	$(PYTEST) tests/cluster -m cluster $(ARGS)
+	$(PYTEST) $(CLUSTERS) tests/cluster -m cluster $(ARGS)
+
+# With the frameworks of another Python, built for the devices: make test-gpu GPU_PYTHON=python3
+GPU_PYTHON ?= $(BIN)/python
+test-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/.real) ## what a machine with NVIDIA GPUs can show
+	$(GPU_PYTHON) -m pytest tests/gpu -m gpu $(ARGS)
 
 check: $(VENV)/.dev ## ruff, mypy strict, layers and purity, the tests' own tidiness
 	$(BIN)/ruff check .
@@ -137,9 +144,11 @@ tools-real:
 
 CLUSTER_TOOLS := containerd:containerd runc:runc iptables:iptables ip:iproute2 \
 	conntrack:conntrack ethtool:ethtool socat:socat debootstrap:debootstrap openssl:openssl \
-	sysctl:procps /usr/lib/cni/ptp:containernetworking-plugins
+	sysctl:procps /usr/lib/cni/ptp:containernetworking-plugins etcd:etcd-server
 
-# Kubernetes itself is compiled from Go modules, minutes the first time (tests/cluster/control).
+# Kubernetes itself is compiled from Go modules, minutes the first time, and images are made from
+# packages (tests/cluster/control). Both are kept outside of the clone, by what they are made from;
+# the tests themselves need no network.
 tools-cluster: $(VENV)/.dev
 	@missing=; for pair in $(CLUSTER_TOOLS); do \
 	  PATH="$$PATH:/usr/sbin:/sbin" command -v "$${pair%%:*}" >/dev/null || \
@@ -148,3 +157,4 @@ tools-cluster: $(VENV)/.dev
 	  echo "make: the cluster's tests need programs that are not here." >&2; \
 	  echo "      Try: apt-get install --no-install-recommends$$missing" >&2; exit 1; fi
 	@PYTHONPATH=tests $(BIN)/python -m cluster.control.build >/dev/null
+	@[ "$$(id -u)" -ne 0 ] || PYTHONPATH=tests $(BIN)/python -m cluster.control.images >/dev/null

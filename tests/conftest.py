@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LIMIT_SECONDS = 30.0
 LIMIT_SECONDS_REAL = 120.0
+SLOWDOWN = 2.0  # of a test that shares a processor with another one
 TURNS = pytest.StashKey[Turns]()
 
 # Set by launchers for their ranks. A test started inside such a job must not see them.
@@ -117,6 +118,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         seconds = float(marker.args[0])
     else:
         seconds = LIMIT_SECONDS_REAL if item.get_closest_marker("real") else LIMIT_SECONDS
+    if TURNS in item.config.stash:
+        seconds *= SLOWDOWN
 
     def on_alarm(_signal: int, _frame: object) -> None:
         raise TookTooLongError(f"still running after {seconds:g} s (see the limit marker)")

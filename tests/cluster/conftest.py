@@ -19,6 +19,8 @@ import pytest
 from cluster.control.archive import write_image
 from cluster.control.build import BuildError, LacksGoError, binaries
 from cluster.control.cluster import Cluster, lacking
+from cluster.control.images import LARGE, SMALL, archive_of
+from cluster.control.layers import lacking as lacking_for_images
 from cluster.control.operators import Operator, install
 from cluster.control.plane import ControlPlane
 from cluster.jobs import Place, Probes
@@ -29,10 +31,15 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 LIMIT_SECONDS_CLUSTER = 300.0
 PROBE_IMAGE = "localhost/paddock/probe:test"
+# Minutes each. What begins last would be waited for alone.
+LONGEST = ("test_examples", "test_examples_more", "test_operator_ends", "test_install")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test below this folder the marker `cluster`, and more time."""
+    """Give every test below this folder the marker `cluster`, and more time; the longest first."""
+    ours = [item for item in items if HERE in Path(item.path).parents]
+    first = [item for name in LONGEST for item in ours if item.path.stem == name]
+    items[:] = first + [item for item in items if item not in first]
     for item in items:
         if HERE in Path(item.path).parents:
             item.add_marker(pytest.mark.cluster)
@@ -150,6 +157,27 @@ def probe_image(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> s
     program = binaries().probe.read_bytes()
     cluster.load_image(write_image(file, PROBE_IMAGE, {"/bin/probe": program}, ["/bin/probe"]))
     return PROBE_IMAGE
+
+
+def load(cluster: Cluster, *names: str) -> None:
+    """Put images on both nodes, or skip where none can be made."""
+    if problem := lacking_for_images():
+        lack(problem)
+    cluster.load_image(archive_of(*names))
+
+
+@pytest.fixture(scope="session")
+def large_images(cluster: Cluster) -> None:
+    """PaddlePaddle with the examples, and etcd, under every name that the files use."""
+    if shutil.which("etcd") is None:
+        lack("the image of etcd needs etcd: apt-get install etcd-server")
+    load(cluster, *LARGE)
+
+
+@pytest.fixture(scope="session")
+def small_images(cluster: Cluster) -> None:
+    """The operator, a probe, and the examples without a framework."""
+    load(cluster, *SMALL)
 
 
 @pytest.fixture(scope="session")

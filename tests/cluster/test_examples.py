@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from cluster.control.images import archive_of
-from cluster.control.layers import lacking
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -93,14 +90,6 @@ LEARNED = {
 
 
 @pytest.fixture(scope="module")
-def images(cluster: Cluster) -> None:
-    """The images of the examples on both nodes, under every name that the files use."""
-    if lacking():
-        pytest.skip(f"images need: {lacking()}")
-    cluster.load_image(archive_of("demo"))
-
-
-@pytest.fixture(scope="module")
 def accelerators(cluster: Cluster) -> None:
     """Nodes that say they have a GPU: resnet.yaml asks for one, and trains without using it."""
     capacity = json.dumps({"status": {"capacity": {"nvidia.com/gpu": "2"}}})
@@ -161,7 +150,7 @@ class Examples:
 
 @pytest.fixture
 def examples(
-    operator: Operator, cluster: Cluster, images: None, accelerators: None, namespace: str
+    operator: Operator, cluster: Cluster, large_images: None, accelerators: None, namespace: str
 ) -> Iterator[Examples]:
     """In a namespace of the test's own."""
     yield Examples(cluster, namespace)

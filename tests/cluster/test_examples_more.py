@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from cluster.control.images import archive_of
-from cluster.control.layers import lacking
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -24,16 +21,6 @@ if TYPE_CHECKING:
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 SECONDS_MAX = 300.0
 TRAINED = r"accuracy 0\.9\d\d on 360 unseen digits"
-
-
-@pytest.fixture(scope="module")
-def loaded(cluster: Cluster) -> None:
-    """The images of these examples on both nodes."""
-    if problem := lacking():
-        pytest.skip(problem)
-    if shutil.which("etcd") is None:
-        pytest.skip("etcd is not installed: apt-get install etcd-server")
-    cluster.load_image(archive_of("demo", "etcd"))
 
 
 @pytest.fixture
@@ -87,7 +74,7 @@ class Space:
 
 
 @pytest.fixture
-def space(cluster: Cluster, operator: Operator, loaded: None, namespace: str) -> Space:
+def space(cluster: Cluster, operator: Operator, large_images: None, namespace: str) -> Space:
     """With an operator that looks after it."""
     assert operator.pid
     return Space(cluster, namespace)

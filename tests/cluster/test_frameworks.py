@@ -12,8 +12,6 @@ import pytest
 import yaml
 
 from cluster.control.frameworks import LacksFrameworkError, with_framework
-from cluster.control.images import archive_of
-from cluster.control.layers import lacking
 
 if TYPE_CHECKING:
     from cluster.control.cluster import Cluster
@@ -30,14 +28,6 @@ COMMANDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def bare(cluster: Cluster) -> None:
-    """The image without a framework, on both nodes."""
-    if problem := lacking():
-        pytest.skip(problem)
-    cluster.load_image(archive_of("bare"))
-
-
 def finished(cluster: Cluster, name: str, namespace: str) -> dict[str, Any]:
     """The status of a job that is over."""
     until = time.monotonic() + END_SECONDS_MAX
@@ -52,7 +42,7 @@ def finished(cluster: Cluster, name: str, namespace: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("how", COMMANDS)
 def test_other_frameworks_train_under_the_same_resource(
-    cluster: Cluster, operator: Operator, bare: None, namespace: str, how: str
+    cluster: Cluster, operator: Operator, small_images: None, namespace: str, how: str
 ) -> None:
     """No launcher, torchrun by its PET variables, or ours: two pods are one world that learns."""
     module = how.split("-")[0]

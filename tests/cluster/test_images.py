@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster.control import images
-from cluster.control.images import Image, archive_of, write_archive
-from cluster.control.layers import USER, Layer, lacking, write_tar
+from cluster.control.images import Image, write_archive
+from cluster.control.layers import USER, Layer, write_tar
 
 if TYPE_CHECKING:
     from cluster.control.cluster import Cluster
@@ -79,14 +79,6 @@ def test_an_archive_names_what_it_holds(tmp_path: Path) -> None:
         assert config["config"]["User"] == f"{USER}:{USER}"
 
 
-@pytest.fixture(scope="module")
-def loaded(cluster: Cluster) -> None:
-    """The small images on both nodes."""
-    if problem := lacking():
-        pytest.skip(problem)
-    cluster.load_image(archive_of("operator", "probe", "bare"))
-
-
 @pytest.mark.parametrize(
     ("image", "command", "expected"),
     [
@@ -101,7 +93,12 @@ def loaded(cluster: Cluster) -> None:
     ids=["version", "help", "packages", "user", "launch", "names", "resolve"],
 )  # fmt: skip
 def test_an_image_runs_in_a_container(
-    cluster: Cluster, namespace: str, loaded: None, image: object, command: list[str], expected: str
+    cluster: Cluster,
+    namespace: str,
+    small_images: None,
+    image: object,
+    command: list[str],
+    expected: str,
 ) -> None:
     """Not root, on Debian's Python, with what its name promises."""
     name = image().names[0]  # type: ignore[operator]

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster.control.images import archive_of
-from cluster.control.layers import lacking
 from cluster.control.operators import NAMESPACE, ROOT
 from cluster.jobs import Place
 from paddock.operator.runtime.lease import LEASE_NAME
@@ -25,11 +23,8 @@ DEPLOYMENT = "deployment/paddle-controller-manager"
 
 
 @pytest.fixture(scope="module")
-def system(cluster: Cluster) -> Iterator[Place]:
+def system(cluster: Cluster, small_images: None) -> Iterator[Place]:
     """The operator's own namespace, after kubectl apply -f deploy/v1."""
-    if lacking():
-        pytest.skip(f"images need: {lacking()}")
-    cluster.load_image(archive_of("operator"))
     cluster.kubectl("apply", "-f", FOLDER)
     place = Place(cluster.plane, NAMESPACE)
     place.kubectl("rollout", "status", DEPLOYMENT, "--timeout=120s")

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MARK = "TEST_JOB_MARK"
-WAIT_SECONDS_MAX = 25.0  # for anything that must happen; generous, the machine may be busy
+WAIT_SECONDS_MAX = 60.0  # for anything that must happen, where no test's own limit ends it
+LAST_WORDS_SECONDS = 3.0  # of a test's limit, for saying what has not happened
 GONE_SECONDS_MAX = 5.0
 
 # Put before every script: what a rank knows of itself, and how it speaks to the test.
@@ -42,6 +43,15 @@ def forever():
 def gate():
     os.read(os.open(os.environ["TEST_GATE"], os.O_RDONLY), 1)
 """
+
+
+def patience() -> float:
+    """Seconds that may be waited for what must happen: nearly all that is left of the test's limit.
+
+    The machine may be busy, and how long a test may take is said in one place (tests/conftest.py).
+    """
+    left, _ = signal.getitimer(signal.ITIMER_REAL)
+    return max(left - LAST_WORDS_SECONDS, 0.1) if left else WAIT_SECONDS_MAX
 
 
 class Events:
@@ -77,7 +87,7 @@ class Events:
 
     def wait(self, *words: object, count: int = 1) -> list[tuple[str, ...]]:
         """Wait until so many events that begin with these words came; returns them."""
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        deadline = time.monotonic() + patience()
         while len(found := self.all(*words)) < count:
             left = deadline - time.monotonic()
             assert left > 0, f"heard {len(found)} of {count} {words}; all: {self.seen}"
@@ -167,7 +177,7 @@ class Running:
 
     def wait_for(self, wanted: str, *, count: int = 1) -> None:
         """Wait until the console has shown this text so often."""
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        deadline = time.monotonic() + patience()
         with self._changed:
             while True:
                 shown = self._texts["out"] + self._texts["err"]
@@ -192,7 +202,7 @@ class Running:
 
     def end(self, *, gone_seconds: float = GONE_SECONDS_MAX) -> Ended:
         """Wait for the launcher's own end and look for what it left behind."""
-        code = self.process.wait(WAIT_SECONDS_MAX)
+        code = self.process.wait(patience())
         left = wait_gone(self.mark, gone_seconds)
         if not left:  # a survivor would hold the pipes
             self._close()
@@ -201,7 +211,7 @@ class Running:
     def kill(self) -> None:
         """Leave nothing behind, whatever the test came to."""
         kill_marked(self.mark)
-        self.process.wait(WAIT_SECONDS_MAX)
+        self.process.wait(patience())
         self._close()
 
     def _close(self) -> None:
@@ -316,7 +326,7 @@ def marked(mark: str, name: str = MARK) -> list[int]:
 
 def wait_until(is_so: Callable[[], bool]) -> None:
     """Wait for a state of the world that tells nobody when it comes."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    deadline = time.monotonic() + patience()
     while not is_so():
         assert time.monotonic() < deadline, "it never came to be"
         time.sleep(0.01)  # sleep: see above

@@ -1,6 +1,6 @@
 """The project's images, made without a registry: the same as the Containerfiles of deploy/images.
 
-    python -m cluster.control.images            make all, print names, sizes and the archive
+    python -m cluster.control.images            make those of the tests; print names and sizes
     python -m cluster.control.images operator   make one
 
 | image | layers | what runs without a command |
@@ -147,6 +147,8 @@ IMAGES: dict[str, Callable[[], Image]] = {
     "probe": probe_image,
     "etcd": etcd_image,
 }
+# The two archives of the tests: what is 900 MB, and what is not.
+LARGE, SMALL = ("demo", "etcd"), ("operator", "probe", "bare")
 
 
 @cache  # the same in every image, also when somebody edits it meanwhile
@@ -315,20 +317,21 @@ def _json(what: object) -> bytes:
 
 
 def main(words: Sequence[str]) -> int:
-    """Make images; print what they are."""
+    """Make an archive of these images, or those of the tests; print what is in them."""
     if problem := lacking() or _unknown(words):
         print(f"images: {problem}", file=sys.stderr)
         return 2
-    try:
-        path = archive_of(*words)
-        images = [IMAGES[name]() for name in words or IMAGES]
-    except BuildError as error:
-        print(f"images: {error}", file=sys.stderr)
-        return 1
-    for image in images:
-        parts = ", ".join(f"{layer.name} {layer.bytes / 1e6:.1f}" for layer in image.layers)
-        print(f"{image.names[0]}\t{image.bytes / 1e6:.0f} MB\t({parts})")
-    print(path)
+    for names in [tuple(words)] if words else (LARGE, SMALL):
+        try:
+            path = archive_of(*names)
+            images = [IMAGES[name]() for name in names]
+        except BuildError as error:
+            print(f"images: {error}", file=sys.stderr)
+            return 1
+        for image in images:
+            parts = ", ".join(f"{layer.name} {layer.bytes / 1e6:.1f}" for layer in image.layers)
+            print(f"{image.names[0]}\t{image.bytes / 1e6:.0f} MB\t({parts})")
+        print(path)
     return 0
 
 

@@ -59,7 +59,7 @@ def test_two_sync_runs_end_with_the_same_bits(framework: str) -> None:
 def test_killed_servers_change_no_bit(framework: str, tmp_path: Path) -> None:
     """kill -9 of one server, then of the other, while two trainers go on: nothing is lost."""
     pytest.importorskip(framework)
-    words = ("--strategy", "sync", "--epochs", "1")
+    words = ("--strategy", "sync", "--epochs", "1", "--examples", "40000", "--batch", "512")
     calm = train(SCRIPTS[framework], *words, trainers=2, count=2).text("parameters")
     servers = Servers(2, 2, tmp_path)
     try:

@@ -144,6 +144,8 @@ def test_a_new_replica_gets_the_snapshot_when_the_log_was_cut(
         two.start(1)
         eventually(two.is_in_sync, "in sync")
         train(client, 36, 40)
+        # On a busy machine a replica that is late is left behind for a moment, and comes again.
+        eventually(two.is_in_sync, "still in sync, or again")
         assert two.digest(0) == two.digest(1)
         two.stop(0)
         eventually(lambda: two.is_primary(1), "the replica serves")
