@@ -6,18 +6,17 @@ import fcntl
 import os
 import signal
 import termios
-import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cgroups import small_memory_group
 from local.jobs import wait_until
-from real.conftest import lack
 from real.hosts import need_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from local.jobs import World
 
@@ -59,26 +58,8 @@ def test_a_disk_that_is_full_before_the_start_stops_no_training(world: World) ->
 @pytest.fixture
 def small_memory() -> Iterator[Path]:
     """A cgroup that may use little memory; removed after the test."""
-    found: Path | None = None
-    for root, limit in (
-        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
-        (Path("/sys/fs/cgroup"), "memory.max"),
-    ):
-        group = root / f"paddock-test-{uuid.uuid4().hex[:8]}"
-        try:
-            group.mkdir()
-            found = group
-            (group / limit).write_text(str(MEMORY_LIMIT))
-            break
-        except OSError:
-            if found is not None:
-                found.rmdir()
-                found = None
-    if found is None:
-        lack("a memory cgroup that this user may make", "run as root with cgroups mounted writable")
-    assert found is not None
-    yield found
-    found.rmdir()
+    with small_memory_group(MEMORY_LIMIT) as group:
+        yield group
 
 
 def test_an_oom_kill_is_told_from_a_kill(world: World, small_memory: Path) -> None:
