@@ -131,7 +131,7 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         Case(ETCD, WELCOMED, SILENT, (Say, Unfollow(), Halt, SetTimer(136.0)), BUSY),
     ],
     ("following", "Refused: nobody listens there", "following"): [
-        Case(ETCD, WELCOMED, Refused(), (Unseat(),)),
+        Case(ETCD, WELCOMED, Refused(), (Unseat(""),)),
         Case(ETCD, FOLLOWED, Refused(), ()),  # of an earlier run, perhaps: its lease decides
         Case(ELASTIC, WELCOMED, Refused(), ()),
     ],
@@ -258,7 +258,7 @@ def test_who_is_deposed_before_it_leads_does_not_lead() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "again"), [(ELASTIC, Follow(TO_THERE.target, 36.0)), (ETCD, TO_THERE)]
+    ("job", "again"), [(ELASTIC, Follow(TO_THERE.target, 30.0 + 2 * 4.0)), (ETCD, TO_THERE)]
 )
 def test_a_lost_coordinator_is_looked_for_where_it_was(job: Job, again: Follow) -> None:
     """It may be back in a moment; what it ran here has ended by then."""

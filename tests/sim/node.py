@@ -229,11 +229,11 @@ class Candidate:
     def learn_uid(self, uid: str) -> None:
         self.give(UidLearned(uid))
 
-    def leader_lives(self, lives: bool) -> None:
-        self.give(LeaderLives(lives))
+    def leader_lives(self, nonce: str, lives: bool) -> None:
+        self.give(LeaderLives(nonce, lives))
 
-    def leader_died(self) -> None:
-        self.give(LeaderDied())
+    def leader_died(self, nonce: str) -> None:
+        self.give(LeaderDied(nonce))
 
     def end(self, *, ended: bool) -> None:
         self.give(StopAsked(ended))
@@ -420,6 +420,7 @@ class Node:
         self.world.expect(not alive, f"{self.name} ends and leaves {alive}")
         self.run.close()
         self.is_up = False
+        self.world.ended_at = self.world.now
         self._hang_up()
 
     def _hang_up(self) -> None:
@@ -453,7 +454,7 @@ class Node:
         """The launcher gets a signal."""
         if self.lives:
             self.signals += 1
-            self.was_told = True
+            self.was_told = self.world.is_disturbed = True
             self.world.say(f"{self.name} gets signal {number}")
             self.loop.call(lambda: self.run.member.on_signal(number))
 

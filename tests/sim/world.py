@@ -15,6 +15,7 @@ from paddock.core import messages as m
 from paddock.core import supervisor as s
 from paddock.core.exits import Exit
 from paddock.core.plan import plan_bytes
+from paddock.core.value import replace
 from sim.etcd import Etcd
 from sim.node import Node
 from sim.truth import Root, blame_problem
@@ -81,6 +82,9 @@ class World:
         self.exited: dict[Which, dict[Key, int]] = {}
         self.verdicts: list[Verdict] = []
         self.judged: list[str] = []  # the run of each
+        self.skew = 0.0  # of the clock by which the coordinator that speaks tells the time
+        self.is_disturbed = False  # somebody did something to a node
+        self.ended_at = 0.0  # when the last launcher did
         self.is_leaderless = False  # a coordinator was lost, or cut off: there may be no verdict
         self.events = 0
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -161,6 +165,7 @@ class World:
             if self.log is not None and not isinstance(event, m.TimerFired):
                 self.note(f"{node.name} -> {shown(event)}")
             attempt = machine.attempt
+            self.skew = node.skew
             actions = handle(event, now)
             for action in actions:
                 if self.log is not None and not isinstance(action, m.SetTimer):
@@ -361,6 +366,7 @@ class World:
     def do_chaos(self, chaos: Chaos) -> None:
         node = self.nodes[chaos.node]
         self.say(f"chaos: {chaos.what} {node.name} {chaos.seconds:g}")
+        self.is_disturbed = True
         if chaos.what == "launch":
             node.launch()
         elif chaos.what in ("signal", "twice"):
@@ -468,6 +474,7 @@ class World:
         roots = [r for r in self.roots.get(attempt, []) if r.node_rank not in leavers]
         if culprit.peer_loss and not roots:
             return
+        culprit = replace(culprit, at_ns=culprit.at_ns - int(self.skew * 1e9))
         problem = blame_problem(culprit, self.roots.get(attempt, []), self.lease)
         self.expect(not problem, problem)
 
@@ -510,7 +517,8 @@ class World:
     def _check_calm(self) -> None:
         """Where nothing happens, the job succeeds, or says who is missing."""
         spec = self.spec
-        if spec.chaos or spec.crash_share or spec.job.timeout_seconds or "stuck" in spec.term_ways:
+        is_rough = spec.crash_share or spec.job.timeout_seconds or "stuck" in spec.term_ways
+        if self.is_disturbed or is_rough:
             return
         verdict = self.verdicts[0]  # of whoever came first; latecomers may try once more
         limit = spec.job.rendezvous.join_timeout_seconds - 5.0

@@ -123,13 +123,13 @@ class Election:
         """The uid of the run we joined, to announce should we be elected later."""
         self._give(UidLearned(uid))
 
-    def leader_lives(self, lives: bool) -> None:
-        """Whether the leader we follow answers us; then its key may lapse and come back."""
-        self._give(LeaderLives(lives))
+    def leader_lives(self, nonce: str, lives: bool) -> None:
+        """Whether that leader answers us; then its key may lapse and come back."""
+        self._give(LeaderLives(nonce, lives))
 
-    def leader_died(self) -> None:
+    def leader_died(self, nonce: str) -> None:
         """Its launcher has ended: its key need not live until its lease ends."""
-        self._give(LeaderDied())
+        self._give(LeaderDied(nonce))
 
     def stop(self) -> None:
         """Leaves the election; a successor is free at once. Waits, at most 3 s."""

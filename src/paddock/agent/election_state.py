@@ -238,12 +238,14 @@ class ElectionState:
                 self._ask_fence(record, now)
             case UidLearned(uid):
                 self.me = replace(self.me, uid=uid)
-            case LeaderDied():
-                self._lives, self._dead = False, self._followed[0]
-            case LeaderLives(lives):
-                if self._lives and not lives:
-                    self._look_at = now
-                self._lives = lives
+            case LeaderDied(nonce):
+                if nonce == self._followed[1]:
+                    self._lives, self._dead = False, self._followed[0]
+            case LeaderLives(nonce, lives):
+                if nonce == self._followed[1]:
+                    if self._lives and not lives:
+                        self._look_at = now
+                    self._lives = lives
             case StopAsked(ended):
                 self._stop(ended=ended, now=now)
             case Revoked() | Woke():

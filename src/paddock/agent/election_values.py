@@ -229,13 +229,19 @@ class UidLearned:
 
 @value
 class LeaderDied:
-    """The launcher of the leader we follow has ended: its host refuses connections."""
+    """The launcher of that leader has ended: its host refuses connections.
+
+    nonce: of its record. By the time this is read we may follow another.
+    """
+
+    nonce: str
 
 
 @value
 class LeaderLives:
-    """Whether the leader we follow answers us, whatever etcd says."""
+    """Whether that leader answers us, whatever etcd says."""
 
+    nonce: str
     lives: bool
 
 

@@ -177,7 +177,12 @@ class Learn:
 
 @value
 class Unseat:
-    """The leader's process is gone: its key need not live until its lease ends."""
+    """The leader's process is gone: its key need not live until its lease ends.
+
+    nonce: of its record.
+    """
+
+    nonce: str
 
 
 @value
@@ -210,6 +215,7 @@ class Life:
         self.role: Role = "seeking"
         self.uid = ""
         self.generation = 0
+        self.leader = ""  # the nonce of the record of whom we follow
         self._is_etcd = job.rendezvous.kind == "etcd"
         self._target = ("", 0)
         self._next: Lead | Follow | None = None
@@ -244,6 +250,7 @@ class Life:
         if isinstance(event, Elected):
             return self._on_elected(event, now)
         if isinstance(event, Following):
+            self.leader = event.record.nonce
             return self._leave_for(
                 Follow((event.record.host, event.record.port)), now, "the coordinator changes"
             )
@@ -260,7 +267,7 @@ class Life:
             return [SetTimer(None), Learn(event.uid)]
         if isinstance(event, Refused):
             self._is_dead = True
-            return [Unseat()] if self._is_etcd and self.uid else []
+            return [Unseat(self.leader)] if self._is_etcd and self.uid else []
         if isinstance(event, CoordinatorEnded):
             self.role = "ended"  # leading -> ended
             return [SetTimer(None)]
@@ -352,6 +359,7 @@ class Life:
     def _on_link_lost(self, event: LinkLost, now: Now) -> list[Order]:
         """Our processes end; if another coordinator may come, or this one again, we look for it."""
         is_silent = event.ending == "silent"
+        self._is_dead = event.ending == "closed"  # nobody but a launcher, or its kernel, does that
         job = self.job
         where = join_endpoint(*self._target)
         text = f"the coordinator at {where} is lost: {event.why}"

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
         def fence(self, record: AttemptRecord) -> None: ...
         def learn_uid(self, uid: str) -> None: ...
-        def leader_lives(self, lives: bool) -> None: ...
-        def leader_died(self) -> None: ...
+        def leader_lives(self, nonce: str, lives: bool) -> None: ...
+        def leader_died(self, nonce: str) -> None: ...
 
 
 class Reign:
@@ -228,7 +228,7 @@ class Place:
             if self.elector is not None:
                 self.elector.learn_uid(order.uid)
         elif self.elector is not None:  # Unseat
-            self.elector.leader_died()
+            self.elector.leader_died(order.nonce)
 
     # ------------------------------------------------------------ coordinating
 
@@ -322,7 +322,7 @@ class Place:
                 self.port = self.door.port if self.door is not None else 0
         self.handle(Welcomed(uid))
         if self.elector is not None:
-            self.elector.leader_lives(True)
+            self.elector.leader_lives(self.life.leader, True)
         run.member.say(
             "INFO", f"joined the coordinator at {join_endpoint(*client.target)} as {address}"
         )
@@ -346,7 +346,7 @@ class Place:
             self.client.close()
             self.client = None
         if self.elector is not None:
-            self.elector.leader_lives(False)
+            self.elector.leader_lives(self.life.leader, False)
 
     def give_up(self, error: PaddockError) -> None:
         """This node's part is over; what it runs ends first."""

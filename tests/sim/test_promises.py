@@ -1,0 +1,272 @@
+"""What the agent promises, each in one world: the agent's real code, made-up time and network."""
+
+from __future__ import annotations
+
+from dataclasses import replace as changed
+from typing import TYPE_CHECKING
+
+import pytest
+
+from paddock.agent.election_values import AttemptRecord
+from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart, Role
+from paddock.core.supervisor import SIGKILL, SIGTERM
+from paddock.core.value import replace
+from sim.spec import LEASE_SECONDS, Chaos, Spec
+from sim.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def job_of(nnodes: tuple[int, int], kind: str, **fields: object) -> Job:
+    """An elastic job of one worker a node."""
+    job = Job(
+        Command("script", "train.py"),
+        nnodes_min=nnodes[0],
+        nnodes_max=nnodes[1],
+        roles=(Role("worker", 1),),
+        rendezvous=Rendezvous(kind, join_timeout_seconds=60.0, lease_seconds=LEASE_SECONDS),  # type: ignore[arg-type]  # "tcp" or "etcd"
+        elastic=Elastic(1, 10.0),
+        restart=Restart(max_restarts=3),
+        grace_seconds=5.0,
+    )
+    return replace(job, **fields)
+
+
+def world_of(kind: str, job: Job, nodes: int, *chaos: Chaos, **fields: object) -> World:
+    """A world in which nothing happens but that; every node comes at once."""
+    spec = Spec(
+        seed=7,
+        kind="etcd" if kind == "etcd" else "range",
+        job=job,
+        joins=tuple(0.1 * i for i in range(nodes)),
+        train_seconds=40.0,
+        crash_share=0.0,
+        notice_share=0.0,
+        crash_attempts=0,
+        delay_seconds=0.001,
+        chaos=tuple(sorted(chaos, key=lambda c: c.at)),
+        term_ways=("die",),
+        crash_ways=("exit",),
+    )
+    return World(changed(spec, **fields))
+
+
+def ends(world: World) -> list[int]:
+    """Run it; the exit codes of the launchers, in order."""
+    world.run()
+    return [node.run.exit_code for node in world.nodes]
+
+
+def leading(world: World) -> int:
+    """The number of the node that coordinates now."""
+    return next(n.number for n in world.nodes if n.lives and n.coordinator is not None)
+
+
+def at_leader(world: World, at: float, what: str, seconds: float = 0.0) -> None:
+    """Do that, then, to the node that coordinates."""
+    world.at(at, lambda: world.do_chaos(Chaos(at, what, leading(world), seconds)))
+
+
+def crash(world: World) -> None:
+    """A rank of the attempt that runs fails by itself."""
+    procs = sorted((p.node.number, p) for attempt in world.alive.values() for p in attempt)
+    world.crash_proc(procs[0][1])
+
+
+def moments(world: World, number: int) -> Callable[[], dict[str, float]]:
+    """When the processes of each node first got that signal."""
+    seen: dict[str, float] = {}
+    signal_proc = world.signal_proc
+
+    def watched(proc: object, sent: int) -> None:
+        if sent == number:
+            seen.setdefault(proc.node.name, world.now)  # type: ignore[attr-defined]  # a Proc
+        signal_proc(proc, sent)  # type: ignore[arg-type]  # as above
+
+    world.signal_proc = watched  # type: ignore[method-assign,assignment]  # to see, not to change
+    return lambda: seen
+
+
+@pytest.mark.parametrize("kind", ["tcp", "etcd"])
+@pytest.mark.parametrize("signal", [2, 15])
+def test_a_coordinator_that_is_told_to_stop_leaves_and_the_others_go_on(
+    kind: str, signal: int
+) -> None:
+    """Wherever it sits, a node that leaves an elastic job does not end it."""
+    world = world_of(kind, job_of((2, 3), kind), 3)
+    left = []
+
+    def leave() -> None:
+        left.append(leading(world))
+        world.nodes[left[0]].on_signal(signal)
+
+    world.at(15.0, leave)
+    codes = ends(world)
+    assert codes.pop(left[0]) == 128 + signal
+    assert codes == [0, 0]
+    assert [v.kind for v in world.verdicts] == ["succeed"]
+
+
+@pytest.mark.parametrize("kind", ["tcp", "etcd"])
+def test_a_planned_leave_gives_everybody_the_whole_grace(kind: str) -> None:
+    """They save a checkpoint in it; 0.9 s is for a coordinator that may be dead."""
+    world = world_of(kind, job_of((2, 3), kind), 3, term_ways=("ignore",))
+    told, killed = moments(world, SIGTERM), moments(world, SIGKILL)
+    at_leader(world, 15.0, "signal")
+    ends(world)
+    waited = {name: killed()[name] - told()[name] for name in told()}
+    assert set(waited) == {"n0", "n1", "n2"}
+    assert min(waited.values()) >= 5.0
+
+
+@pytest.mark.parametrize("kind", ["tcp", "etcd"])
+def test_a_leaver_at_the_minimum_is_waited_for_a_replacement(kind: str) -> None:
+    """SIGTERM is survived where SIGKILL of the same node is."""
+    world = world_of(kind, job_of((2, 2), kind), 2)
+    number = []
+
+    def leave() -> None:
+        number.append(1 - leading(world))
+        world.nodes[number[0]].on_signal(15)
+
+    world.at(15.0, leave)
+    world.at(21.0, lambda: world.nodes[number[0]].launch())
+    assert ends(world) == [0, 0]
+    assert [v.kind for v in world.verdicts] == ["succeed"]
+
+
+@pytest.mark.parametrize("kind", ["tcp", "etcd"])
+def test_below_the_minimum_the_wait_ends(kind: str) -> None:
+    """With 124, and it says who is there."""
+    world = world_of(kind, job_of((2, 2), kind), 2)
+    number = []
+
+    def leave() -> None:
+        number.append(1 - leading(world))
+        world.nodes[number[0]].on_signal(15)
+
+    world.at(15.0, leave)
+    codes = ends(world)
+    assert codes[number[0]] == 143
+    assert codes[1 - number[0]] == 124
+
+
+@pytest.mark.parametrize("kind", ["tcp", "etcd"])
+def test_when_all_are_told_the_job_ends(kind: str) -> None:
+    """A batch system tells every node; nobody may be left waiting for the others."""
+    told = [Chaos(15.0 + 0.05 * i, "signal", i) for i in range(3)]
+    world = world_of(kind, job_of((1, 3), kind), 3, *told)
+    world.is_leaderless = True  # who is told last may find nobody to ask
+    assert ends(world) == [143, 143, 143]
+    assert world.ended_at < 22.0
+
+
+def test_a_handed_over_job_keeps_its_deadline_and_its_restarts() -> None:
+    """--timeout counts from the first start, --max_restart over all coordinators."""
+    job = job_of((1, 3), "tcp", timeout_seconds=30.0)
+    world = world_of("tcp", job, 3, train_seconds=1000.0)
+    world.at(5.0, lambda: crash(world))
+    at_leader(world, 15.0, "signal")
+    ends(world)
+    (verdict,) = world.verdicts
+    assert (verdict.exit_code, verdict.restarts) == (124, 1)
+    assert 25.0 < world.ended_at < 40.0
+
+
+@pytest.mark.parametrize("how", ["kill", "power"])
+def test_a_takeover_keeps_the_deadline(how: str) -> None:
+    """A coordinator that is lost must not give the job its whole time again."""
+    job = job_of((1, 3), "etcd", timeout_seconds=30.0)
+    world = world_of("etcd", job, 3, train_seconds=1000.0)
+    at_leader(world, 20.0, how)
+    ends(world)
+    assert [v.exit_code for v in world.verdicts] == [124]
+    assert 25.0 < world.ended_at < 45.0
+
+
+def test_a_takeover_keeps_the_restarts_that_were_used() -> None:
+    """Else a job that fails for ever would go on for ever."""
+    job = job_of((1, 3), "etcd", restart=Restart(max_restarts=1))
+    world = world_of("etcd", job, 3)
+    world.at(5.0, lambda: crash(world))
+    at_leader(world, 10.0, "kill")
+    world.at(25.0, lambda: crash(world))
+    ends(world)
+    assert [(v.kind, v.restarts) for v in world.verdicts] == [("fail", 1)]
+
+
+def test_a_deposed_coordinator_says_no_more() -> None:
+    """Its timers are its own: one of them used to end this node after it had joined another."""
+    world = world_of("etcd", job_of((2, 3), "etcd"), 3)
+    at_leader(world, 15.0, "cut", 9.0)
+    assert ends(world) == [0, 0, 0]
+
+
+def test_an_earlier_run_makes_no_takeover() -> None:
+    """Its record stays in etcd when it crashes; a new run waits for its nodes all the same."""
+    job = job_of((1, 4), "etcd")
+    world = world_of("etcd", job, 3, joins=(0.0, 4.0, 8.0))
+    world.etcd.attempt = AttemptRecord(1, 5, "another run", ("x", "y"), nonce="x")
+    world.etcd.attempt_modified = 1
+    assert ends(world) == [0, 0, 0]
+    (verdict,) = world.verdicts
+    assert verdict.attempt == 6
+    assert {e.node_rank for e in verdict.exits} == {0, 1, 2}
+
+
+def test_a_fixed_job_after_a_crashed_one_waits_the_join_timeout() -> None:
+    """Not --elastic_timeout, which is for nodes that were there already."""
+    job = replace(job_of((2, 2), "etcd"), elastic=Elastic(-1, 10.0))
+    world = world_of("etcd", job, 2, joins=(0.0, 40.0))
+    world.etcd.attempt = AttemptRecord(1, 5, "another run", ("x", "y"), nonce="x")
+    world.etcd.attempt_modified = 1
+    assert ends(world) == [0, 0]
+
+
+def test_one_broken_end_of_a_connection_starts_nothing_too_early() -> None:
+    """The member learns of it by its lease: until then it runs on (World.start_proc looks)."""
+    world = world_of("tcp", job_of((1, 3), "tcp"), 3, term_ways=("ignore",))
+
+    def break_it() -> None:
+        far = [e for p in world.pipes for e in p.ends if e.other.node is world.nodes[1]]
+        next(e for e in far if e.is_open and e.node is world.nodes[0]).reset()
+        world.cut_node(world.nodes[1], ("in",), 6.0)
+
+    world.at(15.0, break_it)
+    ends(world)
+    assert [v.kind for v in world.verdicts] == ["succeed"]
+
+
+@pytest.mark.parametrize(("how", "seconds"), [("kill", 2.5), ("power", 8.5)])
+def test_the_next_attempt_comes_soon_after_a_coordinator_is_lost(how: str, seconds: float) -> None:
+    """A launcher that died is seen at once; a silent one when its key lapses, and then it may
+    still run something.
+    """
+    world = world_of("etcd", job_of((2, 3), "etcd"), 3)
+    starts: list[float] = []
+    start_proc = world.start_proc
+
+    def watched(*words: object) -> object:
+        starts.append(world.now)
+        return start_proc(*words)  # type: ignore[arg-type]  # the same words
+
+    world.start_proc = watched  # type: ignore[method-assign,assignment]  # to see, not to change
+    at_leader(world, 20.0, how)
+    ends(world)
+    assert min(t for t in starts if t > 20.0) < 20.0 + seconds
+
+
+def test_a_launcher_that_stood_still_starts_nothing_old() -> None:
+    """What waited for it in its socket is an order to a node that was taken for dead."""
+    world = world_of("tcp", job_of((1, 3), "tcp"), 3, joins=(0.0, 0.1, 4.0))
+    world.at(3.9, lambda: world.pause_node(world.nodes[1], 6.0))
+    ends(world)
+    assert [v.kind for v in world.verdicts] == ["succeed"]
+
+
+def test_a_coordinator_that_refuses_its_own_node_ends() -> None:
+    """Nobody would be left to end it."""
+    job = job_of((1, 2), "etcd")
+    world = world_of("etcd", job, 3, has_ranks=True, joins=(90.0, 91.0, 0.0))
+    assert ends(world) == [0, 0, 2]
