@@ -401,7 +401,9 @@ class Node:
         del to_stdout
         if self.world.log is not None:
             for line in text.splitlines():
-                self.world.say(f"{self.name}: {line}")
+                level, _, rest = line.removeprefix("LAUNCH ").partition(" ")
+                told = rest.split(" ", 2)[-1] if line.startswith("LAUNCH ") else rest
+                self.world.say(f"{self.name}: {level} {told}")  # without the time of day
         self.watch()
 
     def watch(self) -> None:

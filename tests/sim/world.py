@@ -82,6 +82,7 @@ class World:
         self.exited: dict[Which, dict[Key, int]] = {}
         self.verdicts: list[Verdict] = []
         self.judged: list[str] = []  # the run of each
+        self.harmed: dict[str, float] = {}  # when something last happened to a node
         self.skew = 0.0  # of the clock by which the coordinator that speaks tells the time
         self.is_disturbed = False  # somebody did something to a node
         self.ended_at = 0.0  # when the last launcher did
@@ -430,6 +431,7 @@ class World:
 
         To a coordinator that stood still, or was cut off, all others seem to be at fault.
         """
+        self.harmed[node.name] = self.now
         if kind == "cut" and node.coordinator is not None:
             for rank in self.places.values():
                 self.add_root(Root(self.now, rank, kind), self.latest)
@@ -473,6 +475,9 @@ class World:
         leavers = {self.places.get(n.name) for n in self.nodes if n.was_told}
         roots = [r for r in self.roots.get(attempt, []) if r.node_rank not in leavers]
         if culprit.peer_loss and not roots:
+            return
+        # What happened to it in the attempt before may be noticed in this one.
+        if culprit.cause == "node-lost" and self.now - self.harmed.get(culprit.host, -99.0) < 10.0:
             return
         culprit = replace(culprit, at_ns=culprit.at_ns - int(self.skew * 1e9))
         problem = blame_problem(culprit, self.roots.get(attempt, []), self.lease)
