@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from benchmarks.ps.bench import Bench
 
 ROUNDS = 3
-# ids of one call -> at most so many ms (issue 4, section 7).
+# ids of one call -> at most so many ms.
 PULL_MS = {26: 0.15, 26_624: 2.2, 212_992: 13.0}
 PUSH_MS = {26: None, 26_624: 3.2, 212_992: 16.0}
 DENSE_MS = 7.0

@@ -20,11 +20,9 @@ from paddock.agent.election_values import (
     LeaderRecord,
     Reelected,
 )
-from paddock.agent.life import (
-    CUT_OFF_LEASES,
-    GUARDIAN_SECONDS,
+from paddock.agent.life import CUT_OFF_LEASES, GUARDIAN_SECONDS, TTL_SECONDS, Life
+from paddock.agent.life_words import (
     SHORT_GRACE_SECONDS,
-    TTL_SECONDS,
     Abdicate,
     CoordinatorEnded,
     Follow,
@@ -33,7 +31,6 @@ from paddock.agent.life import (
     Idle,
     Lead,
     Learn,
-    Life,
     LinkLost,
     Now,
     Refused,
@@ -53,7 +50,7 @@ from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
 
 if TYPE_CHECKING:
-    from paddock.agent.life import Event, Order
+    from paddock.agent.life_words import Event, Order
 
 UID = "u1d"
 TCP = Rendezvous("tcp", "10.0.0.1", 7000, lease_seconds=4.0)

@@ -21,7 +21,7 @@ from paddock.local.loop import Loop
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from paddock.agent.life import Event
+    from paddock.agent.life_words import Event
 
 FAR = "198.51.100.1"
 

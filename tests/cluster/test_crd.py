@@ -64,7 +64,7 @@ def test_a_documented_job_is_accepted(installed: ControlPlane, name: str) -> Non
 
 
 def test_new_fields_of_pods_survive(installed: ControlPlane, namespace: str) -> None:
-    """The old definition cut away what Kubernetes 0.23 did not know (operator.md 1)."""
+    """The old definition cut away what Kubernetes 0.23 did not know."""
     template = pod(
         resizePolicy=[{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
         resources={"claims": [{"name": "gpu"}]},

@@ -96,7 +96,7 @@ ORDERS = (
 def test_removing_ends_in_any_order(
     installed: ControlPlane, namespace: str, order: tuple[Path, Path]
 ) -> None:
-    """The old operator's finalizer made the documented command hang (operator.md 2.9)."""
+    """The old operator's finalizer made the documented command hang."""
     make(installed, namespace, job("mnist", worker=role(2)))
     for path in order:
         installed.kubectl("delete", "-f", path, "--timeout=60s")

@@ -48,7 +48,7 @@ def jobs(shared_place: Place, probes: Probes) -> Place:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_complete_job_leaves_what_its_policy_says(policy: str, jobs: Place) -> None:
-    """Its server would run for ever (operator.md 3, defect 18); only Never lets it."""
+    """Its server would run for ever; only Never lets it."""
     name = f"done-{policy.lower()}"
     status = jobs.wait(name, "Completed")
     assert status["message"].startswith("1 worker succeeded in ")

@@ -70,7 +70,7 @@ def old_definition() -> dict[str, Any]:
     """As of paddle-operator v0.3.5, with a pod schema that is a small part of its 490 kB.
 
     What matters: nothing unknown is kept, the pod's fields are those of some year, and there are
-    no conditions, no scale, no rules (operator.md 1).
+    no conditions, no scale, no rules.
     """
     integer, text, anything = (
         {"type": "integer"}, {"type": "string"}, {"x-kubernetes-preserve-unknown-fields": True}

@@ -56,7 +56,7 @@ def jobs(shared_place: Place, probes: Probes) -> Place:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_servers_and_workers_meet_at_the_endpoints_they_are_told(mode: str, jobs: Place) -> None:
-    """Three of four modes of paddle-operator failed here (operator.md 3, defects 6 to 8).
+    """Three of four modes of paddle-operator failed here.
 
     The pods are on different nodes, and Paddle's server looks itself up as POD_IP:PADDLE_PORT.
     """
@@ -114,7 +114,7 @@ def test_no_program_begins_before_every_pod_has_a_place(place: Place, probes: Pr
 
 
 def test_a_gang_that_starts_again_is_told_new_addresses(place: Place, probes: Probes) -> None:
-    """Pods of an attempt have addresses of their own (operator.md 3, defect 17)."""
+    """Pods of an attempt have addresses of their own."""
     words = "env PADDOCK_JOB_ATTEMPT PADDLE_TRAINER_ENDPOINTS then fail-before 1 7 boom then meet"
     place.make("again", backoffLimit=1, cleanPodPolicy="Never", worker=probes.role(3, words))
     before = place.soon("all have addresses", lambda: addresses(place, "again", "0"), "again")

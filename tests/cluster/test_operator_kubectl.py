@@ -111,7 +111,7 @@ def test_scale_starts_a_running_job_again_with_the_new_size(jobs: Place) -> None
 def test_a_job_made_again_at_once_has_nothing_of_the_one_before(
     jobs: Place, probes: Probes
 ) -> None:
-    """Pods of the deleted one still end when the new one comes (operator.md 3, defect 13)."""
+    """Pods of the deleted one still end when the new one comes."""
     jobs.wait("again", "Running")
     before = jobs.uids("again")
     uid = jobs.job("again")["metadata"]["uid"]

@@ -152,7 +152,7 @@ def test_a_template_that_can_never_be_a_pod_fails_until_it_is_mended(
 def test_an_object_of_somebody_else_with_our_name_is_reported_and_left_alone(
     kind: str, place: Place, probes: Probes
 ) -> None:
-    """Adopted, it would be deleted with the job (operator.md 3, defect 15)."""
+    """Adopted, it would be deleted with the job."""
     name = "mine-worker-0" if kind == "Pod" else "mine"
     objects = {
         "Pod": foreign_pod(name, probes.image),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paddock.agent import life
 from paddock.core import membership, supervisor
 
 NOT_PHASES = ("any",)
@@ -73,16 +74,17 @@ def write_document() -> str:
     """The whole page."""
     member = read_table(membership.__doc__)
     node = read_table(supervisor.__doc__)
+    place = read_table(life.__doc__)
     return "\n".join(
         [
             "# State machines",
             "",
-            "<!-- Generated from the tables in src/paddock/core by tests/core/test_tables.py;",
+            "<!-- Generated from the tables of the modules by tests/core/test_tables.py;",
             "     PADDOCK_RECORD=1 python -m pytest tests/core/test_tables.py writes it anew. -->",
             "",
-            "Two machines decide everything that happens to a job. They do no I/O and ask no",
+            "Three machines decide everything that happens to a job. They do no I/O and ask no",
             "clock: events and the time go in, actions come out, a shell carries them out. Stories",
-            "of both, event by event, are in `tests/scenarios/`.",
+            "of the first and the last, event by event, are in `tests/scenarios/`.",
             "",
             "## Membership: the whole job",
             "",
@@ -93,6 +95,14 @@ def write_document() -> str:
             write_table(member),
             "",
             "The first verdict wins: what made the attempt stop is not changed by what follows.",
+            "",
+            "## Life: one node among the others",
+            "",
+            "One per launcher, where a job has several nodes: it coordinates, or it follows.",
+            "",
+            write_diagram(place),
+            "",
+            write_table(place),
             "",
             "## Supervisor: one node, one attempt",
             "",

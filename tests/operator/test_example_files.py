@@ -28,7 +28,7 @@ FILES = [
     DEPLOY / "elastic" / "digits.yaml",
 ]
 # What the documents say of the files they name: mode, replicas, and fields of the spec.
-# Sources: operator.md 2.10; environment-and-kubernetes (the guide of PaddlePaddle).
+# Sources: the examples of paddle-operator v0.3.5, and the guide of PaddlePaddle.
 DOCUMENTED: dict[str, tuple[str, str, int, dict[str, object]]] = {
     "wide_and_deep": ("wide-ande-deep", "PS", 4, {"withGloo": 1, "cleanPodPolicy": "Never"}),
     "wide_and_deep_podip": ("wide-ande-deep-podip", "PS", 4, {"intranet": "PodIP"}),

@@ -85,7 +85,7 @@ def small(made: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_every_job_gets_an_answer_and_none_gets_a_bug(part: int) -> None:
-    """A crash would stop the jobs of everybody (operator.md 3, defects 1 to 5)."""
+    """A crash would stop the jobs of everybody."""
     found, errors = run_virtual(lambda clock: play(clock, part))
     assert errors == []
     assert len(found) > JOBS // PARTS * 0.9

@@ -294,7 +294,7 @@ def test_a_mistake_is_named_with_field_value_and_limit(spec: object, message: st
     ],
 )
 def test_a_name_must_fit_its_pods(name: str, message: str) -> None:
-    """Pods of 67 characters were refused one by one, for ever (operator.md 3, defect 5)."""
+    """Pods of 67 characters were refused one by one, for ever."""
     (found,) = messages({"worker": role(1)}, name)
     assert found.startswith(message)
 

@@ -17,12 +17,12 @@ from paddock.operator.spec import CleanPodPolicy, Intranet, RestartScope, RuleAc
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# operator.md 1, PaddleFlow's kube_paddle_job.go: any other phase is an error there.
+# PaddleFlow's kube_paddle_job.go: any other phase is an error there.
 PADDLEFLOW_PHASES = {
     "Starting", "Pending", "Running", "Restarting", "Completing", "Scaling", "Terminating",
     "Aborting", "Completed", "Succeed", "Aborted", "Failed", "Terminated", "Unknown",
 }  # fmt: skip
-# Fields of spec and status in paddle-operator v0.3.5 (operator.md 1).
+# Fields of spec and status in paddle-operator v0.3.5.
 OLD = """
 cleanPodPolicy schedulingPolicy.minAvailable schedulingPolicy.queue schedulingPolicy.priorityClass
 schedulingPolicy.minResources intranet withGloo ps.replicas ps.requests ps.limits ps.template

@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # Reaches every descendant, also those in their own session, and nothing else does.
 MARK = "TEST_JOB_MARK"
-GONE_SECONDS_MAX = 1.0  # nothing of a job is left this long after its launcher (issue 3, §5)
+GONE_SECONDS_MAX = 1.0  # nothing of a job is left this long after its launcher
 PACKAGES = {
     "etcd": "etcd-server", "etcdctl": "etcd-client", "mpirun": "openmpi-bin", "ip": "iproute2",
 }  # fmt: skip

@@ -187,7 +187,7 @@ raise ConnectionResetError(104, "Connection reset by peer")
 def test_the_culprit_is_right_although_clocks_differ(
     hosts: Hosts, world: World, clock: str
 ) -> None:
-    """peers.md 3.3 over two hosts with clocks 90 s apart: 10 of 10, twice."""
+    """Eight ranks over two hosts with clocks 90 s apart: 10 of 10, twice."""
     if clock.startswith("wall"):
         hosts[1].clock = "+90s"
     elif not can_shift_monotonic():
@@ -250,7 +250,7 @@ def start_two(hosts: Hosts, world: World, *words: object) -> list[Running]:
 
 @pytest.mark.parametrize("how", ["kill", "lose_power", "cut_cable"])
 def test_a_lost_member_is_noticed_and_named(hosts: Hosts, world: World, how: str) -> None:
-    """torchrun's survivor is unaware for 75 s and more (peers.md 3.8)."""
+    """torchrun's survivor is unaware for 75 s and more."""
     running = start_two(hosts, world)
     getattr(hosts[1], how)()
     ended = running[0].end()

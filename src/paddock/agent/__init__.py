@@ -1,1 +1,8 @@
-"""The shell of one node among many: find the others, agree, carry out."""
+"""One node among many: who coordinates, and how nodes talk. The map is docs/architecture.md.
+
+start, run             one launcher: what it owns, from the first process to the last line
+meet, life, place      who coordinates (asked), what this node is (decided), made so (done)
+coordinator, member    the two sides; share: this node's processes behind one name
+server, client, wire   the way between them; checks: what a message may say; sockets, connection
+election, etcd         a coordinator elected through etcd; election_state decides
+"""

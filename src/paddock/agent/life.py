@@ -42,169 +42,46 @@ from paddock.agent.election_values import (
     EtcdDown,
     Following,
 )
+from paddock.agent.life_words import (
+    SHORT_GRACE_SECONDS,
+    Abdicate,
+    CoordinatorEnded,
+    Follow,
+    GiveUp,
+    Halt,
+    Lead,
+    Learn,
+    LinkLost,
+    Refused,
+    Say,
+    SetTimer,
+    TimerFired,
+    Unfollow,
+    Unreachable,
+    Unseat,
+    Welcomed,
+)
 from paddock.core.membership import Inherited
 from paddock.core.messages import Budget, HandOver
 from paddock.core.plan import join_endpoint
-from paddock.core.value import replace, value
+from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, PaddockError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    from paddock.agent.election_values import Event as ElectionEvent
+    from paddock.agent.life_words import Event, Now, Order
     from paddock.core.job import Job
-    from paddock.core.messages import Ending, Start
 
     Role = Literal["seeking", "leading", "following", "ended"]
 
-# The grace of our processes when another coordinator may start the next attempt soon.
-SHORT_GRACE_SECONDS = 0.9
 # A leader's key in etcd lives this long after its last word.
 TTL_SECONDS = 3
 # A coordinator that was cut off misses its members after so many leases, and ends its processes.
 CUT_OFF_LEASES = 1.25
 # A launcher that died has had its processes ended by its guardian after this time.
 GUARDIAN_SECONDS = 1.5
-
-
-@value
-class Now:
-    """What the rest of this node is like at the moment of an event.
-
-    start: the latest order to start that it carried out, for the run ``uid``; budget: what is left
-    of its budget. wall: seconds since 1970, only to compare with a record of another host.
-    """
-
-    at: float
-    wall: float = 0.0
-    is_running: bool = False
-    key: str = ""
-    start: Start | None = None
-    budget: Budget | None = None
-
-
-# ------------------------------------------------------------------------------- events
-
-
-@value
-class Welcomed:
-    """The coordinator we follow let us in."""
-
-    uid: str
-
-
-@value
-class LinkLost:
-    """The coordinator we followed is gone, or the way to it."""
-
-    ending: Ending
-    why: str
-
-
-@value
-class Refused:
-    """Its host lives, and nobody listens there."""
-
-
-@value
-class Unreachable:
-    """It could not be reached in time, or does not want us."""
-
-    error: PaddockError
-
-
-@value
-class CoordinatorEnded:
-    """Our own coordinator has told everybody that the job is over, or handed it over."""
-
-
-@value
-class Idle:
-    """Nothing of this node runs any more."""
-
-
-@value
-class TimerFired:
-    """The time of SetTimer has come."""
-
-
-# ------------------------------------------------------------------------------- orders
-
-
-@value
-class Lead:
-    """Open a coordinator. uid: "" for a new run."""
-
-    uid: str = ""
-    first_attempt: int = 0
-    inherited: Inherited | None = None
-
-
-@value
-class Follow:
-    """Connect to the coordinator there, within limit_seconds (0: the time for joining)."""
-
-    target: tuple[str, int]
-    limit_seconds: float = 0.0
-
-
-@value
-class Unfollow:
-    """Close the link to a coordinator."""
-
-
-@value
-class Abdicate:
-    """Close our own coordinator with its links, timers and consents, as a unit."""
-
-
-@value
-class Halt:
-    """Stop this node's processes. grace_seconds: None for the job's own."""
-
-    reason: str
-    hurry: bool = False
-    grace_seconds: float | None = SHORT_GRACE_SECONDS
-
-
-@value
-class Learn:
-    """The uid of the run we are in, for an election to come."""
-
-    uid: str
-
-
-@value
-class Unseat:
-    """The leader's process is gone: its key need not live until its lease ends.
-
-    nonce: of its record.
-    """
-
-    nonce: str
-
-
-@value
-class Say:
-    """A line for people."""
-
-    level: str
-    text: str
-
-
-@value
-class GiveUp:
-    """This node's part is over."""
-
-    error: PaddockError
-
-
-@value
-class SetTimer:
-    """Wake this machine then; None: never."""
-
-    at: float | None
 
 
 class Life:
@@ -448,13 +325,3 @@ class Life:
     def _end(self, error: PaddockError) -> GiveUp:
         self.role = "ended"
         return GiveUp(error)
-
-
-if TYPE_CHECKING:
-    Event = (
-        ElectionEvent | Welcomed | LinkLost | Refused | Unreachable | HandOver | CoordinatorEnded
-        | Idle | TimerFired
-    )  # fmt: skip
-    Order = (
-        Lead | Follow | Unfollow | Abdicate | Halt | Learn | Unseat | Say | GiveUp | SetTimer
-    )  # fmt: skip

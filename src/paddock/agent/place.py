@@ -10,7 +10,8 @@ from paddock.agent.addresses import bridge_of
 from paddock.agent.client import Client
 from paddock.agent.coordinator import Coordinator
 from paddock.agent.election_values import AttemptRecord, Fenced
-from paddock.agent.life import (
+from paddock.agent.life import Life
+from paddock.agent.life_words import (
     SHORT_GRACE_SECONDS,
     Abdicate,
     CoordinatorEnded,
@@ -20,7 +21,6 @@ from paddock.agent.life import (
     Idle,
     Lead,
     Learn,
-    Life,
     LinkLost,
     Now,
     Refused,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from paddock.agent.life import Event, Order
+    from paddock.agent.life_words import Event, Order
     from paddock.agent.run import Run
     from paddock.agent.sockets import Listener, Net
     from paddock.core.membership import Phase

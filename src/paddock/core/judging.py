@@ -13,6 +13,7 @@ The first reason wins: what made the attempt stop is not changed by what came af
 
 from __future__ import annotations
 
+from paddock.core.attempt import WORKER_ROLES
 from paddock.core.exits import find_culprit, unfinished
 from paddock.core.policy import Again, Verdict, decide_restart
 from paddock.core.value import value
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
 
     Why = Literal["", "failure", "success", "grow", "shrink", "cancel", "deadline"]
-
-# Roles whose processes end by themselves when the job is done; servers are then told to.
-WORKER_ROLES = ("worker", "heter")
 
 
 @value

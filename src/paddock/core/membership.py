@@ -52,22 +52,29 @@ attempt whose coordinator was lost are lost on purpose: the attempt is void.
 
 from __future__ import annotations
 
-from paddock.core.exits import Exit, find_culprit
+from paddock.core.attempt import Attempt
+from paddock.core.exits import find_culprit
 from paddock.core.gathering import Gathering
-from paddock.core.judging import WORKER_ROLES, Case, GoOn, judge
+from paddock.core.judging import Case, GoOn, judge
+from paddock.core.leaving import (
+    can_go_on,
+    expellable,
+    goodbye,
+    hand_over,
+    own_leaver,
+    release,
+)
 from paddock.core.messages import (
     Budget,
     CannotRun,
     Close,
     End,
     Exited,
-    HandOver,
     Heard,
     Join,
     Leave,
     Lost,
     Note,
-    Over,
     Refuse,
     SetTimer,
     Start,
@@ -78,13 +85,14 @@ from paddock.core.messages import (
 )
 from paddock.core.plan import find_problems
 from paddock.core.roster import Roster, find_difference
-from paddock.core.value import replace, value
+from paddock.core.value import value
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_USAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
+    from paddock.core.exits import Exit
     from paddock.core.job import Job
     from paddock.core.judging import Why
     from paddock.core.messages import Action, Event
@@ -95,8 +103,6 @@ if TYPE_CHECKING:
 
 # A member gets this much longer than its own grace to say that its processes are gone.
 STOP_MARGIN_SECONDS = 10.0
-# A silent node is noticed after its lease and at most a quarter of it (agent/server.py).
-LEASE_NOTICED = 1.25
 
 
 @value
@@ -138,16 +144,8 @@ class Membership:
         self.total_restarts = budget.total_restarts
         self._shape = shape
         self._gathering = Gathering(job, self.roster, now, is_first=inherited is None)
-        self._active: dict[int, None] = {}  # in node-rank order
-        self._unstopped: set[int] = set()  # of the active ones
-        self._digest: int | None = None  # of the first plan of the attempt that was told
-        self._workers = 0  # processes whose success is the job's, of the current attempt
-        self._workers_done = 0
-        self._exits: list[Exit] = []
-        self._why: Why = ""
-        self._reason = ""
+        self._now = Attempt()  # the attempt that runs, or did last
         self._asked = (0, "")  # the job was told to stop: the signal and how
-        self._started_at = now
         self._deadline_at: float | None = None  # of the whole job, from its first start
         if budget.seconds_left is not None:
             self._deadline_at = now + budget.seconds_left
@@ -169,12 +167,12 @@ class Membership:
     @property
     def active_ids(self) -> tuple[int, ...]:
         """Members of the current attempt, in node-rank order."""
-        return tuple(self._active)
+        return tuple(self._now.members)
 
     @property
     def exits(self) -> tuple[Exit, ...]:
         """Exits of the current attempt."""
-        return tuple(self._exits)
+        return tuple(self._now.exits)
 
     # ----------------------------------------------------------------- events
 
@@ -197,13 +195,13 @@ class Membership:
             at_ns, code = int(now * 1e9), message.exit_code
             lost = Lost(member, at_ns, "cannot-run", message.message, exit_code=code)
             return self._on_lost(lost, now)
-        if member not in self._active:
+        if member not in self._now.members:
             return []
         if isinstance(message, Exited) and message.exit.attempt == self.attempt:
             return self._on_exited(message.exit, now)
         if isinstance(message, Stopped) and message.attempt == self.attempt:
             self.roster.peers[member].host = message.host
-            self._unstopped.discard(member)
+            self._now.unstopped.discard(member)
             return self._if_all_stopped(now)
         if isinstance(message, Started) and message.attempt == self.attempt:
             return self._on_started(member, message.digest, now)
@@ -247,28 +245,24 @@ class Membership:
     def _on_exited(self, exit_: Exit, now: float) -> list[Action]:
         if self.phase not in ("running", "stopping"):
             return []
-        self._exits.append(exit_)
-        if exit_.ok and exit_.role in WORKER_ROLES:
-            self._workers_done += 1
+        self._now.add_exit(exit_)
         if self.phase == "stopping":
             return []
         if exit_.failed:
             text = f"{exit_.name} on {exit_.host} {exit_.how}"
             return self._stop("failure", text, now)  # running -> stopping
-        if self._has_servers() and 0 < self._workers <= self._workers_done:
+        if self._has_servers() and self._now.has_done_its_work:
             return self._stop("success", "all workers finished", now)  # running -> stopping
         return []
 
     def _on_started(self, member: int, digest: int, now: float) -> list[Action]:
         """Every node must have made the same plan. One that has not is stopped, then let go."""
-        if self._digest is None:
-            self._digest = digest
-        if digest == self._digest:
+        if not self._now.is_other_plan(digest):
             return []
         peer = self.roster.peers[member]
         peer.is_expelled = True
         lost = Lost(member, int(now * 1e9), "other-plan")
-        self._exits.append(self._node_exit(peer, lost))
+        self._add_loss(peer, lost)
         if self.phase == "running":
             return self._stop("failure", f"node {peer.host.name} {lost.how}", now)
         return []
@@ -278,45 +272,23 @@ class Membership:
         if peer is None:
             return []
         self._gathering.change(now)
-        if lost.member in self._unstopped:
+        was_unstopped = lost.member in self._now.unstopped
+        if was_unstopped:
             self.roster.haunt(peer.key, lost.gone_at)
-        if lost.member not in self._active or self.phase not in ("running", "stopping"):
+        if lost.member not in self._now.members or self.phase not in ("running", "stopping"):
             note = self._note(f"node {peer.host.name} {lost.how}")
             return [note, *self._try_start(now)] if self.phase == "gathering" else [note]
-        del self._active[lost.member]
-        if lost.member not in self._unstopped:
+        self._now.remove(lost.member)
+        if not was_unstopped:
             return []  # it had ended its part already; only the goodbye is missing
-        self._unstopped.discard(lost.member)
-        self._exits.append(self._node_exit(peer, lost))
+        self._add_loss(peer, lost)
         if self.phase == "running":
             text = f"node {peer.place} ({peer.host.name}) {lost.how}"
             return self._stop("failure", text, now)  # running -> stopping
         return self._if_all_stopped(now)
 
-    def _node_exit(self, peer: Peer, lost: Lost) -> Exit:
-        """The loss of a node, as an end among others."""
-        is_ours = lost.ending == "expelled" or peer.leaving != 0 or self._is_late(lost)
-        return Exit(
-            role="node",
-            rank=-1,
-            node_rank=peer.place or 0,
-            host=peer.host.name,
-            attempt=self.attempt,
-            at_ns=lost.at_ns,
-            code=lost.exit_code,
-            cause="node-lost",
-            by_us=is_ours,
-            tail=lost.how,
-        )
-
-    def _is_late(self, lost: Lost) -> bool:
-        """Whether a node lost while stopping was lost too late to be what made us stop.
-
-        A silent node is noticed a lease late, and its peers' "connection reset" comes before.
-        """
-        lease_ns = int(self.job.rendezvous.lease_seconds * LEASE_NOTICED * 1e9)
-        first_ns = min((e.at_ns for e in self._exits if e.failed), default=None)
-        return first_ns is not None and lost.at_ns - lease_ns > first_ns
+    def _add_loss(self, peer: Peer, lost: Lost) -> None:
+        self._now.add_loss(peer, lost, self.attempt, self.job.rendezvous.lease_seconds)
 
     def _on_leave(self, member: int, leave: Leave, now: float) -> list[Action]:
         peer = self.roster.peers.get(member)
@@ -325,14 +297,14 @@ class Membership:
         actions = [] if peer.leaving else self._leave(member, peer, leave.signal, now)
         if not leave.hurry or self.phase != "stopping":
             return actions
-        is_ending = self._asked[0] or self._why in ("cancel", "deadline", "success")
+        is_ending = self._asked[0] or self._now.why in ("cancel", "deadline", "success")
         hurried = self.active_ids if is_ending else (member,)
         return [*actions, Tell(hurried, Stop(self.attempt, "asked twice", hurry=True))]
 
     def _leave(self, member: int, peer: Peer, signal: int, now: float) -> list[Action]:
         name = self.roster.label(peer)
         peer.leaving = signal
-        is_standing_by = self.phase in ("running", "stopping") and member not in self._active
+        is_standing_by = self.phase in ("running", "stopping") and member not in self._now.members
         if is_standing_by and not peer.is_self:
             return self._release(member, peer)
         if self.job.is_elastic and self._can_go_on():
@@ -350,21 +322,6 @@ class Membership:
             return []
         return self._finish(self._case().cancelled(*self._asked))  # gathering | backoff -> ended
 
-    def _can_go_on(self) -> bool:
-        """Somebody stays; and one of them can coordinate, should this node leave."""
-        staying = self.roster.staying
-        is_leaving = any(p.is_self and p.leaving for p in self.roster.peers.values())
-        return bool(staying) and (not is_leaving or self._successor() is not None)
-
-    def _successor(self) -> int | None:
-        """Who coordinates when this node leaves: the first of the rest, by its last node rank."""
-        order = [i for i in self.roster.seat_order() if i in self.roster.staying]
-        if self.job.rendezvous.kind == "etcd":
-            return next(iter(order), None)
-        # Nodes that have yet to come know this one's address only.
-        able = [] if self._gathering.is_first else order
-        return next((i for i in able if self.roster.peers[i].door), None)
-
     def _on_timer(self, now: float) -> list[Action]:
         if self._timer_at is None:
             return []
@@ -377,11 +334,11 @@ class Membership:
             return self._gather(now)  # backoff -> gathering
         if self.phase == "running":
             return self._stop("deadline", self._deadline_text(), now)
-        return self._expel([m for m in self._active if m in self._unstopped], now)
+        return self._expel([m for m in self._now.members if m in self._now.unstopped], now)
 
     def _expel(self, late: list[int], now: float) -> list[Action]:
         """Their processes did not end in time (stuck in the kernel, say). Go on without them."""
-        at_ns = max((e.at_ns for e in self._exits), default=0)
+        at_ns = max((e.at_ns for e in self._now.exits), default=0)
         text = "this node did not stop its processes in time"
         verdict = self._case().verdict("fail", EXIT_OWN_FAULT, text)
         actions: list[Action] = []
@@ -389,7 +346,7 @@ class Membership:
             actions += self._on_lost(Lost(member, at_ns, "expelled"), now)
         if self.phase == "ended":
             return actions  # they get the job's verdict, like all others
-        told = [_released(member, verdict) for member in late]
+        told = [release(member, verdict) for member in late]
         return [*(action for pair in told for action in pair), *actions]
 
     # ------------------------------------------------------------- gathering
@@ -403,8 +360,8 @@ class Membership:
             return self._start(now)
         if outlook.gives_up:
             text = self._gathering.given_up_text()
-            if self._reason:
-                text = f"{self._reason}; {text}"
+            if self._now.reason:
+                text = f"{self._now.reason}; {text}"
             return self._finish(self._case().verdict("fail", EXIT_DEADLINE, text))
         wake_at = outlook.wake_at
         if self._deadline_at is not None:
@@ -424,19 +381,11 @@ class Membership:
             peers[member].place = None
         for place, member in enumerate(chosen):
             peers[member].place = place
-        self._active = dict.fromkeys(chosen)
-        self._unstopped = set(chosen)
-        self._workers = sum(c for h in hosts for role, _, c in h.slots if role in WORKER_ROLES)
+        self._now = Attempt(chosen, hosts, now)
         self.phase = "running"  # gathering -> running
         self._gathering.is_first = False
-        self._started_at = now
         if self._deadline_at is None and self.job.timeout_seconds > 0:
             self._deadline_at = now + self.job.timeout_seconds
-        self._workers_done = 0
-        self._exits = []
-        self._digest = None
-        self._why = ""
-        self._reason = ""
         keys = tuple(peers[m].key for m in chosen)
         doors = tuple(peers[m].door for m in chosen)
         by = next((p.key for p in peers.values() if p.is_self), "")
@@ -454,8 +403,7 @@ class Membership:
 
     def _stop(self, why: Why, reason: str, now: float) -> list[Action]:
         self.phase = "stopping"  # running -> stopping
-        self._why = why
-        self._reason = reason
+        self._now.why, self._now.reason = why, reason
         limit = self.job.grace_seconds + STOP_MARGIN_SECONDS
         actions: list[Action] = [
             Tell(self.active_ids, Stop(self.attempt, reason)),
@@ -464,16 +412,16 @@ class Membership:
         return actions + self._if_all_stopped(now)
 
     def _if_all_stopped(self, now: float) -> list[Action]:
-        if self._unstopped:
+        if self._now.unstopped:
             return []
         if self.phase == "stopping":
             return self._judge(now)
         if self.phase != "running":
             return []
-        if self._workers_done >= self._workers:
+        if self._now.workers_done >= self._now.workers:
             return self._finish(self._case().succeeded())  # running -> ended
         text = "every node says that its processes ended, but not how all of them did"
-        return self._finish(self._case().failed(text, find_culprit(self._exits)))
+        return self._finish(self._case().failed(text, find_culprit(self._now.exits)))
 
     def _judge(self, now: float) -> list[Action]:
         """All processes of the attempt are gone: what now?"""
@@ -484,14 +432,14 @@ class Membership:
         if found.expelled is not None:
             failed = self._member_at(found.expelled)
             self.roster.remove(failed)
-            actions += _released(failed, self._case().failed("", found.culprit))
+            actions += release(failed, self._case().failed("", found.culprit))
         elif found.culprit is not None:
             self.total_restarts += 1
         self.used_restarts = found.again.used
         actions += self._release_leavers(self.attempt + 1, now)
         if self._is_ended:
             return actions  # another node goes on with it
-        self._active, self._unstopped = {}, set()
+        self._now.end()
         text = f"attempt {self.attempt + 1}: {found.text}"
         actions.append(self._note(text, found.culprit))
         delay = found.again.delay_seconds
@@ -509,39 +457,24 @@ class Membership:
 
     def _case(self, now: float = 0.0) -> Case:
         leavers = [p for p in self.roster.peers.values() if p.leaving]
-        if leavers and not self._asked[0] and not self._can_go_on():
-            first = next((p for p in leavers if p.is_self), leavers[0])  # the others were lost
+        if leavers and not self._asked[0] and not self._can_go_on():  # the others were lost
+            first = own_leaver(self.roster) or leavers[0]
             self._asked = (first.leaving, f"node {self.roster.label(first)} was told to stop")
+        attempt = self._now
         return Case(
             self.job,
             self.attempt,
-            self._why,
-            self._reason,
-            self._exits,
-            self._workers,
+            attempt.why,
+            attempt.reason,
+            attempt.exits,
+            attempt.workers,
             self.used_restarts,
             self.total_restarts,
-            now - self._started_at,
+            now - attempt.started_at,
             asked_signal=self._asked[0],
             asked_reason=self._asked[1],
             leaving=tuple((p.place, p.leaving) for p in leavers if p.place is not None),
-            expellable=self._expellable(),
-        )
-
-    def _expellable(self) -> tuple[int, ...]:
-        """Level 0: nodes that must go when a process of theirs fails: the others are enough.
-
-        Not the coordinator's own, which cannot be let go: its failures are restarts like any.
-        """
-        if self.job.elastic.level != 0:
-            return ()
-        staying = self.roster.staying
-        return tuple(
-            p.place
-            for i, p in self.roster.peers.items()
-            if p.place is not None
-            and not p.is_self
-            and len(staying) - (i in staying) >= self.job.nnodes_min
+            expellable=expellable(self.roster),
         )
 
     def _member_at(self, place: int) -> int:
@@ -550,44 +483,25 @@ class Membership:
     def _release_leavers(self, next_attempt: int, now: float) -> list[Action]:
         """Let those go that have to; the coordinator's own node last, as others take over."""
         actions: list[Action] = []
-        own: Peer | None = None
         for member, peer in list(self.roster.peers.items()):
-            if peer.is_self and peer.leaving:
-                own = peer
-            elif peer.leaving or peer.is_expelled:
+            if (peer.leaving and not peer.is_self) or peer.is_expelled:
                 actions += self._release(member, peer)
-        return actions + (self._hand_over(own, next_attempt, now) if own is not None else [])
+        own = own_leaver(self.roster)
+        if own is None:
+            return actions
+        self.phase = "ended"  # stopping | gathering | backoff -> ended, for this coordinator only
+        budget = self._budget(now)
+        order = hand_over(self.roster, own, self._case(), next_attempt, budget, now)
+        return [*actions, self._set_timer(None), *order]
 
     def _release(self, member: int, peer: Peer) -> list[Action]:
-        if peer.is_expelled:
-            text = f"this node {Lost(member, 0, 'other-plan').how}"
-            verdict = self._case().verdict("fail", EXIT_OWN_FAULT, text)
-        else:
-            verdict = self._case().cancelled(peer.leaving, f"node {self.roster.label(peer)} left")
+        verdict = goodbye(self.roster, peer, self._case())
         self.roster.remove(member)
-        self._active.pop(member, None)
-        return _released(member, verdict)
+        self._now.members.pop(member, None)
+        return release(member, verdict)
 
-    def _hand_over(self, own: Peer, attempt: int, now: float) -> list[Action]:
-        """stopping | gathering | backoff -> ended, for this coordinator only."""
-        successor = self._successor()
-        assert successor is not None, "nobody leaves a job that could not go on"
-        verdict = self._case().cancelled(own.leaving, f"node {self.roster.label(own)} left")
-        peer = self.roster.peers[successor]
-        rest = [i for i in self.roster.staying if i != successor]
-        keys = (peer.key, *(self.roster.peers[i].key for i in rest))
-        wait = max(0.0, self.roster.haunted_until - now)
-        order = HandOver(attempt, keys, peer.host.address, peer.door, self._budget(now), wait)
-        self.phase = "ended"
-        verdict = replace(verdict, goes_on=True)
-        own_id = self.roster.former(own.key)
-        assert own_id is not None
-        return [
-            self._set_timer(None),
-            Tell((successor, *rest), order),
-            Tell((own_id,), Over(verdict)),
-            End(verdict, handed_over=True),
-        ]
+    def _can_go_on(self) -> bool:
+        return can_go_on(self.roster, is_first=self._gathering.is_first)
 
     def _gather(self, now: float) -> list[Action]:
         """stopping | backoff -> gathering, for the next attempt."""
@@ -598,9 +512,9 @@ class Membership:
 
     def _can_grow(self) -> bool:
         """Whether a newcomer is worth a restart: there is room, and nobody has finished."""
-        has_room = len(self._active) < self.job.nnodes_max
+        has_room = len(self._now.members) < self.job.nnodes_max
         is_range = self.job.is_elastic and self.job.nnodes_min != self.job.nnodes_max
-        return is_range and has_room and self._workers_done == 0
+        return is_range and has_room and self._now.workers_done == 0
 
     def _has_servers(self) -> bool:
         return any(role.name == "ps" for role in self.job.roles)
@@ -619,7 +533,3 @@ class Membership:
 
 def _refused(member: int, refuse: Refuse) -> list[Action]:
     return [Tell((member,), refuse), Close(member)]
-
-
-def _released(member: int, verdict: Verdict) -> list[Action]:
-    return [Tell((member,), Over(replace(verdict, goes_on=True))), Close(member)]

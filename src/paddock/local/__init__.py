@@ -1,1 +1,9 @@
-"""The shell of one machine: the only place that starts and signals processes."""
+"""One machine: starting, watching and ending processes; devices, ports, logs and the console.
+
+guardian, loop         two nested processes, and the one loop of the inner one
+node, spawn, ending    this node's processes, how they start, and what their end tells
+sweep, signals, lock   nothing is left behind; what a parent left to us; who may write where
+output, console, logs  every line to its file and, where wanted, to the console
+probe, devices, ports  facts about this host
+text, evidence         what people read, and what last words mean
+"""

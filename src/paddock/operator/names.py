@@ -1,6 +1,6 @@
 """What things are called: labels, annotations, objects, ports. Facts that users' files rely on.
 
-Source: paddle-operator v0.3.5 for the paddle-* names, pod names and ports (operator.md 2.3-2.5).
+Source: paddle-operator v0.3.5 for the paddle-* names, pod names and ports.
 """
 
 from __future__ import annotations

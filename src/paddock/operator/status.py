@@ -1,6 +1,6 @@
 """The status of a job: read back with no trust, written whole, the same for the same facts. Pure.
 
-Only phases that readers of the old operator know (operator.md 1): Pending, Starting, Running,
+Only phases that readers of the old operator know: Pending, Starting, Running,
 Restarting, Completed, Failed, Terminating. What is new stands in conditions, reason and message.
 
 The memory of the controller is here, so that it may be killed at any point: which attempt it is,

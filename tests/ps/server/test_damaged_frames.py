@@ -16,6 +16,7 @@ from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.stream import Closed
 from ps.client.running import Fleet, fleet
+from ps.server.test_waiting import until
 
 ROUNDS = 4000
 MEMORY_MAX_KIB = 200 << 10
@@ -135,4 +136,4 @@ def test_another_protocol_ends_its_connection(data: bytes, server: tuple[Fleet, 
             pass  # The rest of what was sent was not read.
     with servers.client() as ps:
         assert ps.status()[0]["server"] == 0
-    assert any("does not speak this protocol" in line for line in told)
+    until(lambda: any("does not speak this protocol" in line for line in told))

@@ -15,7 +15,7 @@ first column is the weight, others are the optimizer's and are kept as they are.
 
 Read: every column. Of our tables weights, show and click go into the text and come back; state
 columns are written as zeros (or as given), because no rule of ours has Paddle's exact state.
-Source: parameter-server.md 1.3, from files written by paddlepaddle 2.6.2.
+Source: files written by paddlepaddle 2.6.2.
 """
 
 from __future__ import annotations

@@ -1,0 +1,91 @@
+"""One attempt as the coordinator knows it: who takes part, what has ended, why it stops. Pure."""
+
+from __future__ import annotations
+
+from paddock.core.exits import Exit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from paddock.core.hosts import Host
+    from paddock.core.judging import Why
+    from paddock.core.messages import Lost
+    from paddock.core.roster import Peer
+
+# Roles whose processes end by themselves when the job is done; servers are then told to.
+WORKER_ROLES = ("worker", "heter")
+# A silent node is noticed after its lease and at most a quarter of it (agent/server.py).
+LEASE_NOTICED = 1.25
+
+
+class Attempt:
+    """The attempt that runs, or the last one that did."""
+
+    def __init__(
+        self, members: Iterable[int] = (), hosts: Iterable[Host] = (), now: float = 0.0
+    ) -> None:
+        """members: in node-rank order, as are their hosts."""
+        self.members = dict.fromkeys(members)
+        self.unstopped = set(self.members)
+        self.workers = sum(
+            count for h in hosts for role, _, count in h.slots if role in WORKER_ROLES
+        )
+        self.workers_done = 0
+        self.exits: list[Exit] = []
+        self.why: Why = ""
+        self.reason = ""
+        self.started_at = now
+        self._digest: int | None = None  # of the first plan that was told
+
+    def end(self) -> None:
+        """Nobody has a part in it any more; what has ended stays known."""
+        self.members, self.unstopped = {}, set()
+
+    def remove(self, member: int) -> None:
+        """A node is out."""
+        self.members.pop(member, None)
+        self.unstopped.discard(member)
+
+    def add_exit(self, exit_: Exit) -> None:
+        """A process has ended."""
+        self.exits.append(exit_)
+        if exit_.ok and exit_.role in WORKER_ROLES:
+            self.workers_done += 1
+
+    @property
+    def has_done_its_work(self) -> bool:
+        """Every worker, if it has any, ended well."""
+        return 0 < self.workers <= self.workers_done
+
+    def is_other_plan(self, digest: int) -> bool:
+        """Whether a node's plan is not that of the first node that told its own."""
+        if self._digest is None:
+            self._digest = digest
+        return digest != self._digest
+
+    def add_loss(self, peer: Peer, lost: Lost, number: int, lease_seconds: float) -> None:
+        """A node is lost: an end among others. number: of this attempt."""
+        is_ours = lost.ending == "expelled" or peer.leaving != 0
+        self.exits.append(
+            Exit(
+                role="node",
+                rank=-1,
+                node_rank=peer.place or 0,
+                host=peer.host.name,
+                attempt=number,
+                at_ns=lost.at_ns,
+                code=lost.exit_code,
+                cause="node-lost",
+                by_us=is_ours or self._is_late(lost, lease_seconds),
+                tail=lost.how,
+            )
+        )
+
+    def _is_late(self, lost: Lost, lease_seconds: float) -> bool:
+        """Whether a node lost while stopping was lost too late to be what made us stop.
+
+        A silent node is noticed a lease late, and its peers' "connection reset" comes before.
+        """
+        first_ns = min((e.at_ns for e in self.exits if e.failed), default=None)
+        return first_ns is not None and lost.at_ns - lease_seconds * LEASE_NOTICED * 1e9 > first_ns
