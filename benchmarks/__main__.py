@@ -23,7 +23,7 @@ NAMES = {
     "log_path": "a million lines through the launcher; torn lines",
     "lost_node": "a node is killed, or its cable cut: until the others know",
     "kill": "kill -9 of the launcher: ranks left behind",
-    "sim": "a simulated job of 10,000 agents",
+    "sim": "a simulated job of 500 agents, each with its own code",
 }
 
 

@@ -214,7 +214,7 @@ def _be_members(job: Job, share: range, key: bytes, go: int, answer: int) -> Non
             join_timeout_seconds=LIMIT_SECONDS,
             on_joined=joined,
             on_letter=lambda letter: received() if isinstance(letter.message, Start) else None,
-            on_lost=lambda _ending, why: refused(RuntimeError(why)),
+            on_lost=lambda _ending, why, _left: refused(RuntimeError(why)),
             on_failed=refused,
             on_waiting=lambda _why: None,
         )

@@ -56,7 +56,7 @@ class Ear:
             join_timeout_seconds=room.join_seconds,
             on_joined=lambda address, uid: self.joined.append((address, uid)),
             on_letter=lambda letter: self.messages.append(letter.message),  # type: ignore[arg-type]  # to us
-            on_lost=lambda ending, why: self.lost.append((ending, why)),
+            on_lost=lambda ending, why, _left: self.lost.append((ending, why)),
             on_refused=lambda: self.refused.append(True),
             on_failed=self.failed.append,
             on_waiting=self.waiting.append,

@@ -388,7 +388,7 @@ def test_finish_leaves_a_tombstone_for_a_minute() -> None:
     """A member that was cut off must learn that the job is over, not start it again."""
     done = attempt(5, nonce="us")
     c = leading().gets(FenceAsked(attempt(5)), ours(attempt=done, attempt_modified=11))
-    assert c.gets(StopAsked(ended=True)).request == Grant(60)
+    assert c.gets(StopAsked(ended=True)).request == Grant(600)
     assert c.gets(Granted(70, 60)).request == Bury(replace(done, ended=True), 70)
     assert c.gets(View(13)).request == Revoke(7)
     assert c.gets(Revoked()).request == Finished()

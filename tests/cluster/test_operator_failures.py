@@ -143,7 +143,8 @@ def test_an_image_that_cannot_be_pulled_is_shown_and_can_be_mended(
     found = jobs.job("image")
     found["spec"]["worker"] = probes.role(2, "say better")
     found = {k: found[k] for k in ("apiVersion", "kind", "metadata", "spec")}
-    del found["metadata"]["managedFields"]
+    for written in ("managedFields", "resourceVersion"):  # by others, and again at any time
+        del found["metadata"][written]
     jobs.kubectl("replace", "-f", "-", stdin=json.dumps(found))
     status = jobs.wait("image", "Completed")
     assert status["restarts"] == 0

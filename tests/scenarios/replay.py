@@ -99,7 +99,6 @@ class MembershipReplay:
         self.machine = Membership(
             self.job,
             0.0,
-            first_attempt=int(given.get("first_attempt", 0)),
             inherited=read_inherited(given) if "awaited" in given else None,
         )
         self.hosts: dict[int, Host] = {}

@@ -66,19 +66,10 @@ class Listener:
         self._on_incoming = on_incoming
         self.is_open = True
 
-    def pause(self) -> None:
+    def close(self) -> None:
         self.is_open = False
         if self.node.world.doors.get((self.node.address, self.port)) is self:
             del self.node.world.doors[self.node.address, self.port]
-
-    def resume(self) -> bool:
-        if not self.is_open:
-            self.node.world.doors[self.node.address, self.port] = self
-            self.is_open = True
-        return True
-
-    def close(self) -> None:
-        self.pause()
 
     def accept(self, incoming: Incoming) -> None:
         if self.node.lives and self.launch == self.node.launch_count:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import sim.node
 from paddock.agent.election_values import AttemptRecord
 from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart, Role
 from paddock.core.supervisor import SIGKILL, SIGTERM
 from paddock.core.value import replace
+from paddock.errors import UsageError
 from sim.spec import LEASE_SECONDS, Chaos, Spec
 from sim.world import World
 
@@ -270,3 +272,76 @@ def test_a_coordinator_that_refuses_its_own_node_ends() -> None:
     job = job_of((1, 2), "etcd")
     world = world_of("etcd", job, 3, has_ranks=True, joins=(90.0, 91.0, 0.0))
     assert ends(world) == [0, 0, 2]
+
+
+def test_a_coordinator_whose_own_node_has_no_ports_ends() -> None:
+    """Nobody else would: it held its end open for members that never came."""
+    world = world_of("tcp", job_of((2, 2), "tcp"), 1)
+
+    def no_ports(address: str) -> object:
+        raise UsageError(f"port 6170 is in use on {address}")
+
+    world.is_leaderless = world.is_disturbed = True
+    share_of = sim.node.Share.gather
+    sim.node.Share.gather = lambda _share, address: no_ports(address)  # type: ignore[method-assign,assignment,return-value]  # put back below
+    try:
+        world.run()
+    finally:
+        sim.node.Share.gather = share_of  # type: ignore[method-assign]  # as it was
+    assert world.nodes[0].run.exit_code == 2
+
+
+@pytest.mark.parametrize("kind", ["tcp", "etcd"])
+def test_who_is_told_while_the_job_is_handed_over_leaves_too(kind: str) -> None:
+    """The coordinator that was told cannot hear it any more; the next one has to."""
+    restart = Restart(max_restarts=5, backoff_initial_seconds=8.0)
+    world = world_of(kind, job_of((1, 3), kind, restart=restart), 3)
+    world.at(5.0, lambda: crash(world))
+    world.at(7.0, lambda: crash(world))  # the second one waits before it starts again
+    for number in range(3):
+        world.at(9.0, lambda n=number: world.nodes[n].on_signal(15))  # type: ignore[misc]  # bound per loop
+    world.is_leaderless = True
+    assert ends(world) == [143, 143, 143]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_newcomer_opens_no_second_run_while_the_first_goes_on(seed: int) -> None:
+    """Its members come first: they know what runs (World.start_proc looks over all runs)."""
+    job = job_of((2, 3), "etcd")
+    world = world_of("etcd", job, 4, seed=seed, joins=(0.0, 0.1, 0.2, 16.0), train_seconds=60.0)
+    at_leader(world, 15.0, "cut", 9.0)
+    ends(world)
+    assert len({uid for uid, _ in world.exited}) == 1
+
+
+def test_a_silent_node_that_stopped_nothing_shortens_no_later_grace() -> None:
+    """One stands by and falls silent; an hour later another leaves, as planned."""
+    world = world_of("etcd", job_of((2, 2), "etcd"), 3, term_ways=("ignore",))
+    spare = []
+
+    def lose_spare() -> None:
+        spare.append(next(n for n in world.nodes if n.share.supervisor is None))
+        world.kill_node(spare[0], "power", 1)
+
+    told, killed = moments(world, SIGTERM), moments(world, SIGKILL)
+    world.at(10.0, lose_spare)
+
+    def leave() -> None:
+        next(n for n in world.nodes if n.lives and n.number != leading(world)).on_signal(15)
+
+    world.at(20.0, leave)
+    ends(world)
+    assert min(killed()[name] - told()[name] for name in told()) == pytest.approx(5.0, abs=0.1)
+
+
+def test_a_member_that_rejoins_a_full_job_without_a_key_is_let_in() -> None:
+    """Its old connection may be there for a lease; a stranger would be one too many."""
+    world = world_of("tcp", job_of((2, 3), "tcp"), 3)
+
+    def break_it() -> None:
+        near = [e for p in world.pipes for e in p.ends if e.node is world.nodes[1] and e.is_open]
+        near[0].reset()
+        world.cut_node(world.nodes[0], ("in",), 0.1)
+
+    world.at(15.0, break_it)
+    assert ends(world) == [0, 0, 0]

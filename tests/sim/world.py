@@ -181,6 +181,8 @@ class World:
     def _check_action(self, coordinator: Coordinator, action: m.Action, attempt: Which) -> None:
         if isinstance(action, m.End) and not action.handed_over:
             self.check_verdict(action.verdict, coordinator.uid)
+        # To whom it is handed over may be lost already, and not yet missed.
+        self.is_leaderless |= isinstance(action, m.End) and action.handed_over
         if not isinstance(action, m.Tell):
             return
         message = action.message
@@ -233,7 +235,9 @@ class World:
 
     def start_proc(self, node: Node, attempt: Which, key: Key) -> Proc:
         uid, number = attempt
-        same = {a: procs for (run, a), procs in self.alive.items() if run == uid}
+        # With etcd, two runs of one job exclude each other; without, nobody knows of both.
+        runs = self.started if self.spec.kind == "etcd" else (uid,)
+        same = {a: procs for (run, a), procs in self.alive.items() if run in runs}
         older = [
             f"{p.node.name} {p.key} of {a}"
             for a, procs in same.items()

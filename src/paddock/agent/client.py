@@ -56,7 +56,8 @@ class Client:
     """Owned by the loop's thread.
 
     on_joined(address, uid): the coordinator accepted us and sees us as ``address``.
-    on_letter(letter): an order. on_lost(ending, why): the coordinator is gone.
+    on_letter(letter): an order. on_lost(ending, why, seconds left
+    of our lease): the coordinator is gone.
     on_failed(error): it cannot be reached or does not want us. on_refused(): its host answers, and
     nobody listens there.
     """
@@ -72,7 +73,7 @@ class Client:
         join_timeout_seconds: float,
         on_joined: Callable[[str, str], None],
         on_letter: Callable[[Letter], None],
-        on_lost: Callable[[Ending, str], None],
+        on_lost: Callable[[Ending, str, float], None],
         on_failed: Callable[[PaddockError], None],
         on_waiting: Callable[[str], None],
         on_refused: Callable[[], None] = lambda: None,
@@ -295,4 +296,4 @@ class Client:
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
-        self._on_lost(ending, why)
+        self._on_lost(ending, why, max(0.0, self._lease_until - self._loop.now()))

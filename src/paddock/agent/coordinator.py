@@ -92,7 +92,6 @@ class Coordinator:
         *,
         on_end: Callable[[End], None],
         may_start: Callable[[Start, Callable[[], None]], None] | None = None,
-        first_attempt: int = 0,
         inherited: Inherited | None = None,
         silent_grace_seconds: float | None = None,
         on_phase: Callable[[Phase], None] = lambda _phase: None,
@@ -103,7 +102,6 @@ class Coordinator:
             job,
             loop.now(),
             shape=job_shape(job),
-            first_attempt=first_attempt,
             inherited=inherited,
         )
         self._loop = loop
@@ -151,6 +149,7 @@ class Coordinator:
         gone_at = {"silent": 0.0, "closed": now + MEMBER_ENDS_SECONDS}
         until = gone_at.get(ending, now + self._lease_seconds)
         self._feed(Lost(member, self._loop.now_ns(), ending, detail, until))
+        self._was_silent = False  # it is about the stop that this loss has caused, and no later one
 
     def tell_turned_away(self, who: str, why: str) -> None:
         """Tell the people, once per reason, that a node was not let in."""
@@ -203,10 +202,8 @@ class Coordinator:
         if isinstance(message, Start) and self._may_start is not None:
             self._may_start(message, lambda: self._start(order))
             return
-        if isinstance(message, Stop):
-            if self._was_silent:
-                message = replace(message, grace_seconds=self._silent_grace_seconds)
-            self._was_silent = False
+        if isinstance(message, Stop) and self._was_silent:
+            message = replace(message, grace_seconds=self._silent_grace_seconds)
         if isinstance(message, Note):
             if message.text == self._last_note:
                 return

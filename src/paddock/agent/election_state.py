@@ -18,7 +18,8 @@ so that a lost reply, a late reply and a reply to a repeated request are all rea
   CANDIDATE   stays (campaign)  -> LEADING  Elected   -> FOLLOWING Following  lease gone: new one
   FOLLOWING   -> CANDIDATE      -> LEADING  Elected   same one: stays         key changed: look
                  LeaderGone        LeaderGone         new one: LeaderGone,    it died: unseat it
-              stays, if it                               Following
+              stays for a                                Following
+                 lease, if it
                  answers us
   LEADING     -> RECLAIMING     same: stays           -> FOLLOWING Deposed,   lease gone:
                                 new generation: (*)      Following               -> RECLAIMING
@@ -102,7 +103,8 @@ if TYPE_CHECKING:
     from paddock.errors import PaddockError
 
 TTL_SECONDS = 5
-ENDED_SECONDS = 60  # How long the tombstone of a run that ended is kept.
+ENDED_SECONDS = 600  # How long the tombstone of a run that ended is kept.
+NEWCOMER_TTLS = 2.5  # So long a launcher that has no part in the run on record leaves it to others.
 LOOK_EVERY_TTLS = 3  # A watch can die silently (a proxy between): look again after 3 leases.
 WATCH_AGAIN_SECONDS = 0.3
 RETRY_SECONDS_MIN = 0.1
@@ -142,6 +144,7 @@ class ElectionState:
         self._reign: set[int] = set()  # Our generations since we were last Elected.
         self._followed = (0, "")  # Generation and nonce of the leader we follow.
         self._lives = False  # It answers us.
+        self._keyless_since = 0.0  # Since when it has no key all the same.
         self._dead = 0  # Its generation, once its launcher has ended.
         self._recorded: AttemptRecord | None = None  # The attempt record, while LEADING,
         self._known = 0  # and its mod_revision.
@@ -256,8 +259,10 @@ class ElectionState:
     def _see(self, view: View, now: float) -> None:
         self._dead = 0
         self._look_at = now + LOOK_EVERY_TTLS * self._ttl_seconds * (1 + self._jitter() / 4)
+        if view.leader is not None:
+            self._keyless_since = 0.0
         if view.leader is None:
-            self._see_none(now)
+            self._see_none(view, now)
         elif view.leader.nonce == self.me.nonce:
             self._see_us(view, now)
         else:
@@ -271,19 +276,31 @@ class ElectionState:
             self._watching = True
             self._out.append(Watch(view.revision + 1))
 
-    def _see_none(self, now: float) -> None:
-        if self.role is Role.FOLLOWING and self._lives:
+    def _patient_until(self, now: float) -> float:
+        """A leader that answers us may be without its key for as long as its lease was."""
+        if not self._keyless_since:
+            self._keyless_since = now
+        return self._keyless_since + self._ttl_seconds
+
+    def _see_none(self, view: View, now: float) -> None:
+        if self.role is Role.FOLLOWING and self._lives and now < self._patient_until(now):
             # Only its lease has run out: let it have its key back.
             self._look_at = now + WATCH_AGAIN_SECONDS
         elif self.role is Role.FOLLOWING:  # FOLLOWING -> CANDIDATE
             self._leave_leader()
-            self.role = Role.CANDIDATE
+            self._campaign(view, now)
         elif self.role is Role.LOOKING:  # LOOKING -> CANDIDATE
-            self.role = Role.CANDIDATE
+            self._campaign(view, now)
         elif self.role is Role.LEADING:  # LEADING -> RECLAIMING
             self.role = Role.RECLAIMING
         else:
             self._retry_at = now + RETRY_SECONDS_MIN  # A campaign that nobody won: gone again.
+
+    def _campaign(self, view: View, now: float) -> None:
+        """At once, unless a run on record may go on in which we have no part: theirs come first."""
+        self.role = Role.CANDIDATE
+        if not self.me.uid and view.attempt is not None and not view.attempt.ended:
+            self._retry_at = now + NEWCOMER_TTLS * self._ttl_seconds
 
     def _see_us(self, view: View, now: float) -> None:
         if view.leader_lease != self._lease:

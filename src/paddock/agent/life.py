@@ -98,6 +98,7 @@ class Life:
         self._next: Lead | Follow | None = None
         self._limit_seconds = 0.0
         self._is_dead = False  # the coordinator we followed last: its launcher has ended
+        self._dead = ""  # its nonce
         self._handed: Inherited | None = None  # what the coordinator said when it left
 
     def handle(self, event: Event, now: Now) -> list[Order]:
@@ -143,8 +144,9 @@ class Life:
             self.uid, self._is_dead, self._handed = event.uid, False, None
             return [SetTimer(None), Learn(event.uid)]
         if isinstance(event, Refused):
-            self._is_dead = True
-            return [Unseat(self.leader)] if self._is_etcd and self.uid else []
+            # A refusal alone is no proof: it may be on its way up, or behind a rule.
+            is_dead = self._is_etcd and self._dead == self.leader != ""
+            return [Unseat(self.leader)] if is_dead else []
         if isinstance(event, CoordinatorEnded):
             self.role = "ended"  # leading -> ended
             return [SetTimer(None)]
@@ -176,14 +178,20 @@ class Life:
             return [self._end(PaddockError("the job ended while this node was cut off from it"))]
         is_alone = record is None and now.start is not None  # etcd lost its record, but not we
         if not (is_ours or is_alone):
-            first = record.attempt + 1 if record is not None and not record.ended else 0
-            return self._leave_for(Lead("", first), now, "this node coordinates")
+            lead = Lead()
+            if record is not None and not record.ended:
+                # Another run, that crashed; or that goes on, and we came too late to know it.
+                gone_at = now.at + self.job.rendezvous.lease_seconds * CUT_OFF_LEASES
+                lead = Lead(inherited=Inherited(
+                    record.attempt + 1, record.members, gone_at=gone_at, is_new_run=True
+                ))  # fmt: skip
+            return self._leave_for(lead, now, "this node coordinates")
         inherited = self._inherit(record, now)
         names = len(inherited.keys)
         text = f"this node coordinates from now on; the attempt before ran on {names} nodes"
         return [
             Say("WARNING", text),
-            *self._leave_for(Lead(self.uid, 0, inherited), now, "this node coordinates"),
+            *self._leave_for(Lead(self.uid, inherited), now, "this node coordinates"),
         ]
 
     def _inherit(self, record: AttemptRecord | None, now: Now) -> Inherited:
@@ -193,8 +201,9 @@ class Life:
         # Its death was seen, or it fell silent: it may be cut off, and run on for a while.
         lost_at = now.at + (GUARDIAN_SECONDS if self._is_dead else lease * CUT_OFF_LEASES)
         own = now.start
-        if self._handed is not None:
-            return self._handed
+        handed, self._handed = self._handed, None
+        if handed is not None and (record is None or handed.attempt > record.attempt):
+            return handed
         if record is None or (own is not None and own.attempt >= record.attempt):
             assert own is not None
             found = Inherited(own.attempt + 1, own.keys, now.budget or Budget(), gone_at, own.by)
@@ -235,8 +244,11 @@ class Life:
 
     def _on_link_lost(self, event: LinkLost, now: Now) -> list[Order]:
         """Our processes end; if another coordinator may come, or this one again, we look for it."""
-        is_silent = event.ending == "silent"
-        self._is_dead = event.ending == "closed"  # nobody but a launcher, or its kernel, does that
+        is_silent = event.ending == "silent" or event.left_seconds <= 0
+        short = min(SHORT_GRACE_SECONDS, event.left_seconds)
+        # Nobody but a launcher, or its kernel when it died, closes a connection in order.
+        self._is_dead = event.ending == "closed"
+        self._dead = self.leader if self._is_dead else ""
         job = self.job
         where = join_endpoint(*self._target)
         text = f"the coordinator at {where} is lost: {event.why}"
@@ -247,20 +259,20 @@ class Life:
                 Say("WARNING", f"{text}; a new one is being elected"),
                 Unfollow(),
                 # The others may take us for dead: then our processes must be gone before.
-                Halt(event.why, hurry=is_silent),
+                Halt(event.why, hurry=is_silent, grace_seconds=short),
                 self._limit(now, self._election_seconds),
             ]
         if not job.is_elastic:
             # With restarts, a coordinator that lives on may replace this node soon.
             is_short = job.restart.max_restarts > 0
-            grace = min(job.grace_seconds, SHORT_GRACE_SECONDS) if is_short else None
+            grace = min(job.grace_seconds, short) if is_short else None
             halt = Halt(text, hurry=is_silent, grace_seconds=grace)
             return [Unfollow(), halt, self._end(self._lost(text, is_silent))]
         # It waits for us so long, from when it misses us: a lease later, or after a cut has healed.
         limit = job.elastic.timeout_seconds + 2 * job.rendezvous.lease_seconds
         self._next = Follow(self._target, limit)
         self.role = "seeking"  # following -> seeking
-        grace = min(job.grace_seconds, SHORT_GRACE_SECONDS)
+        grace = min(job.grace_seconds, short)
         return [
             Say("WARNING", f"{text}; trying to reach it again for {limit:g} s"),
             Unfollow(),
@@ -283,7 +295,7 @@ class Life:
                 self._limit(now, self._election_seconds),
             ]
         if order.keys[0] == now.key:
-            self._next = Lead(self.uid, 0, inherited)
+            self._next = Lead(self.uid, inherited)
             return [Unfollow(), Say("INFO", "the coordinator leaves; this node goes on for it")]
         self._next = Follow((order.address, order.door), limit)
         where = join_endpoint(order.address, order.door)

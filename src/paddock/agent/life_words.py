@@ -43,10 +43,14 @@ class Welcomed:
 
 @value
 class LinkLost:
-    """The coordinator we followed is gone, or the way to it."""
+    """The coordinator we followed is gone, or the way to it.
+
+    left_seconds: of our lease; when that is over, others may start without us.
+    """
 
     ending: Ending
     why: str
+    left_seconds: float = SHORT_GRACE_SECONDS
 
 
 @value
@@ -84,7 +88,6 @@ class Lead:
     """Open a coordinator. uid: "" for a new run."""
 
     uid: str = ""
-    first_attempt: int = 0
     inherited: Inherited | None = None
 
 

@@ -90,6 +90,7 @@ class Member:
         self._plan: Plan | None = None
         self._node_rank = 0
         self._signals = 0
+        self.told_signal = 0  # the first one that told this node to end
         self._verdict: Verdict | None = None
         self._notes_said = False
         share.on_exit = lambda exit_: self.tell(Exited(self._translate(exit_)))
@@ -119,6 +120,8 @@ class Member:
         self._host = self._share.gather(address)
         rank = self.job.rendezvous.node_rank
         self.tell(Join(self._host, self.key, rank, job_shape(self.job), door))
+        if self.told_signal:  # the one before may not have heard it
+            self.tell(Leave(self.told_signal, self._signals > 1))
 
     @property
     def key(self) -> str:
@@ -288,6 +291,7 @@ class Member:
     def on_signal(self, number: int) -> None:
         """The launcher was told to end. The first time asks everyone, the second kills here."""
         self._signals += 1
+        self.told_signal = self.told_signal or number
         if self._signals == 1:
             self.say("INFO", f"Terminating with signal {number}")
             if self.is_running:

@@ -10,7 +10,7 @@ from paddock.agent.addresses import bridge_of
 from paddock.agent.client import Client
 from paddock.agent.coordinator import Coordinator
 from paddock.agent.election_values import AttemptRecord, Fenced
-from paddock.agent.life import Life
+from paddock.agent.life import TTL_SECONDS, Life
 from paddock.agent.life_words import (
     SHORT_GRACE_SECONDS,
     Abdicate,
@@ -32,9 +32,9 @@ from paddock.agent.life_words import (
     Welcomed,
 )
 from paddock.agent.server import Server
-from paddock.core.messages import Refuse
+from paddock.core.messages import HandOver, Refuse
 from paddock.core.plan import join_endpoint
-from paddock.errors import PaddockError, UsageError, problem_text
+from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text
 from paddock.local.text import copy_block
 
 TYPE_CHECKING = False
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from paddock.agent.run import Run
     from paddock.agent.sockets import Listener, Net
     from paddock.core.membership import Phase
-    from paddock.core.messages import End, HandOver, Letter, Start
+    from paddock.core.messages import End, Letter, Start
 
     class Elector(Protocol):
         """Whoever says who coordinates, and which attempts may start (election.py)."""
@@ -66,15 +66,15 @@ class Reign:
         self._place = place
         self._listener = listener
         self._consent: dict[int, Callable[[], None]] = {}
-        # A job of fixed size gives its port back to the ranks: they may want to meet there.
-        self._lends_port = not (run.job.is_elastic or place.elector)
+        # A job that nobody can join any more gives its port to the ranks: they may meet there.
+        is_closed_group = not (run.job.is_elastic or run.job.restart.max_restarts or place.elector)
+        self._gives_port = is_closed_group
         self.coordinator = Coordinator(
             run.job,
             run.loop,
             order.uid or run.new_uid(),
             on_end=self._on_end,
             may_start=self._may_start,
-            first_attempt=order.first_attempt,
             inherited=order.inherited,
             silent_grace_seconds=SHORT_GRACE_SECONDS if place.elector is not None else None,
             on_phase=self._on_phase,
@@ -108,20 +108,23 @@ class Reign:
         go = self._consent.pop(attempt, None)
         if go is None or self.is_over:
             return
-        if reason:
-            text = f"attempt {attempt} may not start: {reason}"
-            self._place.run.member.say("WARNING", text)
-        else:
+        if not reason:
             go()
+            return
+        text = f"attempt {attempt} may not start: {reason}"
+        self._place.run.member.say("WARNING", text)
+        # Somebody else leads, and we hear so in a moment; or nobody does, and this goes nowhere.
+        loop = self._place.run.loop
+        loop.at("refused", loop.now() + 2 * TTL_SECONDS, lambda: self._give_up(text))
+
+    def _give_up(self, text: str) -> None:
+        if not self.is_over and self.coordinator.end is None:
+            self._place.abdicate()
+            self._place.give_up(PaddockError(text))
 
     def _on_phase(self, phase: Phase) -> None:
-        if not self._lends_port:
-            return
-        if phase == "running":
-            self._listener.pause()
-        elif phase in ("gathering", "backoff") and not self._listener.resume():
-            text = f"port {self._listener.port} is taken now: no other node can join"
-            self._place.run.member.say("WARNING", text)
+        if phase == "running" and self._gives_port:
+            self._listener.close()
 
     def _may_start(self, start: Start, go: Callable[[], None]) -> None:
         elector = self._place.elector
@@ -144,7 +147,10 @@ class Reign:
             )
         )
 
-    def _on_end(self, _end: End) -> None:
+    def _on_end(self, end: End) -> None:
+        if end.handed_over and self._place.elector is None:
+            text = "a node that joins the job later needs the new coordinator's address in --master"
+            self._place.run.member.say("INFO", text)
         self.server.end(self._done)
 
     def _done(self) -> None:
@@ -201,7 +207,16 @@ class Place:
             if self.reign is not None:
                 self.reign.consent(event.attempt, "" if event.ok else event.reason)
             return
-        if self.run.member.exit_code is None or isinstance(event, CoordinatorEnded):
+        member = self.run.member
+        is_next = isinstance(event, HandOver) and not self.elector and event.keys[0] == member.key
+        if member.told_signal and isinstance(event, (LinkLost, HandOver)) and not is_next:
+            # It was to leave; there is nobody to tell any more, and nobody waits for it.
+            is_silent = isinstance(event, LinkLost) and event.ending == "silent"
+            self._unfollow()
+            member.halt("told to stop", hurry=is_silent, grace_seconds=SHORT_GRACE_SECONDS)
+            code = EXIT_SIGNAL_BASE + member.told_signal
+            member.give_up(PaddockError("told to stop while the coordinator went", exit_code=code))
+        elif member.exit_code is None or self.reign is not None:
             for order in self.life.handle(event, self.now()):
                 self._do(order)
 
@@ -235,20 +250,24 @@ class Place:
     def _lead(self, order: Lead) -> None:
         run = self.run
         bind = self.net.bind
-        door = self.door or bind(self.address, self.port) or bind("", self.port)
-        if door is None:
-            raise UsageError(
-                f"no port can be bound on {self.address}",
-                hint="give an address of this host with --host",
-            )
-        run.hold_end()
-        self.reign = Reign(self, order, door)
-        self.door = None
-        self.life.uid = self.reign.coordinator.uid
-        if self.elector is not None:
-            self.elector.learn_uid(self.life.uid)
-        self._tell_door(door.port)
-        self.reign.begin(self.address)
+        try:
+            door = self.door or bind(self.address, self.port) or bind("", self.port)
+            if door is None:
+                raise UsageError(
+                    f"no port can be bound on {self.address}",
+                    hint="give an address of this host with --host",
+                )
+            run.hold_end()
+            self.reign = Reign(self, order, door)
+            self.door = None
+            self.life.uid = self.reign.coordinator.uid
+            if self.elector is not None:
+                self.elector.learn_uid(self.life.uid)
+            self._tell_door(door.port)
+            self.reign.begin(self.address)
+        except PaddockError as error:  # no port for a rank, say
+            self.abdicate()
+            self.give_up(error)
 
     def _tell_door(self, port: int) -> None:
         """What people have to know when others are to reach this node."""
@@ -301,7 +320,7 @@ class Place:
             limit_flag="--elastic_timeout" if order.limit_seconds else "--join-timeout",
             on_joined=self._on_joined,
             on_letter=self._on_letter,
-            on_lost=lambda ending, why: self.handle(LinkLost(ending, why)),
+            on_lost=lambda ending, why, left: self.handle(LinkLost(ending, why, left)),
             on_refused=lambda: self.handle(Refused()),
             on_failed=lambda error: self.handle(Unreachable(error)),
             on_waiting=lambda why: run.member.say(
@@ -318,8 +337,7 @@ class Place:
         if self.elector is None:
             self.address = address
             if self.door is None and run.job.is_elastic:
-                self.door = self.net.bind(seen_as, 0)
-                self.port = self.door.port if self.door is not None else 0
+                self._open_door(seen_as)
         self.handle(Welcomed(uid))
         if self.elector is not None:
             self.elector.leader_lives(self.life.leader, True)
@@ -331,6 +349,20 @@ class Place:
             run.member.connect(uid, client.send, address, door=door, translate=client.translate)
         except PaddockError as error:
             self.handle(Unreachable(error))
+
+    def _open_door(self, seen_as: str) -> None:
+        """Where the others would find us, if this node coordinated: nowhere behind a translation
+        of addresses, nor with a certificate that only checks theirs.
+        """
+        rendezvous = self.run.job.rendezvous
+        is_seen = rendezvous.own_host in ("", seen_as)
+        has_certificate = bool(rendezvous.tls_cert) or not rendezvous.tls_ca
+        if is_seen and has_certificate:
+            try:
+                self.door = self.net.bind(seen_as, 0)
+            except UsageError:
+                return  # no descriptor is left, say: others can coordinate
+            self.port = self.door.port if self.door is not None else 0
 
     def _on_letter(self, letter: Letter) -> None:
         self.run.member.receive(letter)

@@ -70,6 +70,11 @@ class Server:
         """Nodes that are in, this one included."""
         return 1 + sum(1 for guest in self._guests if guest.is_member)
 
+    @property
+    def room(self) -> int:
+        """How many connections a job without a key takes: members that rejoin may be in twice."""
+        return self.job.nnodes_max * (2 if self.job.is_elastic else 1)
+
     def has(self, guest: Guest) -> bool:
         """Whether the connection is still there."""
         return guest in self._guests
@@ -196,7 +201,7 @@ class Guest:
                 raise WireError(
                     f"{self.address} is not in --ips and there is no job key", exit_code=2
                 )
-            if not server.key and server.members >= server.job.nnodes_max:
+            if not server.key and server.members >= server.room:
                 raise WireError(
                     f"the job has its {server.job.nnodes_max} nodes, and without a job key no "
                     "others are let in",

@@ -123,13 +123,11 @@ class Incoming:
 
 
 class Listener:
-    """A port of this host, bound; it listens from open() on, until pause() or close()."""
+    """A port of this host, bound; it listens from open() on, until close()."""
 
     def __init__(self, sock: socket.socket, loop: Loop, tls: ssl.SSLContext | None) -> None:
         sock.setblocking(False)
-        address, port = sock.getsockname()[:2]
-        self.port = int(port)
-        self._address = str(address)
+        self.port = int(sock.getsockname()[1])
         self._sock: socket.socket | None = sock
         self._loop = loop
         self._tls = tls
@@ -140,39 +138,28 @@ class Listener:
         self._files_max = soft - min(FILES_RESERVED, soft // 2) if soft > 0 else 1 << 30
 
     def open(self, on_incoming: Callable[[Incoming], None], make_room: Callable[[], bool]) -> None:
-        """Listen. make_room: called when descriptors run short; True if one was freed."""
+        """Listen. make_room: called when descriptors run short; True if one was freed.
+
+        Raises UsageError when another listens there by now.
+        """
         assert self._sock is not None
         self._on_incoming = on_incoming
         self._make_room = make_room
-        self._sock.listen(BACKLOG)
+        try:
+            self._sock.listen(BACKLOG)
+        except OSError as error:  # two had bound it, as both may
+            raise UsageError(
+                f"port {self.port}: {error.strerror}", hint="is a job started here twice?"
+            ) from error
         self._watch()
 
-    def pause(self) -> None:
-        """Give the port to whoever wants it; connections that were made stay."""
+    def close(self) -> None:
+        """For good; connections that were made stay."""
+        self._on_incoming = None
         if self._sock is not None:
             self._unwatch()
             self._sock.close()
             self._sock = None
-
-    def resume(self) -> bool:
-        """Listen again after pause(); False when the port is taken now."""
-        if self._sock is None and self._on_incoming is not None:
-            try:
-                self._sock = _bound(self._address, self.port)
-                self._sock.setblocking(False)
-                self._sock.listen(BACKLOG)
-            except OSError:
-                if self._sock is not None:
-                    self._sock.close()
-                    self._sock = None
-                return False
-            self._watch()
-        return True
-
-    def close(self) -> None:
-        """For good."""
-        self._on_incoming = None
-        self.pause()
 
     def _watch(self) -> None:
         if self._sock is not None:

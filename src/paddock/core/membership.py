@@ -109,7 +109,8 @@ STOP_MARGIN_SECONDS = 10.0
 class Inherited:
     """What a coordinator knows of the one before it.
 
-    attempt: the one to start with. keys: nodes of the attempt before, which may come back; until
+    attempt: the one to start with. is_new_run: it is another run's, whose nodes are not awaited and
+    whose budget is its own. keys: nodes of the attempt before, which may come back; until
     the monotonic second gone_at those that do not may still run it. lost: the key of the one that
     coordinated, which is not waited for; its processes are gone at lost_gone_at.
     """
@@ -120,6 +121,7 @@ class Inherited:
     gone_at: float = 0.0
     lost: str = ""
     lost_gone_at: float = 0.0
+    is_new_run: bool = False
 
 
 class Membership:
@@ -131,19 +133,18 @@ class Membership:
         now: float,
         *,
         shape: tuple[tuple[str, str], ...] = (),
-        first_attempt: int = 0,
         inherited: Inherited | None = None,
     ) -> None:
-        """first_attempt: of a run whose coordinators count on from an earlier run's attempts."""
         self.job = job
         self.phase: Phase = "gathering"
-        self.attempt = inherited.attempt if inherited else first_attempt
+        self.attempt = inherited.attempt if inherited else 0
         self.roster = Roster(job)
         budget = inherited.budget if inherited else Budget()
         self.used_restarts = budget.used_restarts
         self.total_restarts = budget.total_restarts
         self._shape = shape
-        self._gathering = Gathering(job, self.roster, now, is_first=inherited is None)
+        is_first = inherited is None or inherited.is_new_run
+        self._gathering = Gathering(job, self.roster, now, is_first=is_first)
         self._now = Attempt()  # the attempt that runs, or did last
         self._asked = (0, "")  # the job was told to stop: the signal and how
         self._deadline_at: float | None = None  # of the whole job, from its first start
@@ -151,8 +152,9 @@ class Membership:
             self._deadline_at = now + budget.seconds_left
         self._timer_at: float | None = None
         if inherited is not None:
-            self.roster.awaited.update(k for k in inherited.keys if k != inherited.lost)
-            for key in self.roster.awaited:
+            known = [key for key in inherited.keys if key != inherited.lost]
+            self.roster.awaited.update(() if inherited.is_new_run else known)
+            for key in known:
                 self.roster.haunt(key, inherited.gone_at)
             if inherited.lost:
                 self.roster.haunt(inherited.lost, inherited.lost_gone_at)
@@ -183,14 +185,15 @@ class Membership:
         if self.phase == "ended":
             return []
         if isinstance(event, Heard):
-            return self._on_heard(event.member, event.message, now)
+            return self._on_heard(event, event.message, now)
         if isinstance(event, Lost):
             return self._on_lost(event, now)
         return self._on_timer(now)
 
-    def _on_heard(self, member: int, message: object, now: float) -> list[Action]:
+    def _on_heard(self, heard: Heard, message: object, now: float) -> list[Action]:
+        member = heard.member
         if isinstance(message, Leave):
-            return self._on_leave(member, message, now)
+            return self._on_leave(heard, message, now)
         if isinstance(message, CannotRun):
             at_ns, code = int(now * 1e9), message.exit_code
             lost = Lost(member, at_ns, "cannot-run", message.message, exit_code=code)
@@ -230,6 +233,8 @@ class Membership:
         if actions:
             return actions
         if self.phase == "gathering":
+            if own_leaver(self.roster) and self._can_go_on():
+                return self._release_leavers(self.attempt, now)
             return self._try_start(now)
         if self.phase == "running" and self._can_grow():
             return self._stop("grow", f"node {self.roster.label(peer)} joined", now)
@@ -290,10 +295,11 @@ class Membership:
     def _add_loss(self, peer: Peer, lost: Lost) -> None:
         self._now.add_loss(peer, lost, self.attempt, self.job.rendezvous.lease_seconds)
 
-    def _on_leave(self, member: int, leave: Leave, now: float) -> list[Action]:
+    def _on_leave(self, heard: Heard, leave: Leave, now: float) -> list[Action]:
+        member = heard.member
         peer = self.roster.peers.get(member)
-        if peer is None:
-            return []
+        if peer is None:  # out, but it may coordinate on: then nobody else can be told to stop
+            return self._cancel(leave.signal, "the coordinator", now) if heard.is_self else []
         actions = [] if peer.leaving else self._leave(member, peer, leave.signal, now)
         if not leave.hurry or self.phase != "stopping":
             return actions
@@ -307,6 +313,8 @@ class Membership:
         is_standing_by = self.phase in ("running", "stopping") and member not in self._now.members
         if is_standing_by and not peer.is_self:
             return self._release(member, peer)
+        if self.phase == "gathering" and peer.is_self and self.roster.awaited:
+            return []  # those to whom the job was handed over with us will be here in a moment
         if self.job.is_elastic and self._can_go_on():
             if self.phase == "running":
                 return self._stop("shrink", f"node {name} leaves", now)  # running -> stopping
@@ -314,8 +322,12 @@ class Membership:
                 return []
             # Nothing runs, and the wait for others has its own end: as when a node is lost.
             return self._release_leavers(self.attempt + (self.phase == "backoff"), now)
+        return self._cancel(signal, f"node {name}", now)
+
+    def _cancel(self, signal: int, who: str, now: float) -> list[Action]:
+        """The whole job was told to stop."""
         if not self._asked[0]:
-            self._asked = (signal, f"node {name} was told to stop")
+            self._asked = (signal, f"{who} was told to stop")
         if self.phase == "running":
             return self._stop("cancel", self._asked[1], now)  # running -> stopping
         if self.phase == "stopping":
@@ -356,6 +368,11 @@ class Membership:
             text = self._deadline_text()
             return self._finish(self._case().verdict("fail", EXIT_DEADLINE, text))
         outlook = self._gathering.look(now)
+        if own_leaver(self.roster) and (outlook.starts or outlook.gives_up):
+            if self._can_go_on():
+                return self._release_leavers(self.attempt, now)
+            case = self._case()  # nobody came to take over
+            return self._finish(case.cancelled(case.asked_signal, case.asked_reason))
         if outlook.starts:
             return self._start(now)
         if outlook.gives_up:
