@@ -362,7 +362,7 @@ class Node:
             rendezvous = replace(rendezvous, node_rank=self.number)
         self.run = Launched(
             replace(world.spec.job, rendezvous=rendezvous),
-            {},
+            self.world.env,
             loop=self.loop,  # type: ignore[arg-type]  # as real as it gets here
             share=self.share,  # type: ignore[arg-type]  # as above
             say_raw=self._say,

@@ -345,3 +345,13 @@ def test_a_member_that_rejoins_a_full_job_without_a_key_is_let_in() -> None:
 
     world.at(15.0, break_it)
     assert ends(world) == [0, 0, 0]
+
+
+def test_in_pods_a_job_without_etcd_ends_with_its_coordinator() -> None:
+    """The first pod is made again, at the same address: it would begin a job beside the other."""
+    world = world_of("tcp", job_of((1, 3), "tcp"), 3)
+    world.env["KUBERNETES_SERVICE_HOST"] = "10.96.0.1"
+    world.at(15.0, lambda: world.nodes[0].on_signal(15))
+    world.at(21.0, lambda: [node.launch() for node in world.nodes])
+    assert ends(world) == [0, 0, 0]
+    assert [v.kind for v in world.verdicts] == ["cancel", "succeed"]

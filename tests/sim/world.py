@@ -69,6 +69,7 @@ class World:
         self.rng = Random(spec.seed + 1)
         self.now = 0.0
         self.master = MASTER
+        self.env: dict[str, str] = {}  # of every launcher
         self.lease = spec.job.rendezvous.lease_seconds
         self.etcd = Etcd(self)
         self.doors: dict[tuple[str, int], Listener] = {}

@@ -67,8 +67,7 @@ class Reign:
         self._listener = listener
         self._consent: dict[int, Callable[[], None]] = {}
         # A job that nobody can join any more gives its port to the ranks: they may meet there.
-        is_closed_group = not (run.job.is_elastic or run.job.restart.max_restarts or place.elector)
-        self._gives_port = is_closed_group
+        self._gives_port = not (run.job.is_elastic or run.job.restart.max_restarts or place.elector)
         self.coordinator = Coordinator(
             run.job,
             run.loop,
@@ -352,8 +351,11 @@ class Place:
 
     def _open_door(self, seen_as: str) -> None:
         """Where the others would find us, if this node coordinated: nowhere behind a translation
-        of addresses, nor with a certificate that only checks theirs.
+        of addresses, nor with a certificate that only checks theirs. Not in a pod: the first one is
+        made again by itself, and would begin a job of its own at the address it is given.
         """
+        if "KUBERNETES_SERVICE_HOST" in self.run.env:
+            return
         rendezvous = self.run.job.rendezvous
         is_seen = rendezvous.own_host in ("", seen_as)
         has_certificate = bool(rendezvous.tls_cert) or not rendezvous.tls_ca
