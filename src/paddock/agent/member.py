@@ -27,6 +27,7 @@ from paddock.core.policy import Verdict
 from paddock.core.value import replace
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, problem_text
 from paddock.local.text import (
+    LEVELS,
     count,
     detail_lines,
     job_line,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from paddock.core.messages import Budget, ToCoordinator
     from paddock.core.plan import Plan
     from paddock.local.loop import Loop
-
-LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
 
 
 class Member:

@@ -181,7 +181,7 @@ class Place:
         self.door: Listener | None = None  # where it would listen
         self.source = ""
         run.member.on_idle = lambda: self.handle(Idle())
-        run.member.on_hand_over = self._on_hand_over
+        run.member.on_hand_over = self.handle
 
     def now(self) -> Now:
         """What the machine has to know of the rest of this node."""
@@ -370,9 +370,6 @@ class Place:
         self.run.member.receive(letter)
         if self.run.member.exit_code is not None:
             self._unfollow()
-
-    def _on_hand_over(self, order: HandOver) -> None:
-        self.handle(order)
 
     def _unfollow(self) -> None:
         self.run.member.disconnect()

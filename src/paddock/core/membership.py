@@ -454,7 +454,7 @@ class Membership:
             self.total_restarts += 1
         self.used_restarts = found.again.used
         actions += self._release_leavers(self.attempt + 1, now)
-        if self._is_ended:
+        if self.phase == "ended":
             return actions  # another node goes on with it
         self._now.end()
         text = f"attempt {self.attempt + 1}: {found.text}"
@@ -467,10 +467,6 @@ class Membership:
         if self._deadline_at is not None:
             wake_at = min(wake_at, self._deadline_at)
         return [*actions, self._set_timer(wake_at)]
-
-    @property
-    def _is_ended(self) -> bool:
-        return self.phase == "ended"
 
     def _case(self, now: float = 0.0) -> Case:
         leavers = [p for p in self.roster.peers.values() if p.leaving]

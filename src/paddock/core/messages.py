@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paddock.core.policy import Verdict
 
     # silent: its lease ended. closed: it ended its connection. cut: the connection broke.
-    Ending = Literal["silent", "closed", "cut", "expelled", "cannot-run", "other-plan", "left"]
+    Ending = Literal["silent", "closed", "cut", "expelled", "cannot-run", "other-plan"]
 
 ENDINGS = {
     "silent": "is silent for {} s (its lease is over)",
@@ -32,7 +32,6 @@ ENDINGS = {
     "expelled": "did not stop its processes in time",
     "cannot-run": "cannot take part: {}",
     "other-plan": "made another plan from the same facts (are all nodes of one version?)",
-    "left": "left",
 }
 
 
