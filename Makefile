@@ -132,7 +132,7 @@ $(VENV)/.bench-ps: $(VENV)/.python pyproject.toml constraints.txt
 
 # command:package, for whatever Debian does not install by itself.
 REAL_TOOLS := etcd:etcd-server etcdctl:etcd-client mpirun:openmpi-bin ip:iproute2 \
-	faketime:faketime unshare:util-linux openssl:openssl
+	iptables:iptables faketime:faketime unshare:util-linux openssl:openssl
 
 tools-real:
 	@missing=; for pair in $(REAL_TOOLS); do \

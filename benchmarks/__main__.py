@@ -21,6 +21,7 @@ NAMES = {
     "restart": "a rank dies: until the next attempt's ranks run",
     "rendezvous": "32, 256 and 1,024 agents meet",
     "log_path": "a million lines through the launcher; torn lines",
+    "submit": "logs of 32 ranks merged",
     "lost_node": "a node is killed, or its cable cut: until the others know",
     "kill": "kill -9 of the launcher: ranks left behind",
     "sim": "a simulated job of 500 agents, each with its own code",

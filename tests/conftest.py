@@ -1,13 +1,15 @@
 """For every suite: a limit on each test, and an environment that no outer job has touched.
 
 In a parallel run (pytest -n) each worker has a network of its own, and a test that is marked
-`alone` waits until nothing runs beside it; such tests come last.
+`alone` waits until nothing runs beside it; such tests come last. A failure says how long the
+machine stood still meanwhile.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from beside import Turns, leave_network
+from standstill import Standstills
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
         leave_network()
         name = f"paddock-tests-{worker['testrunuid']}.turns"
         config.stash[TURNS] = Turns(Path(tempfile.gettempdir()) / name)
+    elif sys.platform == "linux":
+        config.pluginmanager.register(Standstills(config))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

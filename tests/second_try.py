@@ -1,10 +1,11 @@
 """Judges tests that failed in a suite of CI and passed when they were run once more, alone.
 
-    python tests/second_try.py BEFORE AFTER
+    python tests/second_try.py BEFORE AFTER STOOD
 
 BEFORE and AFTER are pytest's lists of failed tests (.pytest_cache/v/cache/lastfailed), as they were
-after the first and the second run. A test that needed its second try fails CI unless it stands in
-tests/flaky.txt, with a reason and the day since which it is known.
+after the first and the second run; STOOD is how long the machine stood still during each failure of
+the first (standstill, beside that list). A test that needed its second try fails CI unless that
+was long, or it stands in tests/flaky.txt, with a reason and the day since which it is known.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from datetime import date
 from pathlib import Path
 
 LIST = Path(__file__).resolve().parent / "flaky.txt"
+STOOD_SECONDS_MIN = 1.0  # a third of the shortest time in which a node must answer by default
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,13 @@ def read_list(text: str) -> list[Flaky]:
     return found
 
 
-def judge(before: set[str], after: set[str], known: list[Flaky]) -> tuple[list[str], bool]:
-    """Lines that say what became of each failed test, and whether CI may pass."""
+def judge(
+    before: set[str], after: set[str], known: list[Flaky], stood: dict[str, float]
+) -> tuple[list[str], bool]:
+    """Lines that say what became of each failed test, and whether CI may pass.
+
+    stood: for how many seconds the machine stood still while a test failed for the first time.
+    """
     by_test = {flaky.test: flaky for flaky in known}
     lines, passes = [], bool(before)
     for test in sorted(before):
@@ -58,21 +65,23 @@ def judge(before: set[str], after: set[str], known: list[Flaky]) -> tuple[list[s
             lines.append(f"failed twice: {test}")
         elif flaky is not None:
             lines.append(f"flaky, known since {flaky.since}: {test} ({flaky.reason})")
+        elif stood.get(test, 0.0) >= STOOD_SECONDS_MIN:
+            lines.append(f"the machine stood still for {stood[test]:.1f} s: {test}")
         else:
             passes = False
             lines.append(f"flaky, and not in tests/flaky.txt: {test}")
     return lines, passes
 
 
-def failed(path: Path) -> set[str]:
-    """The tests in a list of pytest's; empty where there is no list."""
-    return set(json.loads(path.read_text("utf-8"))) if path.exists() else set()
+def read_tests(path: Path) -> dict[str, float]:
+    """The tests in a list of pytest's, with what it says of each; empty where there is no list."""
+    return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
 
 
 def main(words: list[str]) -> int:
-    """Say what became of each test; 0 when all of them were known to be flaky."""
-    before, after = (failed(Path(word)) for word in words)
-    lines, passes = judge(before, after, read_list(LIST.read_text("utf-8")))
+    """Say what became of each test; 0 when each of them has an excuse."""
+    before, after, stood = (read_tests(Path(word)) for word in words)
+    lines, passes = judge(set(before), set(after), read_list(LIST.read_text("utf-8")), stood)
     print("\n".join(lines or ["no test is known to have failed"]))
     return 0 if passes else 1
 

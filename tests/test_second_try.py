@@ -38,13 +38,16 @@ def test_a_line_without_a_reason_or_a_day_is_refused() -> None:
         ({KNOWN.test}, set(), [], "not in tests/flaky.txt: tests/a.py::test_a", False),
         ({KNOWN.test}, {KNOWN.test}, [KNOWN], "failed twice: tests/a.py::test_a", False),
         ({KNOWN.test, "other"}, set(), [KNOWN], "not in tests/flaky.txt: other", False),
+        ({"stopped"}, set(), [], "the machine stood still for 2.3 s: stopped", True),
+        ({"stopped"}, {"stopped"}, [], "failed twice: stopped", False),
+        ({"stopped", "busy"}, set(), [], "not in tests/flaky.txt: busy", False),
     ],
 )
-def test_only_a_known_flake_that_passed_is_forgiven(
+def test_only_a_known_flake_or_a_standstill_is_forgiven(
     before: set[str], after: set[str], known: list[Flaky], line: str, passes: bool
 ) -> None:
     """One stranger among known ones fails CI as well."""
-    lines, passed = judge(before, after, known)
+    lines, passed = judge(before, after, known, {"stopped": 2.34, "busy": 0.9})
     assert passed is passes
     assert any(line in found for found in lines)
 
@@ -52,7 +55,8 @@ def test_only_a_known_flake_that_passed_is_forgiven(
 def test_a_suite_that_failed_without_a_failed_test_does_not_pass(tmp_path: Path) -> None:
     """pytest that crashed, or found no tests, leaves no list behind."""
     script = ROOT / "tests" / "second_try.py"
-    words = [sys.executable, str(script), str(tmp_path / "before"), str(tmp_path / "after")]
+    paths = [str(tmp_path / name) for name in ("before", "after", "stood")]
+    words = [sys.executable, str(script), *paths]
     assert subprocess.run(words, capture_output=True).returncode == 1
     (tmp_path / "before").write_text(json.dumps({"tests/no.py::test_no": True}))
     done = subprocess.run(words, capture_output=True, text=True)

@@ -6,7 +6,6 @@ import pytest
 
 from paddock.accel import (
     Device,
-    Devices,
     Found,
     choose_devices,
     found_by_command,
@@ -16,6 +15,7 @@ from paddock.accel import (
     needs_command,
     visible_of,
 )
+from paddock.core.hosts import Devices
 from paddock.errors import EXIT_USAGE, UsageError
 
 UUIDS = ("GPU-aaaa1111", "GPU-bbbb2222", "GPU-cccc3333", "GPU-dddd4444")

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.accel import Found, accelerator, choose_devices, kind_of_backend, kind_of_env
+from paddock.accel import Found, accelerator, choose_devices, kind_of_env, kind_of_plugin
 from paddock.accel.plugins import KNOWN
 from paddock.core.job import PLUGIN_KINDS, Command, Job
 from paddock.errors import UsageError
 from paddock.jobfile.parse import parse
 from paddock.local import devices as shell
-from paddock.local.probe import find_devices
+from paddock.local.devices import find_devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddock.accel import Devices
+    from paddock.core.hosts import Devices
 
 
 def found(line: str, env: Mapping[str, str]) -> Devices:
@@ -54,7 +54,7 @@ def test_a_variable_of_its_own_tells_the_kind() -> None:
     assert kind_of_env({"MLU_VISIBLE_DEVICES": "0"}) == "mlu"
     assert kind_of_env({"CUDA_VISIBLE_DEVICES": "0"}) == "gpu"
     assert kind_of_env({"CUDA_VISIBLE_DEVICES": "0", "MACA_VISIBLE_DEVICES": "0"}) == "metax_gpu"
-    assert kind_of_backend({"PADDLE_XCCL_BACKEND": "npu"}) == ""
+    assert kind_of_plugin({"PADDLE_XCCL_BACKEND": "npu"}) == ""
 
 
 @pytest.mark.parametrize(

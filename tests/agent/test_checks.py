@@ -17,6 +17,8 @@ EXIT = Exit("worker", 0, 0, "node1", 0, 1)
 JOIN = m.Join(HOST, "k")
 START = m.Start(0, (HOST, HOST), ("a", "b"), (7001, 0), "a")
 NEXT = m.HandOver(1, ("b",), "10.0.0.2", 7002, m.Budget(1, 2, 3.0))
+CLAIM = m.Claim("u1d", 3, True, True, "b", "10.0.0.2", 7002)
+VOTERS = m.Voters(0, ("a", "b"), ("10.0.0.1", "10.0.0.2"), (7001, 0), "a")
 HUGE = 10**30
 
 IMPOSSIBLE: list[m.ToCoordinator | m.ToMember] = [
@@ -33,7 +35,18 @@ IMPOSSIBLE: list[m.ToCoordinator | m.ToMember] = [
     replace(JOIN, node_rank=-7),
     replace(JOIN, key=""),
     replace(JOIN, key="a\nb"),
+    replace(JOIN, key="k" * 1025),
     replace(JOIN, door=65_536),
+    replace(JOIN, started=-2),
+    replace(JOIN, started=HUGE),
+    replace(JOIN, by="a b"),
+    replace(CLAIM, run=""),
+    replace(CLAIM, attempt=-2),
+    replace(CLAIM, attempt=HUGE),
+    replace(CLAIM, key="a\tb"),
+    replace(CLAIM, address=""),
+    replace(CLAIM, door=-1),
+    m.Settled(-1),
     m.Started(-1, 0),
     m.Stopped(-1, HOST),
     m.Stopped(0, replace(HOST, address="")),
@@ -70,6 +83,21 @@ IMPOSSIBLE: list[m.ToCoordinator | m.ToMember] = [
     replace(NEXT, budget=m.Budget(-1)),
     replace(NEXT, wait_seconds=-1.0),
     replace(NEXT, wait_seconds=float("nan")),
+    replace(NEXT, gone=("a", "")),
+    *(
+        replace(message, **{field: (VOTERS, replace(VOTERS, **wrong))})
+        for message, field in ((START, "before"), (NEXT, "voters"))
+        for wrong in (
+            {"attempt": -1},
+            {"keys": ("a",)},
+            {"keys": ("a", "b c")},
+            {"by": ""},
+            {"addresses": ("10.0.0.1",)},
+            {"addresses": ("10.0.0.1", "")},
+            {"doors": (1,)},
+            {"doors": (1, 65_536)},
+        )
+    ),
     m.Stop(0, "why", grace_seconds=-1.0),
     m.Stop(0, "why", grace_seconds=float("nan")),
     m.Over(Verdict("fail", -1, "")),
@@ -87,7 +115,9 @@ def test_an_impossible_message_is_refused(message: m.ToCoordinator | m.ToMember)
         decode(encode(Letter("u1d", 0, message)))
 
 
-@pytest.mark.parametrize("message", [JOIN, START, NEXT, m.Leave(15), m.Exited(EXIT)], ids=str)
+@pytest.mark.parametrize(
+    "message", [JOIN, START, NEXT, CLAIM, m.Leave(15), m.Exited(EXIT)], ids=str
+)
 def test_what_these_were_made_from_is_possible(message: m.ToCoordinator | m.ToMember) -> None:
     """Each above is wrong in one point only."""
     letter = Letter("u1d", -1, message)

@@ -71,13 +71,22 @@ def test_closing_sends_what_is_queued(room: Room) -> None:
 def test_the_end_is_told_once(room: Room) -> None:
     """Lost twice would be counted twice."""
     a, b = (End(room, sock) for sock in tcp_pair(room))
-    a.connection.abort()
+    a.connection.close()
     room.run_until(lambda: b.closed)
     b.connection.send(b"into the void\n")
     b.connection.close()
     b.connection.abort()
     assert (b.closed, a.closed) == (["connection closed"], [])
     assert b.is_orderly
+
+
+def test_who_lives_on_breaks_a_connection(room: Room) -> None:
+    """Only who has ended, or was asked to go, closes in order: the rest is told from a death."""
+    a, b = (End(room, sock) for sock in tcp_pair(room))
+    a.connection.abort()
+    room.run_until(lambda: b.closed)
+    assert not b.is_orderly
+    assert "reset" in b.closed[0]
 
 
 def test_a_line_over_the_limit_closes_the_connection(room: Room) -> None:

@@ -280,6 +280,16 @@ def test_nobody_there_is_said_at_the_join_timeout(room: Room) -> None:
     assert member.refused
 
 
+def test_an_address_with_colons_is_named_in_brackets(room: Room) -> None:
+    """So that it can be copied back into the command."""
+    listener, (_, port) = room.listen()
+    listener.close()
+    room.join_seconds = 0.1
+    member = room.join(("::1", port))
+    room.run_until(lambda: member.failed)
+    assert member.failed[0].message.startswith(f"--master [::1]:{port}: no coordinator answered")
+
+
 def test_a_coordinator_that_comes_late_is_found(room: Room) -> None:
     """Nodes start in any order."""
     listener, target = room.listen()

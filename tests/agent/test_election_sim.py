@@ -12,31 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.agent.election_state import ElectionState, Role
-from paddock.agent.election_values import (
-    AttemptRecord,
-    Changed,
-    Deposed,
-    Elected,
-    Failed,
-    FenceAsked,
-    Fenced,
-    Finished,
-    LeaderRecord,
-    Post,
-    Reelected,
-    StopAsked,
-    Watch,
-    WatchBroken,
-    Woke,
-)
-from paddock.agent.etcd import EtcdUnreachable
+from paddock.agent import election_words as w
+from paddock.agent.election_state import ElectionState
+from paddock.etcd.reply import EtcdUnreachable
 from sim.etcd import Etcd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.agent.election_values import Event, Input, Request
 
 TTL = 5
 REQUEST_SECONDS = 0.4 * TTL
@@ -50,20 +33,19 @@ class Node:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
-        me = LeaderRecord(name, "10.0.0.1", 1, "u", nonce=f"{name}-{world.rng.random()}")
+        me = w.LeaderRecord(name, "10.0.0.1", 1, "u", nonce=f"{name}-{world.rng.random()}")
         self.state = ElectionState(me, world.rng.random, TTL)
         self.alive, self.cut, self.paused_until = True, False, 0.0
-        self.inbox: list[Input] = []
+        self.inbox: list[w.Input] = []
         self.waits_for = 0  # Serial number of the request under way; 0: none.
-        self.watch_from = 0
         self.generation = 0
         self.last = -1  # The last attempt that was allowed.
         self.asked = False
-        self.previous: AttemptRecord | None = None
+        self.previous: w.AttemptRecord | None = None
         self.era = 0  # Of the last answer.
-        self.outs: list[Event] = []
+        self.outs: list[w.Event] = []
 
-    def give(self, what: Input) -> None:
+    def give(self, what: w.Input) -> None:
         self.inbox.append(what)
         self.run()
 
@@ -82,44 +64,41 @@ class Node:
     def wake(self) -> None:
         wake_at = self.state.wake_at(self.world.now)
         if self.alive and not self.waits_for and wake_at is not None and wake_at <= self.world.now:
-            self.give(Woke())
+            self.give(w.Woke())
 
     def carry_out(self, order: object) -> None:
-        if isinstance(order, Post):
+        if isinstance(order, w.Post):
             self.outs.append(order.event)
             self.hear(order.event)
-        elif isinstance(order, Watch):
-            self.watch_from = order.from_revision
-            if not self.world.reaches(self):
-                self.world.later(0.1, lambda: self.break_watch())
-        elif isinstance(order, Finished):
+        elif isinstance(order, w.Finished):
             self.alive = False
         else:
             self.world.send(self, order)  # type: ignore[arg-type]  # all others are requests
 
-    def break_watch(self) -> None:
-        if self.watch_from and self.alive:
-            self.watch_from = 0
-            self.give(WatchBroken())
-
-    def hear(self, event: Event) -> None:
+    def hear(self, event: w.Event) -> None:
         """The launcher: an attempt at once when elected, another now and then."""
         match event:
-            case Elected(generation, previous):
+            case w.Elected(generation, previous):
                 self.generation = generation
                 self.previous = previous
                 if previous is not None and not previous.ended:
                     self.last = max(self.last, previous.attempt)
                 self.ask()
-            case Reelected(generation):
+            case w.Reelected(generation):
                 self.generation = generation
                 found = self.world.etcd.attempt
                 if found != self.previous and self.world.holds_key(self):
                     assert found is not None, f"{self.name} goes on, but its record has gone"
                     assert found.members == (self.name,), f"{self.name} goes on, outdated"
-            case Deposed():
+            case w.Deposed():
                 self.generation = 0
-            case Fenced(attempt, ok):
+            case w.Following(record):
+                # It outlives its leader, or ends without a reason: a connection is no proof.
+                lives, ceases = (w.LeaderLives(record.nonce, lives) for lives in (True, False))
+                self.world.later(self.world.delay(), lambda: self.give(lives))
+                self.world.later(self.world.rng.uniform(0, 30), lambda: self.give(ceases))
+                self.world.later(self.world.rng.uniform(0, 6), lambda: self.sees_death(record))
+            case w.Fenced(attempt, ok):
                 self.asked = False
                 self.last = max(self.last, attempt)
                 if ok:
@@ -128,11 +107,17 @@ class Node:
                 elif self.generation:
                     self.world.later(1.0, self.ask)
 
+    def sees_death(self, record: w.LeaderRecord) -> None:
+        if not any(node.alive for node in self.world.nodes if node.name == record.name):
+            self.give(w.LeaderDied(record.nonce))
+
     def ask(self) -> None:
         ends = self.world.now > CHAOS_SECONDS + CALM_SECONDS - 5  # None is left half done.
         if self.alive and self.generation and not self.asked and not ends:
             self.asked = True
-            self.give(FenceAsked(AttemptRecord(self.generation, self.last + 1, "u", (self.name,))))
+            self.give(
+                w.FenceAsked(w.AttemptRecord(self.generation, self.last + 1, "u", (self.name,)))
+            )
 
 
 class World:
@@ -156,7 +141,7 @@ class World:
     def add_node(self, name: str) -> None:
         node = Node(self, name)
         self.nodes.append(node)
-        self.later(self.rng.random(), lambda: node.give(Woke()))
+        self.later(self.rng.random(), lambda: node.give(w.Woke()))
 
     def at(self, when: float, what: Callable[[], None]) -> None:
         self._serial += 1
@@ -172,10 +157,10 @@ class World:
         slow = self.trouble and self.rng.random() < 0.1
         return self.rng.uniform(0, 6.0) if slow else self.rng.uniform(0.0005, 0.02)
 
-    def send(self, node: Node, request: Request) -> None:
+    def send(self, node: Node, request: w.Request) -> None:
         self._serial += 1
         node.waits_for = serial = self._serial
-        failed = Failed(EtcdUnreachable("no answer"))
+        failed = w.Failed(EtcdUnreachable("no answer"))
         if not self.reaches(node) and self.rng.random() < 0.5:
             self.later(0.001, lambda: self.reply(node, serial, failed))
             return
@@ -184,14 +169,14 @@ class World:
         if self.reaches(node) and not lost:
             self.later(self.delay(), lambda: self.arrive(node, serial, request, era))
 
-    def arrive(self, node: Node, serial: int, request: Request, era: int) -> None:
+    def arrive(self, node: Node, serial: int, request: w.Request, era: int) -> None:
         if not self.etcd.up or era != self.etcd.era:
             return
         answer, era = self.etcd.apply(request), self.etcd.era
         if not node.cut and not (self.trouble and self.rng.random() < 0.05):
             self.later(self.delay(), lambda: self.reply(node, serial, answer, era))
 
-    def reply(self, node: Node, serial: int, answer: Input, era: int = 0) -> None:
+    def reply(self, node: Node, serial: int, answer: w.Input, era: int = 0) -> None:
         if node.waits_for == serial and node.alive:
             if self.now < node.paused_until:
                 self.at(node.paused_until, lambda: self.reply(node, serial, answer, era))
@@ -199,14 +184,6 @@ class World:
             node.waits_for, node.era = 0, era
             node.inbox.insert(0, answer)  # The answer is the next input after its request.
             node.run()
-
-    def tell_watchers(self, revision: int) -> None:
-        for node in self.nodes:
-            if node.alive and node.watch_from and node.watch_from <= revision:
-                if node.cut and self.rng.random() < 0.5:
-                    continue  # A watch that died silently.
-                node.watch_from = 0
-                self.later(self.delay(), lambda node=node: node.give(Changed()))  # type: ignore[misc]  # bound per loop
 
     def allowed(self, node: Node, attempt: int) -> None:
         """Fenced(ok) reached a launcher."""
@@ -233,20 +210,17 @@ class World:
         seconds = self.rng.choice([0.5, 3.0, 8.0, 15.0]) * self.rng.random()
         if kind == "outage" and self.etcd.up:
             self.etcd.up = False
-            self.break_watches(self.nodes)
             self.later(seconds, lambda: self.restore(extend=self.rng.random() < 0.5))
         elif kind == "cut":
             node.cut = True
             self.later(seconds, lambda: setattr(node, "cut", False))
-            if self.rng.random() < 0.5:
-                self.break_watches([node])
         elif kind == "pause":
             node.paused_until = self.now + seconds
         elif kind in ("crash", "stop"):
             if kind == "crash":
                 node.alive = False
             else:
-                node.give(StopAsked(ended=False))
+                node.give(w.StopAsked(ended=False))
             self.births += 1
             self.add_node(f"{node.name[:2]}.{self.births}")
         elif kind == "delete" and self.rng.random() < 0.3:
@@ -263,10 +237,6 @@ class World:
         if self.data_loss and self.rng.random() < 0.5:
             self.etcd.lose_data()
             self.tampered = True
-
-    def break_watches(self, nodes: list[Node]) -> None:
-        for node in nodes:
-            self.later(self.rng.random(), node.break_watch)
 
     def calm(self) -> None:
         self.trouble, self.etcd.up = False, True
@@ -291,10 +261,10 @@ class World:
     def check_calm(self) -> None:
         alive = [node for node in self.nodes if node.alive]
         assert self.etcd.leader is not None
-        leading = [n for n in alive if n.state.role is Role.LEADING]
+        leading = [n for n in alive if n.state.role == "leading"]
         assert [n.state.me.nonce for n in leading] == [self.etcd.leader.nonce]
         assert leading[0].state.generation == self.etcd.leader_created
-        assert all(n.state.role is Role.FOLLOWING for n in alive if n is not leading[0])
+        assert all(n.state.role == "following" for n in alive if n is not leading[0])
         assert self.etcd.attempt is not None
         assert self.etcd.attempt.attempt == leading[0].last
 
@@ -330,9 +300,9 @@ def test_the_trouble_is_real() -> None:
         world.run()
         for node in world.nodes:
             for event in node.outs:
-                refused = isinstance(event, Fenced) and not event.ok
+                refused = isinstance(event, w.Fenced) and not event.ok
                 name = "Refused" if refused else type(event).__name__
                 seen[name] = seen.get(name, 0) + 1
-    for name in ("Elected", "Reelected", "Following", "LeaderGone", "Deposed", "Fenced",
+    for name in ("Elected", "Reelected", "Following", "Deposed", "Fenced",
                  "Refused", "EtcdDown", "EtcdBack"):  # fmt: skip
         assert seen.get(name, 0) >= 5, seen

@@ -115,7 +115,7 @@ def test_a_coordinator_ignores_what_is_not_for_it(
     office.hear(1, message, attempt, uid)
     assert [link.letters for link in office.links] == before
     assert office.coordinator.machine.phase == "running"
-    assert office.coordinator.machine.member_ids == tuple(office.members)
+    assert list(office.coordinator.machine.state.roster.peers) == office.members
 
 
 def test_a_member_of_before_the_attempt_may_leave(loop: Loop) -> None:
@@ -130,7 +130,7 @@ def test_a_join_of_another_run_is_not_taken(loop: Loop) -> None:
     """The welcome told it this run's uid; it speaks of another."""
     office = Office(loop)
     office.join(1, uid="other")
-    assert office.coordinator.machine.member_ids == ()
+    assert office.coordinator.machine.state.roster.peers == {}
 
 
 def test_a_join_of_a_later_attempt_is_taken_and_counted_on_from(loop: Loop) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from core.tables import read_table
 from paddock.agent import life as places
-from paddock.agent.election_values import (
+from paddock.agent.election_words import (
     AttemptRecord,
     Deposed,
     Elected,
@@ -43,8 +43,8 @@ from paddock.agent.life_words import (
     Welcomed,
 )
 from paddock.core.hosts import Host
+from paddock.core.inherited import Inherited
 from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart
-from paddock.core.membership import Inherited
 from paddock.core.messages import Budget, HandOver, Start
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
@@ -87,11 +87,26 @@ class Case:
     event: Event
     orders: tuple[Order | type[Order], ...]
     now: Now = IDLE
+    earlier: Now = IDLE  # at the time of the events before
 
 
+HOST = Host("node", "10.0.0.2")
+# This node's last order to start: attempt 2, coordinated by a.
+STARTED = replace(
+    IDLE,
+    start=Start(2, (HOST,) * 3, ("a", "b", "c"), (1, 2, 3), "a", Budget(1, 1, 90.0)),
+    budget=Budget(1, 1, 60.0),
+)
+HEIR = replace(STARTED, start=replace(STARTED.start, doors=(0, 2, 3)))  # the first with a door
+SAFE = replace(STARTED, at=102.0)  # the lost launcher's processes have ended
+BROKEN = Unfollow(breaks=True)
 LED = (HERE,)
 FOLLOWED = (THERE,)
 WELCOMED = (THERE, Welcomed(UID))
+LOST = (*WELCOMED, CLOSED, Idle())
+AGAIN = Follow(TO_THERE.target, 1.0, is_search=True)
+AT_A = Follow(("10.0.0.2", 1), 1.0, is_search=True)
+TO_SUCCESSOR = Follow(("10.0.0.3", 7003), 2.0, is_search=True)
 
 ROWS: dict[tuple[str, str, str], list[Case]] = {
     ("seeking", "Elected, nothing runs", "leading"): [
@@ -113,10 +128,10 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         Case(FIXED, FOLLOWED, Welcomed(UID), (SetTimer(None), Learn(UID))),
     ],
     ("following", "Elected, Following", "seeking"): [
-        Case(ETCD, WELCOMED, ELSEWHERE, (Unfollow(), Halt("the coordinator changes")), BUSY),
+        Case(ETCD, WELCOMED, ELSEWHERE, (BROKEN, Halt("the coordinator changes")), BUSY),
         Case(
             ETCD, WELCOMED, HERE,
-            (SetTimer(None), Unfollow(), Halt("this node coordinates")), BUSY,
+            (SetTimer(None), BROKEN, Halt("this node coordinates")), BUSY,
         ),
     ],
     ("following", "LinkLost, no other can come", "ended"): [
@@ -150,9 +165,42 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         Case(ETCD, WELCOMED, TO_C, (Say, Unfollow(), SetTimer)),
     ],
     ("following", "HandOver to another", "following"): [
-        Case(ELASTIC, WELCOMED, TO_C, (Unfollow(), Say, Follow(("10.0.0.3", 7003), 30.0))),
+        Case(ELASTIC, WELCOMED, TO_C, (Unfollow(), Say, TO_SUCCESSOR)),
+    ],
+    ("following", "LinkLost, HandOver; told to leave", "ended"): [
+        Case(job, WELCOMED, event, (Unfollow(), Halt, GiveUp), replace(BUSY, signal=15))
+        for job in (FIXED, ELASTIC, ETCD)
+        for event in (CLOSED, SILENT, TO_C)
+    ],
+    ("following", "Unreachable, searching", "following"): [
+        Case(ELASTIC, LOST, Unreachable(LATE), (Unfollow(), AGAIN), replace(IDLE, at=102.0)),
+        Case(ELASTIC, LOST, Unreachable(ERROR), (Unfollow(), AT_A), SAFE, STARTED),
+    ],
+    ("following", "Unreachable, it is our turn", "leading"): [
+        Case(ELASTIC, LOST, Unreachable(LATE), (Unfollow(), Say, Lead), SAFE, HEIR),
+    ],
+    ("following", "Unreachable, for too long", "ended"): [
+        Case(ELASTIC, LOST, Unreachable(LATE), (Unfollow(), GiveUp), replace(IDLE, at=138.0)),
+    ],
+    ("following", "Welcomed by another run, early", "following"): [
+        Case(ELASTIC, LOST, Welcomed("other"), (Unfollow(), AT_A), SAFE, STARTED),
+    ],
+    ("following", "both, while it may still run", "seeking"): [
+        Case(ELASTIC, LOST, Unreachable(ERROR), (Unfollow(), SetTimer(101.5)), STARTED, STARTED),
+        Case(ELASTIC, LOST, Welcomed("other"), (Unfollow(), SetTimer(101.5)), STARTED, STARTED),
+    ],
+    ("seeking", "TimerFired: it searches", "following"): [
+        Case(ELASTIC, (*LOST, Welcomed("other")), TimerFired(), (Unfollow(), AT_A), SAFE, STARTED),
+    ],
+    ("leading", "HandOver: it gives way", "leading"): [
+        Case(ELASTIC, LED, TO_C, (Say,)),
+        Case(ELASTIC, LED, TO_C, (Say, Halt("another node coordinates", hurry=True)), BUSY),
+    ],
+    ("leading", "CoordinatorEnded, gave way", "following"): [
+        Case(ELASTIC, (*LED, TO_C), CoordinatorEnded(), (Abdicate(), TO_SUCCESSOR)),
     ],
     ("leading", "Deposed", "seeking"): [
+        Case(ELASTIC, LED, Deposed("outdated"), (Say, Abdicate(), Halt, SetTimer(105.9))),
         Case(ETCD, LED, Deposed("cut off"), (Say, Abdicate(), KILLED, SetTimer), BUSY),
         Case(ETCD, LED, Deposed("cut off"), (Say, Abdicate(), KILLED, SetTimer)),
     ],
@@ -203,7 +251,7 @@ def live(job: Job, *events: Event, now: Now = IDLE) -> Life:
 def test_each_row_of_the_table_holds(row: tuple[str, str, str], each: Case) -> None:
     """The table at the top of life.py is what happens."""
     role, _, after = row
-    life = live(each.job, *each.before)
+    life = live(each.job, *each.before, now=each.earlier)
     before = life.role
     assert role in ("any", before)
     orders = life.handle(each.event, each.now)
@@ -257,7 +305,7 @@ def test_who_is_deposed_before_it_leads_does_not_lead() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "again"), [(ELASTIC, Follow(TO_THERE.target, 30.0 + 2 * 4.0)), (ETCD, TO_THERE)]
+    ("job", "again"), [(ELASTIC, Follow(TO_THERE.target, 1.5, is_search=True)), (ETCD, TO_THERE)]
 )
 def test_a_lost_coordinator_is_looked_for_where_it_was(job: Job, again: Follow) -> None:
     """It may be back in a moment; what it ran here has ended by then."""
@@ -323,13 +371,6 @@ def test_a_lost_coordinator_is_worth_a_try_with_the_hint_where_to_look() -> None
 
 # --------------------------------------------------------- what survives the coordinator
 
-HOST = Host("node", "10.0.0.2")
-# This node's last order to start: attempt 2, coordinated by a.
-STARTED = replace(
-    IDLE,
-    start=Start(2, (HOST,) * 3, ("a", "b", "c"), (1, 2, 3), "a", Budget(1, 1, 90.0)),
-    budget=Budget(1, 1, 60.0),
-)
 GONE_AT = STARTED.at + 4.0  # a lease
 CUT_OFF_AT = STARTED.at + 4.0 * CUT_OFF_LEASES
 RECORD = AttemptRecord(

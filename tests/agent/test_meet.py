@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paddock.agent import meet as meeting
-from paddock.agent.election_values import Elected, Following, LeaderRecord
+from paddock.agent.election_words import Elected, Following, LeaderRecord
 from paddock.agent.meet import meet, meet_when_known
 from paddock.agent.sockets import Net
 from paddock.core.job import Command, Job, Rendezvous
@@ -114,6 +114,34 @@ def test_whoever_can_bind_the_port_coordinates(
     else:
         assert desk.events == [Following(LeaderRecord("", addresses[0], 1, ""), 0)]
         assert (desk.address, desk.door) == ("", None)
+
+
+@pytest.mark.parametrize(
+    ("node_rank", "bindable", "coordinates_as", "follows"),
+    [
+        (0, ("*", "127.0.1.1"), "*", ""),
+        (1, ("*", "127.0.1.1"), "", "192.0.2.9"),
+        (None, ("127.0.1.1",), "127.0.1.1", ""),
+    ],
+)
+def test_a_host_that_knows_itself_by_loopback_is_reached_by_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+    desks: list[Desk],
+    node_rank: int | None,
+    bindable: tuple[str, ...],
+    coordinates_as: str,
+    follows: str,
+) -> None:
+    """Debian writes the own name as 127.0.1.1: node 0 opens every address, the others follow."""
+    monkeypatch.setattr(meeting, "guess_address", lambda: "192.0.2.9")
+    rendezvous = replace(MASTER, host="this-host", node_rank=node_rank)
+    desks.append(desk := Desk(rendezvous, bindable=bindable))
+    meet(desk, rendezvous, ["127.0.1.1"])  # type: ignore[arg-type]  # all in one
+    assert desk.door == (coordinates_as or None)
+    if follows:
+        assert desk.events == [Following(LeaderRecord("", follows, 1, ""), 0)]
+    else:
+        assert desk.events == [Elected(0, None)]
 
 
 @pytest.fixture

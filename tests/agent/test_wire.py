@@ -35,6 +35,7 @@ HOST = Host(
     "node-ä", "fd00::1", "gpu", ("0", "GPU-7"), (0, 1), (("worker", 0, 2),), (1, 2), (3, 4, 5, 6)
 )
 EXIT = Exit("worker", 3, 1, "node1", 2, 10**18, 7, tail='Error: "\n\t\0�训', peer_loss=True)
+VOTERS = m.Voters(0, ("a", "b"), ("10.0.0.1", "10.0.0.2"), (7001, 0), "a")
 SAYINGS: list[m.ToCoordinator | m.ToMember] = [
     m.Join(HOST, "node/abc", None, (("--nnodes", "2:4"), ("roles", "worker")), 7001),
     m.Join(HOST, "node/abc", 3),
@@ -43,20 +44,27 @@ SAYINGS: list[m.ToCoordinator | m.ToMember] = [
     m.Stopped(4, HOST),
     m.Leave(15),
     m.CannotRun("no free ports", 2),
+    m.Claim("u1d", 3, True, False, "node/abc", "10.0.0.2", 7002, (("--nnodes", "2:4"),)),
     m.Ping(-5),
     m.Start(1, (HOST, replace(HOST, name="b")), ("a", "b"), (7001, 0), "a", Budget(1, 2, 0.5)),
+    m.Start(1, (HOST,), ("a",), (7001,), "a", before=(VOTERS, VOTERS)),
+    m.Settled(3),
     m.Stop(attempt=3, reason="node 1 is gone", hurry=True, grace_seconds=0.9),
     m.Stop(attempt=3, reason="node 1 is gone"),
     m.Over(Verdict("fail", 7, "why", 2, EXIT, (EXIT, EXIT), restarts=1)),
     m.Over(Verdict("cancel", 143, "SIGTERM", clean=True)),
     m.Refuse("full", "another port", 2),
     m.HandOver(2, ("b", "c"), "10.0.0.2", 7002, Budget(1, 2)),
+    m.HandOver(2, ("b",), "10.0.0.2", 7002, Budget(), 1.5, (VOTERS,), ("a", "d")),
     m.Note("zeile\nzeile"),
     m.Note("look", EXIT),
     m.Pong(1, 2),
 ]
 # What of core/messages.py stays in the coordinator, or is part of a message.
-OTHERS = {"Budget", "Letter", "Heard", "Lost", "TimerFired", "Tell", "Close", "SetTimer", "End"}
+OTHERS = {
+    "Budget", "Voters", "GiveWay", "Letter", "Heard", "Lost", "TimerFired", "Tell", "Close",
+    "SetTimer", "End",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("message", SAYINGS, ids=lambda m: type(m).__name__)

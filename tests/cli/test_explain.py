@@ -41,6 +41,8 @@ def test_nodes_that_have_not_joined_are_imagined(capsys: pytest.CaptureFixture[s
     """Known addresses are used, the others get a placeholder."""
     found = explained(capsys, "--nnodes", "3", "--nproc_per_node", "1", "train.py")
     assert [p["address"] for p in found["processes"]] == ["node0", "node1", "node2"]
+    found = explained(capsys, "--nnodes", "1:2", "--nproc_per_node", "1", "train.py")
+    assert [p["address"] for p in found["processes"]] == ["node0"]
     found = explained(capsys, "--ips", "10.0.0.1,10.0.0.2", "--start_port", "7000", "a.py")
     assert [(p["address"], p["port"]) for p in found["processes"]] == [
         ("10.0.0.1", 7000),

@@ -1,4 +1,4 @@
-"""What paddock explain -b kubernetes shows: the objects of a PaddleJob, without a cluster."""
+"""What paddock explain --kubernetes shows: the objects of a PaddleJob, without a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "examples"
 
 def explained(capsys: pytest.CaptureFixture[str], *words: object) -> list[dict[str, Any]]:
     """The objects for these words."""
-    assert run(["explain", "-b", "kubernetes", "--json", *map(str, words)]) == 0
+    assert run(["explain", "--kubernetes", "--json", *map(str, words)]) == 0
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     return found
 
@@ -39,6 +39,7 @@ def write(folder: Path, made: object) -> Path:
 @pytest.mark.parametrize(
     "words",
     [
+        ("--json", "--kubernetes", "FILE"),
         ("--json", "--backend", "kubernetes", "FILE"),
         ("--json", "--backend=kubernetes", "-f", "FILE"),
         ("-b", "k8s", "--filename=FILE", "--json"),
@@ -67,7 +68,7 @@ def test_pods_come_with_the_map_of_their_addresses(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_example_can_be_explained(capsys: pytest.CaptureFixture[str], path: Path) -> None:
     """As YAML that kubectl could read. Only the documents' own OnFailed is warned of."""
-    assert run(["explain", "-b", "kubernetes", str(path)]) == 0
+    assert run(["explain", "--kubernetes", str(path)]) == 0
     said = capsys.readouterr()
     objects = list(yaml.safe_load_all(said.out))
     wanted = yaml.safe_load(path.read_text("utf-8"))["spec"]
@@ -78,7 +79,7 @@ def test_every_example_can_be_explained(capsys: pytest.CaptureFixture[str], path
 
 def test_without_the_extra_it_says_what_to_install() -> None:
     """The guide's first pages have this command: not a traceback for who has only '.[yaml]'."""
-    words = ["explain", "-b", "kubernetes", str(EXAMPLES / "simple.yaml")]
+    words = ["explain", "--kubernetes", str(EXAMPLES / "simple.yaml")]
     program = (
         "import sys; sys.modules['msgspec'] = None\n"
         f"from paddock.cli.main import run; sys.exit(run({words}))"
@@ -120,7 +121,7 @@ def test_words_that_mean_something_else_are_warned_of(
     """On the other stream, so that the objects can be piped."""
     path = write(tmp_path, job("x", worker=role(1), cleanPodPolicy="OnFailed"))
     assert len(explained(capsys, path)) >= 1
-    run(["explain", "-b", "kubernetes", str(path)])
+    run(["explain", "--kubernetes", str(path)])
     assert f"paddock: warning: {path}: spec.cleanPodPolicy" in capsys.readouterr().err
 
 
@@ -137,7 +138,7 @@ def test_a_wrong_file_has_one_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, made: object, message: str
 ) -> None:
     """With the field, and exit code 2."""
-    assert run(["explain", "-b", "kubernetes", str(write(tmp_path, made))]) == 2
+    assert run(["explain", "--kubernetes", str(write(tmp_path, made))]) == 2
     said = capsys.readouterr()
     assert (said.out, said.err.count("error:")) == ("", 1)
     assert message in said.err
@@ -146,7 +147,7 @@ def test_a_wrong_file_has_one_error(
 def test_all_problems_are_told_at_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Not one for each try."""
     path = write(tmp_path, job("x", worker=role(-1), backoffLimit=-5, withGloo=7))
-    assert run(["explain", "-b", "kubernetes", str(path)]) == 2
+    assert run(["explain", "--kubernetes", str(path)]) == 2
     said = capsys.readouterr().err
     for field in ("spec.worker.replicas", "spec.backoffLimit", "spec.withGloo"):
         assert f"error: {field}" in said

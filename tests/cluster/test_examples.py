@@ -210,19 +210,35 @@ def test_volcano_is_asked_before_pods_are_made(examples: Examples) -> None:
 
 
 @pytest.mark.limit(600)
-def test_an_elastic_job_grows_and_goes_on(examples: Examples) -> None:
-    """deploy/elastic/digits.yaml with `kubectl scale`: ranks start again with the new size."""
+def test_an_elastic_job_grows_and_outlives_its_first_worker(examples: Examples) -> None:
+    """deploy/elastic/digits.yaml with `kubectl scale`: ranks start again with the new size.
+
+    Then the first worker is deleted. The next one coordinates, without etcd; the deleted one comes
+    back to it, and nobody else's container ends.
+    """
     job = examples.apply("elastic/digits.yaml")
     _wait_logs(examples, job, r"world size 2|world_size 2|of 2")
-    before = examples.kubectl("get", "pod", f"{job}-worker-0", "-n", examples.namespace,
-                              "-o", "jsonpath={.metadata.uid}").stdout  # fmt: skip
+    before = _lives(examples, f"{job}-worker-0", f"{job}-worker-1")
     examples.kubectl("scale", "pdj", job, "--replicas=3", "-n", examples.namespace)
     _wait_logs(examples, job, r"world size 3|world_size 3|of 3")
+    assert _lives(examples, f"{job}-worker-0", f"{job}-worker-1") == before, "one was made again"
+    first = f"{job}-worker-0"
+    examples.kubectl("delete", "pod", first, "--wait=false", "-n", examples.namespace)
+    _wait_logs(examples, job, "this node goes on for it")
     status = examples.end(job)
     assert status["phase"] == "Completed", f"{status}\n{examples.logs(job)}"
-    after = examples.kubectl("get", "pod", f"{job}-worker-0", "-n", examples.namespace,
-                             "-o", "jsonpath={.metadata.uid}").stdout  # fmt: skip
-    assert after == before, "a running pod was made again"
+    after = _lives(examples, first, f"{job}-worker-1")
+    assert after[0] != before[0]
+    assert after[1] == before[1], "it ended with the first one"
+    logs = examples.kubectl("logs", first, "-n", examples.namespace).stdout
+    assert "joined the coordinator at" in logs
+
+
+def _lives(examples: Examples, *pods: str) -> list[str]:
+    """What tells one life of each pod's container from the next."""
+    shown = "jsonpath={.metadata.uid} {.status.containerStatuses[0].restartCount}"
+    words = ("-n", examples.namespace, "-o", shown)
+    return [examples.kubectl("get", "pod", pod, *words).stdout for pod in pods]
 
 
 def _wait_reason(examples: Examples, job: str, reason: str) -> None:

@@ -7,10 +7,9 @@ import pytest
 from contracts.worlds import PLANS, host, job, one_by_two_cpu, two_by_two
 from paddock.contracts import (
     CONTRACTS,
-    contract_env,
     contract_names,
     contracts_of,
-    split_address,
+    merge,
     world_of,
 )
 from paddock.core.hosts import Host
@@ -18,9 +17,18 @@ from paddock.core.job import PLUGIN_KINDS, Role
 from paddock.core.plan import make_plan
 from paddock.errors import UsageError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.core.plan import Plan, Proc
+
 # The ten that scripts read.
 TORCH = """RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT
 TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID""".split()  # noqa: SIM905 - a list of quoted names would be longer
+
+
+def contract_env(framework: str, plan: Plan, proc: Proc) -> dict[str, str]:
+    """The contract variables of one process."""
+    return merge(contracts_of(framework, plan.mode), world_of(plan), proc)
 
 
 @pytest.mark.parametrize("framework", sorted(CONTRACTS))
@@ -155,11 +163,6 @@ def test_an_unknown_framework_is_a_usage_error() -> None:
     """The command line checks first; a YAML or Python job may not have."""
     with pytest.raises(UsageError, match="tensorflow"):
         contract_env("tensorflow", PLANS["1x2-cpu"], PLANS["1x2-cpu"].procs[0])
-
-
-def test_an_address_is_split_without_its_brackets() -> None:
-    """torch wants MASTER_ADDR bare, also for IPv6."""
-    assert split_address("[fd00::1]:9002") == ("fd00::1", "9002")
 
 
 @pytest.mark.parametrize("framework", sorted(CONTRACTS))

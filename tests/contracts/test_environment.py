@@ -13,11 +13,10 @@ from paddock.contracts.environment import (
     ENV_LIMIT_DEFAULT,
     inherited,
     proc_env,
-    process_env,
     shared_env,
 )
 from paddock.core.job import Command, Job, Servers
-from paddock.core.plan import Plan, make_plan
+from paddock.core.plan import Plan, Proc, make_plan
 from paddock.core.value import replace
 from paddock.errors import UsageError
 
@@ -31,20 +30,17 @@ JOB = job()
 
 
 def env_of(
-    base: Mapping[str, str], work: Job = JOB, plan: Plan | None = None, cores: int = 8
+    base: Mapping[str, str],
+    work: Job = JOB,
+    plan: Plan = PLANS["1x2-cpu"],
+    cores: int = 8,
+    proc: Proc | None = None,
 ) -> ProcEnv:
-    """The environment of process 0 of a plan."""
-    chosen = plan or PLANS["1x2-cpu"]
-    return process_env(
-        base,
-        work,
-        chosen,
-        chosen.procs[0],
-        cores=cores,
-        log_dir="/job/log",
-        run_dir="/job/run",
-        pod_name="abcdef",
-    )
+    """The environment of a process of a plan, the first one's unless told."""
+    proc = proc or plan.procs[0]
+    places = {"log_dir": "/job/log", "run_dir": "/job/run", "pod_name": "abcdef"}
+    shared = shared_env(base, work, plan, node_rank=proc.node_rank, cores=cores, **places)
+    return proc_env(shared, proc)
 
 
 def test_every_process_can_tell_which_job_it_belongs_to() -> None:
@@ -226,7 +222,7 @@ def test_only_the_chosen_contracts_are_imported() -> None:
 
 
 def test_a_job_value_needs_no_more_than_a_command() -> None:
-    """The defaults of Job are good for process_env."""
+    """The defaults of Job are good here."""
     assert env_of({}, Job(Command("program", "true"))).env["RANK"] == "0"
 
 
@@ -234,12 +230,9 @@ def server_places(base: Mapping[str, str], work: Job) -> dict[str, str | None]:
     """Where each process of two servers and two trainers is told to keep its state."""
     plan = replace(PLANS["ps-2+2"], attempt=1)
     return {
-        proc.name: process_env(
-            base, work, plan, proc,
-            cores=8, log_dir="/job/log", run_dir="/job/run", pod_name="abcdef",
-        ).env.get("PADDOCK_PS_DATA_DIR")
+        proc.name: env_of(base, work, plan, proc=proc).env.get("PADDOCK_PS_DATA_DIR")
         for proc in plan.procs
-    }  # fmt: skip
+    }
 
 
 OWN_SERVERS = replace(JOB, mode="ps", servers=Servers(is_provided=True))

@@ -23,6 +23,7 @@ from paddock.core.messages import (
     Stopped,
     Tell,
     TimerFired,
+    Voters,
 )
 from paddock.core.roster import address_key, describe
 from scenarios.replay import MembershipReplay
@@ -48,6 +49,9 @@ def case(job: str, before: str, command: str, *actions: str) -> Case:
 
 TWO = "@0 join 1 a self; @0 join 2 b"
 DOORS = "@0 join 1 a self door=7001; @0 join 2 b door=7002"
+THREE = "@0 join 1 a self door=1; @0 join 2 b door=2; @0 join 3 c door=3; @1 timer"
+GROWN = "; @5 join 4 d; @6 stopped 1; @6 stopped 2; @6 stopped 3"
+HEIR = "nnodes=1:3 awaited=b,c first_attempt=1 by=a"  # b and c lost a, which coordinated
 FAILED = TWO + "; @5 exit 2 worker 1 code=7; @5 stopped 2"
 RANGE = "nnodes=1:2 elastic_timeout=1"
 PAUSE = "@1 exit 1 worker 0 code=7; @1 stopped 1; @2 exit 1 worker 0 code=7; @2 stopped 1"
@@ -203,6 +207,33 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
     ("backoff", "timer: --timeout is over", "ended"): [
         case(MANY + " timeout=5", "@0 join 1 a; " + PAUSE, "@5 timer", NEVER, "Finish: fail 124"),
     ],
+    ("gathering", "Join by one of a later attempt", "ended"): [
+        case(HEIR, "@0 join 1 b self door=7002", "@1 join 2 c started=1 by=x", NEVER,
+             "Outdated: c has been in attempt 1 of another coordinator"),
+    ],
+    ("any", "Claim: another goes on with it", "ended"): [
+        case(RANGE, "@0 join 1 a self", "@1 claim 9 x run=earlier attempt=3 begun", NEVER,
+             "HandOver to 1: attempt 4, x; 0 restarts", "Ends here:"),
+        case(RANGE, DOORS, "@1 claim 9 x run=earlier attempt=3 begun", NEVER, "HandOver to 1 2: a",
+             "Ends here:"),
+        case(HEIR, "@0 join 1 c self", "@1 claim 9 b attempt=0", NEVER, "HandOver to 1: a", "Ends"),
+        case(HEIR, "@0 join 1 c self", "@1 claim 9 b attempt=1 begun", NEVER, "HandOver", "Ends"),
+    ],
+    ("any", "Claim of an earlier one", "same"): [
+        case(RANGE, DOORS, "@2 claim 9 b attempt=0", "HandOver to 9: attempt 1, a; 0 restarts"),
+        case(HEIR, "@0 join 1 b self", "@1 claim 9 c attempt=0", "HandOver to 9: attempt 2, b;"),
+        case(RANGE, DOORS, "@2 claim 9 x run=another attempt=0"),  # it has begun nothing
+        case(RANGE, DOORS, "@2 claim 9 a attempt=0"),  # it has found itself
+    ],
+    ("any", "GiveWay", "ended"): [
+        case(RANGE, DOORS, "@2 give_way 1 x", NEVER, "HandOver to 1 2: attempt 9, x", "Ends here"),
+        case(HEIR, "@0 join 1 b self", "@2 give_way 1 x", NEVER, "HandOver to 1: a", "Ends here"),
+    ],
+    ("running", "Started by a majority", "running"): [
+        case("nnodes=1:4 elastic_timeout=1", THREE + GROWN + "; @6 started 1 7", "@6 started 2 7",
+             "Settled attempt 1 on 1 2 3 4"),
+        case("nnodes=1:4 elastic_timeout=1", THREE + GROWN, "@6 started 1 7"),
+    ],
     ("any", "news of another attempt", "same"): [
         case(MANY, "@0 join 1 a; @1 exit 1 worker 0 code=7; @1 stopped 1",
              "@2 exit 1 worker 0 code=7 attempt=0"),
@@ -215,6 +246,11 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         case(MANY, "@0 join 1 a; " + PAUSE, "@3 timer", "SetTimer 7"),
         case("timeout=9", "@0 join 1 a", "@3 timer", "SetTimer 9"),
         case("nnodes=2", TWO, "@6 timer"),
+    ],
+    ("ended", "Join, others go on", "ended"): [
+        case(RANGE, DOORS + "; @2 give_way 1 x", "@3 join 3 c", "HandOver to 3: attempt 9, x; 0"),
+        case(RANGE, DOORS + "; @5 leave 1 15; @6 stopped 1; @6 stopped 2", "@7 join 3 c",
+             "HandOver to 3: attempt 1, b"),
     ],
     ("ended", "anything", "ended"): [
         case("nnodes=1", "@0 join 1 a; @5 exit 1 worker 0; @5 stopped 1", command, *actions)
@@ -296,7 +332,7 @@ def order_of(nodes: int, *joined: Heard) -> list[str]:
     for event in joined:
         machine.handle(event, 0.0)
     assert machine.phase == "running"
-    return [machine.roster.peers[i].host.name for i in machine.active_ids]
+    return [machine.state.roster.peers[i].host.name for i in machine.active_ids]
 
 
 def test_nodes_are_ordered_by_address_as_numbers() -> None:
@@ -333,7 +369,7 @@ def test_a_node_of_another_job_is_refused(shape: tuple[tuple[str, str], ...], me
     (refuse,) = told(machine.handle(Heard(2, join), 0.0))
     assert isinstance(refuse, Refuse)
     assert message in refuse.message
-    assert (refuse.exit_code, machine.member_ids) == (2, ())
+    assert (refuse.exit_code, machine.state.roster.peers) == (2, {})
 
 
 def test_a_coordinator_that_leaves_says_where_its_successor_is() -> None:
@@ -342,7 +378,10 @@ def test_a_coordinator_that_leaves_says_where_its_successor_is() -> None:
     do(machine, "@6 stopped 1")
     found = machine.machine.handle(Heard(2, Stopped(0, machine.hosts[2])), 6.0)
     orders = [message for message in told(found) if isinstance(message, HandOver)]
-    assert orders == [HandOver(1, ("b",), "10.0.0.2", 7002, Budget())]
+    voters = Voters(0, ("a", "b"), ("10.0.0.1", "10.0.0.2"), (7001, 7002), "b")
+    assert orders == [
+        HandOver(1, ("b",), "10.0.0.2", 7002, Budget(), voters=(voters,), gone=("a",))
+    ]
 
 
 def test_a_thousand_joins_are_not_a_million_lines() -> None:

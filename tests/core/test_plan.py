@@ -7,16 +7,13 @@ import random
 
 import pytest
 
-from paddock.core.hosts import Host, share_devices
+from paddock.core.hosts import Devices, Host, host_of, share_devices, with_ports
 from paddock.core.job import Command, Job, Logs, Role, Source
 from paddock.core.plan import (
     find_misfit,
     find_problems,
-    fixed_ports_of,
     make_plan,
     plan_bytes,
-    slots_of,
-    split_endpoint,
 )
 from paddock.core.value import replace
 from paddock.errors import UsageError
@@ -28,6 +25,12 @@ def make_job(*roles: Role, nodes: int = 1, **changes: object) -> Job:
     """A job of these roles (one worker per device if none)."""
     job = Job(Command("script", "train.py"), nnodes_min=nodes, nnodes_max=nodes)
     return replace(job, roles=roles or (WORKER,), **changes)  # type: ignore[arg-type]
+
+
+def shares(job: Job, address: str = "", devices: int = 0) -> tuple[tuple[str, int, int], ...]:
+    """What a node with that address and so many devices runs."""
+    found = Devices("gpu" if devices else "cpu", count=devices)
+    return host_of(job, found, name="n", address=address).slots
 
 
 def make_host(
@@ -100,7 +103,6 @@ def test_ipv6_endpoints_have_brackets() -> None:
     plan = make_plan(make_job(), (make_host(0, address="fd00::1"),), 0)
     assert plan.procs[0].endpoint == "[fd00::1]:6170"
     assert plan.torch_master == "[fd00::1]:7001"
-    assert split_endpoint(plan.procs[0].endpoint) == ("fd00::1", 6170)
 
 
 def test_uneven_nodes_are_refused_with_names_and_numbers() -> None:
@@ -143,8 +145,7 @@ def test_endpoint_lists_give_the_ranks() -> None:
         nodes=2,
         mode="ps",
     )
-    assert slots_of(job, 0, "10.0.0.1") == (("ps", 0, 1), ("worker", 0, 1))
-    assert fixed_ports_of(job, "10.0.0.2") == (6170, 6171)
+    assert shares(job, "10.0.0.1") == (("ps", 0, 1), ("worker", 0, 1))
     slots = (("ps", 0, 1), ("worker", 0, 1))
     plan = make_plan(job, (make_host(0, *slots), make_host(1, *slots)), 0)
     assert [p.endpoint for p in plan.of_role("ps")] == ["10.0.0.2:6170", "10.0.0.1:6170"]
@@ -166,7 +167,7 @@ def test_servers_start_before_workers_and_heter_last() -> None:
     heter2, heter3 = Role("heter", 1, stage=2, device="gpu"), Role("heter", 2, stage=3)
     job = make_job(heter3, Role("worker", 1, stage=1), heter2, Role("ps", 1), nodes=2)
     job = replace(job, mode="ps-heter")
-    slots = slots_of(job, 0, "any")
+    slots = shares(job)
     assert [s[0] for s in slots] == ["ps", "worker", "heter", "heter"]
     plan = make_plan(job, (make_host(0, *slots), make_host(1, *slots)), 0)
     heter = plan.of_role("heter")
@@ -188,27 +189,37 @@ def test_devices_are_shared_out() -> None:
 
 def test_one_worker_per_device_or_one_on_a_cpu() -> None:
     """Unless --nproc_per_node says otherwise."""
-    assert slots_of(make_job(), 4, "") == (("worker", 0, 4),)
-    assert slots_of(make_job(), 0, "") == (("worker", 0, 1),)
-    assert slots_of(make_job(Role("worker", 3)), 4, "") == (("worker", 0, 3),)
+    assert shares(make_job(), devices=4) == (("worker", 0, 4),)
+    assert shares(make_job()) == (("worker", 0, 1),)
+    assert shares(make_job(Role("worker", 3)), devices=4) == (("worker", 0, 3),)
+
+
+SERVERS = Role("ps", endpoints=("a:6170", "b:6170", "a:6180"))
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("roles", "changes", "ports", "gloo"),
     [
-        ("node0", "has no port"),
-        (":80", "has no port"),
-        ("::1:80", "write an IPv6 address as"),
-        ("a:b", "port 'b' is not a number"),
-        ("a:0", "in 1..65535"),
-        ("a:65536", "in 1..65535"),
-        ("a:²", "is not a number"),
+        ((Role("worker", 2),), {}, (0, 0), 0),
+        ((Role("worker", 2),), {"start_port": 7000}, (7000, 7001), 0),
+        ((Role("worker", 2),), {"fixed_port": 8000}, (8003, 8004), 0),
+        ((Role("worker", 2),), {"fixed_port": 8000, "start_port": 7000}, (7000, 7001), 0),
+        ((Role("worker", 1), SERVERS), {"mode": "ps"}, (6170, 6180, 0), 0),
+        ((Role("worker", 2), SERVERS), {"start_port": 7000}, (6170, 6180, 7000, 7001), 0),
+        ((Role("worker", 1), SERVERS), {"mode": "ps", "gloo_port": 9000}, (6170, 6180, 0), 9000),
+        ((Role("worker", 1), Role("ps", 1)), {"mode": "ps", "gloo_port": 9000}, (0, 0), 0),
     ],
 )
-def test_a_bad_endpoint_is_explained(text: str, complaint: str) -> None:
-    """Each in its own words."""
-    with pytest.raises(ValueError, match=complaint):
-        split_endpoint(text)
+def test_the_ports_of_a_host_are_fixed_or_free(
+    roles: tuple[Role, ...], changes: dict[str, object], ports: tuple[int, ...], gloo: int
+) -> None:
+    """0 is free; what is chosen for it is filled in, in order, and what is fixed stays."""
+    job = make_job(*roles, **changes)
+    host = host_of(job, Devices(), name="n", address="a", node_rank=3)
+    assert (host.ports, host.service_ports) == (ports, (0, 0, 0, gloo))
+    known = with_ports(host, (*range(1, len(ports) + 1), 11, 12, 13, 14))
+    assert known.ports == tuple(range(1, len(ports) + 1))
+    assert known.service_ports == (11, 12, 13, gloo or 14)
 
 
 def test_a_newcomer_must_fit_the_job() -> None:
@@ -230,7 +241,7 @@ def test_ranks_are_dense_and_unique_for_every_shape() -> None:
     for nodes, workers, servers in itertools.product((1, 2, 3), (1, 2), (0, 1, 2)):
         roles = [Role("worker", workers)] + ([Role("ps", servers)] if servers else [])
         job = make_job(*roles, nodes=nodes)
-        slots = slots_of(job, 0, "")
+        slots = shares(job)
         plan = make_plan(job, tuple(make_host(i, *slots) for i in range(nodes)), 0)
         assert [p.rank for p in plan.of_role("worker")] == list(range(nodes * workers))
         assert [p.rank for p in plan.of_role("ps")] == list(range(nodes * servers))

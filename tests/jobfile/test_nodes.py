@@ -24,7 +24,7 @@ def etcd(endpoints: tuple[str, ...], url: str) -> Rendezvous:
         ("http://10.0.0.1:6768/", Rendezvous("tcp", "10.0.0.1", 6768)),
         ("https://h:6768", Rendezvous("tcp", "h", 6768)),
         ("etcd://10.0.0.1:2379", etcd(("10.0.0.1:2379",), "etcd://10.0.0.1:2379")),
-        ("etcd://etcd.example", etcd(("etcd.example:2379",), "etcd://etcd.example")),
+        ("etcd://etcd.example", etcd(("etcd.example:2379",), "etcd://etcd.example:2379")),
         ("etcd://a:1,b:2,[::1]:3", etcd(("a:1", "b:2", "[::1]:3"), "etcd://a:1,b:2,[::1]:3")),
     ],
 )
@@ -40,12 +40,16 @@ def test_every_form_of_master_is_understood(master: str, expected: Rendezvous) -
         ("--rdzv-endpoint h", Rendezvous("tcp", "h", 29400)),
         ("--rdzv-backend static --rdzv-endpoint h", Rendezvous("tcp", "h", 29500)),
         ("--rdzv-backend etcd-v2 --rdzv-endpoint h:2379", etcd(("h:2379",), "etcd://h:2379")),
+        ("--rdzv-backend etcd --rdzv-endpoint etcds://h", etcd(("h:2379",), "etcds://h:2379")),
+        ("--elastic_server etcds://u:p@h,[::1]?ca=f",
+         etcd(("h:2379", "[::1]:2379"), "etcds://u:p@h:2379,[::1]:2379?ca=f")),
+        ("--elastic_server etcd://h:1,etcd://i:2", etcd(("h:1", "i:2"), "etcd://h:1,i:2")),
         ("--master-addr h --master-port 5", Rendezvous("tcp", "h", 5)),
         ("--master-addr [::1]", Rendezvous("tcp", "::1", 29500)),
     ],
-)
-def test_the_words_of_torchrun_are_synonyms(line: str, expected: Rendezvous) -> None:
-    """A torchrun command line keeps its meaning."""
+)  # fmt: skip
+def test_other_words_than_master_are_synonyms(line: str, expected: Rendezvous) -> None:
+    """A command line of torchrun keeps its meaning, and etcds:// its TLS."""
     assert job(f"{line} --nnodes 2 a.py").rendezvous == expected
 
 

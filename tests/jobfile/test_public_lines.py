@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jobfile.reading import PYTHON
+from paddock.core.endpoint import join_endpoint
 from paddock.core.job import Command, Job
-from paddock.core.plan import join_endpoint
 from paddock.errors import UsageError
 from paddock.jobfile.parse import parse
 

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 MARK = "TEST_JOB_MARK"
 WAIT_SECONDS_MAX = 60.0  # for anything that must happen, where no test's own limit ends it
 LAST_WORDS_SECONDS = 3.0  # of a test's limit, for saying what has not happened
+LOOK_SECONDS = 0.5  # between two looks at launchers, whose ends do not wake a test
 GONE_SECONDS_MAX = 5.0
 
 # Put before every script: what a rank knows of itself, and how it speaks to the test.
@@ -64,6 +65,7 @@ class Events:
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rest = b""
         self.seen: list[tuple[str, ...]] = []
+        self.running: list[Running] = []  # the launchers whose consoles tell why nothing comes
 
     def close(self) -> None:
         """Hear no more."""
@@ -86,13 +88,35 @@ class Events:
         return [event for event in self.seen if event[: len(start)] == start]
 
     def wait(self, *words: object, count: int = 1) -> list[tuple[str, ...]]:
-        """Wait until so many events that begin with these words came; returns them."""
+        """Wait until so many events that begin with these words came; returns them.
+
+        Fails as soon as nobody is left to tell more, with what the launchers said.
+        """
         deadline = time.monotonic() + patience()
-        while len(found := self.all(*words)) < count:
+        while True:
+            is_over = self._is_over()  # asked first: what was told before is heard below
+            if len(found := self.all(*words)) >= count:
+                return found
             left = deadline - time.monotonic()
-            assert left > 0, f"heard {len(found)} of {count} {words}; all: {self.seen}"
-            self.poll(left)
-        return found
+            text = f"heard {len(found)} of {count} {words}; all: {self.seen}"
+            assert left > 0 and not is_over, text + self._told()
+            self.poll(min(left, LOOK_SECONDS))
+
+    def _is_over(self) -> bool:
+        """Whether every launcher that was started has ended, and all that they started."""
+        if not self.running or any(each.process.poll() is None for each in self.running):
+            return False
+        return not any(marked(each.mark) for each in self.running)
+
+    def _told(self) -> str:
+        """What the launchers said, and how those ended that have."""
+        texts = []
+        for number, running in enumerate(self.running):
+            code = running.process.poll()
+            state = "runs" if code is None else f"ended with {code}"
+            texts.append(f"\n--- launcher {number} {state}:\n{running.text('out')}")
+            texts.append(running.text("err"))
+        return "".join(texts)
 
 
 @dataclass(frozen=True)
@@ -189,15 +213,15 @@ class Running:
 
     def signal(self, number: int) -> None:
         """Send a signal to the process the user started."""
-        self.process.send_signal(number)
+        os.kill(self.pid, number)
 
     def signal_group(self, number: int) -> None:
         """Send a signal as a terminal does: to the foreground process group."""
-        os.killpg(self.process.pid, number)
+        os.killpg(self.pid, number)
 
     def launcher_pid(self) -> int:
         """The guardian's child that starts the ranks."""
-        (pid,) = children_of(self.process.pid)
+        (pid,) = children_of(self.pid)
         return pid
 
     def end(self, *, gone_seconds: float = GONE_SECONDS_MAX) -> Ended:
@@ -231,7 +255,7 @@ class World:
         self._gate = os.open(folder / "gate", os.O_RDWR | os.O_CLOEXEC)
         self.log_dir = folder / "log"
         self.source = ROOT / "src"
-        self.running: list[Running] = []
+        self.running: list[Running] = self.events.running
 
     def script(self, text: str, name: str = "train.py") -> str:
         """A Python script with the prelude before it; returns its path."""

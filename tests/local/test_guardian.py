@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from local.jobs import children_of
+
 if TYPE_CHECKING:
     from local.jobs import World
 
@@ -162,6 +164,22 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(world: World) -> 
     assert (ended.code, ended.left) == (143, [])
 
 
+SAVES_SLOWLY = SAVES.replace("    with open", "    time.sleep(0.5)\n    with open")
+
+
+def test_a_signal_to_every_process_of_a_job_is_one_signal(world: World) -> None:
+    """As a batch system ends a job: launcher, guardian and ranks hear of it by themselves."""
+    running = world.start("--nproc_per_node", 2, world.script(SAVES_SLOWLY))
+    world.events.wait("up", count=2)
+    (launcher,) = children_of(running.pid)
+    os.kill(launcher, signal.SIGTERM)
+    world.events.wait("signal", count=2)
+    running.signal(signal.SIGTERM)
+    ended = running.end()
+    assert (ended.code, ended.left) == (143, [])
+    assert "every process saved and exited 0" in ended.err
+
+
 def test_a_second_ctrl_c_kills_at_once(world: World) -> None:
     """Nobody waits for an hour's grace in front of a terminal."""
     running = world.start("--nproc_per_node", 2, "--grace", 3600, world.script(IGNORES))
@@ -235,6 +253,18 @@ def test_a_stopped_rank_is_ended_too(world: World) -> None:
     os.kill(pids[0], signal.SIGSTOP)
     world.running[0].signal(signal.SIGTERM)
     assert world.running[0].end().left == []
+
+
+def test_a_stopped_launcher_of_one_node_is_left_alone(world: World) -> None:
+    """Nobody waits for it: whoever stopped it lets it go on when they like."""
+    script = world.script("tell('up')\ngate()\n")
+    running = world.start("--nproc_per_node", 1, "--lease", 0.5, script)
+    world.events.wait("up")
+    os.kill(running.launcher_pid(), signal.SIGSTOP)
+    assert world.events.poll(1.0) is False
+    os.kill(running.launcher_pid(), signal.SIGCONT)
+    world.open_gate(1)
+    assert running.end().code == 0
 
 
 def test_signals_the_parent_ignores_stay_ignored(world: World) -> None:

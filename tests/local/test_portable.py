@@ -15,13 +15,14 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.jobfile.parse import parse
-from paddock.local.portable import find_devices, run_portable
+from paddock.local.devices import find_devices
+from paddock.local.portable import run_portable
 
 if TYPE_CHECKING:
     from paddock.core.job import Job
 
 SRC = Path(__file__).resolve().parents[2] / "src"
-HEAVY = ("guardian", "loop", "output", "ports", "node", "probe")
+HEAVY = ("guardian", "loop", "output", "ports", "node")
 
 
 def job_of(*words: object) -> Job:
@@ -183,7 +184,7 @@ def test_where_there_is_no_dev_the_vendors_tool_is_asked(tmp_path: Path) -> None
 
 
 def test_nothing_is_imported_that_other_systems_lack() -> None:
-    """Importing it must work without epoll, fcntl, pidfd and unix sockets."""
+    """Launching and explaining must work without epoll, fcntl, pidfd and unix sockets."""
     code = (
         "import select, sys\n"
         "for name in ('epoll', 'poll'): hasattr(select, name) and delattr(select, name)\n"
@@ -191,9 +192,11 @@ def test_nothing_is_imported_that_other_systems_lack() -> None:
         "import os\n"
         "for name in ('posix_spawn', 'posix_spawnp', 'pidfd_open', 'pipe2', 'sched_getaffinity',\n"
         "             'uname', 'O_CLOEXEC', 'O_NONBLOCK'): delattr(os, name)\n"
-        "from paddock.cli import launch\n"
+        "from paddock.cli import explain, launch\n"
         "import paddock.local.portable\n"
         "print(*(n.rpartition('.')[2] for n in sys.modules if n.startswith('paddock.local.')))\n"
+        "sys.stdout = sys.stderr\n"
+        "sys.exit(explain.run(['--devices', 'cpu', 'train.py']))\n"
     )
     done = subprocess.run(
         [sys.executable, "-S", "-c", code],

@@ -30,7 +30,7 @@ sys.stdin.read()
 @pytest.fixture
 def held() -> Iterator[HeldPorts]:
     """Three held ports."""
-    made = hold_ports((0, 0), 1, first=None, within=None)
+    made = hold_ports((0, 0, 0), None)
     yield made
     made.release()
 
@@ -82,7 +82,7 @@ def test_another_job_of_this_host_sees_the_mark(held: HeldPorts) -> None:
 
 def test_a_released_port_is_free_for_the_next_job() -> None:
     """A long queue of jobs must not use the ports up."""
-    held = hold_ports((0,), 0, first=None, within=None)
+    held = hold_ports((0,), None)
     port = held.ports[0]
     held.release()
     other = HeldPorts()
@@ -94,7 +94,7 @@ def test_the_owner_of_a_port_is_named(listener: tuple[int, int]) -> None:
     """ "Address already in use" makes people look for it; the answer is known here."""
     port, pid = listener
     with pytest.raises(UsageError) as caught:
-        hold_ports((port,), 0, first=None, within=None)
+        hold_ports((port,), None)
     problem = caught.value.problems[0]
     assert f"port {port} is in use by pid {pid} (" in problem.message
     assert "python3 -c import socket" in problem.message and "--start_port" in problem.hint
@@ -109,24 +109,15 @@ def test_another_job_is_named_as_the_owner(held: HeldPorts) -> None:
 
 def test_every_port_in_use_is_named_at_once(listener: tuple[int, int], held: HeldPorts) -> None:
     """One run of the command shows all that is to be mended, and holds nothing after it."""
-    free = hold_ports((0,), 0, first=None, within=None)
+    free = hold_ports((0,), None)
     port = free.ports[0]
     free.release()
     with pytest.raises(UsageError) as caught:
-        hold_ports((listener[0], port, held.ports[0]), 0, first=None, within=None)
+        hold_ports((listener[0], port, held.ports[0]), None)
     assert len(caught.value.problems) == 2
     other = HeldPorts()
     assert other.take(port)
     other.release()
-
-
-def test_consecutive_ports_start_where_asked(held: HeldPorts) -> None:
-    """--start_port: firewalls are opened for a range."""
-    first = next(p for p in range(20_000, 30_000) if all(can_listen("::", p + i) for i in range(3)))
-    made = hold_ports((0, 0, 0), 0, first=first, within=None)
-    ports = list(made.ports)
-    made.release()
-    assert ports == [first, first + 1, first + 2]
 
 
 def test_too_few_free_ports_are_said_once(held: HeldPorts) -> None:
@@ -134,7 +125,7 @@ def test_too_few_free_ports_are_said_once(held: HeldPorts) -> None:
     port = held.ports[0]
     held.release()
     with pytest.raises(UsageError, match="not enough free ports: 1 found") as caught:
-        hold_ports((0, 0, 0), 2, first=None, within=(port, port))
+        hold_ports((0, 0, 0, 0, 0), (port, port))
     assert len(caught.value.problems) == 1
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def test_two_pods_with_the_variables_of_kubeflow_are_one_job(world: World) -> None:
     """They were two jobs of one rank each, and both succeeded."""
-    held = hold_ports((), 1, first=None, within=None)
+    held = hold_ports((0,), None)
     port = held.ports[0]
     held.release()
     script = world.script("tell('rank', RANK, os.environ['WORLD_SIZE'])")

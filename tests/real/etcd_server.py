@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from paddock.agent.etcd import EtcdAddress, EtcdClient, EtcdError, parse_etcd_url
+from paddock.etcd.address import EtcdAddress, parse_etcd_url
+from paddock.etcd.client import EtcdClient, read
+from paddock.etcd.reply import EtcdError
 
 ETCD = shutil.which("etcd") or "/usr/bin/etcd"
 START_SECONDS_MAX = 20.0
@@ -95,7 +97,7 @@ class EtcdServer:
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
-                client.get("ready?", 2.0)
+                client.txn((), (read("ready?"),), (), 2.0)
                 client.close()
                 return
             except EtcdError as error:

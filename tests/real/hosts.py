@@ -1,9 +1,7 @@
 """Hosts for tests: network namespaces joined by a bridge, each with its own name and clocks.
 
 A host is a process that holds a network, UTS and mount namespace; commands run inside by nsenter.
-The bridge is in a namespace of its own, so nothing of this machine's network is touched, and all
-of it is gone when the holding processes are. Cables are cut at the bridge: both ends see silence,
-no RST and no FIN.
+All of it is gone when the holding processes are.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,6 +28,7 @@ from local.jobs import (
     marked,
     wait_until,
 )
+from real.bridge import PATH, Bridge, hold, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,13 +36,12 @@ if TYPE_CHECKING:
 
 HOST_MARK = "TEST_HOST_MARK"
 TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
-PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-HOLD = "echo ready; exec cat"  # ends with its standard input, so with the tests at the latest
 
 
-def need_hosts() -> None:
-    """Skip without root or the tools; in CI, fail."""
-    lacking = [f"{t} ({p})" for t, p in TOOLS.items() if shutil.which(t, path=PATH) is None]
+def need_hosts(more: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Skip without root, the tools, or more programs (with their packages); in CI, fail."""
+    tools = {**TOOLS, **more}
+    lacking = [f"{t} ({p})" for t, p in tools.items() if shutil.which(t, path=PATH) is None]
     if not lacking and os.geteuid() == 0:
         done = subprocess.run(
             ["unshare", "--net", "--uts", "--mount", "true"], capture_output=True, text=True
@@ -69,11 +68,7 @@ class Host:
         self.clock = ""  # as faketime takes it
         self.boot_seconds = 0  # how far its monotonic clock is ahead
         self.holder = hosts.hold("--net", "--uts", "--mount")
-        pid = self.holder.pid
-        port = f"port{number}"
-        hosts.on_bridge("link", "add", "name", port, "type", "veth", "peer", "name", "eth0",
-                        "netns", str(pid))  # fmt: skip
-        hosts.on_bridge("link", "set", port, "master", "bridge", "up")
+        hosts.bridge.plug(number, self.holder.pid)
         self.inside("hostname", self.name)
         self.inside("ip", "link", "set", "lo", "up")
         self.inside("ip", "address", "add", f"{self.address}/24", "dev", "eth0")
@@ -151,11 +146,11 @@ class Host:
 
     def cut_cable(self) -> None:
         """From now on no packet comes or goes."""
-        self.hosts.on_bridge("link", "set", f"port{self.number}", "down")
+        self.hosts.bridge.cut(self.number)
 
     def mend_cable(self) -> None:
         """Packets flow again."""
-        self.hosts.on_bridge("link", "set", f"port{self.number}", "up")
+        self.hosts.bridge.mend(self.number)
 
     def lose_power(self) -> None:
         """Nothing says goodbye: first the cable, then every process."""
@@ -180,10 +175,8 @@ class Hosts:
         for number in range(1, count + 1):
             rows += [f"10.123.0.{number} node{number}", f"fd00::{number} node{number}-6"]
         self.names.write_text("\n".join(rows) + "\n")
+        self.bridge = Bridge()
         try:
-            self._bridge = self.hold("--net")
-            self.on_bridge("link", "add", "name", "bridge", "type", "bridge", "forward_delay", "0")
-            self.on_bridge("link", "set", "bridge", "up")
             for number in range(1, count + 1):
                 self._hosts.append(Host(self, number))
         except BaseException:
@@ -198,18 +191,8 @@ class Hosts:
 
     def hold(self, *namespaces: str) -> subprocess.Popen[str]:
         """A process that keeps new namespaces alive."""
-        holder = subprocess.Popen(
-            ["unshare", *namespaces, "sh", "-c", HOLD],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={"PATH": PATH},
-        )  # fmt: skip
-        self._holders.append(holder)
-        assert holder.stdout is not None and holder.stdout.readline() == "ready\n"
-        return holder
-
-    def on_bridge(self, *words: str) -> None:
-        """Run ip(8) where the bridge is."""
-        run(["nsenter", "-t", str(self._bridge.pid), "--net", "ip", *words])
+        self._holders.append(hold(*namespaces))
+        return self._holders[-1]
 
     def start_all(
         self, *words: object, count: int = 2, env: Mapping[str, str] | None = None
@@ -226,6 +209,7 @@ class Hosts:
         for holder in self._holders:
             holder.kill()
             holder.communicate()
+        self.bridge.close()
 
 
 class Etcd:
@@ -291,13 +275,6 @@ class Etcd:
     def close(self) -> None:
         """End all members."""
         self.kill(*self._members)
-
-
-def run(command: Sequence[str]) -> str:
-    """Run to the end; the test fails with what it said."""
-    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": PATH}, check=False)
-    assert done.returncode == 0, f"{command}: {done.stderr}"
-    return done.stdout
 
 
 def failure(ended: Ended) -> str:

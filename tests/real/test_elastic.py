@@ -10,57 +10,13 @@ import pytest
 
 from real.conftest import need_program
 from real.hosts import Etcd, end_all
+from real.team import KEY, MASTER, Team
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from local.jobs import Running, World
+    from local.jobs import World
     from real.hosts import Hosts
-
-MASTER = "10.123.0.1:7000"
-KEY = {"PADDOCK_TOKEN": "the-job-key"}
-LOOP = "tell('up', ATTEMPT, RANK, WORLD, os.uname().nodename, os.getpid())\ngate()\n"
-
-
-class Team:
-    """An elastic job on some of the hosts."""
-
-    def __init__(
-        self, hosts: Hosts, world: World, master: str, nnodes: object, timeout: float
-    ) -> None:
-        self.hosts = hosts
-        self.world = world
-        self.master = master
-        self.running: dict[int, Running] = {}
-        self._words = (
-            "--nnodes", nnodes, "--nproc_per_node", 1, "--master", master, "--elastic_timeout",
-            timeout, "--max_restart", 5, "--restart_backoff", "0.1", "--grace", 2,
-            "--elastic_level", 1, world.script(LOOP),
-        )  # fmt: skip
-
-    def start(self, *numbers: int) -> None:
-        """Start the same command on these hosts (0 is the first)."""
-        for number in numbers:
-            self.running[number] = self.hosts[number].start(*self._words, env=KEY)
-
-    def up(self, attempt: int, world_size: int) -> dict[str, int]:
-        """Wait until all ranks of an attempt are up; returns host name -> rank."""
-        found = self.world.events.wait("up", attempt, count=world_size)
-        assert {event[3] for event in found} == {str(world_size)}
-        assert sorted(int(event[2]) for event in found) == list(range(world_size))
-        return {event[4]: int(event[2]) for event in found}
-
-    def rank_pid(self, attempt: int, host: str) -> int:
-        """The process of the rank that an attempt has on a host."""
-        (event,) = [e for e in self.world.events.all("up", attempt) if e[4] == host]
-        return int(event[5])
-
-    def finish(self, *numbers: int) -> list[int]:
-        """Let the ranks end well; returns the exit codes of these hosts."""
-        self.world.open_gate(len(numbers))
-        ended = end_all([self.running[n] for n in numbers])
-        assert [e.left for e in ended] == [[]] * len(numbers)
-        return [e.code for e in ended]
 
 
 @pytest.fixture(params=["built-in", "etcd"])
@@ -73,14 +29,6 @@ def team(request: pytest.FixtureRequest, hosts: Hosts, world: World) -> Iterator
     etcd = Etcd(hosts[3])
     yield Team(hosts, world, etcd.url, "2:3", 1)
     etcd.close()
-
-
-def coordinating(team: Team, *numbers: int) -> int:
-    """Which of these hosts coordinates."""
-    if team.master == MASTER:
-        return 0
-    (found,) = [n for n in numbers if "Waiting peer start...\n" in team.running[n].text("err")]
-    return found
 
 
 def test_a_node_that_joins_makes_the_job_grow(team: Team) -> None:
@@ -96,7 +44,7 @@ def test_a_node_that_leaves_makes_the_job_shrink(team: Team) -> None:
     """SIGTERM on one host (preemption): it goes, the others go on with new ranks."""
     team.start(0, 1, 2)
     team.up(0, 3)
-    leaver = next(n for n in (2, 1) if n != coordinating(team, 0, 1, 2))
+    leaver = next(n for n in (2, 1) if n != team.coordinator(0, 1, 2))
     team.running[leaver].signal(signal.SIGTERM)
     left = team.running[leaver].end()
     assert (left.code, left.left) == (143, [])
@@ -110,7 +58,7 @@ def test_a_lost_node_is_done_without(team: Team, how: str) -> None:
     """With or without a goodbye of its kernel."""
     team.start(0, 1, 2)
     team.up(0, 3)
-    lost = next(n for n in (2, 1) if n != coordinating(team, 0, 1, 2))
+    lost = next(n for n in (2, 1) if n != team.coordinator(0, 1, 2))
     getattr(team.hosts[lost], how)()
     rest = [n for n in (0, 1, 2) if n != lost]
     assert set(team.up(1, 2)) == {f"node{n + 1}" for n in rest}
@@ -131,7 +79,7 @@ def test_below_the_minimum_the_job_waits_and_then_fails(team: Team) -> None:
     """With the reason and 124, not for ever and not with too few."""
     team.start(0, 1)
     team.up(0, 2)
-    lost = 1 - coordinating(team, 0, 1)
+    lost = 1 - team.coordinator(0, 1)
     team.hosts[lost].kill()
     ended = team.running[1 - lost].end()
     assert (ended.code, ended.left) == (124, [])
@@ -158,7 +106,7 @@ def test_a_partition_that_heals_leaves_no_old_process(team: Team) -> None:
     """
     team.start(0, 1, 2)
     team.up(0, 3)
-    cut = next(n for n in (2, 1) if n != coordinating(team, 0, 1, 2))
+    cut = next(n for n in (2, 1) if n != team.coordinator(0, 1, 2))
     team.hosts[cut].cut_cable()
     team.up(1, 2)
     assert team.hosts[cut].ranks(0) == []
@@ -168,16 +116,58 @@ def test_a_partition_that_heals_leaves_no_old_process(team: Team) -> None:
     assert team.finish(0, 1, 2) == [0, 0, 0]
 
 
-def test_without_etcd_a_lost_coordinator_is_a_clear_failure(hosts: Hosts, world: World) -> None:
-    """Its members wait for it as long as --elastic_timeout says, and end with the reason."""
-    team = Team(hosts, world, MASTER, "2:3", 1)
+# ---------------------------------------------------------------- the coordinator, without etcd
+
+
+@pytest.mark.parametrize("how", ["kill", "lose_power", "cut_cable"])
+def test_without_etcd_the_majority_goes_on(hosts: Hosts, world: World, how: str) -> None:
+    """The next node coordinates; the lost one starts nothing, and is let in when it is back."""
+    team = Team(hosts, world, MASTER, "1:3", 30)
     team.start(0, 1, 2)
     team.up(0, 3)
+    getattr(hosts[0], how)()
+    assert set(team.up(1, 2)) == {"node2", "node3"}
+    said = [team.running[n].text("err") for n in (1, 2)]
+    assert all("the coordinator at 10.123.0.1:7000 is lost" in text for text in said)
+    assert sum("this node coordinates from now on" in text for text in said) == 1
+    if how == "lose_power":
+        assert team.finish(1, 2) == [0, 0]
+        return
+    assert hosts[0].ranks(0) == []
+    if how == "kill":
+        team.start(0)
+    else:
+        hosts[0].mend_cable()
+    assert set(team.up(2, 3)) == {"node1", "node2", "node3"}
+    assert team.finish(0, 1, 2) == [0, 0, 0]
+    team.assert_no_overlap(3)
+
+
+def test_without_etcd_the_first_node_may_leave_and_come_back(hosts: Hosts, world: World) -> None:
+    """As a pod does that is evicted and made again: it asks the others before it begins a job."""
+    team = Team(hosts, world, MASTER, "1:3", 30)
+    team.start(0, 1)
+    team.up(0, 2)
+    team.running[0].signal(signal.SIGTERM)
+    assert team.running[0].end().left == []
+    assert set(team.up(1, 1)) == {"node2"}
+    team.start(0)
+    assert set(team.up(2, 2)) == {"node1", "node2"}
+    team.start(2)  # it knows the first address only
+    assert set(team.up(3, 3)) == {"node1", "node2", "node3"}
+    assert team.finish(0, 1, 2) == [0, 0, 0]
+
+
+def test_without_etcd_below_a_majority_the_failure_is_clear(hosts: Hosts, world: World) -> None:
+    """The other of two may live on, behind a cut."""
+    team = Team(hosts, world, MASTER, "1:2", 1)
+    team.start(0, 1)
+    team.up(0, 2)
     hosts[0].lose_power()
-    ended = end_all([team.running[n] for n in (1, 2)])
-    assert [e.left for e in ended] == [[], []]
-    assert all(e.code in (124, 125) for e in ended)
-    assert all("the coordinator at 10.123.0.1:7000 is lost" in e.err for e in ended)
+    ended = team.running[1].end()
+    assert (ended.code, ended.left) == (124, [])
+    assert "the coordinator at 10.123.0.1:7000 is lost" in ended.err
+    assert "no majority of the last attempt" in ended.err
 
 
 # ----------------------------------------------------------------------------------- etcd
@@ -203,11 +193,15 @@ def test_a_lost_coordinator_is_replaced_by_the_next_member(elected: Team, how: s
     """The job survives any single host; no attempt runs twice at once."""
     elected.start(0, 1, 2)
     elected.up(0, 3)
-    first = coordinating(elected, 0, 1, 2)
+    first = elected.coordinator(0, 1, 2)
     getattr(elected.hosts[first], how)()
     rest = [n for n in (0, 1, 2) if n != first]
     assert set(elected.up(1, 2)) == {f"node{n + 1}" for n in rest}
     assert elected.hosts[first].ranks(0) == []
+    said = [elected.running[n].text("err") for n in rest]
+    lost = f"the coordinator at {elected.hosts[first].address}:"
+    assert all(lost in text and "a new one is being elected" in text for text in said)
+    assert sum("this node coordinates from now on" in text for text in said) == 1
     assert elected.finish(*rest) == [0, 0]
 
 
@@ -215,7 +209,7 @@ def test_a_coordinator_that_leaves_hands_over(elected: Team) -> None:
     """SIGTERM on its host is no reason to end the job."""
     elected.start(0, 1, 2)
     elected.up(0, 3)
-    first = coordinating(elected, 0, 1, 2)
+    first = elected.coordinator(0, 1, 2)
     elected.running[first].signal(signal.SIGTERM)
     assert elected.running[first].end().left == []
     rest = [n for n in (0, 1, 2) if n != first]

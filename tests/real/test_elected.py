@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from local.jobs import Running, World, environment_of, marked, wait_until
-from real.etcd_server import ETCD, EtcdServer, needs_etcd
-from real.hosts import HOST_MARK, Hosts, need_hosts
+from real.etcd_server import EtcdServer, needs_etcd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,48 +121,6 @@ def test_no_etcd_is_one_clear_error(world: World) -> None:
     assert ended.code == 124
     assert "127.0.0.1:1" in ended.err
     assert not ended.left
-
-
-@pytest.mark.limit(120)
-def test_a_coordinator_cut_off_ends_its_processes_before_the_others_go_on(world: World) -> None:
-    """Two halves of a network must never train the same job: the one rule of elasticity."""
-    need_hosts()
-    hosts = Hosts(world, 4)
-    etcd_host = hosts[3]
-    url = f"http://{etcd_host.address}:2379"
-    server = subprocess.Popen(
-        [
-            *("nsenter", "-t", str(etcd_host.holder.pid), "--net", ETCD),
-            *("--data-dir", str(world.folder / "etcd")),
-            *("--listen-client-urls", url, "--advertise-client-urls", url),
-            *("--listen-peer-urls", f"http://{etcd_host.address}:2380"),
-            *("--initial-advertise-peer-urls", f"http://{etcd_host.address}:2380"),
-            *("--initial-cluster", f"default=http://{etcd_host.address}:2380"),
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        script = world.script(TRAIN)
-        words = ("--master", f"etcd://{etcd_host.address}:2379", "--nnodes", "2:3",
-                 "--elastic_timeout", 20, script)  # fmt: skip
-        nodes = [hosts[i].start(*words) for i in range(3)]
-        world.events.wait("start", 0, count=3)
-        cut = nodes.index(coordinator_of(nodes))
-        hosts[cut].cut_cable()
-        world.events.wait("start", 1)
-        old = [p for p in marked(hosts[cut].mark, HOST_MARK) if is_rank(p, "0")]
-        assert old == [], "attempt 1 started while attempt 0 was alive elsewhere"
-        world.events.wait("start", 1, count=2)
-        hosts[cut].mend_cable()
-        # The old coordinator finds that others lead, and joins them as a member.
-        world.events.wait("start", 2, count=3)
-        world.open_gate(3)
-        assert [n.end().code for n in nodes] == [0, 0, 0]
-    finally:
-        server.kill()
-        server.wait()
-        hosts.close()
 
 
 def is_rank(pid: int, attempt: str) -> bool:

@@ -14,32 +14,23 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 import paddock
-from paddock.agent.election import (
-    AttemptRecord,
-    Deposed,
-    Elected,
-    Election,
-    ElectionFailed,
-    EtcdBack,
-    EtcdDown,
-    Fenced,
-    Following,
-    LeaderGone,
-    LeaderRecord,
-    Reelected,
-    job_keys,
-)
-from paddock.agent.etcd import EtcdAddress, EtcdClient, EtcdError, parse_etcd_url
+from paddock.agent import election_words as w
+from paddock.agent.election import Election, job_keys
+from paddock.etcd.address import EtcdAddress, parse_etcd_url
+from paddock.etcd.client import EtcdClient, read
+from paddock.etcd.reply import EtcdError
 from real.etcd_server import EtcdServer, free_ports, needs_etcd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from paddock.etcd.reply import KeyValue
+
 pytestmark = [pytest.mark.real, needs_etcd]
 
 TTL = 3
-TTL_DEFAULT = 5
+TTL_LONG = 5
 E = TypeVar("E")
 F = TypeVar("F")
 
@@ -50,7 +41,7 @@ class Candidate:
     def __init__(self, address: EtcdAddress, name: str, job_id: str = "job") -> None:
         self.events: queue.SimpleQueue[object] = queue.SimpleQueue()
         self.skipped: list[object] = []
-        me = LeaderRecord(name, "127.0.0.1", 6070, "uid-1")
+        me = w.LeaderRecord(name, "127.0.0.1", 6070, "uid-1")
         self.election = Election(address, job_id, me, self.events.put, ttl_seconds=TTL)
         self.election.start()
 
@@ -71,9 +62,9 @@ class Candidate:
                 return event
             self.skipped.append(event)
 
-    def fences(self, generation: int, attempt: int, seconds: float = 10.0) -> Fenced:
-        self.election.fence(AttemptRecord(generation, attempt, "uid-1", ("a", "b")))
-        return self.expect_event(Fenced, seconds)
+    def fences(self, generation: int, attempt: int, seconds: float = 10.0) -> w.Fenced:
+        self.election.fence(w.AttemptRecord(generation, attempt, "uid-1", ("a", "b")))
+        return self.expect_event(w.Fenced, seconds)
 
     def expect_nothing(self, *kinds: type[object]) -> None:
         while not self.events.empty():
@@ -85,10 +76,11 @@ def candidate_process(etcd: EtcdServer) -> subprocess.Popen[str]:
     """A candidate to kill; prints its events, fences attempt 9 in each generation it reads."""
     source = (
         "import sys\n"
-        "from paddock.agent.election import AttemptRecord, Election, LeaderRecord\n"
-        "from paddock.agent.etcd import parse_etcd_url\n"
+        "from paddock.agent.election import Election\n"
+        "from paddock.agent.election_words import AttemptRecord, LeaderRecord\n"
+        "from paddock.etcd.address import parse_etcd_url\n"
         "me = LeaderRecord('a', '127.0.0.1', 6070, 'u')\n"
-        f"e = Election(parse_etcd_url({etcd.url!r}), 'job', me, print)\n"
+        f"e = Election(parse_etcd_url({etcd.url!r}), 'job', me, print, ttl_seconds={TTL_LONG})\n"
         "e.start()\n"
         "for line in sys.stdin: e.fence(AttemptRecord(int(line), 9, 'u'))\n"
     )
@@ -110,6 +102,11 @@ def etcdctl(etcd: EtcdServer, *words: str) -> None:
         env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin"},
         stdout=subprocess.DEVNULL,
     )
+
+
+def read_keys(client: EtcdClient) -> tuple[KeyValue | None, ...]:
+    """The two keys of the job, the leader's first."""
+    return client.txn((), [read(key) for key in job_keys("job")], (), 2.0)
 
 
 @pytest.fixture
@@ -137,18 +134,17 @@ def test_one_leads_and_the_other_takes_over_at_once_when_it_stops(
 ) -> None:
     """A clean end costs the others no lease time."""
     a = start(etcd.address, "a")
-    generation = a.expect_event(Elected).generation
+    generation = a.expect_event(w.Elected).generation
     b = start(etcd.address, "b")
-    assert b.expect_event(Following).record.name == "a"
+    assert b.expect_event(w.Following).record.name == "a"
     assert a.fences(generation, 0).ok
     begin = time.monotonic()
     a.election.stop()
-    gone = b.expect_event(LeaderGone)
-    elected = b.expect_event(Elected)
+    elected = b.expect_event(w.Elected)
     took = time.monotonic() - begin
     print(f"stop to successor: {took:.3f} s")
     assert took < 1.0
-    assert gone.generation == generation < elected.generation
+    assert generation < elected.generation
     assert elected.previous is not None
     assert (elected.previous.attempt, elected.previous.uid) == (0, "uid-1")
     assert not b.fences(elected.generation, 0).ok
@@ -163,8 +159,8 @@ def test_many_candidates_agree_on_one_leader(
     for _ in range(2):
         leaders, names = [], set()
         for candidate in everyone:
-            event = candidate.waits_for_either(Elected, Following)
-            if isinstance(event, Elected):
+            event = candidate.waits_for_either(w.Elected, w.Following)
+            if isinstance(event, w.Elected):
                 leaders.append(candidate)
             else:
                 names.add(event.record.name)
@@ -176,7 +172,7 @@ def test_many_candidates_agree_on_one_leader(
 def test_jobs_do_not_meet(etcd: EtcdServer, start: Callable[..., Candidate]) -> None:
     """The id of one is a prefix of the other's, or looks like a path."""
     for job_id in ("a", "a/leader", "a ", "任务", "../a"):
-        start(etcd.address, "n", job_id).expect_event(Elected)
+        start(etcd.address, "n", job_id).expect_event(w.Elected)
 
 
 def test_leader_continues_when_etcd_is_killed_and_restarted(
@@ -184,27 +180,27 @@ def test_leader_continues_when_etcd_is_killed_and_restarted(
 ) -> None:
     """Same data directory: nobody is deposed, and the fence asked for meanwhile is allowed."""
     a = start(etcd.address, "a")
-    generation = a.expect_event(Elected).generation
+    generation = a.expect_event(w.Elected).generation
     b = start(etcd.address, "b")
-    b.expect_event(Following)
+    b.expect_event(w.Following)
     assert a.fences(generation, 0).ok
     etcd.kill()
-    assert a.expect_event(EtcdDown).seconds >= 1.0
-    b.expect_event(EtcdDown)
-    a.election.fence(AttemptRecord(generation, 1, "uid-1"))
+    assert a.expect_event(w.EtcdDown).seconds >= 1.0
+    b.expect_event(w.EtcdDown)
+    a.election.fence(w.AttemptRecord(generation, 1, "uid-1"))
     time.sleep(TTL)  # sleep: Longer down than a lease lasts.
-    a.expect_nothing(Fenced)
+    a.expect_nothing(w.Fenced)
     begin = time.monotonic()
     etcd.start()
     ready = time.monotonic()
-    a.expect_event(EtcdBack)
-    fenced = a.expect_event(Fenced)
+    a.expect_event(w.EtcdBack)
+    fenced = a.expect_event(w.Fenced)
     print(f"etcd up in {ready - begin:.3f} s; fence {time.monotonic() - ready:.3f} s after that")
     assert fenced.ok
-    b.expect_event(EtcdBack)
+    b.expect_event(w.EtcdBack)
     time.sleep(TTL + 1)  # sleep: longer than a lease lasts
-    a.expect_nothing(Deposed, Reelected)
-    b.expect_nothing(LeaderGone, Elected)
+    a.expect_nothing(w.Deposed, w.Reelected)
+    b.expect_nothing(w.Elected)
 
 
 def test_leader_killed_is_succeeded_within_its_lease(
@@ -216,14 +212,14 @@ def test_leader_killed_is_succeeded_within_its_lease(
         assert proc.stdout is not None
         assert proc.stdout.readline().startswith("Elected")
         b = start(etcd.address, "b")
-        b.expect_event(Following)
+        b.expect_event(w.Following)
         time.sleep(2)  # sleep: Somewhere between two keep-alives.
         proc.kill()
         begin = time.monotonic()
-        b.expect_event(Elected)
+        b.expect_event(w.Elected)
         took = time.monotonic() - begin
         print(f"kill -9 to successor: {took:.3f} s")
-        assert 1.0 < took < TTL_DEFAULT + 1.0
+        assert 1.0 < took < TTL_LONG + 1.0
     finally:
         proc.kill()
         proc.communicate()
@@ -234,9 +230,9 @@ def test_key_deleted_by_hand_is_taken_again(
 ) -> None:
     """A slip with etcdctl must not stop a training."""
     a = start(etcd.address, "a")
-    a.expect_event(Elected)
+    a.expect_event(w.Elected)
     etcdctl(etcd, "del", job_keys("job")[0])
-    generation = a.expect_event(Reelected, 2.0).generation
+    generation = a.expect_event(w.Reelected, 2.0).generation
     assert a.fences(generation, 0).ok
 
 
@@ -245,7 +241,7 @@ def test_key_of_another_program_is_refused(
 ) -> None:
     """Somebody else uses /paddock/job/leader: say so, touch nothing."""
     etcdctl(etcd, "put", job_keys("job")[0], "x")
-    error = start(etcd.address, "a").expect_event(ElectionFailed).error
+    error = start(etcd.address, "a").expect_event(w.ElectionFailed).error
     assert "did not write: b'x'" in error.message
     assert error.exit_code == 2
 
@@ -255,23 +251,21 @@ def test_finish_leaves_word_and_the_next_run_starts_afresh(
 ) -> None:
     """A member that was cut off learns the end from previous.ended."""
     a = start(etcd.address, "a")
-    generation = a.expect_event(Elected).generation
+    generation = a.expect_event(w.Elected).generation
     assert a.fences(generation, 3).ok
     late = start(etcd.address, "late")
-    late.expect_event(Following)
+    late.expect_event(w.Following)
     begin = time.monotonic()
     a.election.finish()
     print(f"finish: {time.monotonic() - begin:.3f} s")
-    elected = late.expect_event(Elected)
+    elected = late.expect_event(w.Elected)
     assert elected.previous is not None
     assert elected.previous.ended
     assert late.fences(elected.generation, 0).ok
     client = EtcdClient(etcd.address)
-    assert [kv is not None for kv in (client.get(key, 2.0) for key in job_keys("job"))] == [
-        True
-    ] * 2
+    assert None not in read_keys(client)
     late.election.finish()
-    assert client.get(job_keys("job")[0], 2.0) is None
+    assert read_keys(client)[0] is None
     client.close()
 
 
@@ -281,21 +275,21 @@ def test_lost_quorum_pauses_attempts_and_deposes_nobody(
     """Three members, two killed for longer than a lease, then one comes back."""
     with EtcdServer(tmp_path / "etcd", 3) as etcd:
         a = start(etcd.address, "a")
-        generation = a.expect_event(Elected).generation
+        generation = a.expect_event(w.Elected).generation
         b = start(etcd.address, "b")
-        b.expect_event(Following)
+        b.expect_event(w.Following)
         etcd.kill(0, 1)
-        down = a.expect_event(EtcdDown)
+        down = a.expect_event(w.EtcdDown)
         print(f"lost quorum told after {down.seconds:.3f} s: {down.reason}")
-        a.election.fence(AttemptRecord(generation, 0, "uid-1"))
+        a.election.fence(w.AttemptRecord(generation, 0, "uid-1"))
         time.sleep(TTL + 2)  # sleep: longer than a lease lasts
-        a.expect_nothing(Fenced, Deposed)
+        a.expect_nothing(w.Fenced, w.Deposed)
         etcd.start(0)
         begin = time.monotonic()
-        assert a.expect_event(Fenced, 20.0).ok
+        assert a.expect_event(w.Fenced, 20.0).ok
         print(f"quorum back to fence: {time.monotonic() - begin:.3f} s")
-        a.expect_nothing(Deposed)
-        b.expect_nothing(Elected)
+        a.expect_nothing(w.Deposed)
+        b.expect_nothing(w.Elected)
         etcd.start(1)
 
 
@@ -305,9 +299,9 @@ def test_one_member_down_or_paused_is_not_noticed(
     """The others serve; a silent member costs a share of one request."""
     with EtcdServer(tmp_path / "etcd", 3) as etcd:
         a = start(etcd.address, "a")
-        generation = a.expect_event(Elected).generation
+        generation = a.expect_event(w.Elected).generation
         b = start(etcd.address, "b")
-        b.expect_event(Following)
+        b.expect_event(w.Following)
         etcd.pause(0)
         time.sleep(TTL + 1)  # sleep: longer than a lease lasts
         assert a.fences(generation, 0).ok
@@ -316,8 +310,8 @@ def test_one_member_down_or_paused_is_not_noticed(
         assert a.fences(generation, 1).ok
         time.sleep(TTL + 1)  # sleep: longer than a lease lasts
         assert a.fences(generation, 2).ok
-        a.expect_nothing(Deposed, Reelected)
-        b.expect_nothing(LeaderGone, Elected)
+        a.expect_nothing(w.Deposed, w.Reelected)
+        b.expect_nothing(w.Elected)
 
 
 def test_paused_leader_is_deposed_when_it_goes_on(
@@ -332,9 +326,9 @@ def test_paused_leader_is_deposed_when_it_goes_on(
         assert first.startswith("Elected")
         generation = first.split("=")[1].split(",")[0]
         b = start(etcd.address, "b")
-        b.expect_event(Following)
+        b.expect_event(w.Following)
         proc.send_signal(signal.SIGSTOP)
-        elected = b.expect_event(Elected)
+        elected = b.expect_event(w.Elected)
         assert b.fences(elected.generation, 0).ok
         b.skipped.clear()
         proc.stdin.write(generation + "\n")
@@ -345,7 +339,7 @@ def test_paused_leader_is_deposed_when_it_goes_on(
             said += proc.stdout.readline()
         assert "Fenced(attempt=9, ok=False" in said
         assert "Deposed(" in said
-        b.expect_nothing(LeaderGone)
+        b.expect_nothing(w.Deposed)
     finally:
         proc.kill()
         proc.communicate()
@@ -354,19 +348,21 @@ def test_paused_leader_is_deposed_when_it_goes_on(
 def test_wrong_endpoints_are_named(etcd: EtcdServer, start: Callable[..., Candidate]) -> None:
     """The peer port of a real etcd, a dead port, and a good one after a dead one."""
     peer = EtcdAddress((("127.0.0.1", etcd._peer_ports[0]),))
-    error = start(peer, "a").expect_event(ElectionFailed).error
+    error = start(peer, "a").expect_event(w.ElectionFailed).error
     assert "is not an etcd v3 JSON gateway" in error.message
     dead = free_ports(1)[0]
-    down = start(EtcdAddress((("127.0.0.1", dead),)), "a").expect_event(EtcdDown)
+    down = start(EtcdAddress((("127.0.0.1", dead),)), "a").expect_event(w.EtcdDown)
     assert f"127.0.0.1:{dead}: nothing listens there" in down.reason
     both = EtcdAddress((("127.0.0.1", dead), ("127.0.0.1", etcd.client_ports[0])))
-    start(both, "a").expect_event(Elected)
+    start(both, "a").expect_event(w.Elected)
 
 
 def test_user_and_password(etcd: EtcdServer, start: Callable[..., Candidate]) -> None:
     """Without, wrong and right; the password is not in any text. And auth off is named."""
     where = etcd.url.removeprefix("etcd://")
-    error = start(parse_etcd_url(f"etcd://root:x@{where}"), "a").expect_event(ElectionFailed).error
+    error = (
+        start(parse_etcd_url(f"etcd://root:x@{where}"), "a").expect_event(w.ElectionFailed).error
+    )
     assert "authentication is not enabled" in error.message
     for words in (
         "user add root:s3cret",
@@ -375,20 +371,22 @@ def test_user_and_password(etcd: EtcdServer, start: Callable[..., Candidate]) ->
         "auth enable",
     ):
         etcdctl(etcd, *words.split())
-    error = start(parse_etcd_url(f"etcd://{where}"), "a").expect_event(ElectionFailed).error
+    error = start(parse_etcd_url(f"etcd://{where}"), "a").expect_event(w.ElectionFailed).error
     assert "a user is required" in error.message
     error = (
-        start(parse_etcd_url(f"etcd://root:wr0ng@{where}"), "a").expect_event(ElectionFailed).error
+        start(parse_etcd_url(f"etcd://root:wr0ng@{where}"), "a")
+        .expect_event(w.ElectionFailed)
+        .error
     )
     assert "'root' is refused" in error.message
     assert "wr0ng" not in str(error)
     good = start(parse_etcd_url(f"etcd://root:s3cret@{where}"), "a")
-    generation = good.expect_event(Elected).generation
+    generation = good.expect_event(w.Elected).generation
     follower = start(parse_etcd_url(f"etcd://root:s3cret@{where}"), "b")
-    follower.expect_event(Following)
+    follower.expect_event(w.Following)
     assert good.fences(generation, 0).ok
     good.election.stop()
-    follower.expect_event(Elected, 1.0)
+    follower.expect_event(w.Elected, 1.0)
 
 
 def test_tls_reaches_etcd(tmp_path: Path, start: Callable[..., Candidate]) -> None:
@@ -406,22 +404,22 @@ def test_tls_reaches_etcd(tmp_path: Path, start: Callable[..., Candidate]) -> No
     with EtcdServer(tmp_path / "etcd", tls=(cert, key)) as etcd:
         where = etcd.url.removeprefix("etcds://").partition("?")[0]
         a = start(etcd.address, "a")
-        generation = a.expect_event(Elected).generation
+        generation = a.expect_event(w.Elected).generation
         b = start(etcd.address, "b")
-        b.expect_event(Following)
+        b.expect_event(w.Following)
         assert a.fences(generation, 0).ok
         a.election.stop()
-        b.expect_event(Elected, 1.0)
-        down = start(parse_etcd_url(f"etcd://{where}"), "c").expect_event(EtcdDown)
+        b.expect_event(w.Elected, 1.0)
+        down = start(parse_etcd_url(f"etcd://{where}"), "c").expect_event(w.EtcdDown)
         assert "write etcds://" in down.reason
-        error = start(parse_etcd_url(f"etcds://{where}"), "c").expect_event(ElectionFailed).error
+        error = start(parse_etcd_url(f"etcds://{where}"), "c").expect_event(w.ElectionFailed).error
         assert "TLS failed" in error.message
 
 
 def test_stop_with_etcd_gone_is_quick(etcd: EtcdServer, start: Callable[..., Candidate]) -> None:
     """The launcher ends even so."""
     a = start(etcd.address, "a")
-    a.expect_event(Elected)
+    a.expect_event(w.Elected)
     etcd.kill()
     begin = time.monotonic()
     a.election.finish()
@@ -429,4 +427,4 @@ def test_stop_with_etcd_gone_is_quick(etcd: EtcdServer, start: Callable[..., Can
     print(f"finish without etcd: {took:.3f} s")
     assert took < 2.0
     with pytest.raises(EtcdError):
-        EtcdClient(etcd.address).get("x", 1.0)
+        read_keys(EtcdClient(etcd.address))

@@ -20,8 +20,9 @@ from paddock.core import messages as m
 from paddock.core import supervisor as s
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
+from paddock.core.inherited import Inherited
 from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart, Role, Servers
-from paddock.core.membership import Inherited, Membership
+from paddock.core.membership import Membership
 
 if TYPE_CHECKING:
     from paddock.core.policy import Verdict
@@ -99,6 +100,7 @@ class MembershipReplay:
         self.machine = Membership(
             self.job,
             0.0,
+            uid="u1d",
             inherited=read_inherited(given) if "awaited" in given else None,
         )
         self.hosts: dict[int, Host] = {}
@@ -141,6 +143,14 @@ class MembershipReplay:
             ending, *detail = plain or ["closed"]
             at_ns = round(self.now * 1e9)
             return m.Lost(member, at_ns, ending, " ".join(detail), gone_at)  # type: ignore[arg-type]  # read from text
+        if what == "claim":
+            run, attempt = given.get("run", "u1d"), int(given["attempt"])
+            begun, settled = "begun" in plain, "unsettled" not in plain
+            shape = (("the script", given.get("script", "train.py")),)
+            claim = m.Claim(run, attempt, begun, settled, plain[0], "10.0.0.9", 7009, shape)
+            return m.Heard(member, claim)
+        if what == "give_way":
+            return m.GiveWay(m.HandOver(9, (plain[0],), "10.0.0.9", 7009, m.Budget()))
         assert what == "leave", what
         return m.Heard(member, m.Leave(int(plain[0]), "hurry" in plain))
 
@@ -160,7 +170,8 @@ class MembershipReplay:
         self.hosts[member] = host
         rank = int(given["rank"]) if "rank" in given else None
         door = int(given.get("door", 0))
-        join = m.Join(host, given.get("key", name), rank, door=door)
+        started, by = int(given.get("started", -1)), given.get("by", "")
+        join = m.Join(host, given.get("key", name), rank, door=door, started=started, by=by)
         return m.Heard(member, join, "self" in plain)
 
 
@@ -210,6 +221,8 @@ def shown_action(action: m.Action) -> str:
     if isinstance(action, m.SetTimer):
         return f"SetTimer {'never' if action.at is None else format(action.at, 'g')}"
     if isinstance(action, m.End):
+        if action.outdated:
+            return f"Outdated: {action.outdated}"
         return f"{'Ends here' if action.handed_over else 'Finish'}: {shown_verdict(action.verdict)}"
     if isinstance(action, m.Close):
         return f"Close {action.member}"
@@ -221,7 +234,10 @@ def shown_action(action: m.Action) -> str:
         return f"Start attempt {message.attempt}: {names}"
     if isinstance(message, m.Stop):
         hurry = ", hurry" if message.hurry else ""
-        return f"Stop attempt {message.attempt} on {members}: {message.reason}{hurry}"
+        grace = "" if message.grace_seconds is None else f", within {message.grace_seconds:g} s"
+        return f"Stop attempt {message.attempt} on {members}: {message.reason}{hurry}{grace}"
+    if isinstance(message, m.Settled):
+        return f"Settled attempt {message.attempt} on {members}"
     if isinstance(message, m.Refuse):
         return f"Refuse {members} with {message.exit_code}: {message.message}"
     if isinstance(message, m.Over):
@@ -242,12 +258,22 @@ def shown_budget(budget: m.Budget) -> str:
 
 
 def read_inherited(given: dict[str, str]) -> Inherited:
-    """``awaited=a,b [first_attempt= used= restarts= left= gone_at=]`` of a ``job`` line."""
+    """``awaited=a,b [first_attempt= used= restarts= left= gone_at= by= gone=]`` of a ``job`` line.
+
+    by: they, and it, are the voters of the attempt before.
+    """
     left = float(given["left"]) if "left" in given else None
     budget = m.Budget(int(given.get("used", 0)), int(given.get("restarts", 0)), left)
     keys = tuple(given["awaited"].split(","))
     gone_at = float(given.get("gone_at", 0))
-    return Inherited(int(given.get("first_attempt", 0)), keys, budget, gone_at)
+    first, by = int(given.get("first_attempt", 0)), given.get("by", "")
+    all_keys = tuple(dict.fromkeys((*([by] if by else []), *keys)))
+    count = len(all_keys)
+    voters = m.Voters(first - 1, all_keys, ("10.0.0.1",) * count, (7001,) * count, by)
+    gone = tuple(filter(None, given.get("gone", "").split(",")))
+    return Inherited(
+        first, keys, budget, gone_at, by, gone_at, voters=(voters,) if by else (), gone=gone
+    )
 
 
 def shown_order(action: s.Action) -> str:

@@ -6,12 +6,18 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "src"))
 
-from sim.spec import big_spec, draw_spec
+from sim.spec import big_spec, draw_spec, draw_votes
 from sim.world import BrokenWorldError, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sim.spec import Spec
 
 
 def main() -> int:
@@ -19,9 +25,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim")
     parser.add_argument("--agents", type=int, help="one world of that many nodes, timed")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--votes", action="store_true", help="worlds of coordinators that are lost")
     parser.add_argument("--worlds", type=int, help="that many worlds, from --seed on")
     args = parser.parse_args()
     started = time.perf_counter()
+    draw = draw_votes if args.votes else draw_spec
     if args.agents:
         world = World(big_spec(args.agents, args.seed))
         world.run()
@@ -33,9 +41,9 @@ def main() -> int:
         )
         return 0
     if args.worlds:
-        return run_many(args.seed, args.worlds)
+        return run_many(args.seed, args.worlds, draw)
     log: list[str] = []
-    spec = draw_spec(args.seed)
+    spec = draw(args.seed)
     world = World(spec, log=log)
     try:
         world.run()
@@ -46,13 +54,13 @@ def main() -> int:
     return 0
 
 
-def run_many(first: int, count: int) -> int:
+def run_many(first: int, count: int, draw: Callable[[int], Spec]) -> int:
     """Run worlds; tells which are broken, and how they ended."""
     ends: dict[str, int] = {}
     broken = 0
     started = time.perf_counter()
     for seed in range(first, first + count):
-        world = World(draw_spec(seed))
+        world = World(draw(seed))
         try:
             world.run()
             end = world.verdicts[0].kind if world.verdicts else "no coordinator"

@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from paddock.agent.election_values import (
-    AttemptRecord,
-    Bury,
-    Campaign,
-    Fence,
-    Grant,
-    Granted,
-    KeepAlive,
-    Kept,
-    LeaderRecord,
-    LeaseGone,
-    Look,
-    Revoke,
-    Revoked,
-    Unseat,
-    View,
-)
+from paddock.agent import election_words as w
 from paddock.core.value import replace
-
-if TYPE_CHECKING:
-    from paddock.agent.election_values import Input, Request
 
 
 class Clock(Protocol):
     """The world an etcd is in."""
 
     now: float
-
-    def tell_watchers(self, revision: int) -> None:
-        """The leader key has changed."""
 
 
 class Etcd:
@@ -44,53 +22,47 @@ class Etcd:
         self.up = True
         self.revision = 1
         self.leases: dict[int, tuple[float, int]] = {}  # id: (expiry, ttl)
-        self.leader: LeaderRecord | None = None
+        self.leader: w.LeaderRecord | None = None
         self.leader_created = self.leader_lease = 0
-        self.attempt: AttemptRecord | None = None
+        self.attempt: w.AttemptRecord | None = None
         self.attempt_modified = self.attempt_lease = 0
         self.era = 0  # How often the data were lost.
         self._ids = 100
 
-    def apply(self, request: Request) -> Input:
+    def apply(self, request: w.Request) -> w.Input:
         self.expire()
         match request:
-            case Grant(ttl_seconds):
-                self._ids += 1
-                self.leases[self._ids] = (self.world.now + ttl_seconds, ttl_seconds)
-                return Granted(self._ids, ttl_seconds)
-            case KeepAlive(lease):
+            case w.Grant(ttl_seconds):
+                return w.Granted(self.grant(ttl_seconds), ttl_seconds)
+            case w.KeepAlive(lease):
                 if lease not in self.leases:
-                    return Kept(0)
+                    return w.LeaseGone()
                 ttl = self.leases[lease][1]
                 self.leases[lease] = (self.world.now + ttl, ttl)
-                return Kept(ttl)
-            case Revoke(lease):
+                return w.Granted(lease, ttl)
+            case w.Revoke(lease):
                 self.drop_lease(lease)
-                return Revoked()
-            case Campaign(record, lease):
+                return w.LeaseGone()
+            case w.Campaign(record, lease):
                 if self.leader is None:
                     if lease not in self.leases:
-                        return LeaseGone()
+                        return w.LeaseGone()
                     self.revision += 1
                     self.leader, self.leader_lease = record, lease
                     self.leader_created = self.revision
-                    self.world.tell_watchers(self.revision)
-            case Fence(record, known):
+            case w.Fence(record, known):
                 if (self.leader_created, self.attempt_modified) == (record.generation, known):
                     self.put_attempt(record, 0)
-            case Bury(record, lease):
+            case w.Bury(record, ttl_seconds):
                 if self.leader_created == record.generation:
-                    if lease not in self.leases:
-                        return LeaseGone()
-                    self.put_attempt(record, lease)
+                    self.put_attempt(record, self.grant(ttl_seconds))
                     self.delete_leader()
-            case Unseat(generation):
+            case w.Unseat(generation):
                 if self.leader_created == generation:
                     self.delete_leader()
-            case Look():
+            case w.Look():
                 pass
-        return View(
-            self.revision,
+        return w.View(
             self.leader,
             self.leader_created,
             self.leader_lease,
@@ -98,7 +70,12 @@ class Etcd:
             self.attempt_modified,
         )
 
-    def put_attempt(self, record: AttemptRecord, lease: int) -> None:
+    def grant(self, ttl_seconds: int) -> int:
+        self._ids += 1
+        self.leases[self._ids] = (self.world.now + ttl_seconds, ttl_seconds)
+        return self._ids
+
+    def put_attempt(self, record: w.AttemptRecord, lease: int) -> None:
         self.revision += 1
         before = self.attempt
         if before is not None and not record.ended and not before.ended:
@@ -111,7 +88,6 @@ class Etcd:
         if self.leader is not None:
             self.revision += 1
             self.leader, self.leader_created, self.leader_lease = None, 0, 0
-            self.world.tell_watchers(self.revision)
 
     def drop_lease(self, lease: int) -> None:
         self.leases.pop(lease, None)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.agent.client import REFUSED
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
     from sim.world import World
 
 NO_ANSWER = "no answer"
+REFUSED = "Connection refused"
 
 
 class Net:
@@ -45,7 +44,7 @@ class Net:
         source: str,
         seconds: float,
         on_open: Callable[[Incoming], None],
-        on_failed: Callable[[str], None],
+        on_failed: Callable[[str, bool], None],
     ) -> Dial:
         del source
         return Dial(self.node, target, seconds, on_open, on_failed)
@@ -85,15 +84,20 @@ class Dial:
         target: tuple[str, int],
         seconds: float,
         on_open: Callable[[Incoming], None],
-        on_failed: Callable[[str], None],
+        on_failed: Callable[[str, bool], None],
     ) -> None:
         self.is_wanted = True
         self._on_failed = on_failed
         world, loop = node.world, node.loop
         there = world.host_at(target[0])
         door = world.doors.get(target)
-        cut = there is None or not there.is_on or (there is not node and (node.cuts or there.cuts))
-        if cut:
+        is_cut = (
+            there is None
+            or not there.is_on
+            or (there is not node and (node.cuts or there.cuts))
+            or world.are_apart(node, there)
+        )
+        if is_cut:
             world.after(seconds, lambda: loop.call(lambda: self._fail(NO_ANSWER)))
         elif door is None or not door.is_open:
             world.after(world.delay(), lambda: loop.call(lambda: self._fail(REFUSED)))
@@ -101,7 +105,9 @@ class Dial:
             ends = Pipe(world, node, door.node).ends
 
             def opened() -> None:
-                if self.is_wanted:
+                if self.is_wanted and not door.is_open:
+                    self._fail(REFUSED)
+                elif self.is_wanted:
                     self.is_wanted = False
                     on_open(Incoming(ends[0], target[0]))
                     door.accept(Incoming(ends[1], node.address))
@@ -111,7 +117,7 @@ class Dial:
     def _fail(self, why: str) -> None:
         if self.is_wanted:
             self.is_wanted = False
-            self._on_failed(why)
+            self._on_failed(why, why == REFUSED)
 
     def cancel(self) -> None:
         self.is_wanted = False
@@ -191,7 +197,11 @@ class End:
             self.is_open = False
             self._post(lambda: self.other.end("connection closed", is_orderly=True))
 
-    abort = close
+    def abort(self) -> None:
+        """As agent/connection.py: the other end hears that it broke."""
+        if self.is_open:
+            self.is_open = False
+            self._post(lambda: self.other.end("connection lost (reset)", is_orderly=False))
 
     def reset(self) -> None:
         """It breaks here; the other end learns of it when it speaks."""
@@ -201,6 +211,7 @@ class End:
         """Let something happen at the other end, in order."""
         world = self.pipe.world
         is_cut = "out" in self.node.cuts or "in" in self.other.node.cuts
+        is_cut |= world.are_apart(self.node, self.other.node)
         if is_cut and self.node is not self.other.node:
             self._held.append(call)
             return

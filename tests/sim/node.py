@@ -9,37 +9,21 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from paddock.agent import election_words as w
 from paddock.agent.election_state import ElectionState
-from paddock.agent.election_values import (
-    Changed,
-    Elected,
-    Failed,
-    FenceAsked,
-    Finished,
-    Following,
-    LeaderDied,
-    LeaderLives,
-    LeaderRecord,
-    Post,
-    StopAsked,
-    UidLearned,
-    Watch,
-    Woke,
-)
-from paddock.agent.etcd import EtcdUnreachable
 from paddock.agent.life import TTL_SECONDS
 from paddock.agent.place import Place
 from paddock.agent.run import Run
 from paddock.core import supervisor as s
 from paddock.core.hosts import Host
 from paddock.core.value import replace
+from paddock.etcd.reply import EtcdUnreachable
 from sim.net import Net
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from paddock.agent.coordinator import Coordinator
-    from paddock.agent.election_values import AttemptRecord, Event, Input
     from paddock.core.exits import Exit
     from paddock.core.plan import Plan
     from sim.world import Proc, World
@@ -107,7 +91,7 @@ class Loop:
 
 
 class Share:
-    """The processes of one launcher; agent/share.py with made-up ones."""
+    """The processes of one launcher; local/share.py with made-up ones."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -211,34 +195,33 @@ class Share:
 class Candidate:
     """One launcher's part in an election: agent/election.py with a model of etcd."""
 
-    def __init__(self, node: Node, record: LeaderRecord, post: Callable[[Event], None]) -> None:
+    def __init__(self, node: Node, record: w.LeaderRecord, post: Callable[[w.Event], None]) -> None:
         self.node = node
         self.launch = node.launch_count
         self.is_alive = True
-        self.is_watching = 0
         nonce = f"{node.name}-{node.launch_count}"
         rng = node.world.rng
         self.state = ElectionState(replace(record, nonce=nonce), rng.random, TTL_SECONDS)
         self._post = post
-        self._inbox: list[Input] = []
+        self._inbox: list[w.Input] = []
         self._waits_for = 0
 
-    def fence(self, record: AttemptRecord) -> None:
-        self.give(FenceAsked(record))
+    def fence(self, record: w.AttemptRecord) -> None:
+        self.give(w.FenceAsked(record))
 
     def learn_uid(self, uid: str) -> None:
-        self.give(UidLearned(uid))
+        self.give(w.UidLearned(uid))
 
     def leader_lives(self, nonce: str, lives: bool) -> None:
-        self.give(LeaderLives(nonce, lives))
+        self.give(w.LeaderLives(nonce, lives))
 
     def leader_died(self, nonce: str) -> None:
-        self.give(LeaderDied(nonce))
+        self.give(w.LeaderDied(nonce))
 
     def end(self, *, ended: bool) -> None:
-        self.give(StopAsked(ended))
+        self.give(w.StopAsked(ended))
 
-    def give(self, what: Input) -> None:
+    def give(self, what: w.Input) -> None:
         self._inbox.append(what)
         self.node.world.after(0.0, self.run)
 
@@ -260,45 +243,37 @@ class Candidate:
         wake_at = self.state.wake_at(now)
         if self.is_alive and not self._waits_for and wake_at is not None:
             if wake_at <= now + 1e-6:
-                self._inbox.append(Woke())
+                self._inbox.append(w.Woke())
             self.run()
 
     def _carry_out(self, order: object) -> None:
         world = self.node.world
-        if isinstance(order, Post):
+        if isinstance(order, w.Post):
             event = order.event
             if self.launch == self.node.launch_count:
                 loop = self.node.loop
                 world.say(f"{self.node.name} is told {event}"[:200])
                 world.after(0.0, lambda: loop.call(lambda: self._post(event)))
-        elif isinstance(order, Watch):
-            self.is_watching = order.from_revision
-        elif isinstance(order, Finished):
+        elif isinstance(order, w.Finished):
             self.is_alive = False
         else:
             self._waits_for = serial = world.next_port(1)
-            failed = Failed(EtcdUnreachable("no answer"))
+            failed = w.Failed(EtcdUnreachable("no answer"))
             world.after(REQUEST_SECONDS, lambda: self._answer(serial, failed))
-            if not self.node.cuts:
+            if self.node.reaches_etcd:
                 world.after(world.etcd_delay(), lambda: self._arrive(serial, order))
 
     def _arrive(self, serial: int, request: object) -> None:
         world = self.node.world
         answer = world.etcd.apply(request)  # type: ignore[arg-type]  # all other orders are requests
-        if not self.node.cuts:
+        if self.node.reaches_etcd:
             world.after(world.etcd_delay(), lambda: self._answer(serial, answer))
 
-    def _answer(self, serial: int, answer: Input) -> None:
+    def _answer(self, serial: int, answer: w.Input) -> None:
         if self._waits_for == serial and self.is_alive:
             self._waits_for = 0
             self._inbox.insert(0, answer)
             self.run()
-
-    def tell_changed(self, revision: int) -> None:
-        if self.is_alive and 0 < self.is_watching <= revision and not self.node.cuts:
-            self.is_watching = 0
-            world = self.node.world
-            world.after(world.etcd_delay(), lambda: self.give(Changed()))
 
 
 class Node:
@@ -319,6 +294,7 @@ class Node:
         self.skew = world.rng.uniform(0.0, 1000.0)
         self.wall_skew = world.rng.uniform(-0.5, 0.5)
         self.paused_until = 0.0
+        self.without_etcd_until = 0.0
         self.launch_count = 0
         self.is_up = False
         self.signals = 0
@@ -332,6 +308,16 @@ class Node:
     def lives(self) -> bool:
         """Its launcher runs."""
         return self.is_up
+
+    @property
+    def reaches_etcd(self) -> bool:
+        """Whether its requests arrive, and their answers."""
+        return not self.cuts and self.world.now >= self.without_etcd_until
+
+    @property
+    def is_without_etcd(self) -> bool:
+        """It may not know that another leads; alone in its attempt, nobody tells it by going."""
+        return self.world.now < self.without_etcd_until + 5.0
 
     @property
     def is_held_up(self) -> bool:
@@ -381,21 +367,22 @@ class Node:
             place.door = place.net.bind(self.address, 0)
             assert place.door is not None
             place.port = place.door.port
-            record = LeaderRecord(self.name, self.address, place.port, "")
+            record = w.LeaderRecord(self.name, self.address, place.port, "")
             self.candidate = Candidate(self, record, place.handle)
             place.elector = self.candidate
-            world.candidates.append(self.candidate)
             candidate = self.candidate
             self.run.at_end(lambda: candidate.end(ended=place.has_finished))
             place.begin()
-            candidate.give(Woke())
+            candidate.give(w.Woke())
             return
         host, port = world.master
         if self.address == host:
             place.door = place.net.bind(host, port)
-            place.handle(Elected(0, None))
+            place.home = world.master
+            place.handle(w.Elected(0, None))
         else:
-            place.handle(Following(LeaderRecord("", host, port, ""), 0))
+            place.first = world.master
+            place.handle(w.Following(w.LeaderRecord("", host, port, ""), 0))
 
     def _say(self, text: str, *, to_stdout: bool = False) -> None:
         del to_stdout
@@ -425,14 +412,16 @@ class Node:
         self.world.ended_at = self.world.now
         self._hang_up()
 
-    def _hang_up(self) -> None:
+    def _hang_up(self, *, is_reset: bool = False) -> None:
         """The kernel closes what a process had open."""
         for pipe in self.world.pipes:
             for end in pipe.ends:
-                if end.node is self:
+                if end.node is self and is_reset:
+                    end.abort()
+                elif end.node is self:
                     end.close()
         doors = self.world.doors
-        for where in [w for w, door in doors.items() if door.node is self]:
+        for where in [at for at, door in doors.items() if door.node is self]:
             del doors[where]
 
     def kill(self, how: str) -> None:
@@ -441,7 +430,7 @@ class Node:
         if self.candidate is not None:
             self.candidate.is_alive = False
         if how == "kill":
-            self._hang_up()
+            self._hang_up(is_reset=self.world.rng.random() < self.world.spec.reset_share)
             return
         self.is_on = False
         for pipe in self.world.pipes:
@@ -449,7 +438,7 @@ class Node:
                 if end.node is self:
                     end.is_open = False
         doors = self.world.doors
-        for where in [w for w, door in doors.items() if door.node is self]:
+        for where in [at for at, door in doors.items() if door.node is self]:
             del doors[where]
 
     def on_signal(self, number: int) -> None:

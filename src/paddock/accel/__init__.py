@@ -15,6 +15,7 @@ Then choose_devices decides.
 
 from __future__ import annotations
 
+from paddock.core.hosts import Devices
 from paddock.core.job import PLUGIN_KINDS
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
@@ -31,7 +32,7 @@ PROBE_ORDER = ("gpu", "npu", "xpu", "dcu", *PLUGIN_KINDS)
 # Variables looked at, as Paddle does: distributed/launch/context/device.py, 3.3.1.
 ENV_ORDER = (*PLUGIN_KINDS, "npu", "xpu", "gpu", "dcu")
 SHARED_VARIABLE = "CUDA_VISIBLE_DEVICES"  # the run times of several kinds obey it
-BACKEND_VARIABLE = "PADDLE_XCCL_BACKEND"  # Paddle: the type of plug-in device that is meant
+PLUGIN_VARIABLE = "PADDLE_XCCL_BACKEND"  # Paddle: the type of plug-in device that is meant
 
 
 @value
@@ -78,22 +79,6 @@ class Found:
     is_counted: bool = True
 
 
-@value
-class Devices:
-    """The devices of one node.
-
-    labels: as the user names them; indices: their positions in the visible list, same length;
-    both empty on the CPU. count: number of processes this asks for when nproc was not given.
-    env: variables the processes need so that the indices mean these devices; usually empty.
-    """
-
-    kind: str = "cpu"
-    labels: tuple[str, ...] = ()
-    indices: tuple[int, ...] = ()
-    count: int = 1
-    env: tuple[tuple[str, str], ...] = ()
-
-
 def accelerator(kind: str) -> Accelerator:
     """The knowledge of one kind; only its file is imported.
 
@@ -123,13 +108,13 @@ def kind_of_env(env: Mapping[str, str], kind: str = "") -> str:
     return ""
 
 
-def kind_of_backend(env: Mapping[str, str]) -> str:
+def kind_of_plugin(env: Mapping[str, str]) -> str:
     """The plug-in device that PADDLE_XCCL_BACKEND names, "" when it names none we know.
 
-    >>> kind_of_backend({"PADDLE_XCCL_BACKEND": "mlu"}), kind_of_backend({})
+    >>> kind_of_plugin({"PADDLE_XCCL_BACKEND": "mlu"}), kind_of_plugin({})
     ('mlu', '')
     """
-    named = env.get(BACKEND_VARIABLE, "")
+    named = env.get(PLUGIN_VARIABLE, "")
     return named if named in PLUGIN_KINDS else ""
 
 

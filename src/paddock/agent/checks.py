@@ -6,41 +6,26 @@ broken, or is none, cannot make a coordinator stumble (nor the other way round).
 
 from __future__ import annotations
 
+from paddock.core import messages as m
 from paddock.core.hosts import SERVICES
 from paddock.core.job import DEVICE_KINDS
-from paddock.core.messages import (
-    CannotRun,
-    Exited,
-    HandOver,
-    Join,
-    Leave,
-    Note,
-    Over,
-    Ping,
-    Pong,
-    Refuse,
-    Start,
-    Started,
-    Stop,
-    Stopped,
-)
 from paddock.core.plan import MAX_PROCS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.core.exits import Exit
     from paddock.core.hosts import Host
-    from paddock.core.messages import Budget, Letter, ToCoordinator, ToMember
 
 SIGNAL_MAX = 64
 CODE_MAX = 255
+WORD_MAX = 1024  # a host's name and its pod's
 PORT_MAX = 65_535
 NUMBER_MAX = 1 << 62
 ATTEMPT_MAX = 1 << 40
 ROLES = ("ps", "worker", "heter")
 
 
-def find_fault(letter: Letter) -> str:
+def find_fault(letter: m.Letter) -> str:
     """What is impossible in a letter; "" when nothing is."""
     return (
         _range("attempt", letter.attempt + 1, ATTEMPT_MAX)
@@ -49,52 +34,64 @@ def find_fault(letter: Letter) -> str:
     )
 
 
-def _message_fault(message: ToCoordinator | ToMember) -> str:
-    if isinstance(message, Join):
+def _message_fault(message: m.ToCoordinator | m.ToMember) -> str:
+    if isinstance(message, m.Join):
         rank = message.node_rank
         if rank is not None and not 0 <= rank <= MAX_PROCS:
             return f"node rank {rank}"
         return (
             _word_fault("key", message.key)
             or _range("port", message.door, PORT_MAX)
+            or _range("attempt", message.started + 1, ATTEMPT_MAX)
+            or (message.by and _word_fault("key", message.by))
             or _host_fault(message.host)
         )
-    if isinstance(message, Stopped):
+    if isinstance(message, m.Stopped):
         return _range("attempt", message.attempt, NUMBER_MAX) or _host_fault(message.host)
-    if isinstance(message, Exited):
+    if isinstance(message, m.Exited):
         return _exit_fault(message.exit)
-    if isinstance(message, Leave):
+    if isinstance(message, m.Leave):
         return "" if 1 <= message.signal <= SIGNAL_MAX else f"signal {message.signal}"
-    if isinstance(message, (CannotRun, Refuse)):
+    if isinstance(message, (m.CannotRun, m.Refuse)):
         return _range("exit code", message.exit_code, CODE_MAX)
-    if isinstance(message, Started):
+    if isinstance(message, m.Claim):
+        return (
+            _word_fault("uid", message.run)
+            or _range("attempt", message.attempt + 1, ATTEMPT_MAX)
+            or _word_fault("key", message.key)
+            or _word_fault("address", message.address)
+            or _range("port", message.door, PORT_MAX)
+        )
+    if isinstance(message, (m.Started, m.Settled)):
         return _range("attempt", message.attempt, NUMBER_MAX)
-    if isinstance(message, (Ping, Pong)):
+    if isinstance(message, (m.Ping, m.Pong)):
         return _range("time", abs(message.at_ns), NUMBER_MAX)
-    if isinstance(message, Start):
+    if isinstance(message, m.Start):
         return _start_fault(message)
-    if isinstance(message, HandOver):
+    if isinstance(message, m.HandOver):
         faults = [_word_fault("key", key) for key in message.keys]
+        others = [_word_fault("key", key) for key in message.gone]
+        others += [_voters_fault(voters) for voters in message.voters]
         return (
             _range("attempt", message.attempt, NUMBER_MAX)
             or _word_fault("address", message.address)
             or _range("port", message.door, PORT_MAX)
             or _budget_fault(message.budget)
             or _range("wait", message.wait_seconds, NUMBER_MAX)
-            or next(filter(None, faults), "" if faults else "no keys")
+            or next(filter(None, [*faults, *others]), "" if faults else "no keys")
         )
-    if isinstance(message, Stop):
+    if isinstance(message, m.Stop):
         grace = message.grace_seconds
         return "" if grace is None or 0 <= grace <= NUMBER_MAX else f"grace {grace}"
-    if isinstance(message, Over):
+    if isinstance(message, m.Over):
         verdict = message.verdict
         exits = (_exit_fault(e) for e in (*verdict.exits, verdict.culprit) if e is not None)
         return _range("exit code", verdict.exit_code, CODE_MAX) or next(filter(None, exits), "")
-    assert isinstance(message, Note)
+    assert isinstance(message, m.Note)
     return _exit_fault(message.culprit) if message.culprit is not None else ""
 
 
-def _start_fault(start: Start) -> str:
+def _start_fault(start: m.Start) -> str:
     count = len(start.hosts)
     if not count or len(start.keys) != count or len(start.doors) != count:
         return f"{count} hosts, {len(start.keys)} keys, {len(start.doors)} doors"
@@ -102,6 +99,7 @@ def _start_fault(start: Start) -> str:
     faults += [_word_fault("key", key) for key in start.keys]
     faults += [_range("port", door, PORT_MAX) for door in start.doors]
     faults += [_word_fault("key", start.by)] if start.by else []
+    faults += [_voters_fault(voters) for voters in start.before]
     return (
         _range("attempt", start.attempt, NUMBER_MAX)
         or _budget_fault(start.budget)
@@ -109,7 +107,17 @@ def _start_fault(start: Start) -> str:
     )
 
 
-def _budget_fault(budget: Budget) -> str:
+def _voters_fault(voters: m.Voters) -> str:
+    count = len(voters.keys)
+    if len(voters.addresses) != count or len(voters.doors) != count:
+        return f"{count} keys, {len(voters.addresses)} addresses, {len(voters.doors)} doors"
+    words = [_word_fault("key", key) for key in (*voters.keys, voters.by)]
+    words += [_word_fault("address", address) for address in voters.addresses]
+    words += [_range("port", door, PORT_MAX) for door in voters.doors]
+    return _range("attempt", voters.attempt, NUMBER_MAX) or next(filter(None, words), "")
+
+
+def _budget_fault(budget: m.Budget) -> str:
     left = budget.seconds_left
     if left is not None and not 0 <= left <= NUMBER_MAX:
         return f"{left} seconds left"
@@ -125,7 +133,7 @@ def _range(name: str, number: float, high: int) -> str:
 def _word_fault(name: str, word: str) -> str:
     """These become part of environments and of lines for people."""
     is_word = word and word.isprintable() and not any(c.isspace() for c in word)
-    return "" if is_word else f"{name} {word!r}"
+    return "" if is_word and len(word) <= WORD_MAX else f"{name} {word[:80]!r}"
 
 
 def _exit_fault(exit_: Exit) -> str:

@@ -13,7 +13,6 @@ joined       lease over without a pong   lost (this node's processes are killed 
 
 from __future__ import annotations
 
-import errno
 import os
 
 from paddock.agent.wire import (
@@ -28,6 +27,7 @@ from paddock.agent.wire import (
     read_welcome,
     session_key,
 )
+from paddock.core.endpoint import join_endpoint
 from paddock.core.messages import Letter, Ping, Pong
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
@@ -46,10 +46,10 @@ RETRY_FIRST_SECONDS = 0.05
 RETRY_MAX_SECONDS = 1.0
 CONNECT_SECONDS = 5.0
 GREETING_SECONDS = 5.0
+GREETING_SECONDS_MIN = 0.5
 SILENT_TIMES_MAX = 3
 FENCE_SHARE = 0.92  # a member gives up its lease a little before the coordinator takes it
 CLOCK_SAMPLES = 8
-REFUSED = os.strerror(errno.ECONNREFUSED)
 
 
 class Client:
@@ -77,7 +77,7 @@ class Client:
         on_failed: Callable[[PaddockError], None],
         on_waiting: Callable[[str], None],
         on_refused: Callable[[], None] = lambda: None,
-        limit_flag: str = "--join-timeout",
+        is_search: bool = False,
         source: str = "",
     ) -> None:
         self.target = target
@@ -94,7 +94,7 @@ class Client:
         self._on_failed = on_failed
         self._on_waiting = on_waiting
         self._limit_seconds = join_timeout_seconds
-        self._limit_flag = limit_flag
+        self._is_search = is_search  # one place of many: it is said together where it was sought
         self._on_refused = on_refused
         self._limit_hint = (
             "start the command on that node; check the address, the port and the firewall "
@@ -129,8 +129,8 @@ class Client:
             on_failed=self._not_connected,
         )
 
-    def _not_connected(self, why: str) -> None:
-        if why == REFUSED:
+    def _not_connected(self, why: str, is_refused: bool) -> None:
+        if is_refused:
             self._on_refused()
         if self._state == "connecting":
             self._retry(why)
@@ -138,7 +138,8 @@ class Client:
     def _connected(self, incoming: Incoming) -> None:
         self._dial = None
         self._state = "greeting"
-        limit = self._loop.now() + GREETING_SECONDS
+        now = self._loop.now()
+        limit = min(now + GREETING_SECONDS, max(now + GREETING_SECONDS_MIN, self._deadline))
         self._loop.at(self._timer + "connect", limit, self._no_greeting)
         try:
             self._connection = incoming.take(GREETING_LIMIT_BYTES, self._on_line, self._on_closed)
@@ -151,7 +152,8 @@ class Client:
             self._connection = None
         self._silent_times += 1
         why = "the program there accepts connections but is not a Paddock coordinator"
-        if self._silent_times < SILENT_TIMES_MAX:  # or it is one, and busy or stopped just now
+        is_late = self._loop.now() >= self._deadline
+        if self._silent_times < SILENT_TIMES_MAX or is_late:  # it may be one that stands still
             self._retry(why)
             return
         hint = "is the --master port taken by another program? choose another port"
@@ -160,14 +162,9 @@ class Client:
     def _retry(self, why: str) -> None:
         now = self._loop.now()
         if now >= self._deadline:
-            self._end(
-                PaddockError(
-                    f"no coordinator answered within {self._limit_seconds:g} s "
-                    f"({self._limit_flag}): {why}",
-                    hint=self._limit_hint,
-                    exit_code=EXIT_DEADLINE,
-                )
-            )
+            waited = f"no coordinator answered within {self._limit_seconds:g} s"
+            text = f"{waited} (--join-timeout): {why}" if not self._is_search else why
+            self._end(PaddockError(text, hint=self._limit_hint, exit_code=EXIT_DEADLINE))
             return
         if not self._said_waiting:
             self._said_waiting = True
@@ -180,8 +177,8 @@ class Client:
     def _end(self, error: PaddockError) -> None:
         self._state = "ended"
         self._loop.at(self._timer + "connect", None, self._connect)
-        host, port = self.target
-        error.message = f"--master {host}:{port}: {error.message}"
+        flag = "" if self._is_search else "--master "
+        error.message = f"{flag}{join_endpoint(*self.target)}: {error.message}"
         self._on_failed(error)
 
     # ---------------------------------------------------------------- speaking
@@ -231,8 +228,8 @@ class Client:
         if self._state == "joined" and self._connection is not None:
             self._connection.send(self._out.sign(encode(letter)))
 
-    def close(self) -> None:
-        """Leave: what was sent before still arrives."""
+    def close(self, *, breaks: bool = False) -> None:
+        """Leave: what was sent before still arrives; or break it off."""
         self._state = "ended"
         for name in ("connect", "ping", "fence"):
             self._loop.at(self._timer + name, None, self._connect)
@@ -240,7 +237,7 @@ class Client:
             self._dial.cancel()
             self._dial = None
         if self._connection is not None:
-            self._connection.close()
+            (self._connection.abort if breaks else self._connection.close)()
             self._connection = None
 
     # ------------------------------------------------------- lease and clock
@@ -290,10 +287,6 @@ class Client:
             self._retry(why)
 
     def _lose(self, ending: Ending, why: str) -> None:
+        self.close(breaks=True)
         self._state = "lost"  # joined -> lost
-        for name in ("connect", "ping", "fence"):
-            self._loop.at(self._timer + name, None, self._connect)
-        if self._connection is not None:
-            self._connection.abort()
-            self._connection = None
         self._on_lost(ending, why, max(0.0, self._lease_until - self._loop.now()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections import deque
 
 from paddock.agent.wire import LineReader, WireError
@@ -88,9 +89,9 @@ class Connection:
             self._shut()
 
     def abort(self) -> None:
-        """Close at once, without a word."""
+        """Break it, without a word: only who has ended, or was asked to go, closes in order."""
         self._on_closed = _ignore
-        self._shut()
+        self._break()
 
     def _on_ready(self, events: int) -> None:
         try:
@@ -164,8 +165,18 @@ class Connection:
 
     def _fail(self, why: str, *, is_orderly: bool = False) -> None:
         on_closed, self._on_closed = self._on_closed, _ignore
-        self._shut()
+        if is_orderly:
+            self._shut()
+        else:
+            self._break()
         on_closed(why, is_orderly)
+
+    def _break(self) -> None:
+        """With a reset, so that the other side does not take this launcher for dead."""
+        if self._is_open:
+            linger = struct.pack("ii", 1, 0)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self._shut()
 
     def _shut(self) -> None:
         if self._is_open:

@@ -6,39 +6,24 @@ life: once closed it says and hears nothing more, whatever was still on its way.
 
 from __future__ import annotations
 
+from paddock.core import messages as m
 from paddock.core.membership import Membership
-from paddock.core.messages import (
-    Close,
-    End,
-    Heard,
-    Join,
-    Letter,
-    Lost,
-    Note,
-    Over,
-    Refuse,
-    SetTimer,
-    Start,
-    Stop,
-    Tell,
-    TimerFired,
-)
-from paddock.core.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from paddock.agent.member import Member
+    from paddock.core.inherited import Inherited
     from paddock.core.job import Job
-    from paddock.core.membership import Inherited, Phase
-    from paddock.core.messages import Action, Ending, Event, ToMember
+    from paddock.core.membership import Phase
     from paddock.local.loop import Loop
 
     class Link(Protocol):
         """The coordinator's way to one member."""
 
-        def send(self, letter: Letter) -> None:
+        def send(self, letter: m.Letter) -> None:
             """Send without blocking; a broken link reports itself to the coordinator."""
 
         def close(self) -> None:
@@ -49,6 +34,37 @@ TURNED_AWAY_MAX = 64
 TURNED_AWAY_LETTERS = 300
 # A member that closed its connection has ended its processes, or its guardian does at once.
 MEMBER_ENDS_SECONDS = 1.5
+
+
+class OwnLink:
+    """The way between a coordinator and the node it lives on: calls.
+
+    on_refused(): it was not let in, and a coordinator without its own node cannot go on.
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, member: Member, on_refused: Callable[[], None]
+    ) -> None:
+        self._coordinator = coordinator
+        self._member = member
+        self._on_refused = on_refused
+        self._id = coordinator.attach(self)
+
+    def connect(self, address: str, door: int = 0) -> None:
+        """Let the node join. Raises PaddockError."""
+        self._member.connect(self._coordinator.uid, self._hear, address, door=door)
+
+    def _hear(self, letter: m.Letter) -> None:
+        self._coordinator.receive(self._id, letter, is_self=True)
+
+    def send(self, letter: m.Letter) -> None:
+        """Deliver at once."""
+        self._member.receive(letter)
+        if isinstance(letter.message, m.Refuse):
+            self._on_refused()
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 def job_shape(job: Job) -> tuple[tuple[str, str], ...]:
@@ -78,10 +94,9 @@ class Coordinator:
     """One per job. All methods are called on the loop's thread.
 
     may_start(start, go): asks for consent to start an attempt (etcd fencing); calls go() later
-    or at once. on_end(end): the job has ended here and every member was told.
-    silent_grace_seconds: the grace of processes when a node fell silent and another coordinator
-    may be elected soon; None means the job's own. on_phase(phase): the machine has moved on; what
-    it ordered meanwhile is carried out after that.
+    or at once. on_end(end): the job has ended here and every member was told. on_phase(phase): the
+    machine has moved on; what it ordered meanwhile is carried out after that. on_news(self): the
+    machine may have another state than before.
     """
 
     def __init__(
@@ -90,17 +105,18 @@ class Coordinator:
         loop: Loop,
         uid: str,
         *,
-        on_end: Callable[[End], None],
-        may_start: Callable[[Start, Callable[[], None]], None] | None = None,
+        on_end: Callable[[m.End], None],
+        may_start: Callable[[m.Start, Callable[[], None]], None] | None = None,
         inherited: Inherited | None = None,
-        silent_grace_seconds: float | None = None,
         on_phase: Callable[[Phase], None] = lambda _phase: None,
+        on_news: Callable[[Coordinator], None] | None = None,
     ) -> None:
         self.uid = uid
-        self.end: End | None = None
+        self.end: m.End | None = None
         self.machine = Membership(
             job,
             loop.now(),
+            uid=uid,
             shape=job_shape(job),
             inherited=inherited,
         )
@@ -108,13 +124,12 @@ class Coordinator:
         self._lease_seconds = job.rendezvous.lease_seconds
         self._links: dict[int, Link] = {}
         self._on_end = on_end
-        self._silent_grace_seconds = silent_grace_seconds
-        self._was_silent = False
         self._may_start = may_start
         self._on_phase = on_phase
+        self._on_news = on_news
         self._last_note = ""
         self._turned_away: set[str] = set()
-        self._events: list[Event] = []
+        self._events: list[m.Event] = []
         self._next_id = 0
         self._is_closed = False
 
@@ -129,27 +144,29 @@ class Coordinator:
         """Links that are open, joined or not."""
         return len(self._links)
 
-    def receive(self, member: int, letter: Letter, *, is_self: bool = False) -> None:
+    def receive(self, member: int, letter: m.Letter, *, is_self: bool = False) -> None:
         """Take a letter from a member's link. The gate: news of another run is not ours."""
         machine = self.machine
-        is_join = isinstance(letter.message, Join)
+        is_join = isinstance(letter.message, m.Join)
         if letter.uid != self.uid or (letter.attempt > machine.attempt and not is_join):
             return
-        heard = Heard(member, letter.message, is_self, letter.attempt)  # type: ignore[arg-type]  # one to a member is ignored there
+        heard = m.Heard(member, letter.message, is_self, letter.attempt)  # type: ignore[arg-type]  # one to a member is ignored there
         self._feed(heard)
 
-    def lose(self, member: int, ending: Ending, detail: str = "") -> None:
+    def lose(self, member: int, ending: m.Ending, detail: str = "") -> None:
         """A link is gone. One that ended its connection ends its processes within
         MEMBER_ENDS_SECONDS; where a connection broke, the member may learn of it by its lease.
         """
         if self._links.pop(member, None) is None:
             return
         now = self._loop.now()
-        self._was_silent = ending == "silent"
         gone_at = {"silent": 0.0, "closed": now + MEMBER_ENDS_SECONDS}
         until = gone_at.get(ending, now + self._lease_seconds)
-        self._feed(Lost(member, self._loop.now_ns(), ending, detail, until))
-        self._was_silent = False  # it is about the stop that this loss has caused, and no later one
+        self._feed(m.Lost(member, self._loop.now_ns(), ending, detail, until))
+
+    def give_way(self, order: m.HandOver) -> None:
+        """Another coordinates: tell everybody."""
+        self._feed(m.GiveWay(order))
 
     def tell_turned_away(self, who: str, why: str) -> None:
         """Tell the people, once per reason, that a node was not let in."""
@@ -157,7 +174,7 @@ class Coordinator:
         text = "".join(c if c.isprintable() else "?" for c in text)[:TURNED_AWAY_LETTERS]
         if text not in self._turned_away and len(self._turned_away) < TURNED_AWAY_MAX:
             self._turned_away.add(text)
-            self._send_all(Note(text))
+            self._send_all(m.Note(text))
 
     def close(self) -> None:
         """The end of this coordinator: no timer of it fires, no word of it is heard."""
@@ -167,9 +184,9 @@ class Coordinator:
         self._events.clear()
 
     def _tick(self) -> None:
-        self._feed(TimerFired())
+        self._feed(m.TimerFired())
 
-    def _feed(self, event: Event) -> None:
+    def _feed(self, event: m.Event) -> None:
         """One event at a time: what an action causes at once waits its turn."""
         if self._is_closed:
             return
@@ -184,52 +201,56 @@ class Coordinator:
             for action in actions:
                 self._do(action)
             self._events[:1] = []
+        self._tell_news()
 
-    def _do(self, action: Action) -> None:
-        if isinstance(action, Tell):
+    def _tell_news(self) -> None:
+        if self._on_news is not None and not self._is_closed:
+            self._on_news(self)
+
+    def _do(self, action: m.Action) -> None:
+        if isinstance(action, m.Tell):
             self._tell(action)
-        elif isinstance(action, SetTimer):
+        elif isinstance(action, m.SetTimer):
             self._loop.at("membership", action.at, self._tick)
-        elif isinstance(action, Close):
+        elif isinstance(action, m.Close):
             link = self._links.pop(action.member, None)
             if link is not None:
                 link.close()
-        elif isinstance(action, End):
+        elif isinstance(action, m.End):
             self._finish(action)
 
-    def _tell(self, order: Tell) -> None:
+    def _tell(self, order: m.Tell) -> None:
         message = order.message
-        if isinstance(message, Start) and self._may_start is not None:
+        if isinstance(message, m.Start) and self._may_start is not None:
             self._may_start(message, lambda: self._start(order))
             return
-        if isinstance(message, Stop) and self._was_silent:
-            message = replace(message, grace_seconds=self._silent_grace_seconds)
-        if isinstance(message, Note):
+        if isinstance(message, m.Note):
             if message.text == self._last_note:
                 return
             self._last_note = message.text
-        if isinstance(message, Refuse):
+        if isinstance(message, m.Refuse):
             self.tell_turned_away("a node", message.message)
         self._send(order.members, message)
 
-    def _start(self, order: Tell) -> None:
+    def _start(self, order: m.Tell) -> None:
         """Consent has come, perhaps late."""
         machine = self.machine
-        assert isinstance(order.message, Start)
+        assert isinstance(order.message, m.Start)
         if machine.attempt == order.message.attempt and machine.phase == "running":
             self._send(order.members, order.message)
 
-    def _finish(self, end: End) -> None:
+    def _finish(self, end: m.End) -> None:
         self.end = end
         if not end.handed_over:
-            self._send_all(Over(end.verdict))
+            self._send_all(m.Over(end.verdict))
+        self._tell_news()  # it may be closed in a moment
         self._on_end(end)
 
-    def _send_all(self, message: ToMember) -> None:
+    def _send_all(self, message: m.ToMember) -> None:
         self._send(tuple(self._links), message)
 
-    def _send(self, members: tuple[int, ...], message: ToMember) -> None:
-        letter = Letter(self.uid, self.machine.attempt, message)
+    def _send(self, members: tuple[int, ...], message: m.ToMember) -> None:
+        letter = m.Letter(self.uid, self.machine.attempt, message)
         for member in members:
             link = self._links.get(member)
             if link is not None:

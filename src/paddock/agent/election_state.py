@@ -14,21 +14,23 @@ so that a lost reply, a late reply and a reply to a repeated request are all rea
 
   role        view: no leader   view: leader is us    view: another leads    other input
   ---------------------------------------------------------------------------------------------
-  LOOKING     -> CANDIDATE      -> LEADING  Elected   -> FOLLOWING Following
-  CANDIDATE   stays (campaign)  -> LEADING  Elected   -> FOLLOWING Following  lease gone: new one
-  FOLLOWING   -> CANDIDATE      -> LEADING  Elected   same one: stays         key changed: look
-                 LeaderGone        LeaderGone         new one: LeaderGone,    it died: unseat it
-              stays for a                                Following
-                 lease, if it
-                 answers us
-  LEADING     -> RECLAIMING     same: stays           -> FOLLOWING Deposed,   lease gone:
-                                new generation: (*)      Following               -> RECLAIMING
-  RECLAIMING  stays (campaign)  -> LEADING  (*)       -> FOLLOWING Deposed,   lease gone: new one
+  looking     -> candidate      -> leading  Elected   -> following Following
+  candidate   stays (campaign)  -> leading  Elected   -> following Following  lease gone: new one
+  following   -> candidate, if  -> leading  Elected   same one: stays         it died: unseat it
+              it answers us                           new one: Following      it does not answer
+              a lease later                                                   us any more: look
+  leading     -> reclaiming     same: stays           -> following Deposed,   lease gone:
+                                new generation: (*)      Following               -> reclaiming
+  reclaiming  stays (campaign)  -> leading  (*)       -> following Deposed,   lease gone: new one
                                                          Following
-  any         -> ENDING on stop: [write the tombstone] -> revoke the lease -> ENDED
+  any         -> ending on stop: write the tombstone, or revoke the lease -> ended
 
   (*) Reelected, if no one recorded an attempt since our last; otherwise Deposed, then Elected:
       somebody led in between, what we run is outdated, and yet it is our turn again.
+
+Nothing is watched. Who leads looks as often as it keeps its lease alive, three times a lease. Who
+follows looks once a lease while its leader answers it and has its key, else every
+LOST_LOOK_SECONDS; in a job of more than CROWD nodes more rarely, so that etcd has as much to do.
 
 Races, and why they are harmless:
 
@@ -36,6 +38,10 @@ Races, and why they are harmless:
   as the leader, and the lease to keep alive is the one on the key.
 - A leader that died is unseated by those who saw it: the transaction compares create_revision,
   so that it cannot hit its successor. What it ran is its guardian's to end (life.py waits).
+- A leader that is alive is unseated, or its key deleted by hand: its next look tells it, and until
+  then no fence of it succeeds.
+- A leader is cut off from etcd only: its members see that it has no key and let it have another
+  lease to take it again. A newcomer, who cannot know that it lives, waits for longer than both.
 - A campaign arrives after we gave up on it: its put names a lease that is revoked or expired.
 - A fence was done but its reply lost: the record found is the one we asked for.
 - A fence arrives late, after another leader's or after our own next one: it compares leader's
@@ -53,60 +59,25 @@ Races, and why they are harmless:
 
 from __future__ import annotations
 
-import enum
-
-from paddock.agent.election_values import (
-    AttemptRecord,
-    Bury,
-    Campaign,
-    Changed,
-    Deposed,
-    Elected,
-    ElectionFailed,
-    EtcdBack,
-    EtcdDown,
-    Failed,
-    Fence,
-    FenceAsked,
-    Fenced,
-    Finished,
-    Following,
-    Grant,
-    Granted,
-    KeepAlive,
-    Kept,
-    LeaderDied,
-    LeaderGone,
-    LeaderLives,
-    LeaderRecord,
-    LeaseGone,
-    Look,
-    Post,
-    Reelected,
-    Revoke,
-    Revoked,
-    StopAsked,
-    UidLearned,
-    Unseat,
-    View,
-    Watch,
-    WatchBroken,
-    Woke,
-)
+from paddock.agent import election_words as w
+from paddock.core.endpoint import join_endpoint
 from paddock.core.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Literal
 
-    from paddock.agent.election_values import Event, Input, Order, Request
     from paddock.errors import PaddockError
 
-TTL_SECONDS = 5
+    Role = Literal[
+        "looking", "candidate", "following", "leading", "reclaiming", "ending", "ended"
+    ]  # fmt: skip
+
 ENDED_SECONDS = 600  # How long the tombstone of a run that ended is kept.
 NEWCOMER_TTLS = 2.5  # So long a launcher that has no part in the run on record leaves it to others.
-LOOK_EVERY_TTLS = 3  # A watch can die silently (a proxy between): look again after 3 leases.
-WATCH_AGAIN_SECONDS = 0.3
+LOST_LOOK_SECONDS = 0.3
+CROWD = 300  # So many nodes ask etcd as often as each of them likes.
 RETRY_SECONDS_MIN = 0.1
 RETRY_SECONDS_MAX = 1.0
 DOWN_AFTER_SECONDS = 1.0  # A shorter outage is not worth a line in the log.
@@ -114,30 +85,18 @@ DOWN_AGAIN_SECONDS_MAX = 60.0
 ENDING_SECONDS_MAX = 1.0
 
 
-class Role(enum.Enum):
-    LOOKING = "looking"
-    CANDIDATE = "candidate"
-    FOLLOWING = "following"
-    LEADING = "leading"
-    RECLAIMING = "reclaiming"
-    ENDING = "ending"
-    ENDED = "ended"
-
-
 class ElectionState:
     """One candidate's view of the election; feed it inputs, carry out its orders."""
 
-    def __init__(
-        self, me: LeaderRecord, jitter: Callable[[], float], ttl_seconds: int = TTL_SECONDS
-    ) -> None:
+    def __init__(self, me: w.LeaderRecord, jitter: Callable[[], float], ttl_seconds: int) -> None:
         assert me.nonce, "without a nonce we would take another's key for ours"
-        self.role = Role.LOOKING
+        self.role: Role = "looking"
         self.me = me
-        self.generation = 0  # Of our own key while LEADING or RECLAIMING.
+        self.generation = 0  # Of our own key while leading or reclaiming.
         self._jitter = jitter  # Uniform in [0, 1).
         self._ttl_seconds = ttl_seconds
-        self._out: list[Order] = []
-        self._asked: Request | None = None  # The request under way, or the last one.
+        self._out: list[w.Order] = []
+        self._asked: w.Request | None = None  # The request under way, or the last one.
         self._asked_at = 0.0
         # What we hold and know.
         self._lease = 0
@@ -145,11 +104,10 @@ class ElectionState:
         self._followed = (0, "")  # Generation and nonce of the leader we follow.
         self._lives = False  # It answers us.
         self._keyless_since = 0.0  # Since when it has no key all the same.
-        self._dead = 0  # Its generation, once its launcher has ended.
-        self._recorded: AttemptRecord | None = None  # The attempt record, while LEADING,
+        self._is_dead = False  # Its launcher has ended.
+        self._recorded: w.AttemptRecord | None = None  # The attempt record, while leading,
         self._known = 0  # and its mod_revision.
-        self._fence: AttemptRecord | None = None  # Asked for, not settled.
-        self._watching = False
+        self._fence: w.AttemptRecord | None = None  # Asked for, not settled.
         # When.
         self._keep_at = 0.0
         self._ours_until = 0.0  # Before this our lease cannot have expired.
@@ -161,14 +119,13 @@ class ElectionState:
         self._failing_since = 0.0
         self._tell_down_after = DOWN_AFTER_SECONDS
         # How we end.
-        self._bury = False
-        self._tomb_lease = 0
+        self._tomb: w.AttemptRecord | None = None
         self._end_by = 0.0
 
-    def step(self, what: Input, now: float) -> tuple[Order, ...]:
+    def step(self, what: w.Input, now: float) -> tuple[w.Order, ...]:
         """What to do now. A request, if any, is last; its answer must be the next input."""
         self._out = []
-        if self.role is Role.ENDED:
+        if self.role == "ended":
             return ()
         self._take(what, now)
         request = self._due(now)
@@ -179,138 +136,124 @@ class ElectionState:
 
     def wake_at(self, now: float) -> float | None:
         """When to step with Woke, if nothing else happens before; None: never again."""
-        if self.role is Role.ENDED:
+        if self.role == "ended":
             return None
         if self._retry_at > now:
             return self._retry_at
-        if self.role is Role.FOLLOWING:
-            return now if self._dead else self._look_at
-        if self.role is Role.LEADING and self._fence is None:
+        if self.role == "following":
+            return now if self._is_dead else self._look_at
+        if self.role == "leading" and self._fence is None:
             return min(self._keep_at, self._look_at)
         return now
 
-    def _due(self, now: float) -> Request | None:
+    def _due(self, now: float) -> w.Request | None:
         """The request that is most urgent, from what we know and not from how we got here."""
-        if self.role is Role.ENDING:
-            return self._ending_due(now)
-        if now < self._retry_at or self.role is Role.ENDED:
+        if now < self._retry_at or self.role == "ended":
             return None
-        if self.role in (Role.CANDIDATE, Role.RECLAIMING):
+        if self.role == "ending":
+            return self._ending_due()
+        if self.role in ("candidate", "reclaiming"):
             if not self._lease:
-                return Grant(self._ttl_seconds)
-            return Campaign(self.me, self._lease)
-        if self.role is Role.LEADING:
+                return w.Grant(self._ttl_seconds)
+            return w.Campaign(self.me, self._lease)
+        if self.role == "leading":
             if now >= self._keep_at:
-                return KeepAlive(self._lease)
+                return w.KeepAlive(self._lease)
             if self._fence is not None:
-                return Fence(self._signed(self._fence), self._known)
-        if self.role is Role.FOLLOWING and self._dead and self._dead == self._followed[0]:
-            return Unseat(self._dead)
-        if self.role is Role.LOOKING or now >= self._look_at:
-            return Look()
+                return w.Fence(self._signed(self._fence), self._known)
+        if self.role == "following" and self._is_dead:
+            return w.Unseat(self._followed[0])
+        if self.role == "looking" or now >= self._look_at:
+            return w.Look()
         return None
 
-    def _take(self, what: Input, now: float) -> None:
-        if isinstance(what, (View, Granted, Kept, LeaseGone, Revoked)):
+    def _take(self, what: w.Input, now: float) -> None:
+        if isinstance(what, (w.View, w.Granted, w.LeaseGone)):
             self._reach()
-        if self.role is Role.ENDING:
+        if self.role == "ending":
             self._take_ending(what, now)
             return
         match what:
-            case View():
+            case w.View():
                 self._see(what, now)
-            case Granted(lease, ttl_seconds):
+            case w.Granted(lease, ttl_seconds):
                 self._lease, self._ttl_seconds = lease, ttl_seconds
-                self._hold_lease(ttl_seconds)
-            case Kept(ttl_seconds):
-                if ttl_seconds > 0:
-                    self._hold_lease(ttl_seconds)
-                else:
-                    self._lease_gone()
-            case LeaseGone():
-                self._lease_gone()
-            case Failed(error):
+                # Counted from the request: etcd cannot have renewed the lease any earlier.
+                self._keep_at = self._asked_at + ttl_seconds / 3
+                self._ours_until = self._asked_at + ttl_seconds
+            case w.LeaseGone():
+                self._lease = 0
+                if self.role == "leading":  # leading -> reclaiming
+                    self.role = "reclaiming"
+            case w.Failed(error):
                 self._fail(error, now)
-            case Changed():
-                self._watching, self._look_at = False, now
-            case WatchBroken():
-                # Not at once: where watches never work, this makes it a poll.
-                self._watching = False
-                self._look_at = min(self._look_at, now + WATCH_AGAIN_SECONDS)
-            case FenceAsked(record):
+            case w.FenceAsked(record):
                 self._ask_fence(record, now)
-            case UidLearned(uid):
+            case w.UidLearned(uid):
                 self.me = replace(self.me, uid=uid)
-            case LeaderDied(nonce):
-                if nonce == self._followed[1]:
-                    self._lives, self._dead = False, self._followed[0]
-            case LeaderLives(nonce, lives):
-                if nonce == self._followed[1]:
-                    if self._lives and not lives:
-                        self._look_at = now
-                    self._lives = lives
-            case StopAsked(ended):
+            case w.LeaderDied(nonce) if nonce == self._followed[1]:
+                self._lives, self._is_dead = False, True
+            case w.LeaderLives(nonce, lives) if nonce == self._followed[1]:
+                if self._lives and not lives:
+                    self._look_at = now
+                self._lives = lives
+            case w.StopAsked(ended):
                 self._stop(ended=ended, now=now)
-            case Revoked() | Woke():
-                pass
 
     # Views.
 
-    def _see(self, view: View, now: float) -> None:
-        self._dead = 0
-        self._look_at = now + LOOK_EVERY_TTLS * self._ttl_seconds * (1 + self._jitter() / 4)
-        if view.leader is not None:
-            self._keyless_since = 0.0
+    def _see(self, view: w.View, now: float) -> None:
+        self._is_dead = False
         if view.leader is None:
             self._see_none(view, now)
         elif view.leader.nonce == self.me.nonce:
             self._see_us(view, now)
         else:
             self._see_other(view, view.leader)
-        if self.role is Role.LEADING:
+        if self.role == "leading":
             self._recorded, self._known = view.attempt, view.attempt_modified
             self._settle_fence(now)
-            if self._fence is not None and isinstance(self._asked, Fence):
+            if self._fence is not None and isinstance(self._asked, w.Fence):
                 self._retry_at = now + RETRY_SECONDS_MIN  # The record had moved; we know it now.
-        if self.role in (Role.LEADING, Role.FOLLOWING) and not self._watching:
-            self._watching = True
-            self._out.append(Watch(view.revision + 1))
+        self._look_at = now + self._pause(view)
 
-    def _patient_until(self, now: float) -> float:
-        """A leader that answers us may be without its key for as long as its lease was."""
-        if not self._keyless_since:
-            self._keyless_since = now
-        return self._keyless_since + self._ttl_seconds
+    def _pause(self, view: w.View) -> float:
+        """Until the next look."""
+        if self.role == "leading":
+            return self._ttl_seconds / 3
+        is_well = self._lives and not self._keyless_since
+        crowd = len(view.attempt.members) / CROWD if view.attempt is not None else 0.0
+        pause = self._ttl_seconds if is_well else LOST_LOOK_SECONDS
+        return pause * max(1.0, crowd) * (1 + self._jitter() / 4)
 
-    def _see_none(self, view: View, now: float) -> None:
-        if self.role is Role.FOLLOWING and self._lives and now < self._patient_until(now):
-            # Only its lease has run out: let it have its key back.
-            self._look_at = now + WATCH_AGAIN_SECONDS
-        elif self.role is Role.FOLLOWING:  # FOLLOWING -> CANDIDATE
-            self._leave_leader()
+    def _see_none(self, view: w.View, now: float) -> None:
+        if self.role == "following" and self._lives:
+            # Maybe its lease has run out, no more: it has as long again to get its key back.
+            self._keyless_since = self._keyless_since or now
+            if now < self._keyless_since + self._ttl_seconds:
+                return
+        if self.role in ("looking", "following"):
             self._campaign(view, now)
-        elif self.role is Role.LOOKING:  # LOOKING -> CANDIDATE
-            self._campaign(view, now)
-        elif self.role is Role.LEADING:  # LEADING -> RECLAIMING
-            self.role = Role.RECLAIMING
+        elif self.role == "leading":  # leading -> reclaiming
+            self.role = "reclaiming"
         else:
             self._retry_at = now + RETRY_SECONDS_MIN  # A campaign that nobody won: gone again.
 
-    def _campaign(self, view: View, now: float) -> None:
+    def _campaign(self, view: w.View, now: float) -> None:
         """At once, unless a run on record may go on in which we have no part: theirs come first."""
-        self.role = Role.CANDIDATE
+        self._followed, self._lives = (0, ""), False
+        self.role = "candidate"  # looking, following -> candidate
         if not self.me.uid and view.attempt is not None and not view.attempt.ended:
             self._retry_at = now + NEWCOMER_TTLS * self._ttl_seconds
 
-    def _see_us(self, view: View, now: float) -> None:
+    def _see_us(self, view: w.View, now: float) -> None:
         if view.leader_lease != self._lease:
             # An earlier campaign of ours was done after all: keep the lease on the key.
             self._lease, self._keep_at, self._ours_until = view.leader_lease, now, now
         before, self.generation = self.generation, view.leader_created
-        led = self.role in (Role.LEADING, Role.RECLAIMING)
-        if self.role is Role.FOLLOWING:
-            self._leave_leader()
-        self.role = Role.LEADING  # LOOKING, CANDIDATE, FOLLOWING, RECLAIMING -> LEADING
+        led = self.role in ("leading", "reclaiming")
+        self._followed, self._lives = (0, ""), False
+        self.role = "leading"  # looking, candidate, following, reclaiming -> leading
         outdated = led and self._is_outdated(view)
         if outdated or not led:
             self._reign.clear()
@@ -318,11 +261,11 @@ class ElectionState:
         if outdated:
             self._depose(f"others led in between (generation {before} to {self.generation})")
         if outdated or not led:
-            self._post(Elected(self.generation, view.attempt))
+            self._post(w.Elected(self.generation, view.attempt))
         elif before != self.generation:
-            self._post(Reelected(self.generation))
+            self._post(w.Reelected(self.generation))
 
-    def _is_outdated(self, view: View) -> bool:
+    def _is_outdated(self, view: w.View) -> bool:
         """The attempt record is not the one we left: somebody else led since."""
         if view.attempt == self._recorded:
             return False
@@ -330,52 +273,37 @@ class ElectionState:
             return self._recorded is not None and not self._recorded.ended
         return view.attempt.nonce != self.me.nonce
 
-    def _see_other(self, view: View, leader: LeaderRecord) -> None:
-        if self.role in (Role.LEADING, Role.RECLAIMING):
-            self._depose(f"{leader.name!r} at {leader.host}:{leader.port} leads now")
+    def _see_other(self, view: w.View, leader: w.LeaderRecord) -> None:
+        if self.role in ("leading", "reclaiming"):
+            self._depose(f"{leader.name!r} at {join_endpoint(leader.host, leader.port)} leads now")
             self.generation = 0
+        self._keyless_since = 0.0
         # The nonce too: an etcd that lost its data counts its revisions from 1 again.
-        if self._lives and self._followed[1] == leader.nonce:
-            self._followed = (view.leader_created, leader.nonce)  # It has its key back.
-        elif self._followed != (view.leader_created, leader.nonce):
-            if self.role is Role.FOLLOWING:
-                self._leave_leader()
-            self._followed = (view.leader_created, leader.nonce)
-            self._post(Following(leader, view.leader_created))
+        before, self._followed = self._followed, (view.leader_created, leader.nonce)
+        has_it_back = self._lives and before[1] == leader.nonce
+        if before != self._followed and not has_it_back:
+            self._lives = False
+            self._post(w.Following(leader, view.leader_created))
         # Our lease is left to lapse: revoking it would double the requests when 1,000 agents
         # lose one election, and a campaign of ours that arrives late is found by its nonce.
         self._lease = 0
-        self.role = Role.FOLLOWING  # LOOKING, CANDIDATE, LEADING, RECLAIMING -> FOLLOWING
-
-    def _leave_leader(self) -> None:
-        self._post(LeaderGone(self._followed[0]))
-        self._followed, self._lives = (0, ""), False
+        self.role = "following"  # looking, candidate, leading, reclaiming -> following
 
     def _depose(self, reason: str) -> None:
         self._drop_fence("deposed: " + reason)
-        self._post(Deposed(reason))
-
-    def _hold_lease(self, ttl_seconds: int) -> None:
-        # Counted from the request: etcd cannot have renewed the lease any earlier.
-        self._keep_at = self._asked_at + ttl_seconds / 3
-        self._ours_until = self._asked_at + ttl_seconds
-
-    def _lease_gone(self) -> None:
-        self._lease = 0
-        if self.role is Role.LEADING:  # LEADING -> RECLAIMING
-            self.role = Role.RECLAIMING
+        self._post(w.Deposed(reason))
 
     # Fences.
 
-    def _ask_fence(self, record: AttemptRecord, now: float) -> None:
+    def _ask_fence(self, record: w.AttemptRecord, now: float) -> None:
         reason = ""
-        if self.role not in (Role.LEADING, Role.RECLAIMING):
+        if self.role not in ("leading", "reclaiming"):
             reason = "we do not coordinate"
         elif record.generation not in self._reign:
             # Asked before the launcher heard that it was Deposed, and maybe Elected again.
             reason = f"asked in generation {record.generation}, it is {self.generation} now"
         if reason:
-            self._post(Fenced(record.attempt, ok=False, reason=reason))
+            self._post(w.Fenced(record.attempt, ok=False, reason=reason))
             return
         self._drop_fence(f"attempt {record.attempt} was asked for instead")
         self._fence = record
@@ -384,27 +312,23 @@ class ElectionState:
     def _settle_fence(self, now: float) -> None:
         """Compares what is asked for with what etcd has on record."""
         wanted, found = self._fence, self._recorded
-        if wanted is None:
+        if wanted is None or found is None or found.ended:
             return
-        if found is not None and not found.ended:
+        if found == replace(wanted, generation=found.generation, nonce=self.me.nonce):
             # The reply to an earlier request may have been lost, and our key with it.
-            same = replace(wanted, generation=found.generation, nonce=self.me.nonce) == found
-            if same:
-                # Unless we were paused for longer than a lease: keep it alive, then ask again.
-                if now < self._ours_until:
-                    self._fence = None
-                    self._post(Fenced(wanted.attempt, ok=True))
-                return
-            if found.attempt >= wanted.attempt:
-                self._drop_fence(f"attempt {found.attempt} is already on record")
-                return
+            # Paused for longer than a lease? Keep it alive, then ask again.
+            if now < self._ours_until:
+                self._fence = None
+                self._post(w.Fenced(wanted.attempt, ok=True))
+        elif found.attempt >= wanted.attempt:
+            self._drop_fence(f"attempt {found.attempt} is already on record")
 
-    def _signed(self, record: AttemptRecord) -> AttemptRecord:
+    def _signed(self, record: w.AttemptRecord) -> w.AttemptRecord:
         return replace(record, generation=self.generation, nonce=self.me.nonce)
 
     def _drop_fence(self, reason: str) -> None:
         if self._fence is not None:
-            self._post(Fenced(self._fence.attempt, ok=False, reason=reason))
+            self._post(w.Fenced(self._fence.attempt, ok=False, reason=reason))
             self._fence = None
 
     # Outages.
@@ -414,12 +338,12 @@ class ElectionState:
         self._retry_at = 0.0
         self._failures = 0
         if self._tell_down_after > DOWN_AFTER_SECONDS:
-            self._post(EtcdBack())
+            self._post(w.EtcdBack())
             self._tell_down_after = DOWN_AFTER_SECONDS
 
     def _fail(self, error: PaddockError, now: float) -> None:
         if not self._reached and not error.retryable:
-            self._post(ElectionFailed(error))
+            self._post(w.ElectionFailed(error))
             self._end()
             return
         if self._failures == 0:
@@ -429,54 +353,43 @@ class ElectionState:
         self._retry_at = now + pause * (1 + self._jitter()) / 2
         seconds = now - self._failing_since
         if seconds >= self._tell_down_after:
-            self._post(EtcdDown(seconds, str(error)))
-            again = min(2 * seconds, seconds + DOWN_AGAIN_SECONDS_MAX)
-            self._tell_down_after = again
+            self._post(w.EtcdDown(seconds, str(error)))
+            self._tell_down_after = min(2 * seconds, seconds + DOWN_AGAIN_SECONDS_MAX)
 
     # The end.
 
     def _stop(self, *, ended: bool, now: float) -> None:
         self._drop_fence("the election was stopped")
-        self._bury = ended and self.role is Role.LEADING and self._recorded is not None
+        if ended and self.role == "leading" and self._recorded is not None:
+            self._tomb = replace(self._signed(self._recorded), ended=True)
         self._end_by = now + ENDING_SECONDS_MAX
         self._retry_at = 0.0
-        self.role = Role.ENDING  # any -> ENDING
+        self.role = "ending"  # any -> ending
 
-    def _ending_due(self, now: float) -> Request | None:
-        if now < self._retry_at:
-            return None
-        if self._bury and self._recorded is not None:
-            if not self._tomb_lease:
-                return Grant(ENDED_SECONDS)
-            return Bury(replace(self._signed(self._recorded), ended=True), self._tomb_lease)
+    def _ending_due(self) -> w.Request | None:
+        if self._tomb is not None:
+            return w.Bury(self._tomb, ENDED_SECONDS)
         if self._lease:
-            return Revoke(self._lease)
+            return w.Revoke(self._lease)
         self._end()
         return None
 
-    def _take_ending(self, what: Input, now: float) -> None:
+    def _take_ending(self, what: w.Input, now: float) -> None:
         match what:
-            case Granted(lease):
-                self._tomb_lease = lease
-            case View():
-                self._bury = False
-            case Revoked():
-                self._lease = 0
-            case LeaseGone():
-                self._bury, self._lease = False, 0
-            case Failed(error):
+            case w.View() | w.LeaseGone():
+                self._tomb, self._lease = None, 0
+            case w.Failed(error):
                 self._retry_at = now + RETRY_SECONDS_MIN
                 if now >= self._end_by or not error.retryable:
                     # One try to revoke; should that fail too, the lease lapses by itself.
-                    self._bury, self._lease = False, self._lease if self._bury else 0
-            case FenceAsked(record):
-                self._post(Fenced(record.attempt, ok=False, reason="the election was stopped"))
-            case _:
-                pass
+                    self._lease = self._lease if self._tomb is not None else 0
+                    self._tomb = None
+            case w.FenceAsked(record):
+                self._ask_fence(record, now)
 
     def _end(self) -> None:
-        self.role = Role.ENDED  # LOOKING, ENDING -> ENDED
-        self._out.append(Finished())
+        self.role = "ended"  # looking, ending -> ended
+        self._out.append(w.Finished())
 
-    def _post(self, event: Event) -> None:
-        self._out.append(Post(event))
+    def _post(self, event: w.Event) -> None:
+        self._out.append(w.Post(event))

@@ -6,9 +6,7 @@ addresses one after the other. Looking up can take long, so a thread does it, on
 
 from __future__ import annotations
 
-import socket
-from ipaddress import ip_address
-from threading import Thread
+from paddock.local.addresses import addresses_of, canonical, in_thread, is_numeric
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,46 +41,16 @@ class GuestList:
     def _look_up(self) -> None:
         waiting = len(self._waiting)
 
-        def run() -> None:
-            found = {a for name in self._names for a in addresses_of(name)}
-            self._loop.post(lambda: self._answer(found, waiting))
+        def ask() -> list[str]:
+            return [address for name in self._names for address in addresses_of(name)]
 
-        Thread(target=run, name="paddock-names", daemon=True).start()
+        in_thread(ask, self._loop.post, lambda found: self._answer(found, waiting))
 
-    def _answer(self, found: set[str], count: int) -> None:
+    def _answer(self, found: list[str], count: int) -> None:
         """Tell those who waited before the look; look again for those who came meanwhile."""
-        self._found = found
+        self._found = set(found)
         told, self._waiting = self._waiting[:count], self._waiting[count:]
         for address, then in told:
-            then(address in found)
+            then(address in self._found)
         if self._waiting:
             self._look_up()
-
-
-def addresses_of(name: str) -> list[str]:
-    """All addresses of a name, in one form each; none when nobody knows it."""
-    try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return []
-    return [canonical(str(entry[4][0])) for entry in found]
-
-
-def is_numeric(text: str) -> bool:
-    """Whether it is an address and not a name."""
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def canonical(address: str) -> str:
-    """One way to write an address; IPv4 in IPv6 is IPv4.
-
-    >>> canonical("::ffff:10.0.0.1"), canonical("fd00:0::1")
-    ('10.0.0.1', 'fd00::1')
-    """
-    parsed = ip_address(address)
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return str(mapped or parsed)

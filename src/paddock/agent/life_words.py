@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from paddock.core.inherited import SHORT_GRACE_SECONDS
 from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.agent.election_values import Event as ElectionEvent
-    from paddock.core.membership import Inherited
+    from paddock.agent.election_words import Event as ElectionEvent
+    from paddock.core.inherited import Inherited
     from paddock.core.messages import Budget, Ending, HandOver, Start
     from paddock.errors import PaddockError
-
-# The grace of our processes when another coordinator may start the next attempt soon.
-SHORT_GRACE_SECONDS = 0.9
 
 
 @value
 class Now:
     """What the rest of this node is like at the moment of an event.
 
-    start: the latest order to start that it carried out, for the run ``uid``; budget: what is left
-    of its budget. wall: seconds since 1970, only to compare with a record of another host.
+    start: the latest order to start that it carried out, in the run it is in; is_start_fresh: it
+    came from the coordinator of now. budget: what is left of it. signal: that told it to leave.
+    first: the job's first address, as it is known now. wall: seconds since 1970, only to compare
+    with a record of another host.
     """
 
     at: float
@@ -28,7 +28,10 @@ class Now:
     is_running: bool = False
     key: str = ""
     start: Start | None = None
+    is_start_fresh: bool = False
     budget: Budget | None = None
+    signal: int = 0
+    first: tuple[str, int] | None = None
 
 
 # ------------------------------------------------------------------------------- events
@@ -93,15 +96,23 @@ class Lead:
 
 @value
 class Follow:
-    """Connect to the coordinator there, within limit_seconds (0: the time for joining)."""
+    """Connect to the coordinator there, within limit_seconds (0: the time for joining).
+
+    is_search: it may be one place of many, not worth a word.
+    """
 
     target: tuple[str, int]
     limit_seconds: float = 0.0
+    is_search: bool = False
 
 
 @value
 class Unfollow:
-    """Close the link to a coordinator."""
+    """Close the link to a coordinator. breaks: it has not told us to, and must not take us for
+    dead.
+    """
+
+    breaks: bool = False
 
 
 @value

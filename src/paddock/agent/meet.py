@@ -2,6 +2,7 @@
 
 Who coordinates (--master host:port):
     no --master given            this node: it chooses a port and prints the command to copy
+    the same, hosts are known    --rank 0, wherever it is; the others look for it (lookout.py)
     host is an address of ours   whoever binds the port first; the others on this host are members
     --rank 0 and a name, not     this node, on every address (the name may be that of a service in
     of ours                      front of it)
@@ -16,22 +17,23 @@ attempt runs, only to start one.
 from __future__ import annotations
 
 import os
-from threading import Thread
 
-from paddock.agent.addresses import (
-    UnknownNameError,
-    address_towards,
-    guess_address,
-    is_local,
-    own_source,
-    resolve,
-)
-from paddock.agent.credentials import client_tls, read_key, server_tls
-from paddock.agent.election_values import Elected, Following, LeaderRecord
+from paddock.agent.election_words import Elected, Following, LeaderRecord
 from paddock.agent.life import TTL_SECONDS
 from paddock.agent.place import Place
 from paddock.agent.sockets import Net
 from paddock.errors import EXIT_DEADLINE, PaddockError, UsageError
+from paddock.local.addresses import (
+    UnknownNameError,
+    address_towards,
+    guess_address,
+    in_thread,
+    is_local,
+    is_loopback,
+    own_source,
+    resolve,
+)
+from paddock.local.credentials import client_tls, read_key, server_tls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Rendezvous
 
 NAME_SECONDS = 0.5  # between two looks for a name
+NAMES_AGAIN_SECONDS = 2.0  # and for one that has an address, at which nobody lets us in
 
 
 def join_others(run: Run) -> None:
@@ -50,7 +53,13 @@ def join_others(run: Run) -> None:
     place = Place(run, net, read_key(run.job, run.env))
     if rendezvous.kind == "etcd":
         join_by_etcd(place)
-    elif rendezvous.host:
+    elif rendezvous.among and rendezvous.node_rank == 0:
+        if not _open_everywhere(place, rendezvous):
+            raise UsageError(
+                f"port {rendezvous.port} is taken on this host, and the other nodes look there",
+                hint="add --master HOST:PORT, an address of this host and a free port",
+            )
+    elif rendezvous.host or rendezvous.among:
         meet_when_known(place)
     else:
         place.address = rendezvous.own_host or guess_address()
@@ -72,7 +81,7 @@ def meet_when_known(place: Place) -> None:
 
     def look() -> None:
         if not run.is_ended:
-            in_thread(lambda: resolve(rendezvous), run.loop.post, known, unknown)
+            in_thread(lambda: _find(place, rendezvous), run.loop.post, known, unknown)
 
     def known(addresses: list[str]) -> None:
         if not run.is_ended:
@@ -100,51 +109,98 @@ def meet_when_known(place: Place) -> None:
     look()
 
 
-def in_thread(
-    ask: Callable[[], list[str]],
-    post: Callable[[Callable[[], None]], None],
-    then: Callable[[list[str]], None],
-    otherwise: Callable[[PaddockError], None],
-) -> None:
-    """Ask what may block, elsewhere; the answer comes through ``post``."""
-
-    def run() -> None:
-        try:
-            found = ask()
-        except PaddockError as error:
-            failed = error
-            post(lambda: otherwise(failed))
-            return
-        post(lambda: then(found))
-
-    Thread(target=run, name="paddock-names", daemon=True).start()
-
-
 def meet(place: Place, rendezvous: Rendezvous, addresses: list[str]) -> None:
     """Coordinate if --master is this host's, else follow. Begins nothing when a name is unknown."""
-    own = rendezvous.own_host
-    for address in addresses:
-        place.door = place.net.bind(address, rendezvous.port)
-        if place.door is not None:
-            place.address = own or address
-            place.handle(Elected(0, None))
-            return
     is_name = rendezvous.host not in addresses
-    if rendezvous.node_rank == 0 and is_name and not any(is_local(a) for a in addresses):
-        place.door = place.net.bind("", rendezvous.port)
-        if place.door is not None:
-            place.address = own or guess_address()
-            place.handle(Elected(0, None))
-            return
+    local = [address for address in addresses if is_local(address)]
+    is_inward = is_name and rendezvous.host != "localhost" and _is_inward(local)
+    if rendezvous.node_rank is None or not is_inward:
+        for address in addresses:
+            place.door = place.net.bind(address, rendezvous.port)
+            if place.door is not None:
+                place.home = (address, rendezvous.port)
+                place.address = rendezvous.own_host or address
+                place.handle(Elected(0, None))
+                return
+    is_first = rendezvous.node_rank == 0 and is_name and (is_inward or not local)
+    if is_first and _open_everywhere(place, rendezvous):
+        return
+    if is_inward and rendezvous.node_rank is not None:
+        addresses = [guess_address()]
     place.source = own_source(rendezvous)
+    place.first = (addresses[0], rendezvous.port)
+    if is_name:
+        place.find_first = _asker(place, rendezvous)
+        _ask_until_welcomed(place)
     target = LeaderRecord("", addresses[0], rendezvous.port, "")
     place.handle(Following(target, 0))
+
+
+def _is_inward(local: list[str]) -> bool:
+    """Whether this host knows itself as 127.0.1.1 or so, where the others cannot come."""
+    return bool(local) and all(is_loopback(address) for address in local)
+
+
+def _open_everywhere(place: Place, rendezvous: Rendezvous) -> bool:
+    """Coordinate on every address of this host, unless the port is taken."""
+    place.door = place.net.bind("", rendezvous.port)
+    if place.door is None:
+        return False
+    place.home = ("", rendezvous.port)
+    place.address = rendezvous.own_host or guess_address()
+    place.handle(Elected(0, None))
+    return True
+
+
+def _find(place: Place, rendezvous: Rendezvous) -> list[str]:
+    """The addresses at which the coordinator may be."""
+    if not rendezvous.among:
+        return resolve(rendezvous)
+    from paddock.agent.lookout import look_out  # only where no variable tells
+
+    return look_out(rendezvous, place.run.job.job_id)
+
+
+def _asker(place: Place, rendezvous: Rendezvous) -> Callable[[], None]:
+    """Asks for the first address again: a pod that is made anew has another by the same name."""
+    is_asking = False
+
+    def known(addresses: list[str]) -> None:
+        nonlocal is_asking
+        is_asking = False
+        before, place.first = place.first, (addresses[0], rendezvous.port)
+        if place.first != before and not (place.life.uid or place.run.is_ended):
+            meet(place, rendezvous, addresses)  # what we followed was the one before
+
+    def unknown(_error: PaddockError) -> None:
+        nonlocal is_asking
+        is_asking = False
+
+    def ask() -> None:
+        nonlocal is_asking
+        if not is_asking:
+            is_asking = True
+            in_thread(lambda: _find(place, rendezvous), place.run.loop.post, known, unknown)
+
+    return ask
+
+
+def _ask_until_welcomed(place: Place) -> None:
+    """A name server may still tell of the pod before, for as long as it remembers."""
+    loop = place.run.loop
+
+    def again() -> None:
+        if not (place.life.uid or place.run.is_ended):
+            place.find_first()
+            _ask_until_welcomed(place)
+
+    loop.at("first", loop.now() + NAMES_AGAIN_SECONDS, again)
 
 
 def join_by_etcd(place: Place) -> None:
     """Be a candidate, and follow whoever is elected."""
     from paddock.agent.election import Election
-    from paddock.agent.etcd_address import parse_etcd_url
+    from paddock.etcd.address import parse_etcd_url
 
     run = place.run
     rendezvous = run.job.rendezvous

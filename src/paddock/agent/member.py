@@ -7,21 +7,7 @@ back, and tells the people at this node what happens.
 from __future__ import annotations
 
 from paddock.agent.coordinator import job_shape
-from paddock.core.messages import (
-    CannotRun,
-    Exited,
-    HandOver,
-    Join,
-    Leave,
-    Letter,
-    Note,
-    Over,
-    Refuse,
-    Start,
-    Started,
-    Stop,
-    Stopped,
-)
+from paddock.core import messages as m
 from paddock.core.plan import make_plan
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
@@ -40,13 +26,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.agent.share import Share
     from paddock.core.exits import Exit
     from paddock.core.hosts import Host
     from paddock.core.job import Job
-    from paddock.core.messages import Budget, ToCoordinator
     from paddock.core.plan import Plan
     from paddock.local.loop import Loop
+    from paddock.local.share import Share
 
 
 class Member:
@@ -54,7 +39,8 @@ class Member:
 
     say_raw(text): to the console. on_over(exit_code): this node has ended its part.
     on_idle(): nothing of this node runs any more. on_hand_over(order): another node coordinates
-    from now on.
+    from now on. on_verdict(verdict, uid, is_own): the
+    job's, or this node's own when it gives up.
     """
 
     def __init__(
@@ -72,10 +58,12 @@ class Member:
         self.address = ""
         self.attempt = -1  # the latest that was started here
         self.exit_code: int | None = None
-        self.start: Start | None = None  # the latest order to start, and when it came
+        self.start: m.Start | None = None  # the latest order to start, and when it came
         self.start_at = 0.0
+        self.is_start_fresh = False  # it came over the link of now
         self.on_idle: Callable[[], None] = lambda: None
-        self.on_hand_over: Callable[[HandOver], None] = lambda _order: None
+        self.on_hand_over: Callable[[m.HandOver], None] = lambda _order: None
+        self.on_verdict: Callable[[Verdict, str, bool], None] = lambda *_: None
         self._uid = ""
         self._loop = loop
         self._share = share
@@ -83,7 +71,7 @@ class Member:
         self._pod_name = pod_name
         self._on_over = on_over
         self._level = level
-        self._send: Callable[[Letter], None] | None = None
+        self._send: Callable[[m.Letter], None] | None = None
         self._translate: Callable[[Exit], Exit] = lambda exit_: exit_
         self._host: Host | None = None
         self._plan: Plan | None = None
@@ -92,7 +80,7 @@ class Member:
         self.told_signal = 0  # the first one that told this node to end
         self._verdict: Verdict | None = None
         self._notes_said = False
-        share.on_exit = lambda exit_: self.tell(Exited(self._translate(exit_)))
+        share.on_exit = lambda exit_: self.tell(m.Exited(self._translate(exit_)))
         share.on_stopped = self._on_stopped
         share.on_note = lambda text: self.say("WARNING", text)
 
@@ -101,7 +89,7 @@ class Member:
     def connect(
         self,
         uid: str,
-        send: Callable[[Letter], None],
+        send: Callable[[m.Letter], None],
         address: str,
         *,
         door: int = 0,
@@ -112,15 +100,17 @@ class Member:
         door: the port on which this node could coordinate. Raises PaddockError.
         """
         if uid != self._uid:
-            self._uid, self.attempt = uid, -1
+            self._uid, self.attempt, self.start = uid, -1, None
+        self.is_start_fresh = False
         self._send = send
         self._translate = translate or (lambda exit_: exit_)
         self.address = address
         self._host = self._share.gather(address)
         rank = self.job.rendezvous.node_rank
-        self.tell(Join(self._host, self.key, rank, job_shape(self.job), door))
+        started, by = (self.start.attempt, self.start.by) if self.start else (-1, "")
+        self.tell(m.Join(self._host, self.key, rank, job_shape(self.job), door, started, by))
         if self.told_signal:  # the one before may not have heard it
-            self.tell(Leave(self.told_signal, self._signals > 1))
+            self.tell(m.Leave(self.told_signal, self._signals > 1))
 
     @property
     def key(self) -> str:
@@ -133,12 +123,12 @@ class Member:
         self._send = None
         self._share.cancel_hook()
 
-    def tell(self, message: ToCoordinator) -> None:
+    def tell(self, message: m.ToCoordinator) -> None:
         """Send if there is a link."""
         if self._send is not None:
-            self._send(Letter(self._uid, self.attempt, message))
+            self._send(m.Letter(self._uid, self.attempt, message))
 
-    def budget_left(self) -> Budget | None:
+    def budget_left(self) -> m.Budget | None:
         """What the job had used up when this node last started, less the time since."""
         if self.start is None:
             return None
@@ -150,30 +140,34 @@ class Member:
 
     # -------------------------------------------------------------- the orders
 
-    def receive(self, letter: Letter) -> None:
+    def receive(self, letter: m.Letter) -> None:
         """Carry out an order. The gate: what another run, or an older attempt, says is void."""
         message = letter.message
-        is_old = letter.attempt < self.attempt and not isinstance(message, Refuse)
+        is_old = letter.attempt < self.attempt and not isinstance(message, m.Refuse)
         if letter.uid != self._uid or is_old:
             return
-        if isinstance(message, Start):
+        if isinstance(message, m.Start):
             self._share.prepare(lambda code: self._begin(message, code))
-        elif isinstance(message, Stop):
+        elif isinstance(message, m.Settled):
+            if self.start is not None and self.start.attempt == message.attempt:
+                self.start = replace(self.start, before=())
+        elif isinstance(message, m.Stop):
             self._share.cancel_hook()
             if not self.is_running and self._host is not None:
-                self.tell(Stopped(message.attempt, self._host))
+                self.tell(m.Stopped(message.attempt, self._host))
             self.halt(message.reason, hurry=message.hurry, grace_seconds=message.grace_seconds)
-        elif isinstance(message, Over):
+        elif isinstance(message, m.Over):
             self._share.cancel_hook()
+            self.on_verdict(message.verdict, self._uid, False)
             self._over(message.verdict)
-        elif isinstance(message, Refuse):
+        elif isinstance(message, m.Refuse):
             self._refused(message)
-        elif isinstance(message, HandOver):
+        elif isinstance(message, m.HandOver):
             self.on_hand_over(message)
-        elif isinstance(message, Note):
+        elif isinstance(message, m.Note):
             self._note(message)
 
-    def _note(self, note: Note) -> None:
+    def _note(self, note: m.Note) -> None:
         if note.culprit is None:
             self.say("INFO", note.text)
         else:
@@ -191,10 +185,10 @@ class Member:
                 self.say("INFO", f"stopping attempt {max(0, self.attempt)}: {reason}")
             self._share.stop(reason, hurry=hurry, grace_seconds=grace_seconds)
 
-    def _begin(self, order: Start, hook_code: int) -> None:
+    def _begin(self, order: m.Start, hook_code: int) -> None:
         if hook_code:
             self.say("WARNING", f"--elastic_pre_hook ended with {hook_code}; starting all the same")
-        self.start, self.start_at = order, self._loop.now()
+        self.start, self.start_at, self.is_start_fresh = order, self._loop.now(), True
         self.attempt = order.attempt
         try:
             if self._host not in order.hosts:
@@ -207,12 +201,12 @@ class Member:
             return
         self._plan = plan
         self._tell_started(plan)
-        if plan.nnodes > 1:
+        if plan.nnodes > 1 or order.before:
             from zlib import crc32
 
             from paddock.core.plan import plan_bytes
 
-            self.tell(Started(order.attempt, crc32(plan_bytes(plan))))
+            self.tell(m.Started(order.attempt, crc32(plan_bytes(plan))))
 
     def _tell_started(self, plan: Plan) -> None:
         lines = [job_line(plan, self.job.is_elastic)]
@@ -231,7 +225,7 @@ class Member:
     def _fail(self, error: PaddockError) -> None:
         self._say_raw(problem_text(error))
         self.exit_code = error.exit_code
-        self.tell(CannotRun(error.message, error.exit_code))
+        self.tell(m.CannotRun(error.message, error.exit_code))
         self.end(error.exit_code)
 
     def _on_stopped(self, attempt: int) -> None:
@@ -246,7 +240,7 @@ class Member:
         except PaddockError as error:
             self._fail(error)
             return
-        self.tell(Stopped(attempt, self._host))
+        self.tell(m.Stopped(attempt, self._host))
 
     def _over(self, verdict: Verdict) -> None:
         self._verdict = verdict
@@ -264,7 +258,7 @@ class Member:
             self.say("INFO", kept)
         self.end(verdict.exit_code)
 
-    def _refused(self, refuse: Refuse) -> None:
+    def _refused(self, refuse: m.Refuse) -> None:
         error = PaddockError(refuse.message, hint=refuse.hint, exit_code=refuse.exit_code)
         self._say_raw(problem_text(error))
         self.end(refuse.exit_code)
@@ -273,6 +267,7 @@ class Member:
         """End this node's part by its own decision (coordinator gone, ...)."""
         if self._verdict is None:
             self._verdict = Verdict("fail", error.exit_code, "")
+            self.on_verdict(replace(self._verdict, reason=error.message), self._uid, True)
             self.say("ERROR", str(error))
         if not self.is_running:
             self._over(self._verdict)
@@ -301,9 +296,10 @@ class Member:
             self.halt("asked twice", hurry=True)
         if self._send is None:
             code = EXIT_SIGNAL_BASE + number
-            self.give_up(PaddockError("stopped before the job began", exit_code=code))
+            text = "stopped before the job began" if self.start is None else "stopped, on its own"
+            self.give_up(PaddockError(text, exit_code=code))
             self.halt("told to stop")
-        self.tell(Leave(number, self._signals > 1))
+        self.tell(m.Leave(number, self._signals > 1))
 
     # ------------------------------------------------------------------- words
 

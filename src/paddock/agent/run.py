@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 
 from paddock.agent.member import Member
-from paddock.agent.share import Share
 from paddock.core.job import Job
 from paddock.local.loop import Loop
 from paddock.local.output import Output
+from paddock.local.share import Share
 from paddock.local.text import LEVELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from paddock.agent.recorder import Recorder
 
 OUTPUT_SECONDS = 2.0
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -31,6 +33,7 @@ class Run:
         share: Share,
         say_raw: Callable[..., None],
         pod_name: str,
+        recorder: Recorder | None = None,
     ) -> None:
         self.job = job
         self.env = env
@@ -47,6 +50,10 @@ class Run:
             on_over=self._on_over,
             level=self.level,
         )
+        self.on_news = recorder.on_news if recorder is not None else None
+        self.on_reign_over = recorder.on_reign_over if recorder is not None else lambda: None
+        if recorder is not None:
+            self.member.on_verdict = recorder.on_verdict
         self._is_over = False
         self._may_end = True
         self._closers: list[Callable[[], None]] = []
@@ -101,6 +108,7 @@ class Launcher:
             share=Share(job, self.loop, self.output, env, pod_name),
             say_raw=self.output.say,
             pod_name=pod_name,
+            recorder=_recorder(job, self.loop, self.output, pod_name),
         )
 
     def finish(self) -> int:
@@ -108,6 +116,16 @@ class Launcher:
         self.run.close()
         self.output.stop(OUTPUT_SECONDS)
         return self.run.exit_code
+
+
+def _recorder(job: Job, loop: Loop, output: Output, pod_name: str) -> Recorder | None:
+    """Of --record. Raises UsageError."""
+    if not job.record:
+        return None
+    from paddock.agent.recorder import Recorder, launcher_name  # only for those who use the flag
+    from paddock.local.record import RecordFolder
+
+    return Recorder(job, loop, RecordFolder(job.record, output), launcher_name(pod_name))
 
 
 def _pod_name() -> str:

@@ -23,12 +23,24 @@ from paddock.core.messages import Letter, Ping, Pong
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
-    from paddock.agent.coordinator import Coordinator
+    from paddock.agent.coordinator import Link
     from paddock.agent.sockets import Incoming, Listener
     from paddock.core.job import Job
     from paddock.core.messages import Ending
     from paddock.local.loop import Loop
+
+    class Host(Protocol):
+        """Whom the guests come to see: a coordinator, or a signpost."""
+
+        uid: str
+
+        def attach(self, link: Link) -> int: ...
+        def receive(self, member: int, letter: Letter) -> None: ...
+        def lose(self, member: int, ending: Ending, detail: str = "") -> None: ...
+        def tell_turned_away(self, who: str, why: str) -> None: ...
+
 
 HANDSHAKE_SECONDS = 10.0
 LEASE_STEP_SECONDS = 0.005  # leases are not looked at more often
@@ -39,7 +51,7 @@ class Server:
     """Owned by the loop's thread."""
 
     def __init__(
-        self, job: Job, loop: Loop, coordinator: Coordinator, listener: Listener, *, key: bytes
+        self, job: Job, loop: Loop, coordinator: Host, listener: Listener, *, key: bytes
     ) -> None:
         self.job = job
         self.coordinator = coordinator
@@ -50,6 +62,7 @@ class Server:
         self._listener = listener
         self._guests: set[Guest] = set()
         self._checked_at = loop.now()
+        self._steady_at = 0.0
         self._on_empty: Callable[[], None] | None = None
         self._written: tuple[Letter | None, bytes] = (None, b"")
         listener.open(lambda incoming: self._guests.add(Guest(self, incoming)), self._make_room)
@@ -91,12 +104,23 @@ class Server:
             self._written = (letter, encode(letter))
         return self._written[1]
 
+    @property
+    def steady_at(self) -> float:
+        """Until then nothing may start: this launcher stood still, and who has gone meanwhile will
+        be known when what waited in its sockets has been read and leases have been looked at.
+        """
+        now = self.loop.now()
+        stands_still = now - self._checked_at > self.lease_seconds / 2
+        return now + self.lease_seconds if stands_still else self._steady_at
+
     def _watch_leases(self) -> None:
         """Expel members whose lease ended; but not for a pause of our own."""
         now = self.loop.now()
         step = self.lease_seconds / 4
         was_paused = now - self._checked_at > 2 * step
         self._checked_at = now
+        if was_paused:
+            self._steady_at = now + self.lease_seconds
         again_at = now + step
         for guest in list(self._guests):
             if guest.is_member:

@@ -11,7 +11,7 @@ import resource
 import socket
 
 from paddock.agent.connection import Connection
-from paddock.core.plan import join_endpoint
+from paddock.core.endpoint import join_endpoint
 from paddock.errors import UsageError
 from paddock.local.loop import READ, WRITE
 
@@ -62,9 +62,12 @@ class Net:
         source: str,
         seconds: float,
         on_open: Callable[[Incoming], None],
-        on_failed: Callable[[str], None],
+        on_failed: Callable[[str, bool], None],
     ) -> Dial:
-        """Connect; one of the two is called, later or at once."""
+        """Connect; one of the two is called, later or at once.
+
+        on_failed(why, is_refused): is_refused: the host answers, and nobody listens there.
+        """
         return Dial(self._loop, self._client_tls, target, source, seconds, on_open, on_failed)
 
 
@@ -205,7 +208,7 @@ class Dial:
         source: str,
         seconds: float,
         on_open: Callable[[Incoming], None],
-        on_failed: Callable[[str], None],
+        on_failed: Callable[[str, bool], None],
     ) -> None:
         self._loop = loop
         self._tls = tls
@@ -222,11 +225,11 @@ class Dial:
             result = sock.connect_ex(target)
         except OSError as error:
             sock.close()
-            on_failed(error.strerror or str(error))
+            on_failed(error.strerror or str(error), error.errno == errno.ECONNREFUSED)
             return
         if result not in (0, errno.EINPROGRESS):
             sock.close()
-            on_failed(os.strerror(result))
+            self._fail(result)
             return
         self._sock = sock
         loop.watch(sock.fileno(), WRITE, self._connected)
@@ -247,7 +250,10 @@ class Dial:
 
     def _timed_out(self) -> None:
         self.cancel()
-        self._on_failed("no answer")
+        self._on_failed("no answer", False)
+
+    def _fail(self, number: int) -> None:
+        self._on_failed(os.strerror(number), number == errno.ECONNREFUSED)
 
     def _connected(self, _events: int) -> None:
         sock = self._take()
@@ -256,6 +262,6 @@ class Dial:
         is_self = result == 0 and sock.getsockname() == sock.getpeername()
         if result or is_self:  # is_self: TCP connected to itself, nobody listens there
             sock.close()
-            self._on_failed(os.strerror(result or errno.ECONNREFUSED))
+            self._fail(result or errno.ECONNREFUSED)
             return
         self._on_open(Incoming(sock, self._loop, self._tls, self._host, server_side=False))

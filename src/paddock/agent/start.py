@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 
-from paddock.agent.coordinator import Coordinator
+from paddock.agent.coordinator import Coordinator, OwnLink
 from paddock.agent.run import Launcher, Run
+from paddock.core.hosts import LOOPBACK
 from paddock.errors import PaddockError
 from paddock.local.loop import READ
 from paddock.local.text import configuration_lines, launch_line
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from paddock.core.job import Job
-    from paddock.core.messages import Letter
 
 
 def run_job(
@@ -52,27 +52,11 @@ def _join_others(run: Run) -> None:
 
 def _join_alone(run: Run) -> None:
     """A job of one node: coordinator and member in this process, no network."""
-    coordinator = Coordinator(run.job, run.loop, run.new_uid(), on_end=lambda _end: None)
-    member = coordinator.attach(OwnLink(run))
-    run.member.connect(
-        coordinator.uid,
-        lambda letter: coordinator.receive(member, letter, is_self=True),
-        run.job.rendezvous.own_host or "127.0.0.1",
+    coordinator = Coordinator(
+        run.job, run.loop, run.new_uid(), on_end=lambda _end: None, on_news=run.on_news
     )
-
-
-class OwnLink:
-    """The coordinator's way to the node it lives on: a call."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def send(self, letter: Letter) -> None:
-        """Deliver at once."""
-        self._run.member.receive(letter)
-
-    def close(self) -> None:
-        """Nothing to close."""
+    own = OwnLink(coordinator, run.member, on_refused=lambda: None)
+    own.connect(run.job.rendezvous.own_host or LOOPBACK)
 
 
 def _supervise(
@@ -82,15 +66,17 @@ def _supervise(
     import signal
     import sys
 
-    from paddock.local.signals import forwarded_signals, take_signals
+    from paddock.local.signals import forwarded_signals, from_guardian, take_signals
 
     run = launcher.run
     # The owner thread answers a dying rank; the output thread must not keep it from the GIL.
     sys.setswitchinterval(0.0005)
     # A signal that comes just before the loop sleeps, or to another thread, must wake it too.
     signal.set_wakeup_fd(launcher.loop.wake_fd, warn_on_full_buffer=False)
+    signals = _Signals(run)
     for number in forwarded_signals():
-        signal.signal(number, lambda n, _frame: run.loop.post(lambda: _on_signal(run, n)))
+        for came_as in (number, from_guardian(number)):
+            signals.watch(number, came_as)
     _watch_guardian(run, guardian_pid)
     take_signals()
     try:
@@ -103,13 +89,40 @@ def _supervise(
         launcher.loop.run()
 
 
-def _on_signal(run: Run, number: int) -> None:
-    import signal
+class _Signals:
+    """Signals to this process, and those the guardian hands on.
 
-    if number in (signal.SIGUSR1, signal.SIGUSR2):
-        run.member.forward(number)
-        return
-    run.member.on_signal(number)
+    What was sent to both at once was sent once: how often is the larger of the two counts. Those
+    that end a job are counted together, since any of them means the same.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._heard: dict[int, list[int]] = {}
+
+    def take(self, number: int, *, is_handed_on: bool) -> None:
+        """Act on a signal, in the loop, unless it has come the other way already."""
+        import signal
+
+        is_user = number in (signal.SIGUSR1, signal.SIGUSR2)
+        heard = self._heard.setdefault(number if is_user else 0, [0, 0])
+        before = max(heard)
+        heard[is_handed_on] += 1
+        if max(heard) == before:
+            return
+        if is_user:
+            self._run.member.forward(number)
+        else:
+            self._run.member.on_signal(number)
+
+    def watch(self, number: int, came_as: int) -> None:
+        """Take the signal `number` whenever `came_as` comes."""
+        import signal
+
+        def act() -> None:
+            self.take(number, is_handed_on=came_as != number)
+
+        signal.signal(came_as, lambda _number, _frame: self._run.loop.post(act))
 
 
 def _watch_guardian(run: Run, guardian_pid: int) -> None:

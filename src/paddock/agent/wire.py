@@ -24,13 +24,15 @@ from paddock.agent.checks import find_fault
 from paddock.core import messages
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
-from paddock.core.messages import Budget, Letter
+from paddock.core.messages import Budget, Letter, Voters
 from paddock.core.policy import Verdict
 from paddock.errors import PaddockError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 VERSION = 1
 GREETING_LIMIT_BYTES = 4096
@@ -39,11 +41,12 @@ PACKED_FROM_BYTES = 8192  # below, a list of hosts is sent as it is
 MAC_HEX = 32
 LEASE_SECONDS_MAX = 1e6
 
-_PARTS = (Budget, Exit, Host, Verdict)
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_PARTS = (Budget, Exit, Host, Verdict, Voters)
 _MESSAGES: tuple[type, ...] = (
     messages.Join, messages.Started, messages.Exited, messages.Stopped, messages.Leave,
-    messages.CannotRun, messages.Ping, messages.Start, messages.Stop, messages.Over,
-    messages.Refuse, messages.HandOver, messages.Note, messages.Pong,
+    messages.CannotRun, messages.Claim, messages.Ping, messages.Start, messages.Settled,
+    messages.Stop, messages.Over, messages.Refuse, messages.HandOver, messages.Note, messages.Pong,
 )  # fmt: skip
 _CLASSES: dict[str, type] = {c.__name__: c for c in (*_MESSAGES, *_PARTS)}
 _PRIMITIVE: dict[str, frozenset[type]] = {
@@ -59,6 +62,7 @@ _PRIMITIVE: dict[str, frozenset[type]] = {
     "Exit": frozenset({Exit}),
     "Exit | None": frozenset({Exit, type(None)}),
     "Verdict": frozenset({Verdict}),
+    "Voters": frozenset({Voters}),
 }
 
 
@@ -137,7 +141,7 @@ def decode(text: bytes) -> Letter:
         if isinstance(item.get("hosts"), str):
             item["hosts"] = _unpacked(item["hosts"])
         found = _value(item)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise WireError(f"a message that cannot be read came: {error}") from error
     if type(found) not in _MESSAGES:
         raise WireError("a line that is no message came")
@@ -146,6 +150,15 @@ def decode(text: bytes) -> Letter:
     if fault:
         raise WireError(f"an impossible message came: {fault}")
     return letter
+
+
+def decode_fields(cls: type[T], text: bytes) -> T:
+    """The value in JSON of its fields; others are of a later version. Raises WireError."""
+    try:
+        found = json.loads(text)
+        return _made(cls, {name: found[name] for name in cls.__annotations__ if name in found})
+    except _UNREADABLE as error:
+        raise WireError(f"no {cls.__name__}: {error}") from error
 
 
 def _text_checked(text: bytes, found: Any) -> Any:
@@ -196,12 +209,14 @@ def _value(item: Any) -> Any:
     if not isinstance(item, dict):
         return item
     fields = dict(item)
-    cls = _CLASSES[fields.pop("t")]
+    return _made(_CLASSES[fields.pop("t")], fields)
+
+
+def _made(cls: type[T], fields: dict[str, Any]) -> T:
+    """The value with those fields, all of them of their types."""
     made = {name: _value(content) for name, content in fields.items()}
     for name, wanted in cls.__annotations__.items():
-        if name not in made:
-            continue
-        if not _fits(made[name], wanted):
+        if name in made and not _fits(made[name], wanted):
             raise ValueError(f"{cls.__name__}.{name} is not of type {wanted}")
     return cls(**made)
 

@@ -170,10 +170,11 @@ def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str, str]:
 
 def device_kind() -> str:
     """What each of the two processes gets one of; "cpu" where there are not two."""
-    from paddock.local.devices import detect
+    from paddock.core.job import Command, Job
+    from paddock.local.devices import find_devices
 
     try:
-        found = detect(os.environ, None, "", None)
+        found = find_devices(Job(Command("program", "")), os.environ)
     except UsageError:
         return "cpu"
     return found.kind if len(found.labels) >= PROCESSES else "cpu"

@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 
+from paddock.cli.launch import resolved
 from paddock.contracts.environment import proc_env, shared_env
-from paddock.core.hosts import SERVICES, Host
-from paddock.core.plan import fixed_ports_of, make_plan, slots_of
+from paddock.core.hosts import LOOPBACK, host_of
+from paddock.core.plan import make_plan
 from paddock.core.secrets import shown_value
-from paddock.core.value import fields_of, replace
+from paddock.core.value import fields_of
+from paddock.jobfile.nodes import hosts_of
 from paddock.jobfile.parse import Parsed, parse
+from paddock.local.devices import find_devices
+from paddock.local.limits import usable_cores
 from paddock.local.text import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.accel import Devices
+    from paddock.core.hosts import Devices, Host
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
 
 # A longer table helps nobody; --json has all.
 MAX_ROWS = 64
 MAX_TEXT = 160
-LOCAL = "127.0.0.1"
+UID = "<run>"  # of a run that has not begun
 
 
 def run(argv: Sequence[str]) -> int:
@@ -43,6 +48,10 @@ def run(argv: Sequence[str]) -> int:
             return explain_kubernetes.run(for_kubernetes)
         except ImportError as error:
             raise missing_extra(error) from error
+    if is_submission(words):
+        from paddock.cli import explain_submission
+
+        return explain_submission.run(words)
     # Only the first word: later ones may be the script's own.
     is_json = words[:1] == ["--json"]
     parsed = parse(words[1:] if is_json else words, os.environ, python=sys.executable)
@@ -51,18 +60,10 @@ def run(argv: Sequence[str]) -> int:
 
         print(command_help("explain"), end="")
         return 0
-    if parsed.file:
-        from paddock.jobfile.paddlejob import resolve_file
-
-        parsed = resolve_file(parsed)
-    if parsed.job.role("ps") is not None:
-        from paddock.jobfile.servers import decide_servers
-
-        parsed = replace(parsed, job=decide_servers(parsed.job))
-    from paddock.local.probe import find_devices
-
+    parsed = resolved(parsed)
     devices = find_devices(parsed.job, os.environ)
-    plan = make_plan(parsed.job, imagined_hosts(parsed.job, devices, os.uname().nodename), 0)
+    hosts = imagined_hosts(parsed.job, devices, socket.gethostname())
+    plan = make_plan(parsed.job, hosts, 0, UID)
     envs = environments(parsed.job, plan, os.environ, devices)
     if is_json:
         print(json.dumps(as_json(parsed, plan, envs), indent=2))
@@ -72,64 +73,54 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def words_for_kubernetes(words: Sequence[str]) -> list[str] | None:
-    """The words of ``explain -b kubernetes`` without these; None for a plan on machines.
+def is_submission(words: Sequence[str]) -> bool:
+    """Whether the words are those of ``paddock submit``: where it runs is said by -b or --hosts.
 
-    >>> words_for_kubernetes(["--json", "--backend=kubernetes", "job.yaml"])
+    >>> is_submission(["-b", "slurm", "train.py"]), is_submission(["train.py", "-b"])
+    (True, False)
+    """
+    from paddock.backends.flags import split_words
+
+    own = split_words(words).own
+    return bool({"b", "hosts", "hostfile", "conf"} & own.keys())
+
+
+def words_for_kubernetes(words: Sequence[str]) -> list[str] | None:
+    """The words of ``explain --kubernetes`` without it; None for a plan on machines.
+
+    It was -b kubernetes and --backend kubernetes once; --backend is Paddle's word for gloo or nccl.
+
+    >>> words_for_kubernetes(["--json", "--kubernetes", "job.yaml"])
     ['--json', 'job.yaml']
     """
-    ahead = list(words[:1]) if words[:1] == ["--json"] else []
-    name, equals, value = (words[len(ahead)] if len(words) > len(ahead) else "").partition("=")
-    left = list(words[len(ahead) + 1 :])
-    if not equals and left:
-        value = left.pop(0)
-    is_asked = name in ("-b", "--backend") and value in ("kubernetes", "k8s")
-    return [*ahead, *left] if is_asked else None
+    ahead = words[:1] if words[:1] == ["--json"] else []
+    first, *left = words[len(ahead) :] or [""]
+    name, equals, value = first.partition("=")
+    if name in ("-b", "--backend") and (equals or left):
+        value = value if equals else left.pop(0)
+        is_file = any(word.endswith((".yaml", ".yml", ".json")) for word in left)
+        first = "--kubernetes" if value in ("kubernetes", "k8s") and is_file else first
+    return [*ahead, *left] if first == "--kubernetes" else None
 
 
 def imagined_hosts(job: Job, devices: Devices, name: str) -> tuple[Host, ...]:
     """The hosts of a job before anyone has joined: known addresses, else node0, node1, ..."""
-    nnodes = job.nnodes_min
     meeting = job.rendezvous
     own_rank = meeting.node_rank or 0
+    known = meeting.ips or (() if meeting.kind == "alone" else hosts_of(job.roles))
     hosts = []
-    for node_rank in range(nnodes):
-        address = f"node{node_rank}"
-        if node_rank < len(meeting.ips):
-            address = meeting.ips[node_rank]
-        elif node_rank == own_rank and meeting.own_host:
-            address = meeting.own_host
-        elif nnodes == 1:
-            address = LOCAL
-        slots = slots_of(job, devices.count, address)
+    for node_rank in range(job.nnodes_min):
         is_own = node_rank == own_rank and not meeting.ips
-        hosts.append(
-            Host(
-                name=name if is_own else address,
-                address=address,
-                device_kind=devices.kind,
-                device_labels=devices.labels,
-                device_indices=devices.indices,
-                slots=slots,
-                ports=_ports(job, address, slots, node_rank),
-                service_ports=(0,) * len(SERVICES),
-            )
-        )
+        address = f"node{node_rank}"
+        if node_rank < len(known):
+            address = known[node_rank]
+        elif is_own and (meeting.own_host or meeting.kind == "alone"):
+            address = meeting.own_host or LOOPBACK
+        # Who gives one node its rank gives all of them theirs.
+        rank = node_rank if meeting.node_rank is not None else 0
+        own_name = name if is_own else address
+        hosts.append(host_of(job, devices, name=own_name, address=address, node_rank=rank))
     return tuple(hosts)
-
-
-def _ports(
-    job: Job, address: str, slots: tuple[tuple[str, int, int], ...], node_rank: int
-) -> tuple[int, ...]:
-    """Ports that are known already, 0 for those chosen at the start."""
-    nprocs = sum(count for _, _, count in slots)
-    if any(r.endpoints for r in job.roles):
-        fixed = fixed_ports_of(job, address)
-        return fixed if len(fixed) == nprocs else (0,) * nprocs
-    first = job.start_port
-    if job.fixed_port is not None and first is None:
-        first = job.fixed_port + node_rank
-    return (0,) * nprocs if first is None else tuple(range(first, first + nprocs))
 
 
 def environments(
@@ -144,7 +135,7 @@ def environments(
             job,
             plan,
             node_rank=node_rank,
-            cores=len(os.sched_getaffinity(0)),
+            cores=usable_cores(),
             log_dir=directory,
             run_dir="<run directory>",
             pod_name="<pod>",

@@ -1,4 +1,4 @@
-"""``paddock explain -b kubernetes job.yaml``: the objects that the operator will make, as YAML.
+"""``paddock explain --kubernetes job.yaml``: the objects that the operator will make, as YAML.
 
 Nothing is asked of a cluster: the pure reconcile decides, for a job that was just created.
 Addresses that only a cluster knows show as <ip of POD>.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paddock.kube.client import Manifest
     from paddock.operator.decision import Settings
 
-USAGE = "paddock explain -b kubernetes [-n NAMESPACE] [--scheduling NAME] [--json] FILE"
+USAGE = "paddock explain --kubernetes [-n NAMESPACE] [--scheduling NAME] [--json] FILE"
 
 
 def run(argv: Sequence[str]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock import __version__
-from paddock.cli.main import COMMANDS
+from paddock.cli.main import COMMANDS, SHARED
 from paddock.errors import UsageError
 from paddock.jobfile.flags import FLAGS, GROUPS, OLD
 
@@ -18,8 +18,17 @@ INDENT = 26
 
 USAGES = {
     "launch": "paddock launch [flags] train.py [arguments of train.py]",
+    "submit": "paddock submit [-b BACKEND|SITE] [flags] [flags of launch] train.py [arguments]\n"
+    "       paddock submit [-b BACKEND|SITE] [flags] -f job.yaml",
+    "list": "paddock list [--discover SITE] [--json] [JOB ...]",
+    "status": "paddock status [--watch] [--json] [JOB ...]",
+    "logs": "paddock logs [-f] [--rank 0,3|all] [--since 5m] [--around-failure 5s] [JOB]",
+    "stop": "paddock stop [--now] [--json] JOB ...",
+    "wait": "paddock wait [--timeout 1h] [--json] [JOB ...]",
+    "fetch": "paddock fetch [--to DIR] [--json] [JOB ...]",
+    "delete": "paddock delete [--entry-only] [--json] JOB ...",
     "explain": "paddock explain [--json] [flags of launch] train.py [arguments]\n"
-    "       paddock explain -b kubernetes [flags] job.yaml",
+    "       paddock explain --kubernetes [flags] job.yaml",
     "check": "paddock check [--framework paddle|torch|jax] [--json]",
     "pserver": "paddock pserver [--port PORT] [--num_gradient_servers N] [--data-dir DIR] [flags]",
     "ps": "paddock ps status|tables|save|load|export|import|publish|explain|... [flags]",
@@ -27,6 +36,23 @@ USAGES = {
     "version": "paddock version [--json]",
     "completion": "paddock completion bash|zsh|fish",
     "help": "paddock help [COMMAND]",
+}
+# Of the verbs for submitted jobs; --json, which all but logs have, is told once.
+DETAILS = {
+    "list": ("--discover SITE       find jobs of that site that were submitted elsewhere, too",),
+    "status": ("--watch               redraw until the job has ended; exits with its code",),
+    "logs": (
+        "-f, --follow          go on until the job has ended",
+        "--rank 0,3            only these workers",
+        "--since 5m            only what is not older",
+        "--around-failure 5s   so long before and after the first failure",
+    ),
+    "stop": ("--now                 without grace",),
+    "wait": ("--timeout 1h          exit with 124 if it has not ended by then",),
+    "fetch": (
+        "--to DIR              where to put them [./ID]: log/ of every host, output/ of the first",
+    ),
+    "delete": ("--entry-only          forget it here, and leave what is on the hosts",),
 }
 EXAMPLES = """\
 examples:
@@ -67,6 +93,16 @@ def overview() -> str:
 def command_help(name: str) -> str:
     """What ``paddock NAME --help`` prints."""
     usage = f"usage: {USAGES[name]}\n"
+    if name == "submit":
+        return usage + "\n".join(_submit_lines()) + "\n"
+    if name in SHARED:
+        usual = "" if name in ("stop", "delete", "list") else " (the default)"
+        lines = [f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}."]
+        lines += [f"JOB is a handle, an id, a name, last{usual} or all.", ""]
+        lines += [f"  {line}" for line in DETAILS[name]]
+        if "--json" in USAGES[name]:
+            lines.append("  --json                one JSON value on stdout")
+        return usage + "\n".join(lines) + "\n"
     if name not in ("launch", "explain"):
         return usage
     lines = [usage, f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}."]
@@ -109,3 +145,25 @@ def _wrapped(head: str, text: str, indent: int) -> Iterator[str]:
         line += word if is_empty else " " + word
         is_empty = False
     yield line
+
+
+def _submit_lines() -> Iterator[str]:
+    """Submit's own flags, from their table."""
+    from paddock.backends.flags import FLAGS as OWN
+
+    yield f"{COMMANDS['submit'][0].upper()}{COMMANDS['submit'][1:]}."
+    yield "Flags of launch (paddock help launch) go before the script too."
+    for group in dict.fromkeys(flag.group for flag in OWN):
+        yield ""
+        yield f"{group}:"
+        for flag in (flag for flag in OWN if flag.group == group):
+            names = sorted((flag.name, *flag.aliases), key=len)
+            words = ", ".join(f"-{n}" if len(n) == 1 else f"--{n.replace('_', '-')}" for n in names)
+            head = f"  {words} {flag.metavar}".rstrip()
+            lines = list(_wrapped(" " * INDENT, flag.help, INDENT))
+            if len(head) < INDENT - 1:
+                yield head.ljust(INDENT) + lines[0].lstrip()
+                lines = lines[1:]
+            else:
+                yield head
+            yield from lines

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from paddock.core.value import replace
 from paddock.errors import (
     EXIT_NOT_EXECUTABLE,
     EXIT_NOT_FOUND,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from paddock.core.job import Job
+    from paddock.jobfile.parse import Parsed
 
 
 def run(argv: Sequence[str]) -> int:
@@ -39,11 +41,8 @@ def run(argv: Sequence[str]) -> int:
 
         sys.stdout.write(command_help("launch"))
         return 0
-    if parsed.file:
-        from paddock.jobfile.paddlejob import resolve_file
-
-        parsed = resolve_file(parsed)
-    job = _with_servers(parsed.job)
+    parsed = resolved(parsed)
+    job = parsed.job
     check_machine(job)
     if not _has_pidfd():
         from paddock.local.portable import run_portable
@@ -54,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
     from paddock.local.limits import allow_files
 
     allow_files(1, 0)  # below that not even what is wrong could be said
-    guardian_pid = split()
+    guardian_pid = split(job.rendezvous.lease_seconds if job.nnodes_max > 1 else 0.0)
     # From here on this is the launcher, the guardian's child: it must not return to the caller,
     # and whatever it fails to end, the guardian ends.
     code = EXIT_OWN_FAULT
@@ -82,13 +81,21 @@ def _last_words(text: str) -> None:
     last_words(text)
 
 
-def _with_servers(job: Job) -> Job:
-    """The job with what its servers run, if it has any."""
-    if job.role("ps") is None:
-        return job
-    from paddock.jobfile.servers import decide_servers
+def resolved(parsed: Parsed) -> Parsed:
+    """With what files say: of hosts, of the job, and of what its servers run, if it has any."""
+    if parsed.job.rendezvous.hostfile:
+        from paddock.jobfile.hostfile import resolve_hosts
 
-    return decide_servers(job)
+        parsed = replace(parsed, job=resolve_hosts(parsed.job))
+    if parsed.file:
+        from paddock.jobfile.paddlejob import resolve_file
+
+        parsed = resolve_file(parsed)
+    if parsed.job.role("ps") is not None:
+        from paddock.jobfile.servers import decide_servers
+
+        parsed = replace(parsed, job=decide_servers(parsed.job))
+    return parsed
 
 
 def _has_pidfd() -> bool:

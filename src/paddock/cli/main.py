@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 # Command -> what it does. Each is a module of this package with run(argv) -> exit code.
 COMMANDS = {
     "launch": "start a job here, or this node's share of it",
+    "submit": "start a job elsewhere: over ssh, Slurm, MPI, Kubernetes or a script",
+    "list": "the jobs that were submitted, a line each",
+    "status": "how a job is, host by host",
+    "logs": "what the ranks of a job say, in one stream",
+    "stop": "end a job",
+    "wait": "wait for the end of a job; exits with its code",
+    "fetch": "bring the logs and the output of a job here",
+    "delete": "remove what an ended job has left",
     "explain": "show the plan, the environment and where each value came from",
     "check": "run a real all-reduce on two processes of this machine",
     "pserver": "run a parameter server",
@@ -26,6 +34,12 @@ COMMANDS = {
     "completion": "print the completion script of bash, zsh or fish",
     "help": "show help about a command",
 }
+# Several commands that share a module: run_list in jobs.py, and so on.
+SHARED = dict.fromkeys(("list", "status", "logs", "stop", "wait", "fetch", "delete"), "jobs")
+# What people type who come from other tools -> what it is here.
+OTHERS = {"kill": "stop", "cancel": "stop", "jobs": "list", "ls": "list",
+          "run": "launch", "log": "logs", "tail": "logs -f", "get": "fetch", "rm": "delete",
+          "describe": "status"}  # fmt: skip
 WORDS = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}
 SIGINT = 2
 SIGPIPE = 13
@@ -70,8 +84,10 @@ def _run(words: Sequence[str]) -> int:
     if name not in COMMANDS:
         raise _unknown(name)
     # __import__, since importlib costs more than the command.
-    command = __import__(f"paddock.cli.{name}", fromlist=("run",))
-    code: int = command.run(list(words[1:]))
+    module = SHARED.get(name, name)
+    command = __import__(f"paddock.cli.{module}", fromlist=("run",))
+    run_it = getattr(command, f"run_{name}") if name in SHARED else command.run
+    code: int = run_it(list(words[1:]))
     return code
 
 
@@ -82,4 +98,6 @@ def _unknown(name: str) -> UsageError:
         return UsageError(
             f"'{name}' is not a command", hint=f"did you mean 'paddock launch {name} ...'?"
         )
-    return UsageError(f"'{name}' is not a command", hint=nearest(name, COMMANDS))
+    meant = OTHERS.get(name)
+    hint = f"did you mean 'paddock {meant}'?" if meant else nearest(name, COMMANDS)
+    return UsageError(f"'{name}' is not a command", hint=hint)

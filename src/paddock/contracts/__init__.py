@@ -13,7 +13,7 @@ node. Doing that in each of 64 contracts of an 8,192-rank job would cost more th
 
 from __future__ import annotations
 
-from paddock.core.plan import join_endpoint
+from paddock.core.endpoint import join_endpoint, split_endpoint
 from paddock.core.value import value
 from paddock.errors import UsageError
 
@@ -74,15 +74,6 @@ def contract_names(framework: str, mode: str) -> tuple[str, ...]:
 def contracts_of(framework: str, mode: str) -> tuple[Contract, ...]:
     """The contract functions themselves; only the chosen files are imported."""
     return tuple(_load(name) for name in contract_names(framework, mode))
-
-
-def contract_env(framework: str, plan: Plan, proc: Proc) -> dict[str, str]:
-    """The contract variables of one process.
-
-    For many processes of one plan use shared_env and proc_env of contracts/environment.py, which
-    read the plan once.
-    """
-    return merge(contracts_of(framework, plan.mode), world_of(plan), proc)
 
 
 def merge(contracts: tuple[Contract, ...], world: World, proc: Proc) -> dict[str, str]:
@@ -182,16 +173,6 @@ def selected_flag(kind: str) -> str:
     return SELECTED_FLAGS.get(kind, f"FLAGS_selected_{kind}s")
 
 
-def split_address(endpoint: str) -> tuple[str, str]:
-    """The bare address and the port as text; port 0, not chosen yet, is allowed.
-
-    >>> split_address("[::1]:80"), split_address("10.0.0.1:0")
-    (('::1', '80'), ('10.0.0.1', '0'))
-    """
-    address, _, port = endpoint.rpartition(":")
-    return address.strip("[]"), port
-
-
 def _joined(procs: tuple[Proc, ...]) -> str:
     return ",".join([proc.endpoint for proc in procs])
 
@@ -218,5 +199,4 @@ def _gloo_http(plan: Plan, servers: tuple[Proc, ...]) -> str:
     # only knows a free port of node 0.
     if not servers or not plan.gloo_http:
         return plan.gloo_http
-    port = split_address(plan.gloo_http)[1]
-    return join_endpoint(servers[0].address, int(port))
+    return join_endpoint(servers[0].address, split_endpoint(plan.gloo_http)[1])

@@ -53,6 +53,8 @@ DROPPED = frozenset(
     MPI_LOCALRANKID MPI_LOCALNRANKS HYDRA_LAUNCH_TYPE HYDRA_IP_VERSION GMPI_MASTER
     I_MPI_HYDRA_UUID I_MPI_PIN_INFO I_MPI_PIN_MAPPING
     SLURM_PROCID SLURM_LOCALID SLURM_GTIDS SLURM_TASK_PID SLURM_STEPID SLURM_STEP_ID
+    SLURM_NODEID SLURM_STEP_NODELIST SLURM_STEP_NUM_NODES SLURM_STEP_NUM_TASKS
+    SLURM_STEP_TASKS_PER_NODE
     """.split()  # noqa: SIM905 - one list literal would be 110 lines of quotes
 )
 # Set by an outer mpirun, mpiexec or srun for one process (measured: Open MPI 4.1.4 and 5.0.11,
@@ -213,32 +215,7 @@ def server_dir(plan: Plan, parent: str) -> str:
 
     parent: below the log directory, or what the user gave as PADDOCK_PS_DATA_DIR.
     """
-    return f"{parent}/{plan.uid[:8] or '<run>'}-{plan.attempt}"
-
-
-def process_env(
-    base: Mapping[str, str],
-    job: Job,
-    plan: Plan,
-    proc: Proc,
-    *,
-    cores: int,
-    log_dir: str,
-    run_dir: str,
-    pod_name: str,
-) -> ProcEnv:
-    """shared_env and proc_env in one step, for one process."""
-    shared = shared_env(
-        base,
-        job,
-        plan,
-        node_rank=proc.node_rank,
-        cores=cores,
-        log_dir=log_dir,
-        run_dir=run_dir,
-        pod_name=pod_name,
-    )
-    return proc_env(shared, proc)
+    return f"{parent}/{plan.uid[:8]}-{plan.attempt}"
 
 
 def inherited(base: Mapping[str, str]) -> dict[str, str]:

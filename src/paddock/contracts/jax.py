@@ -9,7 +9,7 @@ docs/decisions/0002-jax-and-mpi-in-one-environment.md.
 
 from __future__ import annotations
 
-from paddock.contracts import split_address
+from paddock.core.endpoint import split_endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def env(world: World, proc: Proc) -> dict[str, str]:
     if proc.role != "worker":
         return {}
     coordinator = world.plan.jax_coordinator
-    address, port = split_address(coordinator)
+    address, port = split_endpoint(coordinator)
     scheme = f"tcp6://[{address}]" if ":" in address else f"tcp://{address}"
     found = {
         "JAX_COORDINATOR_ADDRESS": coordinator,

@@ -23,7 +23,8 @@ def env(world: World, proc: Proc) -> dict[str, str]:
         found["PADDLE_INIT_TRAINER_COUNT"] = "1"  # threads of this trainer
         found["PADDLE_INIT_USE_GPU"] = "True" if proc.device_kind in ("gpu", "dcu") else "False"
     ports = {server.port for server in world.servers}
-    if len(ports) == 1:
+    is_chosen = ports != {0} or len(world.servers) == 1  # two that are chosen later will differ
+    if len(ports) == 1 and is_chosen:
         found["PADDLE_INIT_PSERVERS"] = ",".join([s.address for s in world.servers])
         found["PADDLE_INIT_PORT"] = str(world.servers[0].port)
         found["PADDLE_INIT_PORTS_NUM"] = "1"

@@ -10,7 +10,7 @@ not; rank 0 opens it itself.
 
 from __future__ import annotations
 
-from paddock.contracts import split_address
+from paddock.core.endpoint import split_endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def env(world: World, proc: Proc) -> dict[str, str]:
     if proc.role != "worker":
         return {}
     plan = world.plan
-    address, port = split_address(plan.torch_master)
+    address, port = split_endpoint(plan.torch_master)
     rank, size = str(proc.rank), str(world.size)
     return {
         "RANK": rank,

@@ -28,8 +28,9 @@ class Attempt:
         """members: in node-rank order, as are their hosts."""
         self.members = dict.fromkeys(members)
         self.unstopped = set(self.members)
+        self.hosts = tuple(hosts)
         self.workers = sum(
-            count for h in hosts for role, _, count in h.slots if role in WORKER_ROLES
+            count for h in self.hosts for role, _, count in h.slots if role in WORKER_ROLES
         )
         self.workers_done = 0
         self.exits: list[Exit] = []

@@ -5,8 +5,8 @@
     the maximum                      at once
     at least the minimum (a range)   when nobody came for --elastic_timeout; after a takeover
                                      as soon as all nodes of the attempt before are back
-    fewer                            never; given up after --join-timeout, or in an elastic
-                                     job that had begun after --elastic_timeout
+    fewer, or no majority of the     never; given up after --join-timeout, or in an elastic
+    last attempt (quorum.py)         job that had begun after --elastic_timeout
 
 No attempt starts while processes of a lost node may be alive (Roster.haunted_until).
 """
@@ -17,8 +17,7 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.core.job import Job
-    from paddock.core.roster import Roster
+    from paddock.core.state import State
 
 # Beyond this many members not every joining is worth a line at every node: 1,024 nodes would
 # cause a million lines. The latest state is said at most once a second, and always in the end.
@@ -28,10 +27,14 @@ NOTE_SECONDS = 1.0
 
 @value
 class Outlook:
-    """What to do now: start, give up, or look again at wake_at. text: "" says nothing."""
+    """What to do now: start, give up, or look again at wake_at. text: "" says nothing.
+
+    is_over: no time is left for the job.
+    """
 
     starts: bool = False
     gives_up: bool = False
+    is_over: bool = False
     wake_at: float = 0.0
     text: str = ""
 
@@ -39,17 +42,16 @@ class Outlook:
 class Gathering:
     """One wait for nodes after another."""
 
-    def __init__(self, job: Job, roster: Roster, now: float, *, is_first: bool) -> None:
-        self.job = job
-        self.is_first = is_first  # no attempt of this run has started yet
-        self._roster = roster
+    def __init__(self, state: State, now: float) -> None:
+        self.job = state.job
+        self._state = state
+        self._roster = state.roster
         self._since = now
         self._changed_at = now
         self._said_at = -NOTE_SECONDS
 
     def begin(self, now: float) -> None:
         """Wait for the next attempt."""
-        self.is_first = False
         self._since = self._changed_at = now
         self._roster.awaited.clear()
 
@@ -59,13 +61,16 @@ class Gathering:
 
     def look(self, now: float) -> Outlook:
         """Whether it is time."""
+        spent = self._state.spent
+        if spent.is_over(now):
+            return Outlook(is_over=True, text=spent.over_text)
         limit_at = self._since + self.limit_seconds
-        start_at = self._start_at(limit_at)
+        start_at = self._start_at(limit_at) if self._state.has_quorum else None
         if start_at is not None and now >= start_at:
             return Outlook(starts=True)
         if start_at is None and now >= limit_at:
-            return Outlook(gives_up=True)
-        wake_at = limit_at if start_at is None else start_at
+            return Outlook(gives_up=True, text=self.given_up_text())
+        wake_at = spent.until(limit_at if start_at is None else start_at)
         if len(self._roster) > NOTES_MEMBERS and now < self._said_at + NOTE_SECONDS:
             return Outlook(wake_at=min(wake_at, self._said_at + NOTE_SECONDS))
         self._said_at = now
@@ -77,7 +82,7 @@ class Gathering:
     @property
     def limit_seconds(self) -> float:
         """How long too few nodes are put up with."""
-        if self.is_first:
+        if self._roster.is_first:
             return self.job.rendezvous.join_timeout_seconds
         return self.job.elastic.timeout_seconds
 
@@ -92,7 +97,7 @@ class Gathering:
 
     def _settle_at(self) -> float:
         """When a job with its minimum may start without its maximum."""
-        if self.is_first:
+        if self._roster.is_first:
             return self._changed_at + self.job.elastic.timeout_seconds
         if not self._roster.awaited:
             return self._since
@@ -107,10 +112,13 @@ class Gathering:
             else f"{job.nnodes_min}:{job.nnodes_max}"
         )
         text = f"waiting for nodes: {len(self._roster)} of {wanted} joined ({self._roster.names()})"
+        if not self._state.has_quorum:
+            text += ", no majority of the last attempt: the others may go on without them"
         missing = self._roster.missing()
         return f"{text}; missing {missing}" if missing else text
 
     def given_up_text(self) -> str:
         """Why no more nodes are waited for."""
-        flag = "--join-timeout" if self.is_first else "--elastic_timeout"
-        return f"{self.waiting_text()}; gave up after {self.limit_seconds:g} s ({flag})"
+        flag = "--join-timeout" if self._roster.is_first else "--elastic_timeout"
+        before = f"{self._state.now.reason}; " if self._state.now.reason else ""
+        return f"{before}{self.waiting_text()}; gave up after {self.limit_seconds:g} s ({flag})"

@@ -1,14 +1,34 @@
-"""Host: a fact about one node, gathered by its agent before a plan is made; and its devices,
-shared out among the processes.
+"""Host: a fact about one node, before a plan is made; and its devices, shared out among processes.
+
+``host_of`` is pure: the launchers of every system and ``paddock explain`` have the same one.
 """
 
 from __future__ import annotations
 
-from paddock.core.value import value
+from paddock.core.endpoint import parse_endpoint
+from paddock.core.value import replace, value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from paddock.core.job import Job, Role
+
+
+@value
+class Devices:
+    """The devices of one node.
+
+    labels: as the user names them; indices: their positions in the visible list, same length;
+    both empty on the CPU. count: number of processes this asks for when nproc was not given.
+    env: variables the processes need so that the indices mean these devices; usually empty.
+    """
+
+    kind: str = "cpu"
+    labels: tuple[str, ...] = ()
+    indices: tuple[int, ...] = ()
+    count: int = 1
+    env: tuple[tuple[str, str], ...] = ()
 
 
 @value
@@ -20,7 +40,7 @@ class Host:
     names them (absolute numbers, UUIDs); device_indices: their positions in the visible list, same
     length. slots: (role, stage, number of processes) in starting order, ps first.
     ports: one free port per process in that order. service_ports: further free ports on this
-    host, in the order of SERVICES; used on node 0 only.
+    host, in the order of SERVICES; used on node 0 only. A port 0 is not chosen yet.
     """
 
     name: str
@@ -38,6 +58,9 @@ class Host:
         return sum(count for _, _, count in self.slots)
 
 
+# Servers first, then workers, then heter stages in order.
+STARTING_ORDER = {"ps": 0, "worker": 1, "heter": 2}
+LOOPBACK = "127.0.0.1"  # the address of a job of one node
 # What the service ports are for, in order.
 SERVICES = ("paddle_master", "torch_master", "jax_coordinator", "gloo_http")
 # --virtual-local-rank: what hides the other devices from a process. CUDA and HIP as torchrun does
@@ -49,6 +72,57 @@ HIDES_OTHERS = {
     "mlu": ("MLU_VISIBLE_DEVICES",),
     "sdaa": ("SDAA_VISIBLE_DEVICES",),
 }
+
+
+def host_of(job: Job, devices: Devices, *, name: str, address: str, node_rank: int = 0) -> Host:
+    """A node's share of the job, with the ports that the job fixes and 0 for those it does not.
+
+    Endpoint lists name the processes of their role and the ports; the other processes take those
+    from --start_port on, or from the fixed port and the rank of the node.
+    """
+    slots, ports = [], []
+    for role in sorted(job.roles, key=lambda r: (STARTING_ORDER[r.name], r.stage)):
+        if role.endpoints:
+            own = [port for host, port in map(parse_endpoint, role.endpoints) if host == address]
+        elif role.count is not None:
+            own = [0] * role.count
+        else:
+            own = [0] * (max(1, devices.count) if role.name == "worker" else 1)
+        if own:
+            slots.append((role.name, role.stage, len(own)))
+            ports += own
+    first = job.start_port
+    if first is None and job.fixed_port is not None:
+        first = job.fixed_port + node_rank
+    if first is not None:
+        free = [at for at, port in enumerate(ports) if not port]
+        for number, at in enumerate(free):
+            ports[at] = first + number
+    is_listed = any(role.endpoints for role in job.roles)
+    gloo = job.gloo_port if job.mode == "ps" and is_listed else None
+    return Host(
+        name=name,
+        address=address,
+        device_kind=devices.kind,
+        device_labels=devices.labels,
+        device_indices=devices.indices,
+        slots=tuple(slots),
+        ports=tuple(ports),
+        service_ports=(0, 0, 0, gloo or 0),
+    )
+
+
+def with_ports(host: Host, chosen: Sequence[int]) -> Host:
+    """The host with its ports known: those of its processes, then one for each of SERVICES.
+
+    A service port that the job fixes stays: only the node that serves there needs it.
+    """
+    services = zip(host.service_ports, chosen[host.nprocs :], strict=True)
+    return replace(
+        host,
+        ports=tuple(chosen[: host.nprocs]),
+        service_ports=tuple(fixed or port for fixed, port in services),
+    )
 
 
 def devices_of(

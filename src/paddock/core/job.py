@@ -84,8 +84,9 @@ class Rendezvous:
     """How nodes find each other.
 
     alone: one node, no network. tcp: host:port of the coordinator; host "" means "be it, choose a
-    port, print the command for the others". etcd: endpoints of the etcd cluster, for people;
-    etcd_url is the whole address and may hold a password.
+    port, print the command for the others", unless among names the hosts that node 0 may be on:
+    then it is at that port of one of them. hostfile: a file with these names. etcd: endpoints of
+    the etcd cluster, for people; etcd_url is the whole address and may hold a password.
     """
 
     kind: RendezvousKind = "alone"
@@ -94,6 +95,8 @@ class Rendezvous:
     etcd: tuple[str, ...] = ()
     etcd_url: str = ""
     ips: tuple[str, ...] = ()
+    among: tuple[str, ...] = ()
+    hostfile: str = ""
     node_rank: int | None = None
     own_host: str = ""
     sort_ip: bool = False
@@ -181,7 +184,10 @@ class Logs:
 
 @value
 class Job:
-    """The whole intent. See docs/reference/flags.md for each field's flag and variable."""
+    """The whole intent. See docs/reference/flags.md for each field's flag and variable.
+
+    host_part: which of how many nodes of the job on its host this is.
+    """
 
     command: Command
     job_id: str = "default"
@@ -193,6 +199,7 @@ class Job:
     servers: Servers = Servers()
     devices: tuple[str, ...] | None = None
     device_kind: str = ""
+    host_part: tuple[int, int] = (0, 1)
     allow_uneven: bool = False
     rendezvous: Rendezvous = Rendezvous()
     elastic: Elastic = Elastic()
@@ -211,6 +218,7 @@ class Job:
     virtual_local_rank: bool = False
     pre_hook: str = ""
     extra_env: tuple[tuple[str, str], ...] = ()
+    record: str = ""
     sources: Mapping[str, Source] = {}
 
     @property

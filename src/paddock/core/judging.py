@@ -89,6 +89,10 @@ class Case:
         """The job, or a node, was told to stop."""
         return self.verdict("cancel", EXIT_SIGNAL_BASE + signal, reason)
 
+    def cancelled_as_asked(self) -> Verdict:
+        """The job as a whole was told to stop."""
+        return self.cancelled(self.asked_signal, self.asked_reason)
+
 
 @value
 class GoOn:
@@ -112,11 +116,19 @@ def judge(case: Case) -> Verdict | GoOn:
     if case.why == "failure":
         return _judge_failure(case)
     if case.asked_signal:
-        return case.cancelled(case.asked_signal, case.asked_reason)
+        return case.cancelled_as_asked()
     done = sum(1 for e in case.exits if e.ok and not e.by_us and e.role in WORKER_ROLES)
     if 0 < case.workers <= done:
         return case.succeeded()  # the change came when all was done
     return GoOn(case.reason, Again(0.0, case.used_restarts, ""))
+
+
+def judge_end(case: Case, workers_done: int) -> Verdict:
+    """All processes of an attempt ended, and nothing had made it stop."""
+    if workers_done >= case.workers:
+        return case.succeeded()
+    text = "every node says that its processes ended, but not how all of them did"
+    return case.failed(text, find_culprit(case.exits))
 
 
 def _judge_failure(case: Case) -> Verdict | GoOn:
@@ -140,7 +152,7 @@ def _judge_failure(case: Case) -> Verdict | GoOn:
             return case.failed(found.reason, culprit)
     if case.asked_signal:
         # It would have gone on; or the same signal was sent to our processes, too.
-        return case.cancelled(case.asked_signal, case.asked_reason)
+        return case.cancelled_as_asked()
     if again is None or (was_asked and expelled is None):
         return GoOn(
             f"node {culprit.node_rank} ({culprit.host}) leaves",

@@ -1,34 +1,48 @@
-"""Nodes that leave: can the others go on, who coordinates then, and what each is told. Pure."""
+"""Nodes that leave: can the others go on, who coordinates then, and what each is told. Pure.
+
+    a node is told to leave                          phase               what follows
+    -----------------------------------------------  ------------------  ---------------------------
+    it stands by, and is not the coordinator's own   running, stopping   goes: at once
+    the coordinator's own, and others are awaited    gathering           wait
+    the others can go on (elastic)                   running             stop: the attempt
+                                                     stopping            wait
+                                                     gathering, backoff  go on: as when one is lost
+    they cannot, or may not                          any                 cancel: the whole job
+
+The first row that fits.
+"""
 
 from __future__ import annotations
 
-from paddock.core.messages import Close, End, HandOver, Lost, Over, Tell
+from paddock.core import messages as m
 from paddock.core.value import replace
-from paddock.errors import EXIT_OWN_FAULT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.core.judging import Case
-    from paddock.core.messages import Action, Budget
+    from collections.abc import Iterable
+    from typing import Literal
+
+    from paddock.core.judging import GoOn
+    from paddock.core.membership import Phase
     from paddock.core.policy import Verdict
     from paddock.core.roster import Peer, Roster
+    from paddock.core.state import State
 
 
-def find_successor(roster: Roster, *, is_first: bool) -> int | None:
+def find_successor(roster: Roster) -> int | None:
     """Who coordinates when this node leaves: the first of the rest, by node rank.
 
-    is_first: no attempt has run yet. Nodes that have yet to come know this one's address only.
+    Nodes that have yet to come for the first attempt know this one's address only.
     """
     order = [i for i in roster.seat_order() if i in roster.staying]
     if roster.job.rendezvous.kind == "etcd":
         return next(iter(order), None)
-    return next((i for i in order if roster.peers[i].door and not is_first), None)
+    return next((i for i in order if roster.peers[i].door and not roster.is_first), None)
 
 
-def can_go_on(roster: Roster, *, is_first: bool) -> bool:
+def can_go_on(roster: Roster) -> bool:
     """Somebody stays; and one of them can coordinate, should this node leave."""
-    is_leaving = any(p.is_self and p.leaving for p in roster.peers.values())
-    has_successor = not is_leaving or find_successor(roster, is_first=is_first) is not None
+    has_successor = own_leaver(roster) is None or find_successor(roster) is not None
     return bool(roster.staying) and has_successor
 
 
@@ -49,44 +63,97 @@ def expellable(roster: Roster) -> tuple[int, ...]:
     )
 
 
+def after_leave(
+    state: State, phase: Phase, member: int, peer: Peer, *, hurry: bool
+) -> Literal["goes", "wait", "stop", "go on", "cancel"]:
+    """The table above. hurry: it was told twice, and waits for nobody."""
+    is_standing_by = phase in ("running", "stopping") and member not in state.now.members
+    if is_standing_by and not peer.is_self:
+        return "goes"
+    is_waited_for = state.roster.awaited and state.has_quorum and not hurry
+    if phase == "gathering" and peer.is_self and is_waited_for:
+        return "wait"  # those to whom the job was handed over with us will be here in a moment
+    if not (state.job.is_elastic and can_go_on(state.roster)):
+        return "cancel"
+    if phase == "stopping":
+        return "wait"
+    return "stop" if phase == "running" else "go on"
+
+
 def own_leaver(roster: Roster) -> Peer | None:
     """The coordinator's own node, if it was told to leave."""
-    return next((p for p in roster.peers.values() if p.is_self and p.leaving), None)
+    own = roster.own
+    return own if own is not None and own.leaving else None
 
 
-def goodbye(roster: Roster, peer: Peer, case: Case) -> Verdict:
+def goodbye(state: State, peer: Peer) -> Verdict:
     """How the job ends for a node that leaves, or has to."""
     if peer.is_expelled:
-        text = f"this node {Lost(0, 0, 'other-plan').how}"
-        return case.verdict("fail", EXIT_OWN_FAULT, text)
-    return case.cancelled(peer.leaving, f"node {roster.label(peer)} left")
+        text = f"this node {m.Lost(0, 0, 'other-plan').how}"
+        return state.case().failed(text)
+    return state.case().cancelled(peer.leaving, f"node {state.roster.label(peer)} left")
 
 
-def release(member: int, verdict: Verdict) -> list[Action]:
-    """Let a node go; the job goes on."""
-    return [Tell((member,), Over(replace(verdict, goes_on=True))), Close(member)]
+def let_go(state: State, member: int, peer: Peer) -> list[m.Action]:
+    """It goes now; what it ran has ended."""
+    verdict = goodbye(state, peer)
+    if peer.leaving:
+        state.quorum.gone.add(peer.key)
+    state.roster.remove(member)
+    state.now.members.pop(member, None)
+    return release((member,), verdict)
 
 
-def hand_over(
-    roster: Roster, own: Peer, case: Case, attempt: int, budget: Budget, now: float
-) -> list[Action]:
-    """The coordinator's own node leaves: who goes on is told by whom.
+def let_leavers_go(state: State) -> list[m.Action]:
+    """All that have to go, but the coordinator's own node."""
+    actions: list[m.Action] = []
+    for member, peer in list(state.roster.peers.items()):
+        if (peer.leaving and not peer.is_self) or peer.is_expelled:
+            actions += let_go(state, member, peer)
+    return actions
+
+
+def expel(state: State, found: GoOn) -> list[m.Action]:
+    """Level 0: the node of what failed goes, if it is to."""
+    if found.expelled is None:
+        return []
+    member = state.roster.member_at(found.expelled)
+    state.roster.remove(member)
+    return release((member,), state.case().failed("", found.culprit))
+
+
+def release(members: Iterable[int], verdict: Verdict) -> list[m.Action]:
+    """Let nodes go; the job goes on."""
+    over = m.Over(replace(verdict, goes_on=True))
+    return [do for member in members for do in (m.Tell((member,), over), m.Close(member))]
+
+
+def hand_over(state: State, own: Peer, attempt: int, now: float) -> m.HandOver:
+    """The coordinator's own node leaves: who goes on.
 
     attempt: the next one. The others know the job by now, so that any of them may coordinate it.
     """
-    successor = find_successor(roster, is_first=False)
-    own_member = roster.former(own.key)
-    assert successor is not None and own_member is not None, "nobody leaves what cannot go on"
+    roster, quorum = state.roster, state.quorum
+    successor = find_successor(roster)
+    assert successor is not None, "nobody leaves what cannot go on"
     peer = roster.peers[successor]
     rest = [i for i in roster.staying if i != successor]
     keys = (peer.key, *(roster.peers[i].key for i in rest))
     wait = max(0.0, roster.haunted_until - now)
-    verdict = replace(goodbye(roster, own, case), goes_on=True)
+    return m.HandOver(
+        attempt, keys, peer.host.address, peer.door, state.spent.told(now), wait,
+        # The one vote more of who coordinates goes along.
+        tuple(replace(v, by=peer.key) if v.by == own.key else v for v in quorum.voters),
+        tuple(sorted({*quorum.gone, own.key})),
+    )  # fmt: skip
+
+
+def farewell(state: State, own: Peer, order: m.HandOver) -> list[m.Action]:
+    """Everybody that stays is told, the successor first; the coordinator's own node ends."""
+    verdict = replace(goodbye(state, own), goes_on=True)
+    members = {peer.key: member for member, peer in state.roster.peers.items()}
     return [
-        Tell(
-            (successor, *rest),
-            HandOver(attempt, keys, peer.host.address, peer.door, budget, wait),
-        ),
-        Tell((own_member,), Over(verdict)),
-        End(verdict, handed_over=True),
+        m.Tell(tuple(members[key] for key in order.keys), order),
+        m.Tell((members[own.key],), m.Over(verdict)),
+        m.End(verdict, handed_over=True),
     ]

@@ -1,9 +1,9 @@
 """What a coordinator and its members say to each other, and what the machine of the job hears and
 orders. Values only; membership.py takes and gives them, agent/wire.py writes them down.
 
-    to the coordinator    Join, Started, Exited, Stopped, Leave, CannotRun, Ping
-    to a member           Start, Stop, Over, Refuse, HandOver, Note, Pong
-    the machine hears     Heard(one of the first row), Lost, TimerFired
+    to the coordinator    Join, Started, Exited, Stopped, Leave, CannotRun, Claim, Ping
+    to a member           Start, Settled, Stop, Over, Refuse, HandOver, Note, Pong
+    the machine hears     Heard(one of the first row), Lost, GiveWay, TimerFired
     the machine orders    Tell(one of the second row), Close, SetTimer, End
 
 On its way every message is a Letter: with the run it belongs to and the attempt its sender is in.
@@ -47,6 +47,20 @@ class Budget:
     seconds_left: float | None = None
 
 
+@value
+class Voters:
+    """The nodes of an attempt, by node rank: without etcd a majority of them starts the next.
+
+    doors: where each could coordinate, with its address. by: the key of the one that did.
+    """
+
+    attempt: int
+    keys: tuple[str, ...]
+    addresses: tuple[str, ...]
+    doors: tuple[int, ...]
+    by: str
+
+
 # ---------------------------------------------------------------- to the coordinator
 
 
@@ -56,7 +70,8 @@ class Join:
 
     key: name of its launcher, kept when it joins again; orders nodes that gave no rank.
     shape: what must be equal on every node, by the name of its flag. door: the port on which it
-    could coordinate the job, 0 when it cannot.
+    could coordinate the job, 0 when it cannot. started, by: the latest attempt it had a part in,
+    and the key of the node that coordinated that.
     """
 
     host: Host
@@ -64,6 +79,8 @@ class Join:
     node_rank: int | None = None
     shape: tuple[tuple[str, str], ...] = ()
     door: int = 0
+    started: int = -1
+    by: str = ""
 
 
 @value
@@ -106,6 +123,24 @@ class CannotRun:
 
 
 @value
+class Claim:
+    """Another coordinator of this job, not a member: one of the two has to give way.
+
+    run: its uid. attempt: the latest it knows of; has_begun: one that it started itself;
+    is_settled: no other one before counts. key, address, door: where it is. shape: of its job.
+    """
+
+    run: str
+    attempt: int
+    has_begun: bool
+    is_settled: bool
+    key: str
+    address: str
+    door: int
+    shape: tuple[tuple[str, str], ...] = ()
+
+
+@value
 class Ping:
     """Every quarter of a lease. at_ns: the member's monotonic clock."""
 
@@ -120,7 +155,7 @@ class Start:
     """Make the plan of this attempt from these hosts and start your part.
 
     hosts: in node-rank order; keys, doors: of the same nodes, as they joined. by: the key of the
-    coordinator's own node.
+    coordinator's own node. before: attempts that count beside this one (core/quorum.py).
     """
 
     attempt: int
@@ -129,6 +164,21 @@ class Start:
     doors: tuple[int, ...] = ()
     by: str = ""
     budget: Budget = Budget()
+    before: tuple[Voters, ...] = ()
+
+    @property
+    def voters(self) -> tuple[Voters, ...]:
+        """The attempts that count, this one last."""
+        addresses = tuple(host.address for host in self.hosts)
+        own = Voters(self.attempt, self.keys, addresses, self.doors, self.by)
+        return (*self.before, own)
+
+
+@value
+class Settled:
+    """No attempt before this one counts any more."""
+
+    attempt: int
 
 
 @value
@@ -159,10 +209,11 @@ class Refuse:
 
 @value
 class HandOver:
-    """The coordinator leaves; nothing runs. Who coordinates the attempt after this one.
+    """Another node coordinates from now on: this one leaves, or gives way.
 
-    keys: the nodes that go on, the successor's first; address, door: where it can be reached.
-    wait_seconds: so long processes of a node that was lost before may live.
+    attempt: the next one. keys: the nodes that go on, the successor's first; address, door: where
+    it can be reached. wait_seconds: so long processes of a node that was lost before may live.
+    voters, gone: as the next coordinator has to count (core/quorum.py).
     """
 
     attempt: int
@@ -171,6 +222,13 @@ class HandOver:
     door: int
     budget: Budget
     wait_seconds: float = 0.0
+    voters: tuple[Voters, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+def sent_on(target: tuple[str, int]) -> HandOver:
+    """Another coordinates, there; its key and what it knows are its own to tell."""
+    return HandOver(0, ("another",), *target, Budget())
 
 
 @value
@@ -240,6 +298,13 @@ class Lost:
 
 
 @value
+class GiveWay:
+    """Another coordinator goes on with the job: everybody is to be told."""
+
+    order: HandOver
+
+
+@value
 class TimerFired:
     """The timer set by SetTimer is due."""
 
@@ -270,15 +335,16 @@ class SetTimer:
 class End:
     """The job has ended, or another node coordinates it from now on (handed_over).
 
-    verdict: this node's.
+    verdict: this node's. outdated: why this one must not coordinate; nobody has been told.
     """
 
     verdict: Verdict
     handed_over: bool = False
+    outdated: str = ""
 
 
 if TYPE_CHECKING:
-    ToCoordinator = Join | Started | Exited | Stopped | Leave | CannotRun | Ping
-    ToMember = Start | Stop | Over | Refuse | HandOver | Note | Pong
-    Event = Heard | Lost | TimerFired
+    ToCoordinator = Join | Started | Exited | Stopped | Leave | CannotRun | Claim | Ping
+    ToMember = Start | Settled | Stop | Over | Refuse | HandOver | Note | Pong
+    Event = Heard | Lost | GiveWay | TimerFired
     Action = Tell | Close | SetTimer | End

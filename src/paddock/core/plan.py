@@ -6,6 +6,7 @@ The order of ``hosts`` is the order of node ranks.
 
 from __future__ import annotations
 
+from paddock.core.endpoint import join_endpoint, parse_endpoint
 from paddock.core.hosts import HIDES_OTHERS, SERVICES, devices_of
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
@@ -90,69 +91,6 @@ class Plan:
         return sum(1 for p in self.procs if p.role == "worker")
 
 
-def join_endpoint(address: str, port: int) -> str:
-    """Write an endpoint; IPv6 addresses get brackets.
-
-    >>> join_endpoint("10.0.0.1", 80), join_endpoint("::1", 80)
-    ('10.0.0.1:80', '[::1]:80')
-    """
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def split_endpoint(text: str) -> tuple[str, int]:
-    """Read "host:port" or "[v6]:port". Raises ValueError naming what is wrong.
-
-    >>> split_endpoint("[::1]:80"), split_endpoint("node0:6170")
-    (('::1', 80), ('node0', 6170))
-    """
-    host, colon, port = text.rpartition(":")
-    if not colon or not host:
-        raise ValueError(f"endpoint '{text}' has no port")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"endpoint '{text}': write an IPv6 address as [address]:port")
-    if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-        raise ValueError(f"endpoint '{text}': port '{port}' is not a number in 1..65535")
-    return host, int(port)
-
-
-def slots_of(job: Job, device_count: int, address: str) -> tuple[tuple[str, int, int], ...]:
-    """How many processes of each role a node with that many devices and that address runs.
-
-    device_count: number of chosen devices, 0 on a CPU node.
-    """
-    slots = []
-    for role in _starting_order(job.roles):
-        if role.endpoints:
-            count = sum(1 for e in role.endpoints if split_endpoint(e)[0] == address)
-        elif role.count is not None:
-            count = role.count
-        else:
-            count = max(1, device_count) if role.name == "worker" else 1
-        if count:
-            slots.append((role.name, role.stage, count))
-    return tuple(slots)
-
-
-def fixed_ports_of(job: Job, address: str) -> tuple[int, ...]:
-    """Ports named by endpoint lists for that address, in starting order; 0 where free to choose."""
-    ports: list[int] = []
-    for role in _starting_order(job.roles):
-        if role.endpoints:
-            split = [split_endpoint(e) for e in role.endpoints]
-            ports.extend(port for host, port in split if host == address)
-        else:
-            ports.extend([0] * (role.count or 0))
-    return tuple(ports)
-
-
-def _starting_order(roles: tuple[Role, ...]) -> list[Role]:
-    """Servers first, then workers, then heter stages in order."""
-    order = {"ps": 0, "worker": 1, "heter": 2}
-    return sorted(roles, key=lambda r: (order[r.name], r.stage))
-
-
 def find_problems(job: Job, hosts: tuple[Host, ...]) -> list[Problem]:
     """Everything that makes these hosts unfit for this job; empty when a plan can be made."""
     problems = []
@@ -176,7 +114,7 @@ def find_problems(job: Job, hosts: tuple[Host, ...]) -> list[Problem]:
     addresses = {h.address for h in hosts}
     for role in job.roles:
         for endpoint in role.endpoints:
-            address = split_endpoint(endpoint)[0]
+            address = parse_endpoint(endpoint)[0]
             if address not in addresses:
                 problems.append(
                     Problem(

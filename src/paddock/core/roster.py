@@ -7,8 +7,9 @@ from paddock.core.plan import find_misfit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
+    from paddock.core.inherited import Inherited
     from paddock.core.job import Job
     from paddock.core.messages import Join
 
@@ -42,13 +43,27 @@ class Peer:
 class Roster:
     """The nodes that are in, by member number, and those of the last attempt that are not back."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, shape: tuple[tuple[str, str], ...] = ()) -> None:
+        """shape: what must be equal on every node, by the name of its flag."""
         self.job = job
+        self.is_first = True  # no attempt of this run has started yet
         self.peers: dict[int, Peer] = {}
         self.awaited: set[str] = set()  # keys of an attempt that another node coordinated
         self._by_key: dict[str, int] = {}
         self._ghosts: dict[str, float] = {}  # until when processes of a node may live
         self._joins = 0
+        self.shape = shape
+
+    def inherit(self, before: Inherited) -> None:
+        """What another node coordinated: its nodes may come back, and may still run it."""
+        self.is_first = before.is_new_run
+        for key in before.keys:
+            if key != before.lost:
+                self.haunt(key, before.gone_at)
+                if not before.is_new_run:
+                    self.awaited.add(key)
+        if before.lost:
+            self.haunt(before.lost, before.lost_gone_at)
 
     def __len__(self) -> int:
         return len(self.peers)
@@ -84,6 +99,11 @@ class Roster:
         return max(self._ghosts.values(), default=0.0)
 
     @property
+    def own(self) -> Peer | None:
+        """The coordinator's own node, while it is in."""
+        return next((p for p in self.peers.values() if p.is_self), None)
+
+    @property
     def staying(self) -> list[int]:
         """Members that were not told to leave."""
         return [i for i, p in self.peers.items() if not (p.leaving or p.is_expelled)]
@@ -96,17 +116,66 @@ class Roster:
         """The nodes' names, cut after eight."""
         return names_of(self.peers.values())
 
-    def refusal(self, join: Join, former: int | None, *, is_first: bool) -> Refuse | None:
+    def refusal(self, join: Join, former: int | None) -> Refuse | None:
         """Why a node may not join those that are in; None when it may.
 
-        former: its own member number of before. is_first: no attempt has run yet.
+        former: its own member number of before.
         """
+        odd = find_difference(self.shape, join.shape)
+        if odd is not None:
+            text = f"{odd[0]} is '{odd[2]}' on {join.host.name}, '{odd[1]}' on the coordinator"
+            return Refuse(text, "give the same command on every node")
         others = [p for i, p in self.peers.items() if i != former]
-        return _refusal(self.job, join, others, is_first=is_first)
+        return _refusal(self.job, join, others, is_first=self.is_first)
 
     def seat_order(self) -> list[int]:
-        """Member numbers in node-rank order, those that would be one too many last."""
-        return seat_order(self.job, self.peers)
+        """Member numbers in node-rank order, those that would be one too many last.
+
+        --ips order; else --rank order; else those of the last plan as they were, then the
+        coordinator's own node, then by address and key, so that equal hosts give equal ranks.
+        """
+        rendezvous = self.job.rendezvous
+        ips = rendezvous.ips
+
+        def sort_key(item: tuple[int, Peer]) -> tuple[object, ...]:
+            _, p = item
+            if ips:
+                return (ips.index(p.host.address), p.is_spare, p.order)
+            if p.node_rank is not None:
+                return (p.node_rank, p.is_spare, p.order)
+            if rendezvous.sort_ip:
+                return (address_key(p.host.address), p.key)
+            if p.place is not None:
+                return (0, p.place, (), "")
+            return (1, 0 if p.is_self else 1, address_key(p.host.address), p.key)
+
+        room: dict[object, int] = {}
+        for ip in ips:
+            room[ip] = room.get(ip, 0) + 1
+        seats: list[int] = []
+        spare: list[int] = []
+        taken: dict[object, int] = {}
+        for member, p in sorted(self.peers.items(), key=sort_key):
+            seat: object = p.host.address if ips else p.node_rank
+            taken[seat] = taken.get(seat, 0) + 1
+            is_one_more = seat is not None and taken[seat] > room.get(seat, 1)
+            (spare if is_one_more else seats).append(member)
+        return seats + spare
+
+    def chosen(self) -> list[int]:
+        """Those of them that the job has room for."""
+        return self.seat_order()[: self.job.nnodes_max]
+
+    def seat(self, chosen: Iterable[int]) -> None:
+        """These take part in the next attempt, in node-rank order; the others do not."""
+        for peer in self.peers.values():
+            peer.place = None
+        for place, member in enumerate(chosen):
+            self.peers[member].place = place
+
+    def member_at(self, place: int) -> int:
+        """Who has this node rank in the latest plan."""
+        return next(i for i, p in self.peers.items() if p.place == place)
 
     def missing(self) -> str:
         """Whom the job still waits for, where --ips or --rank say it; else ""."""
@@ -187,38 +256,6 @@ def _rank_refusal(
         f"--rank {rank} is taken by {same.host.name} ({same.host.address})",
         "give every node its own --rank, or none at all",
     )
-
-
-def seat_order(job: Job, peers: Mapping[int, Peer]) -> list[int]:
-    """--ips order; else --rank order; else those of the last plan as they were, then the
-    coordinator's own node, then by address and key, so that equal hosts give equal ranks.
-    """
-    ips = job.rendezvous.ips
-
-    def sort_key(item: tuple[int, Peer]) -> tuple[object, ...]:
-        _, p = item
-        if ips:
-            return (ips.index(p.host.address), p.is_spare, p.order)
-        if p.node_rank is not None:
-            return (p.node_rank, p.is_spare, p.order)
-        if job.rendezvous.sort_ip:
-            return (address_key(p.host.address), p.key)
-        if p.place is not None:
-            return (0, p.place, (), "")
-        return (1, 0 if p.is_self else 1, address_key(p.host.address), p.key)
-
-    room: dict[object, int] = {}
-    for ip in ips:
-        room[ip] = room.get(ip, 0) + 1
-    seats: list[int] = []
-    spare: list[int] = []
-    taken: dict[object, int] = {}
-    for member, p in sorted(peers.items(), key=sort_key):
-        seat: object = p.host.address if ips else p.node_rank
-        taken[seat] = taken.get(seat, 0) + 1
-        is_one_more = seat is not None and taken[seat] > room.get(seat, 1)
-        (spare if is_one_more else seats).append(member)
-    return seats + spare
 
 
 def label(peer: Peer, peers: Iterable[Peer]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paddock.core.endpoint import split_scheme
 from paddock.errors import Problem
 
 HIDDEN = "******"
@@ -49,9 +50,9 @@ def without_login(text: str) -> str:
     >>> without_login("etcd://root:secret@h:2379"), without_login("a@b")
     ('etcd://***@h:2379', 'a@b')
     """
-    scheme, slashes, rest = text.partition("://")
-    login, at, host = rest.rpartition("@")
-    return f"{scheme}://***@{host}" if slashes and at and login else text
+    scheme, rest = split_scheme(text)
+    login, _, host = rest.rpartition("@")
+    return f"{scheme}://***@{host}" if scheme and login else text
 
 
 def find_key_problem(path: str, mode: int) -> Problem | None:

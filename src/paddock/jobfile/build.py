@@ -71,6 +71,7 @@ def build_job(
         servers=servers,
         devices=devices,
         device_kind=device_kind or asked_kind,
+        host_part=_read_host_part(reader),
         allow_uneven=reader.boolean("allow_uneven"),
         rendezvous=rendezvous,
         elastic=elastic,
@@ -89,6 +90,7 @@ def build_job(
         virtual_local_rank=reader.boolean("virtual_local_rank"),
         pre_hook=reader.text("elastic_pre_hook"),
         extra_env=_read_extra_env(reader, extra_env),
+        record=reader.text("record"),
         sources=_sources(reader, rendezvous),
     )
 
@@ -121,6 +123,12 @@ def _read_devices(reader: Reader) -> tuple[tuple[str, ...] | None, str]:
         if any(c.isspace() or c == ";" for c in label) or label.startswith("-"):
             reader.fault("devices", f"'{label}' is not a device", "write labels such as 0,1,2,3")
     return labels, kind
+
+
+def _read_host_part(reader: Reader) -> tuple[int, int]:
+    """Of an allocation, so its numbers were checked before."""
+    index, _, parts = reader.text("host_part", "0/1").partition("/")
+    return int(index), int(parts)
 
 
 def _read_job_id(reader: Reader) -> str:
@@ -293,11 +301,12 @@ def _read_extra_env(reader: Reader, words: Sequence[str]) -> tuple[tuple[str, st
 
 FIELDS = (
     "command", "job_id", "mode", "framework", "nnodes_min", "nnodes_max", "devices", "device_kind",
-    "allow_uneven", "roles.worker.count", "roles.worker.endpoints", "roles.ps.count",
+    "host_part", "allow_uneven", "roles.worker.count", "roles.worker.endpoints", "roles.ps.count",
     "roles.ps.endpoints", "servers.command", "servers.max_restarts", "roles.heter.count",
     "roles.heter.endpoints", "roles.heter.device",
     "rendezvous.kind", "rendezvous.host", "rendezvous.port", "rendezvous.etcd", "rendezvous.ips",
-    "rendezvous.node_rank", "rendezvous.own_host", "rendezvous.sort_ip",
+    "rendezvous.among", "rendezvous.hostfile", "rendezvous.node_rank", "rendezvous.own_host",
+    "rendezvous.sort_ip",
     "rendezvous.join_timeout_seconds", "rendezvous.lease_seconds", "rendezvous.token_file",
     "rendezvous.tls_cert", "rendezvous.tls_key", "rendezvous.tls_ca", "elastic.level",
     "elastic.timeout_seconds", "restart.max_restarts", "restart.backoff_initial_seconds",
@@ -305,6 +314,7 @@ FIELDS = (
     "logs.level", "logs.tail", "logs.prefix", "logs.streams", "logs.line_prefix", "grace_seconds",
     "timeout_seconds", "start_port", "port_range", "fixed_port", "gloo_port", "with_gloo",
     "keep_proxy", "omp_num_threads", "role_name", "virtual_local_rank", "pre_hook", "extra_env",
+    "record",
 )  # fmt: skip
 
 

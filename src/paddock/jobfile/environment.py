@@ -2,15 +2,16 @@
 
 Paddle's order: the environment wins over the command line, except for the FALLBACKS; then the
 endpoint lists of PaddleCloud and paddle-operator replace master and nnodes. torchrun's is the other
-way round: PET_* is used where nothing else speaks (jobfile/torchrun.py).
+way round: PET_* is used where nothing else speaks (jobfile/torchrun.py). So is the place
+that Slurm and mpirun gave to this process (jobfile/placement.py).
 """
 
 from __future__ import annotations
 
+from paddock.core.endpoint import ETCD_PORT, join_endpoint, parse_endpoint, split_endpoint
 from paddock.core.job import Source
-from paddock.core.plan import join_endpoint, split_endpoint
 from paddock.core.secrets import without_login
-from paddock.errors import Problem
+from paddock.errors import Problem, UsageError
 from paddock.jobfile.words import Given
 
 TYPE_CHECKING = False
@@ -92,6 +93,9 @@ SET_FOR_RANKS = frozenset(
 )  # fmt: skip
 
 TORCHRUN_PREFIXES = ("PET_", "TORCHELASTIC_LOG_LINE", "TORCH_ELASTIC_")
+TORCHRUN_RANK = "TORCHELASTIC_RUN_ID"  # set by torchrun for its ranks
+# What srun and mpirun set, and a script of Paddle 0.10 (jobfile/placement.py).
+ALLOCATION_PREFIXES = ("SLURM_", "OMPI_COMM_", "PMI_", "PMIX_", "MV2_COMM_", "PBS_", "PADDLE_INIT_")
 DEFAULT_MASTER_PORT = 6768  # plugins/__init__.py, collective_compatible
 DEFAULT_CLOUD_PORT = 6170  # fleet/cloud_utils.py
 OPERATOR_PORTS = 20  # paddle-operator: p-0..p-19
@@ -104,15 +108,15 @@ class EnvironmentReading:
         self.values = values
         self.notes: list[str] = []
         self.problems: list[Problem] = []
-        is_nested = any(env.get(n) for n in NESTED_SIGNS)
-        skipped = SET_FOR_RANKS if is_nested else frozenset()
-        self._env: dict[str, str] = {}
+        self.is_nested = any(env.get(n) for n in NESTED_SIGNS)
+        skipped = SET_FOR_RANKS if self.is_nested else frozenset()
+        self.env: dict[str, str] = {}
         if not env.get(OWN_SIGN):
-            self._env = {n: t for n, t in env.items() if t and n not in skipped}
+            self.env = {n: t for n, t in env.items() if t and n not in skipped}
 
     def get(self, name: str) -> str:
         """The variable's text, "" if it is absent or describes an outer job."""
-        return self._env.get(name, "")
+        return self.env.get(name, "")
 
     def take(self, name: str, variable: str, text: str) -> None:
         """Let a variable decide a value, and say so."""
@@ -148,6 +152,11 @@ def apply_environment(values: dict[str, Given], env: Mapping[str, str]) -> Envir
         apply_pet(reading)
     if not _apply_operator_ps(reading) and not _apply_endpoints(reading):
         _apply_cloud(reading)
+    is_placed = any(name.startswith(ALLOCATION_PREFIXES) for name in reading.env)
+    if is_placed and not (reading.is_nested or reading.get(TORCHRUN_RANK)):
+        from paddock.jobfile.placement import apply_allocation  # only in an allocation
+
+        apply_allocation(reading)
     return reading
 
 
@@ -157,8 +166,8 @@ def _apply_fallbacks(reading: EnvironmentReading) -> None:
         text = reading.get(variable)
         if variable == "PADDLE_ELASTIC_SERVER" and not text and service:
             variable = "PADDLE_ELASTIC_ETCD_SERVICE_HOST"
-            port = reading.get("PADDLE_ELASTIC_ETCD_SERVICE_PORT") or "2379"
-            text = f"{service}:{port}"
+            port = reading.get("PADDLE_ELASTIC_ETCD_SERVICE_PORT") or ETCD_PORT
+            text = join_endpoint(service, port)
         if not text or name in reading.values:
             continue
         if variable == "PADDLE_ELASTIC_NP" and not _has_meeting_point(reading):
@@ -193,12 +202,12 @@ def _apply_endpoints(reading: EnvironmentReading) -> bool:
         if not endpoints:
             reading.problems.append(Problem(f"{variable}={text}: names no endpoint"))
             continue
-        hosts = [host_of(e) for e in endpoints]
+        hosts = [split_endpoint(e)[0] for e in endpoints]
         # Pods that share a host have the same endpoint (Host mode of paddle-operator).
         is_shared = len(set(endpoints)) < len(endpoints)
         nnodes = len(endpoints) if is_shared else len(set(hosts))
         master = endpoints[0]
-        if master == hosts[0] or master == f"[{hosts[0]}]":
+        if master in (hosts[0], f"[{hosts[0]}]"):
             master = join_endpoint(hosts[0], DEFAULT_MASTER_PORT)
         source = Source("environment", variable, text)
         reading.values["master"] = Given(master, source)
@@ -207,19 +216,6 @@ def _apply_endpoints(reading: EnvironmentReading) -> bool:
         if not is_shared and _is_cloud(reading):
             _apply_cloud_ports(reading, master)
     return is_found
-
-
-def host_of(endpoint: str) -> str:
-    """The host of an endpoint whose port may be missing.
-
-    >>> host_of("10.0.0.1:80"), host_of("node1"), host_of("[::1]:80"), host_of("::1")
-    ('10.0.0.1', 'node1', '::1', '::1')
-    """
-    if endpoint.startswith("["):
-        return endpoint[1:].partition("]")[0]
-    if endpoint.count(":") > 1:
-        return endpoint
-    return endpoint.partition(":")[0]
 
 
 def _apply_cloud(reading: EnvironmentReading) -> bool:
@@ -237,7 +233,7 @@ def _apply_cloud(reading: EnvironmentReading) -> bool:
             f"PaddleCloud: {ips.source.name} {ips.text} is not used, the nodes come from "
             f"PADDLE_TRAINERS ({','.join(nodes)})"
         )
-    master = f"[{nodes[0]}]:{port}" if ":" in nodes[0] else f"{nodes[0]}:{port}"
+    master = join_endpoint(nodes[0], port)
     reading.values["master"] = Given(master, source)
     reading.values["nnodes"] = Given(str(len(nodes)), source)
     reading.notes.append(f"args reset by env PADDLE_TRAINERS: master {master}, nnodes {len(nodes)}")
@@ -282,9 +278,10 @@ def _apply_operator_ps(reading: EnvironmentReading) -> bool:
     # HETER: of paddle-operator; HETER_TRAINER: what Paddle reads, and our operator sets.
     before["HETER"] = before["HETER_TRAINER"] = _count(servers) + _count(workers)
     try:
-        host, port = split_endpoint(servers.split(",")[0].strip())
-    except ValueError as error:
-        reading.problems.append(Problem(f"PADDLE_PSERVERS_IP_PORT_LIST: {error}"))
+        host, port = parse_endpoint(servers.split(",")[0].strip())
+    except UsageError as error:
+        what = f"PADDLE_PSERVERS_IP_PORT_LIST: {error.message}"
+        reading.problems.append(Problem(what, error.hint))
         return False
     span = int(ports_num) if ports_num.isdigit() else OPERATOR_PORTS
     at_service = Source("environment", "PADDLE_PSERVERS_IP_PORT_LIST", servers)

@@ -97,9 +97,9 @@ def _nodes() -> Iterable[Flag]:
     yield Flag("rdzv_endpoint", "text", "rendezvous.host", "same as --master (torchrun); port "
                "29400 if absent", g, metavar="HOST[:PORT]", status="synonym",
                origin="torchrun")
-    yield Flag("rdzv_backend", "choice", "rendezvous.kind", "c10d and static: built in; etcd: "
-               "as --master etcd:// (torchrun)", g, metavar="NAME", choices=RDZV_BACKENDS,
-               status="synonym", origin="torchrun")
+    yield Flag("rdzv_backend", "choice", "rendezvous.kind", "how the nodes meet; c10d and "
+               "static: built in; etcd: as --master etcd:// (torchrun)", g, metavar="NAME",
+               choices=RDZV_BACKENDS, status="synonym", origin="torchrun")
     yield Flag("master_addr", "text", "rendezvous.host", "host of --master (torchrun)", g,
                metavar="HOST", status="synonym", origin="torchrun")
     yield Flag("master_port", "int", "rendezvous.port", "port of --master (torchrun)", g,
@@ -149,8 +149,9 @@ def _procs() -> Iterable[Flag]:
                "auto: 1 unless set, share: cores / processes, keep: as it is", g,
                metavar="N|auto|share|keep", default="auto",
                origin="paddock")
-    yield Flag("backend", "choice", "extra_env", "PADDLE_DISTRI_BACKEND of the processes", g,
-               metavar="NAME", default="auto", choices=BACKENDS, origin="legacy")
+    yield Flag("backend", "choice", "extra_env", "what the processes communicate with, as "
+               "PADDLE_DISTRI_BACKEND (where the nodes meet: --master)", g, metavar="NAME",
+               default="auto", choices=BACKENDS, origin="legacy")
     yield Flag("env", "text", "extra_env", "set a variable for every process (repeatable)", g,
                metavar="KEY=VALUE", origin="paddock")
 
@@ -220,8 +221,11 @@ def _failure() -> Iterable[Flag]:
 
 def _logs() -> Iterable[Flag]:
     g = LOGS
-    yield Flag("log_dir", "dir", "logs.directory", "where workerlog.N and serverlog.N go", g,
-               metavar="DIR", default="log", env=("PADDLE_LOG_DIR",))
+    yield Flag("log_dir", "dir", "logs.directory", "where workerlog.N and serverlog.N go; {node}: "
+               "this host's name", g, metavar="DIR", default="log", env=("PADDLE_LOG_DIR",))
+    yield Flag("record", "dir", "record", "keep in DIR how the job is, in status.json and "
+               "verdict.json, and beside each log when its lines came", g, metavar="DIR",
+               default="None", origin="paddock")
     yield Flag("log_overwrite", "bool", "logs.overwrite", "truncate logs instead of appending", g,
                metavar="BOOL", default="False", env=("PADDLE_LOG_OVERWRITE",))
     yield Flag("log_level", "choice", "logs.level", "how much Paddock itself says", g,

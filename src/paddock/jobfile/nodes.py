@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from paddock.core.endpoint import (
+    ETCD_PORT,
+    join_endpoint,
+    parse_endpoint,
+    split_endpoint,
+    split_scheme,
+)
 from paddock.core.job import Rendezvous
-from paddock.core.plan import split_endpoint
-from paddock.jobfile.reader import is_host, to_integer
+from paddock.jobfile.reader import to_integer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,7 +18,6 @@ if TYPE_CHECKING:
     from paddock.jobfile.reader import Reader
 
 DEFAULT_START_PORT = 6070  # --start_port of Paddle
-DEFAULT_ETCD_PORT = 2379
 DEFAULT_C10D_PORT = 29400  # torchrun, rdzv_endpoint without a port
 DEFAULT_STATIC_PORT = 29500  # torchrun, master_port
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -30,6 +35,8 @@ class Meeting:
         self.etcd_url = ""
         self.by = ""  # name of the value that decided it
         self.is_any_port = False
+        self.among: tuple[str, ...] = ()
+        self.hostfile = ""
 
 
 def read_nnodes(reader: Reader) -> tuple[int, int] | None:
@@ -66,13 +73,17 @@ def read_meeting(reader: Reader) -> Meeting:
     elif reader.has("master_addr"):
         meeting.by = "master_addr"
         meeting.kind = "tcp"
-        meeting.host = reader.text("master_addr").strip("[]")
+        meeting.host = reader.check_host("master_addr", reader.text("master_addr"))
         meeting.port = reader.port("master_port") or DEFAULT_STATIC_PORT
-        _check_host(reader, "master_addr", meeting.host)
     elif reader.has("elastic_server"):
         meeting.by = "elastic_server"
-        text = reader.values["elastic_server"].text.strip()
-        _read_etcd(reader, meeting, text.partition("://")[2] or text)
+        _read_etcd(reader, meeting, reader.values["elastic_server"].text.strip())
+    elif reader.has("among") or reader.has("hostfile"):
+        meeting.by = "among" if reader.has("among") else "hostfile"
+        meeting.kind = "tcp" if reader.has("among_port") else "alone"
+        meeting.among = reader.items("among")
+        meeting.hostfile = reader.text("hostfile")
+        meeting.port = reader.port("among_port") or 0
     if meeting.by:
         reader.note_source(
             meeting.by, "rendezvous.kind", "rendezvous.host", "rendezvous.port", "rendezvous.etcd"
@@ -83,22 +94,15 @@ def read_meeting(reader: Reader) -> Meeting:
 def _read_master(reader: Reader, meeting: Meeting) -> None:
     meeting.by = "master"
     text = reader.values["master"].text.strip()
-    scheme, slashes, rest = text.partition("://")
-    if not slashes:
-        scheme, rest = "", text
+    scheme, rest = split_scheme(text)
     if scheme in ("etcd", "etcds"):
-        _read_etcd(reader, meeting, rest, scheme)
+        _read_etcd(reader, meeting, text)
         return
     if scheme not in ("", "http", "https", "tcp"):
         reader.fault("master", f"unknown scheme '{scheme}'", "write host:port or etcd://host:port")
         return
     meeting.kind = "tcp"
-    try:
-        meeting.host, meeting.port = split_endpoint(rest.rstrip("/"))
-    except ValueError as error:
-        reader.fault("master", str(error), "write --master host:port, any free port of that host")
-        return
-    _check_host(reader, "master", meeting.host)
+    meeting.host, meeting.port = reader.endpoint("master", rest.rstrip("/")) or ("", 0)
 
 
 def _read_torchrun(reader: Reader, meeting: Meeting) -> None:
@@ -108,53 +112,33 @@ def _read_torchrun(reader: Reader, meeting: Meeting) -> None:
     backend = reader.choice("rdzv_backend", RDZV_BACKENDS, "c10d")
     text = reader.values["rdzv_endpoint"].text.strip()
     if backend.startswith("etcd"):
-        _read_etcd(reader, meeting, text.partition("://")[2] or text)
+        _read_etcd(reader, meeting, text)
         return
     meeting.kind = "tcp"
+    host, port = split_endpoint(text)
+    if port == "0":  # any free one; decide_rendezvous knows whether others must find it
+        meeting.host, meeting.is_any_port = reader.check_host("rdzv_endpoint", host), True
+        return
     default = DEFAULT_STATIC_PORT if backend == "static" else DEFAULT_C10D_PORT
-    if ":" not in text or text.endswith("]"):
-        text = f"{text}:{default}"
-    if text.endswith(":0"):  # any free port; decide_rendezvous knows whether others must find it
-        meeting.host = text.removesuffix(":0").strip("[]")
-        meeting.is_any_port = True
-        _check_host(reader, "rdzv_endpoint", meeting.host)
-        return
-    try:
-        meeting.host, meeting.port = split_endpoint(text)
-    except ValueError as error:
-        reader.fault("rdzv_endpoint", str(error), "write --rdzv-endpoint host:port")
-        return
-    _check_host(reader, "rdzv_endpoint", meeting.host)
+    meeting.host, meeting.port = reader.endpoint("rdzv_endpoint", text, default) or ("", 0)
 
 
-def _read_etcd(reader: Reader, meeting: Meeting, text: str, scheme: str = "etcd") -> None:
-    """``[user:password@]host[:port][,...][?ca=file]``; agent/etcd_address.py reads the whole."""
+def _read_etcd(reader: Reader, meeting: Meeting, text: str) -> None:
+    """``[etcd[s]://][user:password@]host[:port][,...][?ca=file]``; see etcd/address.py."""
     meeting.kind = "etcd"
-    meeting.etcd_url = f"{scheme}://{text}"
-    endpoints = []
-    for item in text.partition("?")[0].rpartition("@")[2].rstrip("/").split(","):
-        item = item.strip().removeprefix("etcd://")
-        if item and (":" not in item or item.endswith("]")):
-            item = f"{item}:{DEFAULT_ETCD_PORT}"
-        try:
-            host, _ = split_endpoint(item)
-        except ValueError as error:
-            what = str(error) if item else "an etcd address is empty"
-            reader.fault(meeting.by, what, "write etcd://host:port[,host:port]")
-            continue
-        _check_host(reader, meeting.by, host)
-        endpoints.append(item)
-    meeting.etcd = tuple(endpoints)
-
-
-def _check_host(reader: Reader, name: str, host: str) -> None:
-    if not is_host(host):
-        reader.fault(name, f"'{host}' is not a host name or address")
+    scheme, rest = split_scheme(text)
+    rest, question, query = rest.partition("?")
+    login, at, hosts = rest.rstrip("/").rpartition("@")
+    items = [split_scheme(item.strip())[1] for item in hosts.split(",")]
+    found = [reader.endpoint(meeting.by, item, ETCD_PORT) for item in items]
+    meeting.etcd = tuple(join_endpoint(*endpoint) for endpoint in found if endpoint is not None)
+    tls = "s" if scheme == "etcds" else ""
+    meeting.etcd_url = f"etcd{tls}://{login}{at}{','.join(meeting.etcd)}{question}{query}"
 
 
 def read_ips(reader: Reader) -> tuple[str, ...]:
     """--ips, checked: no address twice, no loopback among several."""
-    ips = tuple(i.strip("[]") for i in reader.items("ips"))
+    ips = tuple(reader.check_host("ips", i) for i in reader.items("ips"))
     for ip in dict.fromkeys(i for i in ips if ips.count(i) > 1):
         reader.fault(
             "ips",
@@ -162,7 +146,6 @@ def read_ips(reader: Reader) -> tuple[str, ...]:
             "several nodes on one machine: use --master host:port and --nnodes instead",
         )
     for ip in ips:
-        _check_host(reader, "ips", ip)
         if len(ips) > 1 and ip in LOOPBACK:
             reader.fault(
                 "ips",
@@ -174,7 +157,7 @@ def read_ips(reader: Reader) -> tuple[str, ...]:
 
 def hosts_of(roles: tuple[Role, ...]) -> tuple[str, ...]:
     """The distinct hosts of all endpoint lists, in order of appearance."""
-    return tuple(dict.fromkeys(split_endpoint(e)[0] for r in roles for e in r.endpoints))
+    return tuple(dict.fromkeys(parse_endpoint(e)[0] for r in roles for e in r.endpoints))
 
 
 def decide_nodes(
@@ -219,9 +202,7 @@ def decide_rendezvous(
     """How the nodes find each other, once their number is known."""
     kind, host, port = meeting.kind, meeting.host, meeting.port
     hosts = hosts_of(roles)
-    own_host = reader.text("host").strip("[]")
-    if own_host:
-        _check_host(reader, "host", own_host)
+    own_host = reader.text("host") and reader.check_host("host", reader.text("host"))
     if meeting.is_any_port and nnodes[1] > 1:
         if host not in LOOPBACK:
             reader.fault(
@@ -257,6 +238,8 @@ def decide_rendezvous(
         etcd=meeting.etcd if kind == "etcd" else (),
         etcd_url=meeting.etcd_url if kind == "etcd" else "",
         ips=ips if nnodes[1] > 1 else (),
+        among=meeting.among,
+        hostfile=meeting.hostfile,
         node_rank=rank,
         own_host=own_host,
         sort_ip=reader.boolean("sort_ip"),
@@ -283,7 +266,7 @@ def decide_start_port(reader: Reader, meeting: Meeting, ips: tuple[str, ...]) ->
 
 def _port_beside(roles: tuple[Role, ...], host: str) -> int:
     """A port of that host next to those the lists name, the same on every node."""
-    taken = {p for r in roles for h, p in map(split_endpoint, r.endpoints) if h == host}
+    taken = {p for r in roles for h, p in map(parse_endpoint, r.endpoints) if h == host}
     port = min(taken) - 1
     return port if port >= 1024 else max(taken) + 1
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 
+from paddock.core.endpoint import join_endpoint
 from paddock.core.job import Command, Job, Source
-from paddock.core.plan import find_tail_problems, join_endpoint
+from paddock.core.plan import find_tail_problems
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.build import build_job

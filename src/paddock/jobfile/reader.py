@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from paddock.core.endpoint import is_host, parse_endpoint
 from paddock.core.job import Source
-from paddock.errors import Problem
+from paddock.core.secrets import without_login
+from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import BY_NAME
 from paddock.jobfile.words import FALSE_WORDS, TRUE_WORDS
 
@@ -43,7 +45,7 @@ class Reader:
         if given is None:
             return f"--{name}"
         joint = "=" if given.source.kind == "environment" else " "
-        return f"{given.source.name}{joint}{given.text}"
+        return f"{given.source.name}{joint}{without_login(given.text)}"
 
     def fault(self, name: str, what: str, hint: str = "") -> None:
         """Report a problem with a value that was given."""
@@ -70,6 +72,21 @@ class Reader:
             self.fault(name, "an item of the list is empty", "separate items by one comma")
             return tuple(i for i in items if i)
         return items
+
+    def check_host(self, name: str, host: str) -> str:
+        """The host, brackets taken off; a problem where it is none."""
+        host = host.strip("[]")
+        if not is_host(host):
+            self.fault(name, f"'{host}' is not a host name or address")
+        return host
+
+    def endpoint(self, name: str, text: str, default: int = 0) -> tuple[str, int] | None:
+        """Host and port of an endpoint in this value, None when it is wrong."""
+        try:
+            return parse_endpoint(text, default)
+        except UsageError as error:
+            self.fault(name, error.message, error.hint)
+            return None
 
     def integer(
         self, name: str, low: int, high: int = MAX_COUNT, *, default: int | None = None
@@ -134,15 +151,6 @@ class Reader:
 def _field(name: str) -> str:
     flag = BY_NAME.get(name)
     return flag.field if flag else name
-
-
-def is_host(text: str) -> bool:
-    """Whether a text can be a host name or an address, brackets already taken off.
-
-    >>> is_host("node-1.example"), is_host("::1"), is_host(""), is_host("a/b")
-    (True, True, False, False)
-    """
-    return bool(text) and text.isprintable() and not any(c in " /@?#,;[]" for c in text)
 
 
 def to_integer(text: str) -> int | None:

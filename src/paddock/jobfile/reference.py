@@ -10,8 +10,19 @@ import os
 import sys
 
 from paddock import errors
+from paddock.jobfile.allocation import (
+    MPI,
+    MPI_JOBS,
+    PMIX,
+    SLURM_JOBS,
+    SLURM_LISTS,
+    SLURM_NODE_COUNTS,
+    SLURM_SIZES,
+    SLURM_STEPS,
+)
 from paddock.jobfile.environment import FALLBACKS, MAPPING, SET_FOR_RANKS, SPECIAL
 from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, OLD
+from paddock.jobfile.placement import TRAINERS
 from paddock.jobfile.torchrun import OTHER_VARIABLES, PET_FLAGS, PET_PREFIX
 
 TYPE_CHECKING = False
@@ -173,6 +184,17 @@ def environment_page() -> str:
     lines.extend(f"| `{variable}` | {what} |" for variable, what in SPECIAL)
     lines += [
         "",
+        "## Slurm, MPI, PBS\n",
+        "What `srun`, `mpirun` or `mpiexec` tells the processes it starts. Each stands for its flag"
+        " where nothing above and no flag says anything; with `--standalone`, `--nnodes 1`, `--ips`"
+        " or endpoint lists nothing here is read, nor in a rank of another launcher"
+        " ([guide](../guide/multi-node.md#under-slurm-mpi-or-pbs)).\n",
+        "| variable | stands for |",
+        "|---|---|",
+    ]
+    lines.extend(f"| {_code(names)} | {what} |" for names, what in PLACES)
+    lines += [
+        "",
         "## A launcher inside a rank\n",
         "A process started by a launcher sees the variables of its own rank, which are not the"
         " configuration of a `paddock launch` inside it. In a rank of Paddock (`PADDOCK_ATTEMPT` is"
@@ -183,10 +205,27 @@ def environment_page() -> str:
     return "\n".join(lines)
 
 
+def _code(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def _is_ignored(name: str) -> bool:
     return BY_NAME[name].status == "ignored"
 
 
+PLACES = (
+    ((*(row[1] for row in MPI), "SLURM_PROCID", PMIX[1]), "`--rank`"),
+    ((*(row[2] for row in MPI), *SLURM_SIZES), "`--nnodes`; those of Slurm in a step of `srun`"),
+    ((*(row[4] for row in MPI), "SLURM_STEP_TASKS_PER_NODE"),
+     "above 1: `--nproc_per_node 1`; all on one host: they meet at 127.0.0.1"),
+    (("SLURM_STEP_NODELIST", *SLURM_LISTS),
+     "`--master`, its first host; under `mpirun` the hosts among which node 0 is looked for"),
+    (("OMPI_MCA_orte_node_regex", "PBS_NODEFILE"), "the hosts among which node 0 is looked for"),
+    ((*SLURM_JOBS, *SLURM_STEPS, "SLURM_RESTART_COUNT", *MPI_JOBS),
+     "`--job_id`, and the port of `--master` where it has none"),
+    (SLURM_NODE_COUNTS, "above 1, outside of `srun`: an error that says so"),
+    ((TRAINERS,), "above 1, and nothing else says how many processes there are: an error"),
+)  # fmt: skip
 FALLBACK_TEXTS = {
     "fixed_port": "first port of a node's processes, plus the rank of the node",
     "port_range": "ports to choose from, `FIRST:LAST`",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from paddock.core.endpoint import join_endpoint, parse_endpoint, split_endpoint
 from paddock.core.job import DEVICE_KINDS, MODES, Role
-from paddock.core.plan import join_endpoint, split_endpoint
-from paddock.jobfile.environment import host_of
-from paddock.jobfile.reader import is_host, to_integer
+from paddock.jobfile.reader import to_integer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -132,18 +131,12 @@ def _check_endpoints(
 ) -> tuple[str, ...]:
     found = []
     for item in items:
-        endpoint = item
-        if not is_port_needed and item in (host_of(item), f"[{host_of(item)}]"):
-            endpoint = _default_endpoint(host_of(item), listed)
-        try:
-            host, port = split_endpoint(endpoint)
-        except ValueError as error:
-            reader.fault(name, str(error), "write ip:port,ip:port")
+        host = split_endpoint(item)[0]
+        is_bare = not is_port_needed and item in (host, f"[{host}]")
+        read = reader.endpoint(name, _default_endpoint(host, listed) if is_bare else item)
+        if read is None:
             continue
-        if not is_host(host):
-            reader.fault(name, f"'{host}' is not a host name or address", "write ip:port,ip:port")
-            continue
-        endpoint = join_endpoint(host, port)
+        endpoint = join_endpoint(*read)
         if endpoint in listed:
             reader.fault(name, f"{endpoint} is listed twice", "give every process its own port")
             continue
@@ -154,7 +147,7 @@ def _check_endpoints(
 
 def _default_endpoint(host: str, listed: list[str]) -> str:
     """The legacy rule: ports from 6170, after those of this host that are listed already."""
-    port = FIRST_DEFAULT_PORT + sum(1 for e in listed if split_endpoint(e)[0] == host)
+    port = FIRST_DEFAULT_PORT + sum(1 for e in listed if parse_endpoint(e)[0] == host)
     while join_endpoint(host, port) in listed:
         port += 1
     return join_endpoint(host, port)

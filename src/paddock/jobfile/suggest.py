@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+LAUNCH_HELP = "see paddock launch --help"
 # What other launchers call it: mpirun(1), srun(1), accelerate, deepspeed, horovodrun.
 FOREIGN = {
     "n": "nproc_per_node",
@@ -46,7 +47,7 @@ def nearest_flags(word: str) -> str:
         return f"did you mean --{name}?"
     found = difflib.get_close_matches(name, list(BY_NAME), n=3, cutoff=0.6)
     if not found:
-        return "see paddock launch --help"
+        return LAUNCH_HELP
     return f"did you mean {' or '.join('--' + f for f in found)}?"
 
 

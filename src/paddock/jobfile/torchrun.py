@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from paddock.core.job import Source
 from paddock.core.secrets import without_login
+from paddock.jobfile.environment import TORCHRUN_RANK
 from paddock.jobfile.flags import BY_NAME
 from paddock.jobfile.reader import to_integer, to_seconds
 from paddock.jobfile.words import Given
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from paddock.jobfile.reader import Reader
 
 PET_PREFIX = "PET_"
-# Set by torchrun for its ranks: PET_* is then the configuration of the launcher around us.
-NESTED_SIGN = "TORCHELASTIC_RUN_ID"
 # One variable for each of torchrun's flags, PET_ and its name in capitals.
 PET_FLAGS = tuple(
     """
@@ -60,7 +59,7 @@ def apply_pet(reading: EnvironmentReading) -> None:
 
     torchrun's order: the command line wins over the variable.
     """
-    if reading.get(NESTED_SIGN):
+    if reading.get(TORCHRUN_RANK):  # PET_* is the configuration of the launcher around us
         return
     has_meeting = any(name in reading.values for name in OTHER_MEETINGS)
     used = []

@@ -73,7 +73,7 @@ def read_words(argv: Sequence[str], kind: SourceKind = "flag") -> Words:
         if not word.startswith("-") or word == "-":
             _take_script(words, argv, at)
             return words
-        at = _take_flag(words, argv, at, kind)
+        at = take_flag(words, argv, at, kind)
     return words
 
 
@@ -83,7 +83,7 @@ def _take_script(words: Words, argv: Sequence[str], at: int) -> None:
         words.script_args = tuple(argv[at + 1 :])
 
 
-def _take_flag(words: Words, argv: Sequence[str], at: int, kind: SourceKind) -> int:
+def take_flag(words: Words, argv: Sequence[str], at: int, kind: SourceKind) -> int:
     """Read the flag at ``at``; returns the position of the next word."""
     word = argv[at]
     name, equals, text = word.partition("=")

@@ -210,6 +210,47 @@ class LightkubeClient:
             _Request("delete", "DELETE", resource, resource.path(namespace, name), {}, body)
         )
 
+    async def lines(
+        self,
+        resource: Resource[Any],
+        namespace: str,
+        name: str,
+        subresource: str,
+        params: Mapping[str, str],
+    ) -> AsyncIterator[bytes]:
+        """Lines of a text, as a pod's log, as they come; the last may lack its end."""
+        path = resource.path(namespace, name, subresource)
+        request = _Request("get", "GET", resource, path, params, subresource=subresource)
+        # A log may be silent for hours; TCP's own probes tell that a server is gone.
+        timeout = httpx2.Timeout(None, connect=self._options.connect_seconds)
+        kept = b""
+        try:
+            async with self._http.stream(
+                "GET", path, params=dict(params), timeout=timeout
+            ) as response:
+                if response.status_code != 200:
+                    raise _refused(request, response, await response.aread())
+                async for chunk in response.aiter_raw():
+                    *ended, kept = (kept + chunk).split(b"\n")
+                    for line in ended:
+                        yield line + b"\n"
+        except NO_ANSWER as error:
+            raise self._unreachable(request, error) from error
+        if kept:
+            yield kept
+
+    async def serves(self, resource: Resource[Any]) -> bool:
+        """Whether the server knows this kind; everybody who is let in may ask."""
+        path = f"/apis/{resource.group}/{resource.version}" if resource.group else "/api/v1"
+        request = _Request("get", "GET", resource, path, {})
+        try:
+            found = replies.read_object(dict, await self._send(request), request.said)
+        except KubeError as error:
+            if error.status == 404:
+                return False
+            raise
+        return any(r.get("name") == resource.plural for r in found.get("resources", []))
+
     async def close(self) -> None:
         """Give back connections."""
         await self._http.aclose()

@@ -4,6 +4,6 @@ guardian, loop         two nested processes, and the one loop of the inner one
 node, spawn, ending    this node's processes, how they start, and what their end tells
 sweep, signals, lock   nothing is left behind; what a parent left to us; who may write where
 output, console, logs  every line to its file and, where wanted, to the console
-probe, devices, ports  facts about this host
+devices, ports, limits facts about this host
 text, evidence         what people read, and what last words mean
 """

@@ -8,6 +8,10 @@ Linux gives an orphan to its nearest living subreaper (prctl(2), PR_SET_CHILD_SU
 launcher dies, all that descends from it becomes the guardian's child and is killed; if the
 guardian dies, the launcher sees it (pidfd) and ends the job. Both have their own session, so a
 SIGKILL to one process group cannot take both, and a terminal's Ctrl-C reaches the guardian only.
+
+A launcher that is stopped (SIGSTOP) keeps no lease: the other nodes take it for lost and go on,
+while its ranks run. So in a job of several nodes the guardian kills it before they do. That of a
+job of one node may be stopped for ever, and one that a debugger holds is not stopped, but traced.
 """
 
 from __future__ import annotations
@@ -15,17 +19,24 @@ from __future__ import annotations
 import os
 
 from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, PaddockError
-from paddock.local.signals import forwarded_signals, hold_signals, reset_signals
-from paddock.local.sweep import children_of_self, end_descendants
+from paddock.local.signals import forwarded_signals, from_guardian, hold_signals, reset_signals
+from paddock.local.sweep import children_of_self, end_descendants, state_of
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
 # Signals that end a job, sent so often: the launcher does not hear them any more.
 ASKED_MAX = 4
+# A launcher may be stopped for so many parts of its lease: with the time since its last word, a
+# quarter of a lease at most, it is gone before it is missed. Counted in short waits of the
+# guardian's own, which do not pass while all of the node stands still and no rank runs on.
+LEASE_PARTS = 8
+STOPPED_PARTS_MAX = 5
 
 
-def split() -> int:
+def split(lease_seconds: float = 0.0) -> int:
     """Fork the launcher. Returns the guardian's pid in the launcher; never in the guardian.
+
+    lease_seconds: of the launcher with the other nodes; 0 when there are none.
 
     Both are subreapers before anything can be orphaned, and the signals that end a job wait,
     blocked, until each side can take them: the launcher calls ``take_signals`` when it can.
@@ -50,23 +61,33 @@ def split() -> int:
         return guardian_pid
     code = EXIT_OWN_FAULT
     try:
-        code = _guard(launcher_pid, keep)
+        code = _guard(launcher_pid, keep, lease_seconds)
     finally:
         os._exit(code)
 
 
-def _guard(launcher_pid: int, keep: frozenset[int]) -> int:
+def _guard(launcher_pid: int, keep: frozenset[int], lease_seconds: float) -> int:
     """Wait for the launcher, forwarding signals; then end whatever it left. Returns exit code."""
     import signal
 
     forwarded = forwarded_signals()
-    asked = 0
+    wanted = {*forwarded, signal.SIGCHLD}  # which also tells that it was stopped
+    asked = stopped_parts = 0
+    why = ""
     while (status := _reap(launcher_pid)) is None:
-        info = signal.sigwaitinfo({*forwarded, signal.SIGCHLD})
-        if info.si_signo == signal.SIGCHLD:
+        if lease_seconds and state_of(launcher_pid) == b"T":
+            info = signal.sigtimedwait(wanted, lease_seconds / LEASE_PARTS)
+            stopped_parts += info is None
+        else:
+            info = signal.sigwaitinfo(wanted)
+            stopped_parts = 0
+        if stopped_parts == STOPPED_PARTS_MAX:
+            os.kill(launcher_pid, signal.SIGKILL)
+            why = f" (stopped for longer than its lease of {lease_seconds:g} s allows)"
+        if info is None or info.si_signo == signal.SIGCHLD:
             continue
         asked += info.si_signo not in (signal.SIGUSR1, signal.SIGUSR2)
-        number = info.si_signo if asked < ASKED_MAX else signal.SIGKILL
+        number = from_guardian(info.si_signo) if asked < ASKED_MAX else signal.SIGKILL
         for each in (number, signal.SIGCONT):  # it may have been stopped
             try:
                 os.kill(launcher_pid, each)
@@ -79,7 +100,7 @@ def _guard(launcher_pid: int, keep: frozenset[int]) -> int:
     from paddock.local.console import last_words
 
     last_words(
-        f"paddock: error: the launcher process was killed by signal {killed_by}; "
+        f"paddock: error: the launcher process was killed by signal {killed_by}{why}; "
         f"processes it left behind and that were ended: {left}\n"
     )
     return EXIT_SIGNAL_BASE + killed_by

@@ -1,6 +1,8 @@
-"""How many files this process may have open."""
+"""What this process may use: open files, cores."""
 
 from __future__ import annotations
+
+import os
 
 from paddock.errors import UsageError
 
@@ -30,3 +32,10 @@ def allow_files(nprocs: int, connections: int) -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

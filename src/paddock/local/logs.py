@@ -1,6 +1,7 @@
 """The log directory: who may write where, so that two jobs never mix and nothing is overwritten.
 
     log_dir/workerlog.N, serverlog.N, heterlog.N   output of local process N (0600)
+    log_dir/workerlog.N.times                      when its lines came (times.py), with --record
     log_dir/endpoints.log                          endpoints of the latest attempt
     log_dir/ps/<run>-<attempt>/server-N/           state of Paddock's servers; gone after success
     log_dir/.paddock/<uid>/                        PADDOCK_RUN_DIR, scratch of this run
@@ -23,11 +24,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
+    from paddock.local.times import Times
 
 FILE_MODE = 0o600
 # Windows has none of them.
 SAFE_FLAGS = sum(getattr(os, n, 0) for n in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
 LOG_NAMES = {"worker": "workerlog", "ps": "serverlog", "heter": "heterlog"}
+
+
+def log_folder(directory: str) -> str:
+    """Where --log_dir leads: {node} is this host's name, so that hosts that share it do not mix."""
+    if "{node}" in directory:
+        name = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+        directory = directory.replace("{node}", safe_name(name))
+    return os.path.abspath(directory or ".")
 
 
 class LogDir:
@@ -39,7 +49,7 @@ class LogDir:
         self._overwrite = job.logs.overwrite
         self._seen: set[str] = set()
         try:
-            wanted = os.path.abspath(job.logs.directory or ".")
+            wanted = log_folder(job.logs.directory)
             self.path = wanted
             self._lock = _lock(wanted)
             if not self._lock.is_held:
@@ -67,9 +77,7 @@ class LogDir:
         Returns a descriptor, or -1 when the file cannot be opened (the job goes on).
         """
         path = self.log_path(proc)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFE_FLAGS
-        if self._overwrite and path not in self._seen:
-            flags |= os.O_TRUNC
+        flags = self._append_flags(path)
         self._seen.add(path)
         try:
             fd = _open_regular(path, flags)
@@ -86,6 +94,25 @@ class LogDir:
             except OSError:
                 return fd  # a full disk is reported when output is lost
         return fd
+
+    def open_times(self, proc: Proc, attempt: int) -> Times | None:
+        """What says when the lines of a log came; before its log is opened. None: there is none."""
+        from paddock.local.times import SUFFIX, Times  # only for --record
+
+        path = self.log_path(proc)
+        flags = self._append_flags(path)
+        if not os.path.exists(path):
+            flags |= os.O_TRUNC
+        try:
+            offset = 0 if flags & os.O_TRUNC else os.stat(path).st_size
+            fd = _open_regular(path + SUFFIX, flags)
+            return Times(fd, offset, proc.role, proc.rank, attempt)
+        except OSError:
+            return None
+
+    def _append_flags(self, path: str) -> int:
+        is_emptied = self._overwrite and path not in self._seen
+        return os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFE_FLAGS | is_emptied * os.O_TRUNC
 
     def write_endpoints(self, plan: Plan) -> None:
         """endpoints.log as the users' documents show it; best effort."""

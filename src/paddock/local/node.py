@@ -27,6 +27,7 @@ from paddock.core.supervisor import (
 )
 from paddock.local.console import is_one_place, prefix_of, shown_keys
 from paddock.local.ending import Endings
+from paddock.local.limits import usable_cores
 from paddock.local.logs import LogDir
 from paddock.local.loop import READ, Loop
 from paddock.local.output import Output, Stream
@@ -109,7 +110,7 @@ class Node:
             self.job,
             plan,
             node_rank=node_rank,
-            cores=len(os.sched_getaffinity(0)),
+            cores=usable_cores(),
             log_dir=self.log_dir.path,
             run_dir=self.log_dir.run_dir,
             pod_name=self.pod_name,
@@ -178,6 +179,7 @@ class Node:
             f"\n----- paddock: job {plan.job_id}, attempt {plan.attempt}, {proc.name}, "
             f"run {plan.uid}{f', restart {again} in place' if again else ''} -----\n"
         )
+        times = self.log_dir.open_times(proc, plan.attempt) if self.job.record else None
         if again:  # what the one before has written comes first; no log is no reason to fail
             file_fd = self.log_dir.open(proc, max(1, plan.attempt), "")
         else:
@@ -190,6 +192,7 @@ class Node:
             bool(shown & 1),
             prefix_of(self.job, proc, len(self._shown)),
         )
+        stream.times = times
         stream.header = header.encode() if again else b""
         assert self._shared is not None
         if self._shared.error_files and proc.role == "worker":

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from threading import Thread
 
+    from paddock.local.times import Times
+
 CHUNK_BYTES = 1 << 16
 TAIL_BYTES = 1 << 14
 LINE_LIMIT_BYTES = 1 << 16
@@ -40,7 +42,8 @@ class Stream:
 
     __slots__ = (
         "error_at_ns", "error_file", "errors", "fd", "file_fd", "header", "is_open", "is_paused",
-        "key", "lost_bytes", "partial", "path", "prefix", "shown", "tail", "tail_bytes", "whole",
+        "key", "lost_bytes", "partial", "path", "prefix", "shown", "tail", "tail_bytes", "times",
+        "whole",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +65,7 @@ class Stream:
         self.is_paused = False
         self.whole = self
         self.errors: Stream | None = None
+        self.times: Times | None = None  # when its lines came, with --record
         self.error_file = ""  # where torch's @record says what happened
 
     def set_apart(self, fd: int, shown: bool) -> None:
@@ -114,6 +118,10 @@ class Output:
             self._post(lambda: write(data))
         else:
             write(data)  # waits: a console that is full holds up no rank
+
+    def do(self, call: Callable[[], None]) -> None:
+        """Call this in the output thread, in order with what is written."""
+        self._post(call)
 
     def add(self, streams: list[Stream]) -> None:
         """Begin to read the pipes of new processes."""
@@ -270,6 +278,8 @@ class Output:
         whole = stream.whole
         if whole.file_fd >= 0 and not any(one.is_open for one in whole.both()):
             os.close(whole.file_fd)
+            if whole.times is not None:
+                whole.times.close()
 
     # -------------------------------------------------------------- files
 
@@ -281,8 +291,12 @@ class Output:
                 note = f"\n[paddock: {stream.lost_bytes} bytes lost here: log not writable]\n"
                 os.write(stream.file_fd, note.encode())
                 stream.lost_bytes = 0
-            _write_all(stream.file_fd, data)
+            if stream.times is not None:
+                stream.times.stamp(stream.file_fd, len(data))
+            write_all(stream.file_fd, data)
         except OSError as error:  # full disk, quota, file system gone: the job goes on
+            if stream.times is not None:
+                stream.times.lose()
             if not stream.lost_bytes:
                 role, rank = stream.key
                 self._console.say(
@@ -379,7 +393,8 @@ def _whole_characters(data: bytes) -> int:
     return len(data)
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """All of it, to a descriptor that blocks. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

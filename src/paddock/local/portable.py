@@ -21,19 +21,19 @@ import threading
 from time import monotonic, monotonic_ns
 
 from paddock import errors
-from paddock.accel import accelerator, choose_devices, found_by_command, kind_of_env
 from paddock.contracts.environment import proc_env, shared_env
 from paddock.core.exits import Exit, find_culprit, unfinished
-from paddock.core.hosts import SERVICES, Host
+from paddock.core.hosts import LOOPBACK, SERVICES, host_of, with_ports
 from paddock.core.plan import make_plan
 from paddock.core.policy import Verdict
 from paddock.core.supervisor import SetTimer, SignalGroup, StopOrdered, Supervisor, TimerFired
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
 from paddock.local.console import prefix_of, shown_keys
-from paddock.local.devices import detect
+from paddock.local.devices import find_devices
 from paddock.local.evidence import has_peer_loss, has_timed_out
-from paddock.local.logs import FILE_MODE
+from paddock.local.limits import usable_cores
+from paddock.local.logs import FILE_MODE, log_folder
 from paddock.local.signals import reset_signals
 from paddock.local.text import LEVELS, job_line, launch_line, verdict_lines
 
@@ -41,16 +41,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from paddock.accel import Devices
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
     from paddock.core.supervisor import Event
 
     Popen = subprocess.Popen[bytes]
 
-LOOPBACK = "127.0.0.1"
 TAIL_BYTES = 4096
-COMMAND_SECONDS = 10.0
 DRAIN_SECONDS = 1.0  # for output that a survivor may hold open
 # Windows runs a Python signal handler only between two waits, so no wait is longer.
 ROUND_SECONDS = 0.2
@@ -76,6 +73,8 @@ def find_limits(job: Job) -> Iterator[Problem]:
         yield Problem(f"{where} no elastic jobs", f"leave out --elastic_level, {hint}")
     if job.restart.max_restarts > 0:
         yield Problem(f"{where} no restarts", f"leave out --max_restart, {hint}")
+    if job.record:
+        yield Problem(f"{where} no record", f"leave out --record, {hint}")
     if any(role.name != "worker" for role in job.roles):
         yield Problem(f"{where} no parameter servers", f"use --run_mode collective, {hint}")
 
@@ -85,8 +84,12 @@ class PortableRun:
 
     def __init__(self, job: Job, env: Mapping[str, str]) -> None:
         self.job = job
-        devices = find_devices(job, env, asks_smi=os.name == "nt")
-        host, self._held = gather(job, devices)
+        devices = find_devices(job, env)
+        address = job.rendezvous.own_host or LOOPBACK
+        host = host_of(job, devices, name=socket.gethostname(), address=address)
+        wanted = (*host.ports, *(0,) * len(SERVICES))
+        self._held = [_bind(port, job.port_range) for port in wanted]
+        host = with_ports(host, [hold.getsockname()[1] for hold in self._held])
         self.env = {**env, **dict(devices.env)}
         self.plan: Plan = make_plan(job, (host,), 0, os.urandom(8).hex())
         keys = [(p.role, p.rank) for p in self.plan.procs]
@@ -126,7 +129,7 @@ class PortableRun:
 
     def _start(self) -> None:
         job = self.job
-        folder = os.path.abspath(job.logs.directory or ".")
+        folder = log_folder(job.logs.directory)
         run_dir = self._run_dir = os.path.join(folder, ".paddock", self.plan.uid)
         try:
             os.makedirs(run_dir, mode=0o700, exist_ok=True)
@@ -137,7 +140,7 @@ class PortableRun:
                 hint="choose another with --log_dir",
             ) from error
         names = {"log_dir": folder, "run_dir": run_dir, "pod_name": self.plan.uid[:6]}
-        cores = os.cpu_count() or 1
+        cores = usable_cores()
         shared = shared_env(self.env, job, self.plan, node_rank=0, cores=cores, **names)
         for line in (job_line(self.plan, False), *shared.notes):
             self._say("INFO", line)
@@ -278,56 +281,13 @@ class PortableRun:
         return Verdict("fail", culprit.exit_code, "", culprit=culprit, exits=exits)
 
     def _with_tail(self, exit_: Exit) -> Exit:
-        path = _log_path(os.path.abspath(self.job.logs.directory or "."), exit_)
+        path = _log_path(log_folder(self.job.logs.directory), exit_)
         tail = self._tails.get(exit_.rank, b"")
         if exit_.ok or not tail:
             return exit_
         text = tail.decode("utf-8", "replace")
         lost, late = has_peer_loss(tail), has_timed_out(tail)
         return replace(exit_, log=path, tail=text, peer_loss=lost, timed_out=late)
-
-
-def find_devices(job: Job, env: Mapping[str, str], *, asks_smi: bool) -> Devices:
-    """The devices of this machine. asks_smi: there is no /dev to look into (Windows)."""
-    worker = job.role("worker")
-    nproc = worker.count if worker else None
-    if asks_smi and job.device_kind in ("", "gpu") and not kind_of_env(env):
-        argv = accelerator("gpu").commands[0]
-        try:
-            done = subprocess.run(
-                argv, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=True, env=env
-            )
-        except (OSError, subprocess.SubprocessError):
-            return _detect(job, env, nproc)
-        found = found_by_command("gpu", done.stdout)
-        return choose_devices(found, env, job.devices, job.device_kind, nproc)
-    return _detect(job, env, nproc)
-
-
-def _detect(job: Job, env: Mapping[str, str], nproc: int | None) -> Devices:
-    found = detect(env, job.devices, job.device_kind, nproc)
-    per_core = [role.on_cpu for role in job.roles if role.name == "worker"]
-    is_auto = found.kind == "cpu" and not nproc and not job.devices and per_core
-    return replace(found, count=per_core[0]) if is_auto else found
-
-
-def gather(job: Job, devices: Devices) -> tuple[Host, list[socket.socket]]:
-    """This machine's facts, and the sockets that hold its ports until the processes start."""
-    first = job.start_port if job.start_port is not None else job.fixed_port
-    wanted = [0 if first is None else first + at for at in range(devices.count)]
-    held = [_bind(port, job.port_range) for port in [*wanted, *(0 for _ in SERVICES)]]
-    bound = [int(hold.getsockname()[1]) for hold in held]
-    host = Host(
-        name=socket.gethostname(),
-        address=LOOPBACK,
-        device_kind=devices.kind,
-        device_labels=devices.labels,
-        device_indices=devices.indices,
-        slots=(("worker", 0, devices.count),),
-        ports=tuple(bound[: devices.count]),
-        service_ports=tuple(bound[devices.count :]),
-    )
-    return host, held
 
 
 def _bind(port: int, within: tuple[int, int] | None) -> socket.socket:

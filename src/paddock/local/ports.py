@@ -28,7 +28,7 @@ from paddock.errors import Problem, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 LOWEST_PORT = 10_000
 HIGHEST_PORT = 65_535
@@ -73,57 +73,33 @@ class HeldPorts:
         self.ports.clear()
 
 
-def hold_ports(
-    fixed: tuple[int, ...], extra: int, *, first: int | None, within: tuple[int, int] | None
-) -> HeldPorts:
-    """Hold one port per entry of ``fixed`` (0: choose one) and ``extra`` chosen ones after them.
+def hold_ports(wanted: Sequence[int], within: tuple[int, int] | None) -> HeldPorts:
+    """Hold these ports, and one of our choice for each 0.
 
-    first: take consecutive ports from there for the zeros (--start_port). within: choose in this
-    range (PORT_RANGE). Raises UsageError naming every port that is in use, and by whom.
+    within: choose in this range (PORT_RANGE). Raises UsageError naming every port that is in use,
+    and by whom.
     """
     held = HeldPorts()
     problems: list[Problem] = []
     candidates = _candidates(within)
-    next_fixed = first
-    for wanted in fixed:
-        port = wanted
-        if not port and next_fixed is not None:
-            port, next_fixed = next_fixed, next_fixed + 1
-        if port > HIGHEST_PORT:
-            problems.append(
-                Problem(
-                    f"port {port} is above the last one, {HIGHEST_PORT}",
-                    "start lower with --start_port",
-                )
-            )
-            held.ports.append(port)
+    is_short = False
+    for port in wanted:
+        if not port:
+            is_short |= not any(map(held.take, candidates))
+        elif port > HIGHEST_PORT:
+            what = f"port {port} is above the last one, {HIGHEST_PORT}"
+            problems.append(Problem(what, "start lower with --start_port"))
             break
-        if port:
-            if not held.take(port):
-                problems.append(_in_use(port))
-                held.ports.append(port)
-            continue
-        _take_next(held, candidates, problems)
-    for _ in range(extra):
-        _take_next(held, candidates, problems)
+        elif not held.take(port):
+            problems.append(_in_use(port))
+    if is_short:
+        what = f"not enough free ports: {len(held.ports)} found"
+        hint = "widen PORT_RANGE, or end the programs that hold them (ss -ltnp)"
+        problems.append(Problem(what, hint))
     if problems:
         held.release()
         raise UsageError.of(problems[:16])
     return held
-
-
-def _take_next(held: HeldPorts, candidates: Iterator[int], problems: list[Problem]) -> None:
-    for port in candidates:
-        if held.take(port):
-            return
-    if not any("not enough" in p.message for p in problems):
-        problems.append(
-            Problem(
-                f"not enough free ports: {len(held.ports)} found",
-                "widen PORT_RANGE, or end the programs that hold them (ss -ltnp)",
-            )
-        )
-    held.ports.append(0)
 
 
 def _candidates(within: tuple[int, int] | None) -> Iterator[int]:

@@ -30,11 +30,24 @@ def forwarded_signals() -> set[int]:
     return kept | {signal.SIGUSR1, signal.SIGUSR2}
 
 
+def from_guardian(number: int) -> int:
+    """The signal by which the guardian hands on that it was sent this one.
+
+    Another one: a batch system signals all processes of a job at once (scancel, slurmstepd), so
+    the launcher gets both, and must not take it for asked twice.
+    """
+    import signal
+
+    return int(signal.SIGRTMIN) + number
+
+
 def hold_signals() -> None:
     """Block those that matter until ``take_signals``, and unblock all others."""
     import signal
 
-    signal.pthread_sigmask(signal.SIG_SETMASK, {*forwarded_signals(), signal.SIGCHLD})
+    wanted = forwarded_signals()
+    handed_on = {from_guardian(number) for number in wanted}
+    signal.pthread_sigmask(signal.SIG_SETMASK, {*wanted, *handed_on, signal.SIGCHLD})
 
 
 def take_signals() -> None:

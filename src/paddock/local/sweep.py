@@ -43,7 +43,7 @@ class Sweep:
 
     def _end(self, pid: int) -> bool:
         """True when it is gone, or not ours to end."""
-        is_new = pid not in self.killed and not _is_zombie(pid)
+        is_new = pid not in self.killed and state_of(pid) != b"Z"
         try:
             os.kill(pid, SIGKILL)
         except ProcessLookupError:
@@ -131,12 +131,13 @@ def _reaped(pid: int) -> bool:
         return True
 
 
-def _is_zombie(pid: int) -> bool:
+def state_of(pid: int) -> bytes:
+    """As in proc(5): Z for one that has ended, or is gone; T for one that a signal has stopped."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as f:
-            return f.read().rpartition(b")")[2].split()[0] == b"Z"
+            return f.read().rpartition(b")")[2].split()[0]
     except OSError:
-        return True
+        return b"Z"
 
 
 def _pidfds(pids: list[int]) -> list[int]:

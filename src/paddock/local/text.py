@@ -88,9 +88,7 @@ def _failure_lines(verdict: Verdict, plan: Plan | None, node_rank: int) -> list[
         if verdict.reason:
             lines.append(("ERROR", verdict.reason))
         return [*lines, ("INFO", f"Exit code {verdict.exit_code}")]
-    again = f"; {verdict.reason}" if verdict.reason else ""
-    absent = absent_text(verdict.exits, culprit)
-    lines.append(("ERROR", f"first failure: {culprit_text(culprit)}{absent}{again}"))
+    lines.append(("ERROR", f"first failure: {verdict_text(verdict)}"))
     lines += detail_lines(culprit)
     consequences = consequence_text(verdict.exits, culprit)
     if consequences:
@@ -108,6 +106,15 @@ def _failure_lines(verdict: Verdict, plan: Plan | None, node_rank: int) -> list[
             )
         )
     return [*lines, ("INFO", f"Exit code {verdict.exit_code}")]
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """Why the job ended, in one sentence: the culprit, where there is one."""
+    culprit = verdict.culprit
+    if culprit is None:
+        return verdict.reason
+    again = f"; {verdict.reason}" if verdict.reason else ""
+    return f"{culprit_text(culprit)}{absent_text(verdict.exits, culprit)}{again}"
 
 
 def detail_lines(culprit: Exit) -> list[tuple[str, str]]:

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paddock.contracts import contracts_of, merge, world_of
-from paddock.core.plan import Plan, Proc, join_endpoint
+from paddock.core.endpoint import join_endpoint
+from paddock.core.plan import Plan, Proc
 from paddock.operator.names import (
     ELASTIC_ETCD_PORT,
     GLOO_OFFSET,

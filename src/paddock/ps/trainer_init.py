@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 PREFIX = "PADDLE_INIT_"
 CLUSTER = "PADDLE_CLUSTER_TRAIN"
 SERVER_LIST = "PADDLE_PSERVERS_IP_PORT_LIST"
-# Launchers that start several trainers, and how they say of how many this is one.
-SEVERAL = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PADDLE_TRAINERS_NUM")
+# Launchers that start several trainers, and how they say of how many this is one, and which.
+SEVERAL = ("PADDLE_TRAINERS_NUM", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+RANKS = ("PADDLE_TRAINER_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 # name -> (type, default). What paddock acts on.
 KNOWN: dict[str, tuple[type, Any]] = {
@@ -112,9 +113,8 @@ def read_settings(kwargs: Mapping[str, Any], env: Mapping[str, str]) -> Settings
     endpoints = () if problems else _endpoints(values, given, env, problems)
     trainer, total = values["trainer_id"], values["num_gradient_servers"]
     if endpoints and not problems:
-        trainer = _from_fleet(given, "trainer_id", "PADDLE_TRAINER_ID", trainer, env)
-        total = _from_fleet(given, "num_gradient_servers", "PADDLE_TRAINERS_NUM", total, env)
-        if not 0 <= trainer < total:
+        trainer, total = _place(given, env, problems)
+        if not problems and not 0 <= trainer < total:
             problems.append(
                 Problem(
                     f"trainer_id is {trainer}, num_gradient_servers is {total}",
@@ -204,8 +204,23 @@ def _endpoints(
     )
 
 
-def _from_fleet(
-    given: Mapping[str, Any], name: str, variable: str, otherwise: int, env: Mapping[str, str]
-) -> int:
-    text = env.get(variable, "").strip()
-    return otherwise if name in given or not text.isdigit() else int(text)
+def _place(
+    given: Mapping[str, Any], env: Mapping[str, str], problems: list[Problem]
+) -> tuple[int, int]:
+    """Which trainer of how many: what was given, else what the first launcher that knows says."""
+    trainer, total = "", ""
+    for rank_name, size_name in zip(RANKS, SEVERAL, strict=True):
+        trainer, total = env.get(rank_name, "").strip(), env.get(size_name, "").strip()
+        if trainer.isdigit() or total.isdigit():
+            if "trainer_id" not in given and not trainer.isdigit() and total != "1":
+                problems.append(
+                    Problem(
+                        f"{size_name} is {total}, but {rank_name} does not say which this is",
+                        f"init(trainer_id=...), or export {PREFIX}TRAINER_ID",
+                    )
+                )
+            break
+    return (
+        given.get("trainer_id", int(trainer) if trainer.isdigit() else 0),
+        given.get("num_gradient_servers", int(total) if total.isdigit() else 1),
+    )

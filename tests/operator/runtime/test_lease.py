@@ -13,7 +13,13 @@ from machine.virtual import run_virtual
 from paddock.kube.client import CONFIG_MAPS, LEASES, KubeError
 from paddock.kube.memory import MemoryServer, refusals
 from paddock.operator.runtime.guard import FencedError, GuardedClient
-from paddock.operator.runtime.lease import DURATION_SECONDS, LEASE_NAME, RENEW_SECONDS, Elector
+from paddock.operator.runtime.lease import (
+    DURATION_SECONDS,
+    LEASE_NAME,
+    RENEW_SECONDS,
+    Elector,
+    _end,
+)
 from paddock.operator.runtime.log import Log
 from paddock.operator.runtime.metrics import Metrics
 
@@ -448,3 +454,24 @@ def _terms(candidates: list[Candidate]) -> list[tuple[float, float, str]]:
             if wrote:
                 found.append((min(wrote), max(wrote), one.name))
     return found
+
+
+def test_a_watch_that_loses_its_cancellation_does_not_hold_up_a_leader() -> None:
+    """As asyncio.wait_for does before Python 3.12, when its result comes at the same moment."""
+
+    begun = asyncio.Event()
+
+    async def watch() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.Event().wait()
+
+    async def run() -> bool:
+        watching = asyncio.ensure_future(watch())
+        await begun.wait()
+        await asyncio.wait_for(_end(watching, again_seconds=0.01), 10)
+        return watching.cancelled()
+
+    assert asyncio.run(run())

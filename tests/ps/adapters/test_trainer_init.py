@@ -93,3 +93,27 @@ def test_named_servers_that_do_not_answer_are_an_error() -> None:
         port = closed.getsockname()[1]
     with pytest.raises(PaddockError, match=str(port)):
         init(pservers=f"127.0.0.1:{port}", timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"},
+        {"PMI_RANK": "2", "PMI_SIZE": "3"},
+        {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "3"},
+    ],
+)
+def test_mpirun_and_srun_tell_which_trainer_this_is(place: dict[str, str]) -> None:
+    """A script that exported its servers alone made three trainers 0 of 1."""
+    found = read_settings({}, {"PADDLE_INIT_PSERVERS": "h", **place})
+    assert (found.trainer_id, found.num_gradient_servers) == (2, 3)
+    given = {"PADDLE_INIT_TRAINER_ID": "0", "PADDLE_INIT_NUM_GRADIENT_SERVERS": "5"}
+    found = read_settings({}, {"PADDLE_INIT_PSERVERS": "h", **place, **given})
+    assert (found.trainer_id, found.num_gradient_servers) == (0, 5)
+
+
+def test_one_of_several_that_is_not_told_which_is_refused() -> None:
+    """All of them would be trainer 0."""
+    env = {"PADDLE_INIT_PSERVERS": "h", "OMPI_COMM_WORLD_SIZE": "3"}
+    with pytest.raises(UsageError, match="OMPI_COMM_WORLD_RANK does not say which this is"):
+        read_settings({}, env)

@@ -42,6 +42,7 @@ DURATION_SECONDS = 15.0
 RENEW_SECONDS = 10.0
 RETRY_SECONDS = 2.0
 RELEASE_SECONDS_MAX = 2.0
+CANCEL_AGAIN_SECONDS = 1.0
 
 
 class Elector:
@@ -133,7 +134,7 @@ class Elector:
                     await _end(changed)
             return False
         finally:
-            await _end(watching, stopped)
+            await _end(watching, stopped, again_seconds=CANCEL_AGAIN_SECONDS)
 
     def _observe(self, record: Lease | None) -> None:
         old = self._record
@@ -271,8 +272,16 @@ def _micro_time(at: float) -> str:
     return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-async def _end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel what still runs and wait for it; its errors are read elsewhere, or never."""
-    for task in tasks:
-        task.cancel()
+async def _end(*tasks: asyncio.Future[Any], again_seconds: float | None = None) -> None:
+    """Cancel what still runs and wait for it; its errors are read elsewhere, or never.
+
+    again_seconds: cancel it again after so long. Before Python 3.12 asyncio.wait_for loses a
+    cancellation that comes with its result (bpo-37658), and a watch would go on for ever.
+    """
+    running = [*tasks]
+    while running:
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running, timeout=again_seconds)
+        running = [task for task in running if not task.done()]
     await asyncio.gather(*tasks, return_exceptions=True)

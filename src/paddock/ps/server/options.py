@@ -43,7 +43,12 @@ OPTIONS = (
         "int",
         "1",
         "number of trainers (not of servers)",
-        ("PADDLE_TRAINERS_NUM", "PADDLE_INIT_NUM_GRADIENT_SERVERS"),
+        (
+            "PADDLE_TRAINERS_NUM",
+            "PADDLE_INIT_NUM_GRADIENT_SERVERS",
+            "OMPI_COMM_WORLD_SIZE",
+            "PMI_SIZE",
+        ),
     ),
     Option(
         "endpoints",

@@ -1,0 +1,300 @@
+"""The words of an election: records kept in etcd, events, inputs and orders. Values, no I/O."""
+
+from __future__ import annotations
+
+import json
+
+from paddock.agent.wire import WireError, decode_fields
+from paddock.core.value import fields_of, value
+from paddock.errors import EXIT_USAGE, PaddockError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from typing_extensions import Self
+
+NUMBER_MAX = 1e12
+
+# What etcd holds.
+
+
+class Record:
+    """Kept under a key, as JSON of its fields."""
+
+    def encode(self) -> bytes:
+        return json.dumps(dict(fields_of(self)), sort_keys=True).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Raises: RecordError, if Paddock did not write this."""
+        try:
+            record = decode_fields(cls, data)
+        except WireError as error:
+            raise RecordError(data) from error
+        if not record.is_possible():
+            raise RecordError(data)
+        return record
+
+    def is_possible(self) -> bool:
+        """Whether the numbers can be true; not a number cannot."""
+        numbers = [number for _, number in fields_of(self) if isinstance(number, (int, float))]
+        return all(0 <= number < NUMBER_MAX for number in numbers)
+
+
+@value
+class LeaderRecord(Record):
+    """Who coordinates, and where. The nonce tells two runs of one agent apart."""
+
+    name: str
+    host: str
+    port: int
+    uid: str
+    nonce: str = ""
+
+    def is_possible(self) -> bool:
+        return 0 < self.port < 65536
+
+
+@value
+class AttemptRecord(Record):
+    """The last attempt that was allowed to start; ended: its job is over (a tombstone).
+
+    generation: that of the Elected or Reelected under which the attempt is asked for.
+    nonce: of the coordinator that wrote it; filled in by the election. members: keys of its nodes;
+    by: of the one that coordinates. deadline: of the job, in seconds since 1970; 0: it has none.
+    """
+
+    generation: int
+    attempt: int
+    uid: str
+    members: tuple[str, ...] = ()
+    ended: bool = False
+    nonce: str = ""
+    by: str = ""
+    used_restarts: int = 0
+    total_restarts: int = 0
+    deadline: float = 0.0
+
+
+class RecordError(PaddockError):
+    """A key of the job holds something that Paddock did not write."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(
+            f"etcd holds something Paddock did not write: {data[:60]!r}",
+            hint="choose another --job_id, or delete the keys under /paddock/<job_id>/",
+            exit_code=EXIT_USAGE,
+        )
+
+
+# Events: what the launcher is told.
+
+
+@value
+class Elected:
+    """We coordinate. previous: the last attempt known to etcd, maybe of an earlier run."""
+
+    generation: int
+    previous: AttemptRecord | None
+
+
+@value
+class Reelected:
+    """Our key had gone and is ours again, with no attempt by others in between: go on."""
+
+    generation: int
+
+
+@value
+class Following:
+    """Another coordinates: join it."""
+
+    record: LeaderRecord
+    generation: int
+
+
+@value
+class Deposed:
+    """We coordinated and others took over: the attempt we run must end."""
+
+    reason: str
+
+
+@value
+class Fenced:
+    """ok: the attempt may start, nobody else can start it. Otherwise it must not."""
+
+    attempt: int
+    ok: bool
+    reason: str = ""
+
+
+@value
+class EtcdDown:
+    """etcd has not answered for so long. Told again at 2, 4, 8 ... 60 s."""
+
+    seconds: float
+    reason: str
+
+
+@value
+class EtcdBack:
+    """etcd answers again, after an EtcdDown."""
+
+
+@value
+class ElectionFailed:
+    """The election is over and no event follows: asking again would not help."""
+
+    error: PaddockError
+
+
+# Inputs: what the shell saw.
+
+
+@value
+class View:
+    """Both keys at one moment, and the revisions and lease that go with them."""
+
+    leader: LeaderRecord | None = None
+    leader_created: int = 0
+    leader_lease: int = 0
+    attempt: AttemptRecord | None = None
+    attempt_modified: int = 0
+
+
+@value
+class Granted:
+    """A new lease, or an old one anew."""
+
+    lease: int
+    ttl_seconds: int
+
+
+@value
+class LeaseGone:
+    """The lease named in the request has expired, or was revoked by it."""
+
+
+@value
+class Failed:
+    """The request failed, though it may have been done."""
+
+    error: PaddockError
+
+
+@value
+class FenceAsked:
+    record: AttemptRecord
+
+
+@value
+class UidLearned:
+    uid: str
+
+
+@value
+class LeaderDied:
+    """The launcher of that leader has ended: its host refuses connections.
+
+    nonce: of its record. By the time this is read we may follow another.
+    """
+
+    nonce: str
+
+
+@value
+class LeaderLives:
+    """Whether that leader answers us, whatever etcd says."""
+
+    nonce: str
+    lives: bool
+
+
+@value
+class StopAsked:
+    """ended: the job is over, so leave the tombstone."""
+
+    ended: bool
+
+
+@value
+class Woke:
+    """Nothing but time has passed."""
+
+
+# Orders: what the shell must do.
+
+
+@value
+class Post:
+    event: Event
+
+
+@value
+class Look:
+    pass
+
+
+@value
+class Grant:
+    ttl_seconds: int
+
+
+@value
+class Campaign:
+    record: LeaderRecord
+    lease: int
+
+
+@value
+class KeepAlive:
+    lease: int
+
+
+@value
+class Fence:
+    """Record the attempt, if generation still leads and attempt's mod_revision is known."""
+
+    record: AttemptRecord
+    known: int
+
+
+@value
+class Unseat:
+    """Delete the leader key, if it is still of that generation."""
+
+    generation: int
+
+
+@value
+class Bury:
+    """Replace the attempt record by its tombstone, for so long, if its generation still leads."""
+
+    record: AttemptRecord
+    ttl_seconds: int
+
+
+@value
+class Revoke:
+    lease: int
+
+
+@value
+class Finished:
+    """Nothing is left to do; the shell's thread ends."""
+
+
+if TYPE_CHECKING:
+    Event: TypeAlias = (
+        Elected | Reelected | Following | Deposed | Fenced
+        | EtcdDown | EtcdBack | ElectionFailed
+    )  # fmt: skip
+    Request: TypeAlias = Look | Grant | Campaign | KeepAlive | Fence | Unseat | Bury | Revoke
+    Order: TypeAlias = Post | Request | Finished
+    Answer: TypeAlias = View | Granted | LeaseGone | Failed
+    Input: TypeAlias = (
+        Answer | FenceAsked | UidLearned | LeaderDied | LeaderLives
+        | StopAsked | Woke
+    )  # fmt: skip

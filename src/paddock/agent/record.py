@@ -1,0 +1,123 @@
+"""How a job is, as its coordinator knows it: the rows of status.json and verdict.json. Pure."""
+
+from __future__ import annotations
+
+from paddock.core.plan import make_plan
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.core.exits import Exit
+    from paddock.core.hosts import Host
+    from paddock.core.job import Job
+    from paddock.core.membership import Membership, Phase
+    from paddock.core.plan import Proc
+    from paddock.core.policy import Verdict
+
+LOST = "node-lost"
+
+
+@value
+class Facts:
+    """A moment of a job: taken quickly, to be told elsewhere.
+
+    hosts: of the attempt that runs, or ran last, in node-rank order. others: those that are in
+    without a part in it. why: what made the attempt stop.
+    """
+
+    uid: str
+    attempt: int
+    phase: Phase
+    restarts: int
+    hosts: tuple[Host, ...]
+    others: tuple[Host, ...]
+    exits: tuple[Exit, ...]
+    why: str
+    waiting_for: str
+
+
+def take(machine: Membership) -> Facts:
+    """The facts of now."""
+    state = machine.state
+    is_gathering = machine.phase == "gathering" or not state.begun
+    peers = state.roster.peers.values()
+    return Facts(
+        state.uid,
+        state.attempt,
+        machine.phase,
+        state.spent.total_restarts,
+        () if is_gathering else state.now.hosts,
+        tuple(p.host for p in peers if is_gathering or p.place is None),
+        () if is_gathering else tuple(state.now.exits),
+        state.now.reason,
+        waiting_text(machine) if machine.phase == "gathering" else "",
+    )
+
+
+def waiting_text(machine: Membership) -> str:
+    """ "2 of 3 nodes", and who is missing where that is known."""
+    job, roster = machine.state.job, machine.state.roster
+    low, high = job.nnodes_min, job.nnodes_max
+    missing = roster.missing()
+    text = f"{len(roster)} of {high if low == high else f'{low}:{high}'} nodes"
+    return f"{text}; missing {missing}" if missing else text
+
+
+def plan_procs(job: Job, facts: Facts) -> tuple[Proc, ...]:
+    """The processes of the attempt, as every node has planned them."""
+    return make_plan(job, facts.hosts, facts.attempt, facts.uid).procs if facts.hosts else ()
+
+
+def status_row(facts: Facts, procs: tuple[Proc, ...]) -> dict[str, object]:
+    """status.json, without the time and the verdict."""
+    ends = {(e.role, e.rank): e for e in facts.exits if e.cause != LOST}
+    lost = {e.node_rank: e for e in facts.exits if e.cause == LOST}
+    ranks: list[list[dict[str, object]]] = [[] for _ in facts.hosts]
+    for proc in procs:
+        end = ends.get((proc.role, proc.rank)) or lost.get(proc.node_rank)
+        ranks[proc.node_rank].append(_rank_row(proc, end))
+    nodes = [
+        _node_row(host, number, ranks[number], lost[number].how if number in lost else "")
+        for number, host in enumerate(facts.hosts)
+    ]
+    nodes += [_node_row(host, None, [], "stands by" if nodes else "") for host in facts.others]
+    return {
+        "uid": facts.uid,
+        "attempt": facts.attempt,
+        "phase": facts.phase,
+        "restarts": facts.restarts,
+        "nodes": nodes,
+        "why": facts.why,
+        "waiting_for": facts.waiting_for,
+    }
+
+
+def _node_row(
+    host: Host, number: int | None, ranks: list[dict[str, object]], note: str
+) -> dict[str, object]:
+    return {
+        "host": host.name, "address": host.address, "node_rank": number, "ranks": ranks,
+        "note": note,
+    }  # fmt: skip
+
+
+def _rank_row(proc: Proc, end: Exit | None) -> dict[str, object]:
+    """end: its own, or that of its node: then nobody knows how it ended."""
+    row: dict[str, object] = {
+        "role": proc.role, "rank": proc.rank, "local_rank": proc.local_rank, "state": "running",
+        "code": None,
+    }  # fmt: skip
+    if end is not None and end.cause == LOST:
+        row["state"] = "ended"
+    elif end is not None:
+        row["state"] = "ended" if end.by_us else "succeeded" if end.ok else "failed"
+        row["code"] = end.exit_code
+    return row
+
+
+def verdict_row(verdict: Verdict, text: str, failed_at: float | None = None) -> dict[str, object]:
+    """The verdict as it is told. failed_at: when the culprit ended, in seconds since 1970."""
+    row: dict[str, object] = {"kind": verdict.kind, "code": verdict.exit_code, "text": text}
+    if failed_at is not None:
+        row["failed_at"] = failed_at
+    return row

@@ -1,0 +1,71 @@
+"""What every backend offers: one class each, named in TABLE, imported when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Protocol
+
+from paddock.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from paddock.backends.registry import Run
+    from paddock.backends.words import Handle, Piece, Plan, Query, Site, Status, Submission
+
+    Say = Callable[[str], None]
+
+
+class Backend(Protocol):
+    """A place where jobs run. Every method may raise PaddockError, with all problems at once."""
+
+    def plan(self, submission: Submission) -> Plan:
+        """What will be done; asks nobody and changes nothing."""
+
+    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+        """Do it. Keeps in `run` what later verbs need, from before anything is started.
+
+        Returns None once the job is on its way, or its exit code where it was attached to.
+        Whatever fails before that leaves nothing behind.
+        """
+
+    def status(self, run: Run) -> Status:
+        """The truth, asked now. Raises PaddockError when it cannot be asked."""
+
+    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+        """Lines in order of time."""
+
+    def stop(self, run: Run, *, now: bool) -> None:
+        """Ask it to end; comes back before it has. now: without grace."""
+
+    def fetch(self, run: Run, to: Path, say: Say) -> None:
+        """Bring logs and `output/`."""
+
+    def delete(self, run: Run) -> None:
+        """Remove what an ended job has left there."""
+
+    def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
+        """Jobs of ours that are there, and what a registry entry keeps of each."""
+
+
+# Backend -> module and class.
+TABLE = {
+    "ssh": ("paddock.backends.ssh.driver", "Ssh"),
+    "slurm": ("paddock.backends.slurm.driver", "Slurm"),
+    "mpi": ("paddock.backends.mpi.driver", "Mpi"),
+    "kubernetes": ("paddock.backends.kubernetes.driver", "Kubernetes"),
+    "script": ("paddock.backends.script.driver", "Script"),
+    "local": ("paddock.backends.ssh.driver", "Local"),
+}
+
+
+def find_backend(name: str) -> Backend:
+    """The backend of that name. Raises UsageError."""
+    if name not in TABLE:
+        from paddock.jobfile.suggest import nearest
+
+        raise UsageError(f"unknown backend '{name}'", hint=nearest(name, TABLE))
+    module, kind = TABLE[name]
+    found: Backend = getattr(importlib.import_module(module), kind)()
+    return found

@@ -1,0 +1,229 @@
+"""The Fabric tool of PaddlePaddle 0.10: its conf.py as a site, its words as ours. Pure.
+
+Source: cluster_train/paddle.py (v1) and cluster_train_v2/fabric/conf.py, run.sh (v2) of 2017. A
+conf.py is read as literals, never executed. What was run on each host: a server on PADDLE_PORT,
+then the trainer; every --name=value reached it as PADDLE_INIT_NAME (v2).
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from paddock.backends.flags import BY_NAME as OWN
+from paddock.backends.hostfile import hosts_of, parse_hosts
+from paddock.backends.site_check import secret_problems
+from paddock.backends.words import Site
+from paddock.errors import Problem, UsageError
+from paddock.jobfile.flags import BY_NAME, BY_SHORT
+from paddock.jobfile.suggest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Name in conf.py -> what a site calls it; "init" is a variable PADDLE_INIT_* of the trainers.
+NAMES = {
+    "HOSTS": "hosts",
+    "ROOT_DIR": "root",
+    "PADDLE_NIC": "init NICS",
+    "PADDLE_PORT": "ports",
+    "PADDLE_PORTS_NUM": "init PORTS_NUM",
+    "PADDLE_PORTS_NUM_FOR_SPARSE": "init PORTS_NUM_FOR_SPARSE",
+    "PADDLE_USE_GPU": "init USE_GPU",
+    "LD_LIBRARY_PATH": "env LD_LIBRARY_PATH",
+}
+PORT = "7164"
+SCRIPT = "train.py"
+# The tool itself gave these to each trainer.
+DECIDED = ("trainer_id", "num_gradient_servers", "pservers", "comment")
+TRUE = ("1", "true", "yes", "on")
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What the old words come to: flags of launch, the script and its words, variables, notes."""
+
+    flags: tuple[str, ...]
+    script: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def site_from_conf(text: str, name: str) -> Site:
+    """The site of a conf.py, called after its first host. Raises UsageError with every problem.
+
+    >>> site = site_from_conf("HOSTS = ['me@h1', ('h2', '10.0.0.2')]\\nPADDLE_PORT = 7164", "c.py")
+    >>> site.backend, site.name, site.options["hosts"], site.options["ports"]
+    ('ssh', 'h1', ('me@h1', 'h2=10.0.0.2'), '7164')
+    """
+    found, lines, problems = _literals(text, name)
+    problems += secret_problems(found, name)
+    options: dict[str, object] = {"root": "~"}
+    sources: dict[str, str] = {}
+    for key, value in found.items():
+        kind, _, variable = NAMES[key].partition(" ")
+        where = f"{name}, line {lines[key]}: {key}"
+        sources[kind] = where
+        if kind == "hosts":
+            words = value if isinstance(value, (list, tuple)) else [value]
+            try:
+                options["hosts"] = tuple(str(each) for each in parse_hosts(words, where))
+            except UsageError as error:
+                problems += error.problems
+        elif not isinstance(value, (str, int)):
+            problems.append(Problem(f"{where} must be a text or a number, not {value!r}"))
+        elif variable:
+            table = options.setdefault("paddle_init" if kind == "init" else kind, {})
+            assert isinstance(table, dict)
+            table[variable] = str(value)
+        else:
+            options[kind] = str(value)
+    if "HOSTS" not in found and not problems:
+        problems.append(Problem(f"{name} names no HOSTS", 'write HOSTS = ["user@host"]'))
+    if problems:
+        raise UsageError.of(problems)
+    hosts = options["hosts"]
+    assert isinstance(hosts, tuple)
+    return Site(parse_hosts(hosts, name)[0].target, "ssh", options, sources)
+
+
+def translate(words: Sequence[str], site: Site) -> Translation:
+    """The words after submit's own, for a site of a conf.py. Raises UsageError with every problem.
+
+    A word that names a flag of launch exactly is one; every other --name=value is the trainer's.
+
+    >>> site = site_from_conf("HOSTS = ['h1', 'h2']", "conf.py")
+    >>> found = translate(["--num_passes=5", "--use_gpu=0"], site)
+    >>> found.flags
+    ('--nnodes', '2', '--server_num', '1', '--trainer_num', '1', '--start_port', '7164', \
+'--server_script', 'pserver')
+    >>> found.script, found.env
+    (('train.py',), {'PADDLE_INIT_NUM_PASSES': '5', 'PADDLE_INIT_USE_GPU': '0'})
+    """
+    flags, old, script, problems = _split(words)
+    notes: list[str] = []
+    for name in [name for name in DECIDED if old.pop(name, None) is not None]:
+        notes.append(f"--{name} is decided for each host, and not taken from the command line")
+    if "config" in old and not script:
+        notes.append(f"{old['config']} is not run by itself: {SCRIPT} is, and finds its name in "
+                     "PADDLE_INIT_CONFIG")  # fmt: skip
+    given = {flag.partition("=")[0].lstrip("-").replace("-", "_") for flag in flags}
+    port = old.pop("port", "") or site.text("ports") or PORT
+    if not port.isdigit() or not 0 < int(port[:9]) < 65536:
+        problems.append(Problem(f"port '{port}' is not a number in 1..65535"))
+    own: list[str] = []
+    if not given & {"nnodes", "np"}:
+        own += ["--nnodes", str(len(hosts_of(site)))]
+    is_local = old.get("local", "0").lower() in TRUE
+    if is_local:
+        notes.append("--local=1: no servers are started, each trainer trains alone")
+    if not is_local and not given & {"servers", "server_num"}:
+        own += ["--server_num", "1", "--trainer_num", "1"]
+    if not given & {"start_port", "started_port"}:
+        own += ["--start_port", port]
+    if not is_local and "server_script" not in given:
+        own += ["--server_script", "pserver"]
+    if problems:
+        raise UsageError.of(problems)
+    table = site.options.get("paddle_init", {})
+    assert isinstance(table, dict)
+    env = {f"PADDLE_INIT_{name}": str(value) for name, value in table.items()}
+    env |= {f"PADDLE_INIT_{name.upper()}": value for name, value in old.items()}
+    return Translation((*flags, *own), script or (SCRIPT,), env, tuple(notes))
+
+
+def rewrite(argv: Sequence[str], site: Site) -> tuple[list[str], tuple[str, ...]]:
+    """A whole command line of `paddock submit --conf conf.py` in today's words; and the notes.
+
+    Words of submit itself stay as they are.
+
+    >>> site = site_from_conf("HOSTS = ['h1']", "conf.py")
+    >>> words, _ = rewrite(["--conf", "conf.py", "--local=1", "-p", "ws", "--num_passes=5"], site)
+    >>> words[:4], words[-4:]
+    (['--conf', 'conf.py', '-p', 'ws'], ['--env', 'PADDLE_INIT_NUM_PASSES=5', '--', 'train.py'])
+    """
+    own: list[str] = []
+    old: list[str] = []
+    rest = list(argv)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        word = rest.pop(0)
+        name, equals, _ = word.lstrip("-").partition("=")
+        is_long = word.startswith("--")
+        flag = OWN.get(name.replace("-", "_")) if is_long == (len(name) > 1) else None
+        into = old if flag is None else own
+        into.append(word)
+        launch = BY_NAME.get(name.replace("-", "_")) if flag is None and is_long else None
+        takes = flag.metavar if flag else launch and launch.kind not in ("switch", "bool")
+        if takes and not equals and rest:
+            into.append(rest.pop(0))
+    found = translate([*old, *rest], site)
+    variables = [word for pair in found.env.items() for word in ("--env", "=".join(pair))]
+    return [*own, *found.flags, *variables, "--", *found.script], found.notes
+
+
+def _split(
+    words: Sequence[str],
+) -> tuple[list[str], dict[str, str], tuple[str, ...], list[Problem]]:
+    """Flags of launch, the old tool's by name, the script and its words."""
+    flags: list[str] = []
+    old: dict[str, str] = {}
+    problems: list[Problem] = []
+    rest = list(words)
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        if word == "--":
+            break
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        flag = BY_NAME.get(name) if word.startswith("--") else BY_SHORT.get(name)
+        if flag is not None:
+            flags.append(word)
+            if not equals and flag.kind not in ("switch", "bool") and rest:
+                flags.append(rest.pop(0))
+        elif word.startswith("--") and equals and name.isidentifier():
+            old[name] = value
+        else:
+            problems.append(
+                Problem(f"'{word}' has no value", f"write --{name}=VALUE, as the old tool read it")
+            )
+    return flags, old, tuple(rest), problems
+
+
+def _literals(text: str, name: str) -> tuple[dict[str, object], dict[str, int], list[Problem]]:
+    """The values of a conf.py and their lines; nothing of it is executed."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        where = f"{name}, line {line}" if line else name
+        raise UsageError(f"{where}: {getattr(error, 'msg', error)}") from error
+    found: dict[str, object] = {}
+    lines: dict[str, int] = {}
+    problems: list[Problem] = []
+    for node in tree.body:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue  # a text that documents
+        where = f"{name}, line {node.lineno}"
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name):
+            what = f"{where}: only NAME = value is read, nothing is executed"
+            problems.append(Problem(what, "take this line out, and write values as they are"))
+            continue
+        if target.id not in NAMES:
+            problems.append(
+                Problem(f"{where}: {target.id} is not known", nearest(target.id, NAMES))
+            )
+            continue
+        try:
+            found[target.id] = ast.literal_eval(node.value)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            what = f"{where}: {target.id} is computed, and a conf.py is not executed"
+            problems.append(Problem(what, _how_to_write(target.id)))
+        lines[target.id] = node.lineno
+    return found, lines, problems
+
+
+def _how_to_write(name: str) -> str:
+    example = '["user@host1", "user@host2:2222"]' if name == "HOSTS" else '"its value"'
+    return f"write the value itself: {name} = {example}"

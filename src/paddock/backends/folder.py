@@ -1,0 +1,119 @@
+"""A job's directory on this machine, or on a file system that it shares with the hosts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddock.backends.node.jobdir import INNER, node_state, read_json
+from paddock.backends.words import ALIVE
+from paddock.errors import PaddockError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from paddock.backends.backend import Say
+    from paddock.backends.words import Site, Submission
+
+DEFAULT_ROOT = "~/paddock/jobs"
+FETCHED = ("log", "output")
+
+
+def root_of(site: Site) -> Path:
+    """The directory that holds the jobs' directories."""
+    return Path(os.path.abspath(os.path.expanduser(site.text("root") or DEFAULT_ROOT)))
+
+
+def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Say) -> None:
+    """Make the directory with all that is in it. Raises UsageError, and then it is gone."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise UsageError(
+            f"the job directory {folder} cannot be made: {error.strerror}",
+            hint="choose another place with --root",
+        ) from error
+    try:
+        if submission.package:
+            from paddock.backends.package import place_locally
+
+            data = submission.data
+            place_locally(submission.package, str(folder), os.environ, say, data=data)
+        for each in (folder / INNER, folder / "log"):
+            each.mkdir(exist_ok=True, mode=0o700)
+        for path, text in files.items():
+            write(Path(path), text)
+    except OSError as error:
+        remove(folder)
+        raise UsageError(f"the job directory {folder} cannot be filled: {error}") from error
+    except BaseException:
+        remove(folder)
+        raise
+
+
+def write(path: Path, text: str) -> None:
+    """For its owner only; what lies in the way is replaced, a link is not followed."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.unlink(missing_ok=True)
+    mode = 0o700 if path.suffix == ".sh" else 0o600
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with open(fd, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        file.write(text)
+
+
+def refuse_name(root: Path, name: str) -> None:
+    """Nobody else may have the name while a job of it runs. Raises UsageError."""
+    for folder, job in jobs_below(root):
+        state = node_state(str(folder))["state"]
+        if job.get("name") == name and state in ALIVE:
+            raise UsageError(
+                f"the name '{name}' is in use: {folder.name} is {state}",
+                hint="choose another with --name, or stop that job first with --replace",
+            )
+
+
+def jobs_below(root: Path, backend: str = "") -> list[tuple[Path, dict[str, object]]]:
+    """The job directories there, with what was submitted."""
+    found = []
+    for folder in sorted(root.iterdir()) if root.is_dir() else []:
+        job = read_json(str(folder / INNER / "job.json"))
+        if job is not None and (not backend or job.get("backend") == backend):
+            found.append((folder, job))
+    return found
+
+
+def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
+    """Copy log/ of the job's directory and output/ of the working directory."""
+    copied = []
+    for name, place in zip(FETCHED, (folder, cwd), strict=True):
+        if (place / name).is_dir() and not (place / name).is_symlink():
+            shutil.copytree(place / name, to / name, symlinks=True, dirs_exist_ok=True)
+            copied.append(str(to / name))
+    if not copied:
+        raise PaddockError(f"{folder} has neither logs nor output")
+    return copied
+
+
+def remove(folder: Path) -> None:
+    """Remove a job's directory; one that is gone already is no error. Raises PaddockError."""
+    try:
+        if stat.S_ISLNK(folder.lstat().st_mode):
+            raise PaddockError(f"{folder} is a link: it is left as it is")
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PaddockError(f"{error.filename}: {error.strerror}") from error
+
+
+def created_at(folder: Path) -> float:
+    """When it was made; now where that cannot be told."""
+    try:
+        return (folder / INNER / "job.json").stat().st_mtime
+    except OSError:
+        return time.time()

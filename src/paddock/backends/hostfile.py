@@ -1,0 +1,182 @@
+"""Hosts as people write them, in a list or a file -> HostLine. Pure.
+
+    h1    user@h1:2222    [fe80::1]:22    h1=10.0.0.1    h1 slots=2
+
+A file is Open MPI's host file (mpirun(1), HOST FILES): a host a line, `slots=`, comments after `#`;
+or the file PBS names in PBS_NODEFILE, where a host stands once for each of its slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from paddock.core.endpoint import is_host, join_endpoint, split_endpoint
+from paddock.errors import Problem, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from paddock.backends.words import Site
+
+SLOTS = ("slots", "cpu", "count")  # Open MPI's names of one thing
+IGNORED = ("max_slots", "max-slots")
+HINT = "write [user@]host[:port][=address], with slots=N after a blank if need be"
+
+
+@dataclass(frozen=True)
+class HostLine:
+    """One host: how it is called, and how other hosts reach it.
+
+    target: name or address, also an alias of the ssh configuration. user "" and port 0: as ssh has
+    them. address: where other hosts reach it, the target unless said otherwise. slots: processes
+    it is meant for, 0 where nobody said.
+
+    >>> str(HostLine("h1", "me", 2222, "10.0.0.1", 2))
+    'me@h1:2222=10.0.0.1 slots=2'
+    """
+
+    target: str
+    user: str = ""
+    port: int = 0
+    address: str = ""
+    slots: int = 0
+
+    def __str__(self) -> str:
+        name = f"[{self.target}]" if ":" in self.target else self.target
+        text = join_endpoint(self.target, self.port) if self.port else name
+        text = f"{self.user}@{text}" if self.user else text
+        text += f"={self.address}" if self.address else ""
+        return text + (f" slots={self.slots}" if self.slots else "")
+
+    @property
+    def reached_at(self) -> str:
+        """The address other hosts use."""
+        return self.address or self.target
+
+
+def parse_host(text: str) -> HostLine:
+    """One host. Raises UsageError with every problem.
+
+    >>> parse_host("me@h1:2222 slots=4")
+    HostLine(target='h1', user='me', port=2222, address='', slots=4)
+    """
+    problems: list[Problem] = []
+    name, *words = text.split()
+    name, equals, address = name.partition("=")
+    words += [f"address={address}"] * bool(equals)
+    user, at, rest = name.rpartition("@")
+    target, port = split_endpoint(rest)
+    if not is_host(target) or target.startswith("-"):
+        problems.append(Problem(f"'{target or name}' is not a host name or address", HINT))
+    if at and not _is_user(user):
+        problems.append(Problem(f"'{user}' is not a user's name", HINT))
+    if rest.endswith(":") and target.count(":") < 2:
+        problems.append(Problem(f"'{name}' ends where its port should stand", HINT))
+    line = HostLine(target, user, _number(port, 65535, f"port of '{name}'", problems))
+    for word in words:
+        key, equals, value = word.partition("=")
+        if key == "address" and equals:
+            if not is_host(value) or value.startswith("-"):
+                problems.append(Problem(f"'{value}' is not an address", HINT))
+            line = replace(line, address=value)
+        elif key in SLOTS and equals:
+            line = replace(line, slots=_number(value, 1 << 20, f"{key} of '{target}'", problems))
+        elif key == "port" and equals:
+            line = replace(line, port=_number(value, 65535, f"port of '{target}'", problems))
+        elif key not in IGNORED or not equals:
+            problems.append(Problem(f"'{word}' after '{target}' is not known", HINT))
+    if problems:
+        raise UsageError.of(problems)
+    return line
+
+
+def parse_hosts(words: Iterable[object], origin: str) -> tuple[HostLine, ...]:
+    """Hosts of a list: texts, or pairs of host and address. origin names them in errors.
+
+    A host that stands several times has so many slots. Raises UsageError with every problem.
+
+    >>> [str(each) for each in parse_hosts(["h1", ("h2", "10.0.0.2"), "h1"], "--hosts")]
+    ['h1 slots=2', 'h2=10.0.0.2']
+    """
+    problems: list[Problem] = []
+    found: dict[tuple[str, str, int], HostLine] = {}
+    for word in words:
+        if isinstance(word, (list, tuple)) and len(word) == 2:
+            word = f"{word[0]}={word[1]}"
+        if not isinstance(word, str) or not word.strip():
+            problems.append(Problem(f"{origin}: {word!r} is not a host", HINT))
+            continue
+        try:
+            line = parse_host(word)
+        except UsageError as error:
+            problems += [Problem(f"{origin}: {each.message}", each.hint) for each in error.problems]
+            continue
+        key = (line.target, line.user, line.port)
+        before = found.get(key)
+        slots = line.slots if before is None else max(before.slots, 1) + max(line.slots, 1)
+        address = line.address or (before.address if before else "")
+        found[key] = replace(line, slots=slots, address=address)
+    if not found and not problems:
+        problems.append(Problem(f"{origin} names no host", HINT))
+    if problems:
+        raise UsageError.of(problems)
+    return tuple(found.values())
+
+
+def split_hosts(text: str) -> list[str]:
+    """The hosts of one text, with commas or semicolons between them."""
+    return [each for each in text.replace(";", ",").split(",") if each.strip()]
+
+
+def parse_hostfile(text: str, name: str) -> tuple[HostLine, ...]:
+    """A host file's content. Raises UsageError with every problem and its line.
+
+    >>> [str(each) for each in parse_hostfile("# ours\\nh1 slots=2\\nh2\\n", "machines")]
+    ['h1 slots=2', 'h2']
+    """
+    lines = [(n, line.partition("#")[0].strip()) for n, line in enumerate(text.splitlines(), 1)]
+    problems: list[Problem] = []
+    words = []
+    for number, line in lines:
+        if not line:
+            continue
+        try:
+            words.append(str(parse_host(line)))
+        except UsageError as error:
+            problems += [
+                Problem(f"{name}, line {number}: {each.message}", each.hint)
+                for each in error.problems
+            ]
+    if problems:
+        raise UsageError.of(problems)
+    return parse_hosts(words, name)
+
+
+def hosts_of(site: Site) -> tuple[HostLine, ...]:
+    """The hosts of a site; its user and port are those of hosts that say none. () without hosts."""
+    words = site.options.get("hosts", ())
+    if isinstance(words, str):
+        words = split_hosts(words)
+    assert isinstance(words, (list, tuple))
+    if not words:
+        return ()
+    port = int(site.text("port", "0"))
+    return tuple(
+        replace(line, user=line.user or site.text("user"), port=line.port or port)
+        for line in parse_hosts(words, f"hosts of {site.name}")
+    )
+
+
+def _is_user(text: str) -> bool:
+    return bool(text) and not text.startswith("-") and all(c.isalnum() or c in "._-" for c in text)
+
+
+def _number(text: str, high: int, what: str, problems: list[Problem]) -> int:
+    """A number in 1..high; 0 for no text or a wrong one."""
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text[:9]) <= high:
+        problems.append(Problem(f"{what}: '{text}' is not a number in 1..{high}", HINT))
+        return 0
+    return int(text)

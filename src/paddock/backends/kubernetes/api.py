@@ -1,0 +1,210 @@
+"""What is asked of a cluster for a job: the calls of a submission, one connection each time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from paddock.backends.kubernetes.forms import JOBS, PADDLE, RESOURCES, VOLCANO
+from paddock.backends.kubernetes.objects import (
+    LABEL_RUN,
+    MANAGED_BY,
+    MANAGER,
+    STOPPED,
+    Object,
+    owned,
+)
+from paddock.backends.kubernetes.parse import container_of, hopeless, newest_pods, note_of
+from paddock.backends.kubernetes.refusals import explained
+from paddock.errors import UsageError
+from paddock.kube.client import PODS, KubeError, Query, Resource
+from paddock.kube.connect import find_config
+from paddock.kube.lightkube import LightkubeClient, open_client
+from paddock.kube.objects import rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from paddock.backends.kubernetes.parse import Seen
+    from paddock.kube.objects import Pod
+
+T = TypeVar("T")
+EVENTS: Resource[dict[str, Any]] = Resource("", "v1", "events", "Event", dict)
+COMMANDS: Resource[dict[str, Any]] = Resource(
+    "bus.volcano.sh", "v1alpha1", "commands", "Command", dict
+)
+TAIL_LINES = 300  # more than the launcher's report
+SETTLE_SECONDS_MAX = 10.0
+SETTLE_POLL_SECONDS = 0.25
+
+
+def ask(kubeconfig: str, context: str, work: Callable[[LightkubeClient], Awaitable[T]]) -> T:
+    """Connect, do it, and close. Raises UsageError without a cluster, KubeError."""
+
+    async def whole() -> T:
+        client = open_client(find_config(kubeconfig, context))
+        try:
+            return await work(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(whole())
+
+
+def namespace_of(kubeconfig: str, context: str) -> str:
+    """The namespace of the context. Raises UsageError without a kubeconfig."""
+    return find_config(kubeconfig, context).namespace or "default"
+
+
+async def make(
+    client: LightkubeClient,
+    namespace: str,
+    objects: Sequence[Object],
+    *,
+    is_held: bool,
+    keep: Callable[[str], None],
+) -> str:
+    """Create a job and what is its; start it. Returns its uid, which keep gets at once.
+
+    Raises PaddockError, and leaves nothing then.
+    """
+    top, *others = objects
+    what = f"{top.resource.kind} {top.name}"
+    uid = ""
+    try:
+        made = await client.create(top.resource, namespace, top.manifest)
+        uid = str(made["metadata"]["uid"])
+        keep(uid)
+        for one in others:
+            what = f"{one.resource.kind} {one.name}"
+            await client.create(one.resource, namespace, owned(one, top, uid).manifest)
+        if is_held:
+            what = f"{top.resource.kind} {top.name}"
+            await client.patch(top.resource, namespace, top.name, {"spec": {"suspend": False}})
+            await settle(client, namespace, top, uid)
+    except KubeError as error:
+        await undo(client, namespace, top, uid)
+        raise explained(error, what, namespace) from error
+    except BaseException:
+        await undo(client, namespace, top, uid)
+        raise
+    return uid
+
+
+async def undo(client: LightkubeClient, namespace: str, top: Object, uid: str) -> None:
+    """Remove a job by its uid; Kubernetes removes what it owned."""
+    if uid:
+        with contextlib.suppress(KubeError):
+            await client.delete(top.resource, namespace, top.name, uid=uid)
+
+
+async def settle(client: LightkubeClient, namespace: str, top: Object, uid: str) -> None:
+    """Wait a moment for what goes wrong at once. Raises UsageError when there is no hope."""
+    deadline = time.monotonic() + SETTLE_SECONDS_MAX
+    while time.monotonic() < deadline:
+        pods = await pods_of(client, namespace, top.name)
+        if problem := hopeless(pods):
+            raise UsageError(
+                f"{top.name} cannot start: {problem}",
+                hint="look at --image, pull_secrets and secrets",
+            )
+        refused = [] if pods else await refusals_of(client, namespace, uid)
+        if refused:
+            error = KubeError(refused[-1], status=403, reason="Forbidden")
+            raise explained(error, "create pods", namespace)
+        begun = [pod for pod in pods if pod.status.phase not in ("", "Pending") or note_of(pod)]
+        if pods and len(begun) == len(pods):
+            return
+        # sleep: a look at the pods four times a second costs less than a watch
+        await asyncio.sleep(SETTLE_POLL_SECONDS)
+
+
+async def pods_of(client: LightkubeClient, namespace: str, name: str) -> tuple[Pod, ...]:
+    """The pods of a run."""
+    return (await client.page(PODS, Query(namespace, f"{LABEL_RUN}={name}"))).items
+
+
+async def refusals_of(client: LightkubeClient, namespace: str, uid: str) -> list[str]:
+    """Why pods of a Job could not be made, the newest last; nothing where events are not ours."""
+    fields = f"involvedObject.uid={uid},reason=FailedCreate"
+    try:
+        page = await client.page(EVENTS, Query(namespace, fields=fields))
+    except KubeError as error:
+        if error.status == 403:
+            return []
+        raise
+    found = sorted(page.items, key=lambda event: str(event.get("lastTimestamp") or ""))
+    return [str(event.get("message", "")).removeprefix("Error creating: ") for event in found]
+
+
+async def tail_of(client: LightkubeClient, namespace: str, pod: Pod) -> str:
+    """The last lines of a pod's log; "" where there is none, or it may not be read."""
+    params = {"container": container_of(pod), "tailLines": str(TAIL_LINES)}
+    name = pod.metadata.name
+    try:
+        lines = [line async for line in client.lines(PODS, namespace, name, "log", params)]
+    except KubeError as error:
+        if error.status in (400, 403, 404):
+            return ""
+        raise
+    return b"".join(lines).decode("utf-8", "replace")
+
+
+async def top_of(
+    client: LightkubeClient, form: str, namespace: str, name: str, uid: str
+) -> dict[str, Any] | None:
+    """A job as it is; None when it, and not another of its name, is gone."""
+    try:
+        found = await client.get(RESOURCES[form], namespace, name)
+    except KubeError as error:
+        if error.status == 404:
+            return None
+        raise
+    return found if uid in ("", found["metadata"]["uid"]) else None
+
+
+async def listed(client: LightkubeClient, namespace: str) -> list[tuple[str, dict[str, Any]]]:
+    """(form, job) of every job of ours in a namespace."""
+    found = []
+    for form, resource in RESOURCES.items():
+        try:
+            page = await client.page(resource, Query(namespace, f"{MANAGED_BY}={MANAGER}"))
+        except KubeError as error:
+            if error.status == 404 and resource is not JOBS:
+                continue  # not installed
+            raise
+        found += [(form, job) for job in page.items]
+    return found
+
+
+async def choose_form(client: LightkubeClient) -> str:
+    """A PaddleJob where the cluster knows them, else an Indexed Job."""
+    return "paddlejob" if await client.serves(PADDLE) else "job"
+
+
+async def end(client: LightkubeClient, seen: Seen, namespace: str, *, now: bool) -> None:
+    """Ask a job to end, and note on it that it was asked. Kueue would start a suspended one again:
+    such a job is deleted."""
+    assert seen.top is not None
+    resource, meta = RESOURCES[seen.form], seen.top["metadata"]
+    name, uid = meta["name"], meta["uid"]
+    change: dict[str, Any] = {"metadata": {"annotations": {STOPPED: rfc3339(time.time())}}}
+    if resource is not VOLCANO:
+        change["spec"] = {"suspend": True}
+    await client.patch(resource, namespace, name, change)
+    if resource is VOLCANO:
+        target = {"apiVersion": resource.api_version, "kind": "Job", "name": name, "uid": uid}
+        order: dict[str, Any] = {
+            "metadata": {"generateName": f"{name}-stop-", "ownerReferences": [target]},
+            "action": "AbortJob", "target": target | {"controller": True},
+        }  # fmt: skip
+        await client.create(COMMANDS, namespace, order)
+    elif any(label.startswith("kueue.x-k8s.io/") for label in meta.get("labels") or {}):
+        await client.delete(resource, namespace, name, uid=uid)
+    for pod in newest_pods(seen).values() if now else ():
+        with contextlib.suppress(KubeError):  # it has gone meanwhile
+            await client.delete(
+                PODS, namespace, pod.metadata.name, uid=pod.metadata.uid, grace_seconds=0
+            )

@@ -1,0 +1,283 @@
+"""The Kubernetes backend: makes the objects of a plan, and later asks the API server."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.words import Handle
+from paddock.errors import UsageError
+
+try:
+    import yaml
+
+    from paddock.backends.kubernetes import api, follow
+    from paddock.backends.kubernetes.forms import RESOURCES, with_servers
+    from paddock.backends.kubernetes.objects import (
+        ANNOTATION,
+        Object,
+        Sent,
+        is_file,
+        is_held,
+        objects_of,
+        plan_of,
+        told,
+    )
+    from paddock.backends.kubernetes.options import FORMS, Options, read_options
+    from paddock.backends.kubernetes.pack import pack
+    from paddock.backends.kubernetes.parse import (
+        Seen,
+        first_failed,
+        has_report,
+        newest_pods,
+        status_of,
+    )
+    from paddock.backends.kubernetes.refusals import explained
+    from paddock.kube.client import KubeError
+    from paddock.kube.objects import seconds
+except ImportError as error:
+    raise UsageError(
+        f"jobs on Kubernetes need {error.name}, which is not installed here",
+        hint="pip install lightkube PyYAML",
+    ) from error
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from typing import TypeVar
+
+    from paddock.backends.backend import Say
+    from paddock.backends.registry import Run
+    from paddock.backends.words import Piece, Plan, Query, Site, Status, Submission
+    from paddock.kube.lightkube import LightkubeClient
+
+    T = TypeVar("T")
+
+
+class Kubernetes:
+    """A namespace of a cluster that the user's kubeconfig names."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Submission, Options, str, str, list[Object]]] = {}
+
+    def plan(self, submission: Submission) -> Plan:
+        """What will be done. Without a word about `form`, the cluster is asked what it has."""
+        submission, options, form, namespace, objects = self._objects(submission)
+        return plan_of(submission, options, form, namespace, objects)
+
+    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+        """Make the objects, the job first, and start it. It goes on without us."""
+        submission, options, form, namespace, objects = self._objects(submission)
+        name = objects[0].name
+        run.keep(
+            form=form,
+            uid="",
+            kubeconfig=_kubeconfig(submission.site),
+            context=submission.site.text("context"),
+            names=[row[1] for row in plan.rows],
+            ranks=_ranks(told(submission, form), options),
+        )
+        run.move(Handle("kubernetes", namespace, name))
+        say(f"making {len(objects)} objects in namespace {namespace}")
+
+        async def make(client: LightkubeClient) -> str:
+            return await api.make(
+                client, namespace, objects, is_held=is_held(options, form),
+                keep=lambda uid: run.keep(uid=uid),
+            )  # fmt: skip
+
+        self._ask(run, make)
+        return None
+
+    def status(self, run: Run) -> Status:
+        """Ask for the job and its pods."""
+        return status_of(self._look(run), was_stopped=bool(run.details.get("is_stopped")))
+
+    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+        """Lines of all pods that are there."""
+        self._learn(run)
+        where = (run.details["kubeconfig"], run.details["context"], run.handle.place)
+        try:
+            yield from follow.stream(*where, lambda client: _see(client, run), query)
+        except KubeError as error:
+            raise explained(error, f"logs of {run.handle}", run.handle.place) from error
+
+    def stop(self, run: Run, *, now: bool) -> None:
+        """Suspend it: its pods get SIGTERM and its grace; the job itself stays, to be asked."""
+        seen = self._look(run)
+        if seen.top is None:
+            raise UsageError(f"{run.handle} is not in the cluster any more")
+        run.keep(is_stopped=True)
+        self._ask(run, lambda client: api.end(client, seen, run.handle.place, now=now))
+
+    def fetch(self, run: Run, to: Path, say: Say) -> None:
+        """The pods' logs. What a job wrote is on its volumes, or gone with its pods."""
+        from paddock.backends.words import Query
+
+        folder = to / "log"
+        folder.mkdir(parents=True, exist_ok=True)
+        names = set(newest_pods(self._look(run)))
+        with ExitStack() as stack:
+            files = {n: stack.enter_context(open(folder / f"{n}.log", "wb")) for n in names}
+            for piece in self.logs(run, Query()):
+                pod, _, process = piece.label.partition(" ")
+                files[pod].write((f"[{process}] ".encode() if process else b"") + piece.data)
+        say(f"fetched {len(files)} logs into {folder}; output/ is where your volumes are")
+
+    def delete(self, run: Run) -> None:
+        """Remove the job; Kubernetes removes what belongs to it."""
+        seen = self._look(run)
+        if seen.top is None:
+            return
+        resource, uid = RESOURCES[seen.form], seen.top["metadata"]["uid"]
+        place, name = run.handle.place, run.handle.name
+        self._ask(run, lambda client: client.delete(resource, place, name, uid=uid))
+
+    def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
+        """Jobs of ours in the site's namespace."""
+        kubeconfig, context = _kubeconfig(site), site.text("context")
+        namespace = site.text("namespace") or api.namespace_of(kubeconfig, context)
+        try:
+            jobs = api.ask(kubeconfig, context, lambda client: api.listed(client, namespace))
+        except KubeError as error:
+            raise explained(error, "list jobs", namespace) from error
+        found: list[tuple[Handle, dict[str, object]]] = []
+        for form, job in jobs:
+            details = {**_details(form, job), "kubeconfig": kubeconfig, "context": context}
+            handle = Handle("kubernetes", namespace, job["metadata"]["name"])
+            said = _said(job)
+            row = {"name": said.get("name"), "command": said.get("program"),
+                   "nnodes": len(details["names"]), "details": details,
+                   "created_at": seconds(job["metadata"].get("creationTimestamp"))}  # fmt: skip
+            found.append((handle, row))
+        return found
+
+    # ------------------------------------------------------------------- helpers
+
+    def _objects(
+        self, submission: Submission
+    ) -> tuple[Submission, Options, str, str, list[Object]]:
+        """Submission, options, form, namespace, objects: the same for the plan and what is done."""
+        if submission.run_id not in self._made:
+            options = read_options(submission)
+            kubeconfig = _kubeconfig(submission.site)
+            context = submission.site.text("context")
+            namespace = options.namespace or api.namespace_of(kubeconfig, context)
+            patch = _patch(submission.site.options.get("pod_patch"))
+            form = options.form or _choose_form(kubeconfig, context)
+            if form != "job":
+                servers = options.server_num
+                job = with_servers(submission.job, servers, options.trainer_num)
+                submission = replace(submission, job=job)
+            sent = Sent() if is_file(submission, form) else _sent(submission, options)
+            objects = objects_of(submission, options, form, sent, patch)
+            self._made[submission.run_id] = submission, options, form, namespace, objects
+        return self._made[submission.run_id]
+
+    def _look(self, run: Run) -> Seen:
+        self._learn(run)
+        return self._ask(run, lambda client: _see(client, run))
+
+    def _learn(self, run: Run) -> None:
+        """What is kept of a run; of one that was only named, what the job itself says."""
+        if "form" in run.details:
+            return
+        run.details.update(kubeconfig="", context="")
+        place, name = run.handle.place, run.handle.name
+        jobs = self._ask(run, lambda client: api.listed(client, place))
+        for form, job in jobs:
+            if job["metadata"]["name"] == name:
+                run.keep(**_details(form, job))
+                return
+        raise UsageError(f"{run.handle}: no such job of paddock is in namespace '{place}'")
+
+    def _ask(self, run: Run, work: Callable[[LightkubeClient], Awaitable[T]]) -> T:
+        try:
+            return api.ask(run.details["kubeconfig"], run.details["context"], work)
+        except KubeError as error:
+            raise explained(error, str(run.handle), run.handle.place) from error
+
+
+async def _see(client: LightkubeClient, run: Run) -> Seen:
+    form, place, name = run.details["form"], run.handle.place, run.handle.name
+    top = await api.top_of(client, form, place, name, run.details["uid"])
+    pods = await api.pods_of(client, place, name) if top is not None else ()
+    events: list[str] = []
+    if top is not None and not pods:
+        events = await api.refusals_of(client, place, top["metadata"]["uid"])
+    names, ranks = run.details["names"], run.details["ranks"]
+    seen = Seen(form, top, pods, names, ranks, time.time(), events)
+    found = newest_pods(seen)
+    failed = found.get(first_failed(found))
+    if failed is None or has_report(failed):
+        return seen
+    return replace(seen, tail=await api.tail_of(client, place, failed))
+
+
+def _details(form: str, job: dict[str, Any]) -> dict[str, Any]:
+    said = _said(job)
+    names = said.get("names")
+    return {
+        "form": form, "uid": job["metadata"]["uid"],
+        "names": [str(name) for name in names] if isinstance(names, list) else [],
+        "ranks": _ranks(said, None),
+    }  # fmt: skip
+
+
+def _said(job: dict[str, Any]) -> dict[str, Any]:
+    """What we noted on a job; somebody else may have changed it."""
+    try:
+        found = json.loads((job["metadata"].get("annotations") or {}).get(ANNOTATION, ""))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _ranks(said: dict[str, object], options: Options | None) -> int:
+    """Processes of a pod, as far as it can be known from outside."""
+    ranks = said.get("ranks")
+    if isinstance(ranks, int):
+        return ranks
+    devices = [int(n) for n in options.devices.values()] if options is not None else []
+    return devices[0] if devices else 1
+
+
+def _kubeconfig(site: Site) -> str:
+    found = site.text("kubeconfig")
+    return os.path.abspath(os.path.expanduser(found)) if found else ""
+
+
+def _choose_form(kubeconfig: str, context: str) -> str:
+    try:
+        return api.ask(kubeconfig, context, api.choose_form)
+    except KubeError as error:
+        hint = f"without a cluster, say what to make: form={FORMS[0]} or form={FORMS[1]}"
+        raise UsageError(error.message, hint=hint) from error
+
+
+def _sent(submission: Submission, options: Options) -> Sent:
+    from paddock.backends.program import build
+
+    return Sent(
+        program=build() if options.program == "sent" else b"",
+        work=pack(submission.package, os.environ) if submission.package else b"",
+        job=submission.file.encode(),
+    )
+
+
+def _patch(given: object) -> dict[str, object]:
+    """The YAML that is merged into the pod. Raises UsageError."""
+    if isinstance(given, dict) or not given:
+        return dict(given) if isinstance(given, dict) else {}
+    try:
+        found = yaml.safe_load(Path(str(given)).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"pod_patch {given}: {why}", hint="a file with a pod template") from error
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise UsageError(f"pod_patch {given} is not a table", hint="as in spec.template of a Job")
+    return found

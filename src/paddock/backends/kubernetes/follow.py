@@ -1,0 +1,182 @@
+"""The logs of all pods of a job as one stream, also while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+from typing import TYPE_CHECKING
+
+from paddock.backends.kubernetes.lines import is_wanted, piece_of, since_parameter
+from paddock.backends.kubernetes.parse import container_of, newest_pods, status_of
+from paddock.kube.client import PODS, KubeError
+from paddock.kube.connect import find_config
+from paddock.kube.lightkube import open_client
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+
+    from paddock.backends.kubernetes.parse import Seen
+    from paddock.backends.words import Piece, Query
+    from paddock.kube.lightkube import LightkubeClient
+    from paddock.kube.objects import Pod
+
+    Look = Callable[[LightkubeClient], Awaitable[Seen]]
+
+POLL_SECONDS = 1.0
+# Lines of different pods that come within this time are put in order of their times.
+ORDER_SECONDS = 0.3
+# A container that has not started has no log yet; one that was removed has none any more.
+NO_LOG = (400, 404)
+
+
+def stream(
+    kubeconfig: str, context: str, namespace: str, look: Look, query: Query
+) -> Iterator[Piece]:
+    """Lines in order of time; with follow until the job has ended. Raises KubeError.
+
+    The loop runs while the next piece is waited for.
+    """
+    loop = asyncio.new_event_loop()
+    client = open_client(find_config(kubeconfig, context))
+    source = (_follow if query.follow else _whole)(client, namespace, look, query)
+    try:
+        while True:
+            try:
+                yield loop.run_until_complete(anext(source))
+            except StopAsyncIteration:
+                return
+    finally:
+        loop.run_until_complete(source.aclose())
+        loop.run_until_complete(client.close())
+        loop.close()
+
+
+async def _whole(
+    client: LightkubeClient, namespace: str, look: Look, query: Query
+) -> AsyncGenerator[Piece, None]:
+    seen = await look(client)
+    streams = [
+        _pieces(client, namespace, name, pod, query, is_followed=False)
+        for name, pod in newest_pods(seen).items()
+    ]
+    heap: list[tuple[int, int, Piece]] = []
+    for number, one in enumerate(streams):
+        await _push(heap, number, one)
+    while heap:
+        _, number, piece = heap[0]
+        yield piece
+        heapq.heappop(heap)
+        await _push(heap, number, streams[number])
+
+
+async def _push(heap: list[tuple[int, int, Piece]], number: int, one: AsyncIterator[Piece]) -> None:
+    with contextlib.suppress(StopAsyncIteration):
+        piece = await anext(one)
+        heapq.heappush(heap, (piece.at_ns, number, piece))
+
+
+async def _follow(
+    client: LightkubeClient, namespace: str, look: Look, query: Query
+) -> AsyncGenerator[Piece, None]:
+    queue: asyncio.Queue[Piece] = asyncio.Queue(maxsize=10_000)
+    tasks: dict[str, asyncio.Task[None]] = {}
+    overseer = asyncio.ensure_future(_oversee(client, namespace, look, query, queue, tasks))
+    try:
+        while not (overseer.done() and queue.empty()):
+            yield_now = [await queue.get()] if not queue.empty() else []
+            if not yield_now:
+                waiting = asyncio.ensure_future(queue.get())
+                await asyncio.wait({waiting, overseer}, return_when=asyncio.FIRST_COMPLETED)
+                if not waiting.done():
+                    waiting.cancel()
+                    continue
+                yield_now = [waiting.result()]
+            # sleep: what other pods said at the same time arrives a little later
+            await asyncio.sleep(ORDER_SECONDS)
+            while not queue.empty():
+                yield_now.append(queue.get_nowait())
+            for piece in sorted(yield_now, key=lambda piece: piece.at_ns):
+                yield piece
+        overseer.result()
+    finally:
+        for task in (overseer, *tasks.values()):
+            task.cancel()
+        await asyncio.gather(overseer, *tasks.values(), return_exceptions=True)
+
+
+async def _oversee(
+    client: LightkubeClient,
+    namespace: str,
+    look: Look,
+    query: Query,
+    queue: asyncio.Queue[Piece],
+    tasks: dict[str, asyncio.Task[None]],
+) -> None:
+    """Follow every pod that comes, until the job has ended and all was read."""
+
+    async def read(name: str, pod: Pod) -> None:
+        async for piece in _pieces(client, namespace, name, pod, query, is_followed=True):
+            await queue.put(piece)
+
+    while True:
+        seen = await look(client)
+        for name, pod in newest_pods(seen).items():
+            if pod.metadata.uid not in tasks and pod.status.phase not in ("", "Pending"):
+                following = asyncio.ensure_future(read(name, pod))
+                tasks[pod.metadata.uid] = following
+        if status_of(seen).is_final:
+            break
+        # sleep: new pods are rare
+        await asyncio.sleep(POLL_SECONDS)
+    await asyncio.gather(*tasks.values())
+
+
+async def _pieces(
+    client: LightkubeClient,
+    namespace: str,
+    name: str,
+    pod: Pod,
+    query: Query,
+    *,
+    is_followed: bool,
+) -> AsyncIterator[Piece]:
+    """One pod's lines; a stream that breaks while the pod is there is taken up where it broke."""
+    params = {"timestamps": "true", "container": container_of(pod)}
+    params |= {"follow": "true"} if is_followed else {}
+    last = int(query.since * 1e9)
+    seen_at_last = 0
+    while True:
+        if last:
+            params["sinceTime"] = since_parameter(last)
+        skip, resumed_at = seen_at_last, last
+        try:
+            async for line in client.lines(PODS, namespace, pod.metadata.name, "log", params):
+                piece, rank = piece_of(name, line)
+                if seen_at_last and piece.at_ns < resumed_at:
+                    continue
+                if skip and piece.at_ns == resumed_at:
+                    skip -= 1
+                    continue
+                seen_at_last = seen_at_last + 1 if piece.at_ns == last else 1
+                last = max(last, piece.at_ns)
+                if is_wanted(piece, rank, query):
+                    yield piece
+        except KubeError as error:
+            if error.status in NO_LOG:
+                return
+            if error.status or not is_followed:
+                raise
+        if not is_followed or await _has_ended(client, namespace, pod.metadata.name):
+            return
+        # sleep: the server, or something on the way to it, has closed the stream
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _has_ended(client: LightkubeClient, namespace: str, pod: str) -> bool:
+    """Whether a pod says nothing more; one that cannot be asked for may."""
+    try:
+        found = await client.get(PODS, namespace, pod)
+    except KubeError as error:
+        return error.status == 404
+    return found.status.phase in ("Succeeded", "Failed")

@@ -1,0 +1,182 @@
+"""The three kinds of jobs that a submission can become: what each says beyond its pods. Pure.
+
+job           batch/v1 Job, completionMode Indexed: names and numbers without an operator
+paddlejob     batch.paddlepaddle.org/v1 PaddleJob: Paddock's operator, or paddle-operator
+volcano-job   batch.volcano.sh/v1alpha1 Job: a task per role, all at once, as PaddleRec had it
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.kubernetes.words import PORT
+from paddock.core.job import Role
+from paddock.core.value import replace
+from paddock.kube.client import PADDLE_JOBS, Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from paddock.backends.kubernetes.options import Options
+    from paddock.core.job import Job
+    from paddock.kube.client import Manifest
+
+JOBS: Resource[dict[str, Any]] = Resource("batch", "v1", "jobs", "Job", dict)
+PADDLE: Resource[dict[str, Any]] = Resource(
+    PADDLE_JOBS.group, "v1", "paddlejobs", "PaddleJob", dict
+)
+VOLCANO: Resource[dict[str, Any]] = Resource("batch.volcano.sh", "v1alpha1", "jobs", "Job", dict)
+RESOURCES = {"job": JOBS, "paddlejob": PADDLE, "volcano-job": VOLCANO}
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
+# Processes of a ps job, as the launcher of a pod reads them (jobfile/environment.py).
+TRAINER, PSERVER = "trainer", "pserver"
+
+
+def job_spec(job: Job, options: Options, name: str, template: Manifest) -> Manifest:
+    """Spec of an Indexed Job. It waits, suspended, until all of its objects are there.
+
+    An index fails alone: the launchers end one another, and every log stays. A pod that the
+    cluster takes away comes back only where the others have gone on without it.
+    """
+    found: Manifest = {
+        "suspend": True,
+        "completionMode": "Indexed",
+        "completions": job.nnodes_max,
+        "parallelism": job.nnodes_max,
+        "backoffLimitPerIndex": 0,
+        "template": template,
+    }
+    if job.is_elastic:
+        taken = {"type": "DisruptionTarget", "status": "True"}
+        rule = {"action": "Ignore", "onPodConditions": [taken]}
+        found["podFailurePolicy"] = {"rules": [rule]}
+    spec = template["spec"]
+    assert isinstance(spec, dict)
+    spec["subdomain"] = name
+    if options.scheduler == "volcano":
+        spec["schedulerName"] = "volcano"
+    return found
+
+
+def paddle_spec(job: Job, options: Options, template: Manifest) -> Manifest:
+    """Spec of a PaddleJob: a pod for each node; with servers, a pod for each process."""
+    roles: dict[str, int] = {"worker": job.nnodes_max}
+    if job.mode != "collective":
+        roles = {role.name: processes(job, role.name) for role in job.roles}
+    found: Manifest = {"suspend": True, "cleanPodPolicy": "Never"}
+    gang: Manifest = {}
+    if options.scheduler in ("volcano", "coscheduling"):
+        gang = {"scheduler": options.scheduler, "minAvailable": sum(roles.values())}
+        gang |= {"queue": options.queue} if options.queue else {}
+        gang |= {"priorityClass": options.priority_class} if options.priority_class else {}
+        found["schedulingPolicy"] = gang
+    if job.is_elastic:
+        found["elastic"] = job.elastic.level
+    for role, replicas in roles.items():
+        one: Manifest = {"replicas": replicas}
+        if role == "worker" and job.is_elastic:
+            one |= {"requests": job.nnodes_min, "limits": job.nnodes_max}
+        found[role] = one | {"template": template}
+    return found
+
+
+def volcano_spec(
+    job: Job, options: Options, name: str, templates: Mapping[str, Manifest]
+) -> Manifest:
+    """Spec of a Job of Volcano: every pod or none; its end is that of the first trainer."""
+    tasks = []
+    for task, template in templates.items():
+        one: Manifest = {"name": task, "replicas": tasks_of(job)[task], "template": template}
+        if task == TRAINER:
+            one["policies"] = [{"event": "TaskCompleted", "action": "CompleteJob"}]
+        tasks.append(one)
+    found: Manifest = {
+        "schedulerName": "volcano",
+        "minAvailable": sum(tasks_of(job).values()),
+        "policies": [
+            {"event": event, "action": "RestartJob"} for event in ("PodEvicted", "PodFailed")
+        ],
+        "maxRetry": max(job.restart.max_restarts, 1),
+        "plugins": {"svc": ["--publish-not-ready-addresses=true"], "env": []},
+        "tasks": tasks,
+    }
+    found |= {"queue": options.queue} if options.queue else {}
+    return found | ({"priorityClassName": options.priority_class} if options.priority_class else {})
+
+
+def with_servers(job: Job, servers: int, trainers: int) -> Job:
+    """A job that names no roles, with those of its site: so many pods of each, as PaddleRec had it.
+
+    >>> from paddock.core.job import Command, Job
+    >>> tasks_of(with_servers(Job(Command("script", "t.py")), 2, 3))
+    {'pserver': 2, 'trainer': 3}
+    """
+    if not servers or job.role("ps") is not None:
+        return job
+    roles = (Role("ps", servers), Role("worker", max(1, trainers)))
+    return replace(job, mode="ps", roles=roles, nnodes_min=1, nnodes_max=1)
+
+
+def tasks_of(job: Job) -> dict[str, int]:
+    """Tasks of a Job of Volcano and their pods, servers first."""
+    if job.role("ps") is None:
+        return {TRAINER: job.nnodes_max}
+    return {PSERVER: processes(job, "ps"), TRAINER: processes(job, "worker")}
+
+
+def processes(job: Job, role: str) -> int:
+    """How many processes of a role the whole job has."""
+    found = next((r for r in job.roles if r.name == role), None)
+    if found is None:
+        return 0
+    return len(found.endpoints) or (found.count or 1) * job.nnodes_max
+
+
+def endpoints(job: Job, name: str, task: str) -> str:
+    """Addresses of a task's pods in a Job of Volcano (its plug-in svc).
+
+    >>> from paddock.core.job import Command, Job
+    >>> endpoints(Job(Command("script", "t.py"), nnodes_max=2), "a", "trainer")
+    'a-trainer-0.a:36767,a-trainer-1.a:36767'
+    """
+    return ",".join(f"{name}-{task}-{i}.{name}:{PORT}" for i in range(tasks_of(job).get(task, 0)))
+
+
+def pod_names(job: Job, form: str, name: str) -> list[str]:
+    """How pods are called, without what Kubernetes adds to those of an Indexed Job."""
+    if form == "job":
+        return [f"{name}-{index}" for index in range(job.nnodes_max)]
+    if form == "volcano-job":
+        return [f"{name}-{task}-{i}" for task, n in tasks_of(job).items() for i in range(n)]
+    if job.mode == "collective":
+        return [f"{name}-worker-{index}" for index in range(job.nnodes_max)]
+    roles = sorted(job.roles, key=lambda role: ("ps", "worker", "heter").index(role.name))
+    return [f"{name}-{r.name}-{i}" for r in roles for i in range(processes(job, r.name))]
+
+
+def pod_group(options: Options, name: str, members: int) -> Manifest:
+    """A PodGroup's spec, for an Indexed Job."""
+    found: Manifest = {"minMember": members}
+    if options.scheduler == "volcano":
+        found |= {"queue": options.queue} if options.queue else {}
+        found |= {"priorityClassName": options.priority_class} if options.priority_class else {}
+    return found
+
+
+def gang_labels(options: Options, name: str, form: str) -> tuple[dict[str, str], dict[str, str]]:
+    """(labels, annotations) that pods of an Indexed Job carry for their scheduler."""
+    if form != "job" or options.scheduler not in ("volcano", "coscheduling"):
+        return {}, {}
+    if options.scheduler == "volcano":
+        return {}, {VOLCANO_GROUP: name}
+    return {COSCHEDULING_LABEL: name}, {}
+
+
+def roles_shown(job: Job, devices: Sequence[str]) -> str:
+    """Processes of a node, for the table."""
+    worker = job.role("worker")
+    if worker is not None and worker.count:
+        return str(worker.count)
+    return devices[0] if devices else str(worker.on_cpu if worker is not None else 1)

@@ -1,0 +1,65 @@
+"""A pod's log, as the API server gives it with times, as pieces by process. Pure.
+
+    2026-01-01T00:00:00.123456789Z [worker 3] loss 0.25
+    time, to the nanosecond        process    what it said
+
+Lines without a process are the launcher's own.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from paddock.backends.words import Piece
+
+if TYPE_CHECKING:
+    from paddock.backends.words import Query
+
+LINE = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z ?(.*)", re.DOTALL)
+PROCESS = re.compile(rb"\[([a-z]+ (\d+))\] ")
+NS = 1_000_000_000
+
+
+def piece_of(pod: str, line: bytes) -> tuple[Piece, int | None]:
+    """A line of a pod's log and the rank it is from; None for the launcher's.
+
+    >>> piece, rank = piece_of("a-1", b"1970-01-01T00:00:01.5Z [worker 3] loss 0.25\\n")
+    >>> piece.at_ns, piece.label, piece.data, rank
+    (1500000000, 'a-1 worker 3', b'loss 0.25\\n', 3)
+    """
+    at_ns, said = split_time(line)
+    found = PROCESS.match(said)
+    if found is None:
+        return Piece(at_ns, pod, said), None
+    return Piece(at_ns, f"{pod} {found[1].decode()}", said[found.end() :]), int(found[2])
+
+
+def split_time(line: bytes) -> tuple[int, bytes]:
+    """(nanoseconds since 1970, the rest); 0 for a line without time."""
+    found = LINE.fullmatch(line)
+    if found is None:
+        return 0, line
+    at = datetime.fromisoformat(found[1].decode()).replace(tzinfo=timezone.utc)
+    fraction = int((found[2] or b"0").ljust(9, b"0"))
+    return int(at.timestamp()) * NS + fraction, found[3]
+
+
+def is_wanted(piece: Piece, rank: int | None, query: Query) -> bool:
+    """Whether a query asks for this line; the launcher's own lines are of no rank."""
+    if query.ranks and rank not in query.ranks:
+        return False
+    if query.since and piece.at_ns < query.since * NS:
+        return False
+    return not query.until or piece.at_ns <= query.until * NS
+
+
+def since_parameter(at_ns: int) -> str:
+    """A time as the parameter sinceTime, cut to seconds: the server reads no more.
+
+    >>> since_parameter(1500000000)
+    '1970-01-01T00:00:01Z'
+    """
+    at = datetime.fromtimestamp(at_ns // NS, timezone.utc)
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

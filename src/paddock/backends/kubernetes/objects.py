@@ -1,0 +1,339 @@
+"""Submission -> the objects of a job in the order they are made, and the plan of it. Pure.
+
+The job itself comes first, suspended; it owns all others, so that nothing outlives it: Kubernetes
+removes what an owner leaves behind.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.kubernetes import forms, paddlefile
+from paddock.backends.kubernetes.options import NO_IMAGE, object_name
+from paddock.backends.kubernetes.pods import template_of
+from paddock.backends.kubernetes.reasons import reason_of
+from paddock.backends.kubernetes.shown import yaml_lines
+from paddock.backends.kubernetes.words import (
+    PORT,
+    START,
+    START_OF_TASK,
+    VALUE,
+    console_words,
+    launch_words,
+    meeting_words,
+    split_flags,
+)
+from paddock.backends.words import Plan, Step
+from paddock.errors import UsageError
+from paddock.kube.client import (
+    CONFIG_MAPS,
+    COSCHEDULING_GROUPS,
+    SERVICES,
+    VOLCANO_GROUPS,
+    Manifest,
+    Resource,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from paddock.backends.kubernetes.options import Options
+    from paddock.backends.words import Submission
+
+SECRETS: Resource[dict[str, Any]] = Resource("", "v1", "secrets", "Secret", dict)
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "paddock-submit"
+LABEL_RUN = "batch.paddlepaddle.org/run"
+ANNOTATION = "batch.paddlepaddle.org/submission"
+STOPPED = "batch.paddlepaddle.org/stopped"
+TOKEN = "PADDOCK_TOKEN"
+# Variables whose values a plan shows: ours.
+SHOWN = (
+    "PADDOCK_TASK", "PADDOCK_SERVICE", "TRAINING_ROLE", "PADDLE_PORT", "TRAINER_PORTS_NUM",
+    "PADDLE_TRAINER_ENDPOINTS", "PADDLE_PSERVERS_IP_PORT_LIST",
+)  # fmt: skip
+HIDDEN = "<set when it is submitted>"
+
+
+@dataclass(frozen=True)
+class Object:
+    """One object that is made."""
+
+    resource: Resource[Any]
+    manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        """metadata.name."""
+        found = self.manifest["metadata"]
+        assert isinstance(found, dict)
+        return str(found["name"])
+
+    @property
+    def file(self) -> str:
+        """What a plan calls it."""
+        return f"{self.resource.kind.lower()}-{self.name}.yaml"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What travels in ConfigMaps, each b"" where it is not needed.
+
+    program, work: archives. job: what -f names, as JSON.
+    """
+
+    program: bytes = b""
+    work: bytes = b""
+    job: bytes = b""
+
+
+def objects_of(
+    submission: Submission, options: Options, form: str, sent: Sent, patch: Mapping[str, object]
+) -> list[Object]:
+    """The objects, the job first. Their namespace is the one they are made in."""
+    if not (options.image or is_file(submission, form)):
+        raise UsageError(NO_IMAGE[0], hint=NO_IMAGE[1])
+    name = object_name(submission.run_id)
+    labels = {MANAGED_BY: MANAGER, LABEL_RUN: name}
+    maps: list[Object] = []
+    for key, data in (
+        ("program.zip", sent.program),
+        ("work.tar.gz", sent.work),
+        ("job.json", sent.job),
+    ):
+        if data:
+            coded = base64.b64encode(data).decode("ascii")
+            meta: Manifest = {"name": f"{name}-{key.partition('.')[0]}", "labels": labels}
+            content: Manifest = {"metadata": meta, "immutable": True, "binaryData": {key: coded}}
+            maps.append(Object(CONFIG_MAPS, content))
+    kept: Manifest = {"name": name, "labels": labels}
+    secret: Manifest = {"metadata": kept, "immutable": True, "stringData": _secrets(submission)}
+    spec = _spec(submission, options, form, name, labels, [one.name for one in maps], patch)
+    noted = json.dumps(told(submission, form), ensure_ascii=False)
+    of_file: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}}
+    if is_file(submission, form):
+        of_file = paddlefile.metadata_of(paddlefile.read(submission.file))
+    top: Manifest = {
+        "name": name,
+        "labels": of_file["labels"] | labels | _queue(options),
+        "annotations": of_file["annotations"] | {ANNOTATION: noted},
+    }
+    found = [Object(forms.RESOURCES[form], {"metadata": top, "spec": spec})]
+    found += [Object(SECRETS, secret), *maps]
+    if form == "job":
+        found.append(Object(SERVICES, _service(name, labels)))
+        if options.scheduler in ("volcano", "coscheduling"):
+            kind: Resource[Any]
+            kind = VOLCANO_GROUPS if options.scheduler == "volcano" else COSCHEDULING_GROUPS
+            group = forms.pod_group(options, name, submission.job.nnodes_max)
+            found.append(Object(kind, {"metadata": dict(kept), "spec": group}))
+    return found
+
+
+def is_file(submission: Submission, form: str) -> bool:
+    """Whether the job is a PaddleJob as the user has written it."""
+    return form == "paddlejob" and bool(submission.file)
+
+
+def pod_names(submission: Submission, form: str) -> list[str]:
+    """How the job's pods are called."""
+    name = object_name(submission.run_id)
+    if is_file(submission, form):
+        return paddlefile.pod_names(paddlefile.read(submission.file), name)
+    return forms.pod_names(submission.job, form, name)
+
+
+def owned(found: Object, owner: Object, uid: str) -> Object:
+    """The same, removed by Kubernetes when its owner is gone."""
+    reference: Manifest = {
+        "apiVersion": owner.resource.api_version, "kind": owner.resource.kind,
+        "name": owner.name, "uid": uid, "blockOwnerDeletion": False,
+    }  # fmt: skip
+    metadata = found.manifest["metadata"]
+    assert isinstance(metadata, dict)
+    return Object(
+        found.resource, {**found.manifest, "metadata": {**metadata, "ownerReferences": [reference]}}
+    )
+
+
+def is_held(options: Options, form: str) -> bool:
+    """Whether the job waits, suspended, for us. Kueue lets a Job go itself; Volcano's cannot."""
+    return form == "paddlejob" or (form == "job" and options.scheduler != "kueue")
+
+
+def told(submission: Submission, form: str) -> dict[str, object]:
+    """What a lost registry is made anew from. The launcher's flags stand in the pods as well."""
+    job = submission.job
+    worker = job.role("worker")
+    # A pod for each process, or of a launcher of whose words we know nothing.
+    is_split = form != "job" and (job.mode != "collective" or bool(submission.file))
+    return {
+        "name": submission.name, "run": submission.run_id, "program": job.command.program,
+        "names": pod_names(submission, form),
+        "ranks": 1 if is_split else worker.count if worker is not None else None,
+    }  # fmt: skip
+
+
+def plan_of(
+    submission: Submission, options: Options, form: str, namespace: str, found: list[Object]
+) -> Plan:
+    """What will be done with these objects."""
+    name = found[0].name
+    each = forms.roles_shown(submission.job, list(options.devices.values()))
+    ranks = each if told(submission, form)["ranks"] != 1 else "1"
+    devices = ", ".join(f"{n} {r}" for r, n in options.devices.items()) or "cpu"
+    pods = pod_names(submission, form)
+    rows = tuple((str(i), pod, ranks, devices) for i, pod in enumerate(pods))
+    steps = [
+        Step(
+            namespace,
+            f"create {one.resource.kind} {one.name}",
+            ("POST", one.resource.path(namespace)),
+        )
+        for one in found
+    ]
+    if is_held(options, form):
+        path = found[0].resource.path(namespace, name)
+        steps.append(Step(namespace, f"start {name}: spec.suspend false", ("PATCH", path)))
+    files: dict[str, str] = {}
+    reasons: dict[str, set[str]] = {}
+    for one in (found[0], *(owned(o, found[0], "<uid of the job>") for o in found[1:])):
+        lines = yaml_lines(_visible(one))
+        files[one.file] = "".join(f"{line}\n" for _, line in lines)
+        for path, line in lines:
+            reasons.setdefault(line.strip(), set()).add(reason_of(submission, path))
+    # A line that stands in several places for several reasons is left without one.
+    why = {line: told for line, (told, *others) in reasons.items() if told and not others}
+    return Plan(rows, tuple(steps), files, _cannot(submission, options, form), why)
+
+
+def _spec(
+    submission: Submission, options: Options, form: str, name: str, labels: Mapping[str, str],
+    maps: list[str], patch: Mapping[str, object],
+) -> Manifest:  # fmt: skip
+    job = submission.job
+    more_labels, annotations = forms.gang_labels(options, name, form)
+
+    def template(ours: list[str], env: list[Manifest], start: str = START) -> Manifest:
+        argv = launch_words(submission, options.interpreter, options.program, ours)
+        found = template_of(
+            options, labels={**labels, **more_labels}, argv=argv, secret=name, maps=maps, env=env,
+            start=start, workdir=submission.workspace,
+            grace_seconds=job.grace_seconds, patch=patch,
+        )  # fmt: skip
+        if annotations:
+            metadata = found["metadata"]
+            assert isinstance(metadata, dict)
+            metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
+        return found
+
+    if form == "job":
+        words = meeting_words(submission, name, "$(JOB_COMPLETION_INDEX)")
+        ip: Manifest = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+        return forms.job_spec(job, options, name, template([*words, *console_words()], [ip]))
+    if is_file(submission, form):
+        document = paddlefile.read(submission.file)
+        return paddlefile.spec_of(document, image=options.image, secret=name, labels=labels)
+    if form == "paddlejob":
+        return forms.paddle_spec(job, options, template(console_words(), []))
+    templates = {}
+    for task in forms.tasks_of(job):
+        env: dict[str, str] = {
+            "PADDOCK_TASK": f"{name}-{task}", "PADDOCK_SERVICE": name,
+            "TRAINING_ROLE": task.upper(), "PADDLE_PORT": str(PORT), "TRAINER_PORTS_NUM": "20",
+            "PADDLE_TRAINER_ENDPOINTS": forms.endpoints(job, name, forms.TRAINER),
+        }  # fmt: skip
+        if servers := forms.endpoints(job, name, forms.PSERVER):
+            env["PADDLE_PSERVERS_IP_PORT_LIST"] = servers
+        entries: list[Manifest] = [{"name": key, "value": text} for key, text in env.items()]
+        templates[task] = template(console_words(), entries, START_OF_TASK)
+    return forms.volcano_spec(job, options, name, templates)
+
+
+def _secrets(submission: Submission) -> dict[str, str]:
+    """The job key, and variables: what people may not read in a plan or a registry."""
+    _, env = split_flags(submission.flags)
+    of_site = submission.site.options.get("env")
+    found = {**of_site} if isinstance(of_site, dict) else {}
+    found |= {**dict(submission.env), TOKEN: submission.token}
+    found |= {f"{VALUE}{number}": text for number, (_, text) in enumerate(env)}
+    if submission.job.rendezvous.kind == "etcd":
+        found["PADDLE_MASTER"] = submission.job.rendezvous.etcd_url
+    return found
+
+
+def _service(name: str, labels: Mapping[str, str]) -> Manifest:
+    """Gives each pod of the Job a name: NAME-0.NAME."""
+    return {
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {LABEL_RUN: name},
+            "ports": [{"name": "meeting", "port": PORT, "targetPort": PORT}],
+        },
+    }
+
+
+def _queue(options: Options) -> dict[str, str]:
+    return {forms.KUEUE_QUEUE: options.queue} if options.scheduler == "kueue" else {}
+
+
+def _visible(found: Object) -> Manifest:
+    """As a plan may show it: no values of variables, no archives."""
+    shown: Manifest = {
+        "apiVersion": found.resource.api_version, "kind": found.resource.kind, **found.manifest,
+    }  # fmt: skip
+    shown["spec"] = without_values(shown["spec"]) if "spec" in shown else None
+    shown = {key: what for key, what in shown.items() if what is not None}
+    secret, binary = shown.get("stringData"), shown.get("binaryData")
+    if isinstance(secret, dict):
+        shown["stringData"] = dict.fromkeys(secret, HIDDEN)
+    if isinstance(binary, dict):
+        shown["binaryData"] = {
+            key: _summary(base64.b64decode(text)) for key, text in binary.items()
+        }
+    return shown
+
+
+def without_values(what: Any) -> Any:
+    """The same without the values of variables that a file or a patch sets.
+
+    >>> without_values([{"name": "KEY", "value": "x"}, {"name": "PADDLE_PORT", "value": "1"}])
+    [{'name': 'KEY', 'value': '<not shown>'}, {'name': 'PADDLE_PORT', 'value': '1'}]
+    """
+    if isinstance(what, list):
+        return [without_values(one) for one in what]
+    if not isinstance(what, dict):
+        return what
+    found = {key: without_values(one) for key, one in what.items()}
+    is_variable = set(what) == {"name", "value"} and what["name"] not in SHOWN
+    return {**found, "value": "<not shown>"} if is_variable else found
+
+
+def _summary(data: bytes) -> str:
+    return f"<{len(data) / 1000:.0f} kB, sha256 {hashlib.sha256(data).hexdigest()}>"
+
+
+def _cannot(submission: Submission, options: Options, form: str) -> tuple[str, ...]:
+    """What of the user's wishes a cluster cannot honour."""
+    found = []
+    if is_file(submission, form):
+        found.append("flags and the current directory: the file and its images say all")
+    if not options.volumes:
+        found.append(
+            "output/ is gone with the pods: write to a volume (--volumes CLAIM:/path) to keep it"
+        )
+    if not submission.is_detached:
+        found.append("the job goes on when this terminal is closed: end it with paddock stop")
+    if form == "volcano-job" and submission.job.is_elastic:
+        found.append("--nnodes MIN:MAX: Volcano starts all pods or none")
+    if form == "volcano-job" and submission.job.role("heter") is not None:
+        found.append("heter workers: the Volcano form has servers and trainers only")
+    if submission.data:
+        found.append("--data: pods are alike and all see the same files; put data on a volume")
+    return tuple(found)

@@ -1,0 +1,235 @@
+"""What a site, and the words of `paddock submit`, say of pods: read and checked. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from paddock.errors import Problem, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from paddock.backends.words import Submission
+    from paddock.kube.client import Manifest
+
+FORMS = ("job", "paddlejob", "volcano-job")
+SCHEDULERS = ("volcano", "kueue", "coscheduling")
+GPU = "nvidia.com/gpu"
+# Forms of names and amounts: apimachinery, validation.go and resource/quantity.go.
+NO_IMAGE = (
+    "no image: a pod needs one with python3 and your framework",
+    'write --image NAME, or image = "NAME" in the site',
+)
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+AMOUNT = re.compile(r"[0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki|m)?")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+# Room for what a Job, a pod's number and a Service's name add (63 is the most of a DNS label).
+OBJECT_NAME_MAX = 52
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A claim and where containers see it."""
+
+    claim: str
+    path: str
+    is_read_only: bool = False
+
+
+@dataclass(frozen=True)
+class Options:
+    """Texts are "" where nothing is said. devices: resource name -> number."""
+
+    image: str = ""
+    namespace: str = ""
+    form: str = ""
+    scheduler: str = ""
+    queue: str = ""
+    cpu: str = ""
+    memory: str = ""
+    storage: str = ""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    volumes: tuple[Volume, ...] = ()
+    secrets: tuple[str, ...] = ()
+    pull_secrets: tuple[str, ...] = ()
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Manifest, ...] = ()
+    service_account: str = ""
+    priority_class: str = ""
+    interpreter: str = "python3"
+    program: str = "sent"
+    server_num: int = 0
+    trainer_num: int = 0
+
+
+def read_options(submission: Submission) -> Options:
+    """The options of a submission; --words win over the site. Raises UsageError with every problem.
+
+    program: "sent" with the job, or "image" where the image has Paddock.
+    """
+    reading = _Reading({**submission.site.options, **submission.extra})
+    found = Options(
+        image=reading.text("image"),
+        namespace=reading.name("namespace", LABEL),
+        form=reading.one_of("form", FORMS),
+        scheduler=reading.one_of("scheduler", SCHEDULERS),
+        queue=reading.name("queue", NAME),
+        cpu=reading.amount("cpu"),
+        memory=reading.amount("memory"),
+        storage=reading.amount("storage"),
+        devices=reading.devices(),
+        volumes=tuple(reading.volumes()),
+        secrets=reading.names("secrets"),
+        pull_secrets=reading.names("pull_secrets"),
+        node_selector=reading.pairs("node_selector"),
+        tolerations=tuple(reading.tolerations()),
+        service_account=reading.name("service_account", NAME),
+        priority_class=reading.name("priority_class", NAME),
+        interpreter=reading.text("interpreter") or "python3",
+        program=reading.one_of("program", ("sent", "image")) or "sent",
+        server_num=reading.number("server_num"),
+        trainer_num=reading.number("trainer_num"),
+    )
+    # With an operator, the images of a file are used; without, objects.py says that one lacks.
+    if not (found.image or submission.file):
+        reading.problem(*NO_IMAGE)
+    if found.scheduler == "kueue" and not found.queue:
+        reading.problem("scheduler kueue needs a queue", "write --queue NAME, a LocalQueue")
+    command = submission.job.command
+    for word in (*submission.flags, command.program, *command.args):
+        if any("\ud800" <= c <= "\udfff" for c in word):
+            reading.problem(f"{word!r} is not UTF-8, and objects of a cluster are")
+    if submission.job.rendezvous.ips:
+        reading.problem("--ips: pods get their addresses from the cluster", "leave it out")
+    if reading.problems:
+        raise UsageError.of(reading.problems)
+    return found
+
+
+def object_name(run_id: str) -> str:
+    """The name of a run's objects: its id as a DNS label, its four hex digits kept.
+
+    >>> object_name("train-3f2a"), object_name("训练_Run-3f2a"), object_name("x" * 70 + "-3f")[-4:]
+    ('train-3f2a', 'run-3f2a', 'x-3f')
+    """
+    name, _, digits = run_id.rpartition("-")
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower())[: OBJECT_NAME_MAX - 1 - len(digits)]
+    plain = plain.strip("-").lstrip("0123456789-")
+    return f"{plain or 'job'}-{digits.lower()}"
+
+
+class _Reading:
+    """Reads texts, lists and tables; a command line has texts only."""
+
+    def __init__(self, given: Mapping[str, object]) -> None:
+        self._given = given
+        self.problems: list[Problem] = []
+
+    def problem(self, message: str, hint: str = "") -> None:
+        self.problems.append(Problem(message, hint))
+
+    def text(self, name: str) -> str:
+        found = self._given.get(name, "")
+        return found.strip() if isinstance(found, str) else str(found)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        found = self._given.get(name, ())
+        parts = found.split(",") if isinstance(found, str) else found
+        if not isinstance(parts, (list, tuple)):
+            self.problem(f"{name}: {parts!r} is not a list")
+            return ()
+        return tuple(str(part).strip() for part in parts if str(part).strip())
+
+    def one_of(self, name: str, words: tuple[str, ...]) -> str:
+        found = self.text(name)
+        if found and found not in words:
+            self.problem(f"{name}: '{found}' is not known", f"write {', '.join(words)}")
+            return ""
+        return found
+
+    def name(self, name: str, form: re.Pattern[str]) -> str:
+        return self._fits(name, self.text(name), form)
+
+    def names(self, name: str) -> tuple[str, ...]:
+        return tuple(self._fits(name, found, NAME) for found in self.texts(name))
+
+    def _fits(self, name: str, found: str, form: re.Pattern[str]) -> str:
+        if found and not form.fullmatch(found):
+            self.problem(f"{name}: '{found}' is not a name of Kubernetes",
+                         "small letters, digits and dashes")  # fmt: skip
+        return found
+
+    def number(self, name: str) -> int:
+        found = self.text(name)
+        if found and not (found.isascii() and found.isdigit()):
+            self.problem(f"{name}: '{found}' is not a number")
+            return 0
+        return int(found or 0)
+
+    def amount(self, name: str) -> str:
+        found = self.text(name)
+        if found and not AMOUNT.fullmatch(found):
+            self.problem(f"{name}: '{found}' is not an amount", "as 500m or 2; as 512Mi or 4Gi")
+        return found
+
+    def devices(self) -> dict[str, str]:
+        """ "8", "huawei.com/Ascend910=8"."""
+        found: dict[str, str] = {}
+        for part in self.texts("gpus"):
+            resource, equals, number = part.rpartition("=")
+            if not (number.isascii() and number.isdigit()):
+                self.problem(f"gpus: '{part}' is not a number", "as 8, or huawei.com/Ascend910=8")
+            elif int(number):
+                found[resource if equals else GPU] = number
+        return found
+
+    def volumes(self) -> list[Volume]:
+        """ "claim:/path", "claim:/path:ro"."""
+        found = []
+        for part in self.texts("volumes"):
+            claim, _, rest = part.partition(":")
+            path, _, mode = rest.partition(":")
+            if not (NAME.fullmatch(claim) and path.startswith("/") and mode in ("", "ro", "rw")):
+                self.problem(
+                    f"volumes: '{part}' cannot be read", "write CLAIM:/path or CLAIM:/path:ro"
+                )
+                continue
+            found.append(Volume(claim, path, mode == "ro"))
+        return found
+
+    def pairs(self, name: str) -> dict[str, str]:
+        """A table, or "key=value,key=value"."""
+        found = self._given.get(name, {})
+        if isinstance(found, dict):
+            return {str(key): str(text) for key, text in found.items()}
+        pairs = {}
+        for part in self.texts(name):
+            key, equals, text = part.partition("=")
+            if not (key and equals):
+                self.problem(f"{name}: '{part}' is no pair", "write key=value,key=value")
+            pairs[key] = text
+        return pairs
+
+    def tolerations(self) -> list[Manifest]:
+        """A list of tables as in a pod, or texts as `kubectl taint` has them: key=value:Effect."""
+        given = self._given.get("tolerations", ())
+        tables = (
+            [t for t in given if isinstance(t, dict)] if isinstance(given, (list, tuple)) else []
+        )
+        if tables:
+            return [{str(key): what for key, what in table.items()} for table in tables]
+        found = []
+        for part in self.texts("tolerations"):
+            taint, colon, effect = part.partition(":")
+            key, equals, text = taint.partition("=")
+            if not key or (colon and effect not in EFFECTS):
+                self.problem(f"tolerations: '{part}' cannot be read",
+                             f"write key, key=value or key=value:{EFFECTS[0]}")  # fmt: skip
+                continue
+            one: Manifest = {"key": key, "operator": "Equal" if equals else "Exists"}
+            one |= {"value": text} if equals else {}
+            found.append(one | ({"effect": effect} if colon else {}))
+        return found

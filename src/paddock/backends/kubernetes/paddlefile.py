@@ -1,0 +1,70 @@
+"""A PaddleJob that -f names, for a cluster that has an operator: it is made as it is written. Pure.
+
+Added is only what lets us find its pods, keep it suspended until all is there, and give it the
+variables of --env. Its image has its code; --image puts another one in its place.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.kubernetes.pods import DEFAULT_CONTAINER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from paddock.kube.client import Manifest
+
+ROLES = ("ps", "worker", "heter")
+
+
+def read(file: str) -> dict[str, Any]:
+    """The document of a submission; it was read before, and is a PaddleJob."""
+    found: dict[str, Any] = json.loads(file)
+    return found
+
+
+def metadata_of(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Labels and annotations that the file gives the job."""
+    metadata = _table(document, "metadata")
+    return {name: dict(_table(metadata, name)) for name in ("labels", "annotations")}
+
+
+def pod_names(document: Mapping[str, Any], name: str) -> list[str]:
+    """How the operator calls its pods.
+
+    >>> pod_names({"spec": {"ps": {"replicas": 1}, "worker": {"replicas": 2}}}, "a")
+    ['a-ps-0', 'a-worker-0', 'a-worker-1']
+    """
+    spec = _table(document, "spec")
+    counts = {role: _table(spec, role).get("replicas", 1) for role in ROLES if role in spec}
+    return [f"{name}-{role}-{i}" for role, count in counts.items() for i in range(int(count or 0))]
+
+
+def spec_of(
+    document: Mapping[str, Any], *, image: str, secret: str, labels: Mapping[str, str]
+) -> Manifest:
+    """The spec of the job. Pods stay when they have ended, unless the file says otherwise."""
+    spec: dict[str, Any] = {"cleanPodPolicy": "Never", **copy.deepcopy(_table(document, "spec"))}
+    spec["suspend"] = True
+    for role in ROLES:
+        template = _table(_table(spec, role), "template")
+        if not template:
+            continue
+        metadata = template.setdefault("metadata", {})
+        metadata["labels"] = {**_table(metadata, "labels"), **labels}
+        first = next(iter(_table(template, "spec").get("containers") or [{}]))
+        metadata["annotations"] = {
+            DEFAULT_CONTAINER: first.get("name", ""), **_table(metadata, "annotations"),
+        }  # fmt: skip
+        first["envFrom"] = [*first.get("envFrom", []), {"secretRef": {"name": secret}}]
+        if image:
+            first["image"] = image
+    return spec
+
+
+def _table(what: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = what.get(name)
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,356 @@
+"""What a cluster says of a job -> Status; what it refuses -> one sentence. Pure.
+
+form          says                              State
+job           condition Complete                succeeded
+              condition Failed                  failed (cancelled, when we had stopped it)
+              stopped by us, pods there         stopping
+              stopped by us, none               cancelled
+              suspended                         pending
+              otherwise                         that of its pods
+paddlejob     phase: PHASES; suspended as above
+volcano-job   state.phase: VOLCANO_PHASES
+any           not there                         lost
+              being deleted                     stopping
+
+pods          all run                           running
+              some run or have begun            starting
+              none has a node                   pending
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.kubernetes.objects import STOPPED
+from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER
+from paddock.backends.words import Node, Rank, Status
+from paddock.kube.objects import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from paddock.backends.words import State
+    from paddock.kube.objects import Pod, Terminated
+
+PHASES: dict[str, State] = {
+    "": "pending", "Pending": "pending", "Starting": "starting", "Running": "running",
+    "Restarting": "starting", "Completed": "succeeded", "Failed": "failed",
+    "Terminating": "stopping",
+}  # fmt: skip
+# Source: volcano.sh/apis, batch/v1alpha1 JobPhase.
+VOLCANO_PHASES: dict[str, State] = {
+    "": "pending", "Pending": "pending", "Running": "running", "Restarting": "starting",
+    "Aborting": "stopping", "Aborted": "cancelled", "Completing": "stopping",
+    "Completed": "succeeded", "Terminating": "stopping", "Terminated": "cancelled",
+    "Failed": "failed",
+}  # fmt: skip
+INDEX_LABELS = ("batch.kubernetes.io/job-completion-index", "batch.paddlepaddle.org/replica-index")
+# A container that waits for one of these waits in vain: nothing of it comes by itself.
+HOPELESS = (
+    "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+    "CreateContainerError", "RunContainerError",
+)  # fmt: skip
+USUAL = (None, "", "ContainerCreating", "PodInitializing")
+LAUNCH = re.compile(r"^LAUNCH [A-Z]+ \S+ \S+ ")
+ERROR_LINE = "paddock: error: "
+REPORT_LINE = "first failure: "
+GONE: dict[State, State] = {
+    "succeeded": "succeeded", "failed": "lost", "cancelled": "cancelled",
+}  # fmt: skip
+UNSEEN = "no operator has looked at it yet; is one running?"
+BY_US = "stopped by paddock stop"
+WHY_MAX = 300  # characters
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was read of a job. top: the job as it is, None when it is not there.
+
+    names: how its pods are called, in order. ranks: processes of each. events: why pods could not
+    be made, the newest last. tail: the end of the log of the pod that failed first, where its
+    status does not hold enough of it. at: seconds since 1970.
+    """
+
+    form: str
+    top: Mapping[str, Any] | None
+    pods: Sequence[Pod]
+    names: Sequence[str]
+    ranks: int
+    at: float
+    events: Sequence[str] = ()
+    tail: str = ""
+
+
+def status_of(seen: Seen, *, was_stopped: bool = False) -> Status:
+    """The state of the job, and of each node. was_stopped: by us, as far as we remember."""
+    newest = newest_pods(seen)
+    if seen.top is None and was_stopped:
+        return Status("cancelled", seen.at, BY_US)
+    if seen.top is None:
+        return Status("lost", seen.at, "it is not in the cluster any more")
+    nodes = tuple(_node(i, name, newest.get(name), seen) for i, name in enumerate(seen.names))
+    state, why, since = _top(seen, nodes)
+    code: int | None = None
+    if state == "succeeded":
+        code = 0
+    elif state == "failed":
+        code, said = _blame(newest, seen)
+        why = said or why
+    elif state in ("pending", "starting") and not why:
+        why = _waits(nodes) or (seen.events[-1] if seen.events and not newest else "")
+    nodes = tuple(_after(node, state) for node in nodes)
+    attempt = _number(
+        _status(seen.top).get("attempt" if seen.form == "paddlejob" else "retryCount")
+    )
+    return Status(
+        state, seen.at, _short(why), code, since,
+        failed_at=min(failures(seen.pods), default=0.0), attempt=attempt, nodes=nodes,
+    )  # fmt: skip
+
+
+def newest_pods(seen: Seen) -> dict[str, Pod]:
+    """The pod of each name; Kubernetes adds to the names of an Indexed Job."""
+    found: dict[str, Pod] = {}
+    for pod in sorted(seen.pods, key=lambda pod: seconds(pod.metadata.creationTimestamp)):
+        name = pod.metadata.name
+        if seen.form == "job":
+            index = pod.metadata.label(INDEX_LABELS[0]) or pod.metadata.annotation(INDEX_LABELS[0])
+            name = name.rpartition("-")[0] if index else name
+        if name in seen.names:
+            found[name] = pod
+    return found
+
+
+def container_of(pod: Pod) -> str:
+    """The container that the job is in."""
+    return pod.metadata.annotation(DEFAULT_CONTAINER) or CONTAINER
+
+
+def first_failed(pods: Mapping[str, Pod]) -> str:
+    """The pod that failed first, by its name in the job: others were ended because of it."""
+    failed = [(_ended_at(pod), name) for name, pod in pods.items() if pod.status.phase == "Failed"]
+    return min(failed)[1] if failed else ""
+
+
+def has_report(pod: Pod) -> bool:
+    """Whether a failed pod's status holds the launcher's sentence: a long traceback pushes it out
+    of the 2 KiB that there are."""
+    ends = (container.state.terminated for container in pod.status.containerStatuses or ())
+    return any(REPORT_LINE in (end.message or "") for end in ends if end is not None)
+
+
+def failures(pods: Sequence[Pod]) -> list[float]:
+    """When pods failed, seconds since 1970."""
+    return [_ended_at(pod) for pod in pods if pod.status.phase == "Failed"]
+
+
+def hopeless(pods: Sequence[Pod]) -> str:
+    """Why pods will never start as they are; "" while there is hope."""
+    for pod in pods:
+        for container in pod.status.containerStatuses or ():
+            waiting = container.state.waiting
+            if waiting is not None and waiting.reason in HOPELESS:
+                return f"{waiting.reason}: {waiting.message or pod.metadata.name}"
+            # A ConfigMap that is missing may come: so the pods of a PaddleJob wait for one another.
+            if waiting is not None and "secret" in (waiting.message or ""):
+                return f"{waiting.reason}: {waiting.message}"
+    return ""
+
+
+def pod_state(pod: Pod) -> State:
+    """One pod, as a node of the job."""
+    phase = pod.status.phase
+    if phase == "Succeeded":
+        return "succeeded"
+    if phase == "Failed":
+        return "failed"
+    if pod.metadata.deletionTimestamp:
+        return "stopping"
+    if phase == "Running":
+        return "running"
+    if phase == "Unknown":
+        return "unknown"
+    return "starting" if pod.spec.nodeName else "pending"
+
+
+def note_of(pod: Pod) -> str:
+    """What a pod waits for, or how it ended: one sentence, "" for one that runs."""
+    for container in pod.status.containerStatuses or ():
+        waiting, ended = container.state.waiting, container.state.terminated
+        if waiting is not None and waiting.reason not in USUAL:
+            return f"{waiting.reason}: {waiting.message or ''}".rstrip(": ")
+        if ended is not None and ended.exitCode:
+            return _ended(ended)
+    if pod.status.phase == "Failed":
+        return ": ".join(filter(None, (pod.status.reason, pod.status.message)))
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"{condition.reason or 'Unschedulable'}: {condition.message or ''}".rstrip(": ")
+    return ""
+
+
+def culprit_sentence(text: str) -> str:
+    """The launcher's own sentence in the end of its log; else the last line that says something.
+
+    >>> culprit_sentence("LAUNCH ERROR 2026-01-01 00:00:00,000 first failure: worker 1 on a "
+    ...                  "exited with code 3\\nLAUNCH INFO 2026-01-01 00:00:00,000 Exit code 3")
+    'worker 1 on a exited with code 3'
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for mark in (REPORT_LINE, ERROR_LINE):
+        for line in reversed(lines):
+            if mark in line:
+                return line.partition(mark)[2]
+    told = [line for line in lines if not line.startswith("LAUNCH INFO")]
+    return LAUNCH.sub("", told[-1]) if told else ""
+
+
+# ------------------------------------------------------------------------------------------ parts
+
+
+def _top(seen: Seen, nodes: Sequence[Node]) -> tuple[State, str, float]:
+    """(state, why, since) by what the job itself says."""
+    assert seen.top is not None
+    meta, spec, status = (_table(seen.top, name) for name in ("metadata", "spec", "status"))
+    is_stopped = STOPPED in _table(meta, "annotations")
+    if seen.form == "volcano-job":
+        told = _table(status, "state")
+        state = VOLCANO_PHASES.get(str(told.get("phase", "")), "unknown")
+        since, why = seconds(told.get("lastTransitionTime")), str(told.get("message", ""))
+    elif seen.form == "paddlejob":
+        state = PHASES.get(str(status.get("phase") or ""), "unknown")
+        why = str(status.get("message") or ("" if status else UNSEEN))
+        since = seconds(status.get("completionTime"))
+    else:
+        state, why, since = _of_conditions(status, nodes)
+    is_over = state in ("succeeded", "failed", "cancelled")
+    if is_stopped and not is_over and seen.form != "volcano-job":
+        state, why = (
+            ("stopping" if _is_anybody_left(nodes) else "cancelled"),
+            BY_US,
+        )
+    elif is_stopped and state == "failed":
+        state, why = "cancelled", BY_US
+    elif meta.get("deletionTimestamp") and not is_over:
+        state, why = "stopping", "it is being deleted"
+    elif spec.get("suspend") and not is_over:
+        state, why = "pending", "it is suspended: a queue, or somebody, holds it back"
+    return state, why, since
+
+
+def _of_conditions(status: Mapping[str, Any], nodes: Sequence[Node]) -> tuple[State, str, float]:
+    conditions = status.get("conditions")
+    for one in conditions if isinstance(conditions, list) else ():
+        if isinstance(one, dict) and one.get("status") == "True":
+            since = seconds(one.get("lastTransitionTime"))
+            if one.get("type") == "Complete":
+                return "succeeded", "", since
+            if one.get("type") == "Failed":
+                return "failed", str(one.get("message") or one.get("reason") or ""), since
+    return _of_nodes(nodes), "", seconds(status.get("startTime"))
+
+
+def _of_nodes(nodes: Sequence[Node]) -> State:
+    states = [node.state for node in nodes]
+    if states and all(state in ("running", "succeeded", "failed") for state in states):
+        return "running"
+    if any(state in ("running", "succeeded", "failed", "starting") for state in states):
+        return "starting"
+    return "stopping" if "stopping" in states else "pending"
+
+
+def _is_anybody_left(nodes: Sequence[Node]) -> bool:
+    return any(node.state in ("starting", "running", "stopping", "unknown") for node in nodes)
+
+
+def _node(index: int, name: str, pod: Pod | None, seen: Seen) -> Node:
+    if pod is None:
+        return Node(name, "pending")
+    state = pod_state(pod)
+    said = {"running": "running", "succeeded": "succeeded", "failed": "failed"}.get(state)
+    code = _code(pod)
+    ranks = tuple(
+        Rank(
+            _role(name), index * seen.ranks + i if seen.form == "job" else _place(name), said, code
+        )
+        for i in range(seen.ranks)
+        if said is not None
+    )
+    where = f"on {pod.spec.nodeName}" if pod.spec.nodeName else ""
+    return Node(name, state, ranks, _short("; ".join(filter(None, (where, note_of(pod))))))
+
+
+def _after(node: Node, state: State) -> Node:
+    """A node whose pod is gone, when the job has ended: it will not come any more."""
+    if node.state != "pending" or state not in GONE:
+        return node
+    return replace(node, state=GONE[state])
+
+
+def _role(name: str) -> str:
+    kind = name.rpartition("-")[0].rpartition("-")[2]
+    return {"ps": "server", "pserver": "server", "heter": "heter"}.get(kind, "worker")
+
+
+def _place(name: str) -> int:
+    last = name.rpartition("-")[2]
+    return int(last) if last.isdigit() else 0
+
+
+def _code(pod: Pod) -> int | None:
+    for container in pod.status.containerStatuses or ():
+        if container.state.terminated is not None:
+            return container.state.terminated.exitCode
+    return None
+
+
+def _ended_at(pod: Pod) -> float:
+    ends = [c.state.terminated.finishedAt for c in pod.status.containerStatuses or ()
+            if c.state.terminated is not None]  # fmt: skip
+    return min((seconds(end) for end in ends), default=0.0)
+
+
+def _blame(pods: Mapping[str, Pod], seen: Seen) -> tuple[int, str]:
+    """(exit code, sentence) of a failed job."""
+    last = _number(_table(_status(seen.top), "lastFailure").get("exitCode")) or 1
+    name = first_failed(pods)
+    if not name:
+        return last, ""
+    said = culprit_sentence(seen.tail) if REPORT_LINE in seen.tail else note_of(pods[name])
+    return _code(pods[name]) or last, f"{name}: {said}"
+
+
+def _ended(ended: Terminated) -> str:
+    sentence = culprit_sentence(ended.message or "")
+    if ended.reason in ("OOMKilled", "ContainerCannotRun", "DeadlineExceeded"):
+        return f"{ended.reason}, exit code {ended.exitCode}" + (f": {sentence}" if sentence else "")
+    return sentence or f"exit code {ended.exitCode}"
+
+
+def _waits(nodes: Sequence[Node]) -> str:
+    """What a job waits for: the first pod that says so, and how many do."""
+    waiting = [n for n in nodes if n.state in ("pending", "starting") and n.note]
+    told = [n for n in waiting if ": " in n.note] or waiting
+    return f"{told[0].name}: {told[0].note}" if told else ""
+
+
+def _short(text: str) -> str:
+    """One line that a terminal may be shown: a container may have said anything."""
+    plain = "".join(c if c.isprintable() else " " for c in text)
+    plain = " ".join(plain.split())
+    return plain if len(plain) <= WHY_MAX else f"{plain[: WHY_MAX - 3]}..."
+
+
+def _table(what: object, name: str) -> Mapping[str, Any]:
+    found = what.get(name) if isinstance(what, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _status(top: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return _table(top, "status")
+
+
+def _number(found: object) -> int:
+    return found if isinstance(found, int) else 0

@@ -1,0 +1,149 @@
+"""The pod template of a job: the user's image, what starts in it, and what it may see. Pure."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.kubernetes.words import FOLDER, SENT, START
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from paddock.backends.kubernetes.options import Options
+    from paddock.kube.client import Manifest
+
+CONTAINER = "paddock"
+# Which container `kubectl logs` means, and we: an annotation of pods.
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+SHARED_MEMORY = "/dev/shm"
+# The launcher ends its processes within --grace, says why, and then goes.
+GRACE_MORE_SECONDS = 5
+
+
+def template_of(
+    options: Options,
+    *,
+    labels: Mapping[str, str],
+    argv: Sequence[str],
+    secret: str,
+    maps: Sequence[str],
+    env: Sequence[Manifest] = (),
+    start: str = START,
+    workdir: str = "",
+    grace_seconds: float = 10.0,
+    patch: Mapping[str, object] | None = None,
+) -> Manifest:
+    """A PodTemplateSpec. secret: its keys become variables. maps: ConfigMaps with what is sent."""
+    container: Manifest = {
+        "name": CONTAINER,
+        "image": options.image,
+        "command": ["/bin/sh", "-c", start, CONTAINER],
+        "args": list(argv),
+        "env": [*env],
+        "envFrom": [{"secretRef": {"name": name}} for name in (*options.secrets, secret)],
+        "resources": _resources(options),
+        # The end of a failed container's log comes with its status.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": _mounts(options, bool(maps)),
+    }
+    if workdir:
+        container["workingDir"] = workdir
+    spec: Manifest = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": int(grace_seconds) + GRACE_MORE_SECONDS,
+        "enableServiceLinks": False,
+        "containers": [_without_empty(container)],
+        "volumes": _volumes(options, maps),
+    }
+    more: Manifest = {
+        "nodeSelector": dict(options.node_selector),
+        "tolerations": list(options.tolerations),
+        "serviceAccountName": options.service_account,
+        "priorityClassName": options.priority_class,
+        "imagePullSecrets": [{"name": name} for name in options.pull_secrets],
+    }
+    spec |= _without_empty(more)
+    if not options.service_account:
+        spec["automountServiceAccountToken"] = False
+    annotations = {DEFAULT_CONTAINER: CONTAINER}
+    template: Manifest = {
+        "metadata": {"labels": dict(labels), "annotations": annotations}, "spec": spec,
+    }  # fmt: skip
+    return merged(template, patch or {})
+
+
+def merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod with the user's patch in it.
+
+    Tables are merged and null removes; of lists, those whose entries have names are merged by
+    name (containers, volumes, env, ...), others are put in place of ours.
+
+    >>> merged({"a": {"b": 1, "c": 2}, "l": [{"name": "x", "v": 1}]},
+    ...        {"a": {"b": None}, "l": [{"name": "x", "w": 2}, {"name": "y"}]})
+    {'a': {'c': 2}, 'l': [{'name': 'x', 'v': 1, 'w': 2}, {'name': 'y'}]}
+    """
+    found = copy.deepcopy(dict(base))
+    for key, change in patch.items():
+        before = found.get(key)
+        if change is None:
+            found.pop(key, None)
+        elif isinstance(change, dict):
+            found[key] = merged(before if isinstance(before, dict) else {}, change)
+        elif isinstance(change, list) and isinstance(before, list) and _is_named(before, change):
+            found[key] = _merged_by_name(before, change)
+        else:
+            found[key] = copy.deepcopy(change)
+    return found
+
+
+def _is_named(*lists: list[Any]) -> bool:
+    return all(isinstance(one, dict) and "name" in one for each in lists for one in each)
+
+
+def _merged_by_name(before: list[Any], change: list[Any]) -> list[Any]:
+    found = {one["name"]: one for one in before}
+    for one in change:
+        found[one["name"]] = merged(found.get(one["name"], {}), one)
+    return list(found.values())
+
+
+def _resources(options: Options) -> Manifest:
+    """What is asked for is also the limit, but for processors: a launcher that is held back misses
+    its lease, and ranks that are slow all others."""
+    amounts = {"cpu": options.cpu, "memory": options.memory, "ephemeral-storage": options.storage}
+    wanted = {name: text for name, text in {**amounts, **options.devices}.items() if text}
+    limits = {name: text for name, text in wanted.items() if name != "cpu"}
+    return _without_empty({"requests": wanted, "limits": limits})
+
+
+def _mounts(options: Options, is_sent: bool) -> list[Manifest]:
+    found: list[Manifest] = [
+        {"name": "paddock", "mountPath": FOLDER},
+        {"name": "shared-memory", "mountPath": SHARED_MEMORY},
+    ]
+    if is_sent:
+        found.append({"name": "sent", "mountPath": SENT, "readOnly": True})
+    for number, volume in enumerate(options.volumes):
+        mount: Manifest = {"name": f"volume-{number}", "mountPath": volume.path}
+        found.append(mount | ({"readOnly": True} if volume.is_read_only else {}))
+    return found
+
+
+def _volumes(options: Options, maps: Sequence[str]) -> list[Manifest]:
+    found: list[Manifest] = [
+        {"name": "paddock", "emptyDir": {}},
+        {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+    ]
+    if maps:
+        sources = [{"configMap": {"name": name}} for name in maps]
+        found.append({"name": "sent", "projected": {"sources": sources}})
+    for number, volume in enumerate(options.volumes):
+        claim: Manifest = {"claimName": volume.claim}
+        claim |= {"readOnly": True} if volume.is_read_only else {}
+        found.append({"name": f"volume-{number}", "persistentVolumeClaim": claim})
+    return found
+
+
+def _without_empty(found: Manifest) -> Manifest:
+    return {key: what for key, what in found.items() if what not in ("", [], {}, None)}

@@ -1,0 +1,112 @@
+"""What every node of a job runs: a fixed shell line, then words, never pasted together. Pure.
+
+    sh -c START paddock PYTHON PROGRAM launch FLAGS -- SCRIPT ARGS
+
+Kubernetes replaces $(NAME) in the words of a container, so every $ of the user's is written twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from paddock.jobfile.flags import find_flag
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddock.backends.words import Submission
+
+PORT = 36767  # where the launchers of a job meet; every pod has an address of its own
+FOLDER = "/paddock"
+PROGRAM = f"{FOLDER}/program"
+WORK = f"{FOLDER}/work"
+SENT = f"{FOLDER}/sent"
+# Variables that hold the values of --env: no word of a container has one.
+VALUE = "PADDOCK_ENV_"
+TASK_INDEX = "VC_TASK_INDEX"  # set by the plug-in env of Volcano
+# Ends with exec: the launcher gets the kubelet's signals. Python unpacks: an image may lack tar.
+START = f"""set -e
+[ ! -e {SENT}/program.zip ] || "$1" -m zipfile -e {SENT}/program.zip {PROGRAM}
+[ ! -e {SENT}/work.tar.gz ] || "$1" -m tarfile -e {SENT}/work.tar.gz {WORK}
+[ ! -d {WORK} ] || cd {WORK}
+exec "$@"
+"""
+# In a Job of Volcano a pod learns its number from a variable that others may not refer to.
+START_OF_TASK = f"""set -e
+export PADDLE_TRAINER_ID="${TASK_INDEX}" POD_IP="$PADDOCK_TASK-${TASK_INDEX}.$PADDOCK_SERVICE"
+""" + START.partition("\n")[2]
+# Decided here, whatever the user wrote: where nodes meet; that every line reaches the pod's log.
+OURS = ("master", "rank", "nnodes", "host", "tail", "prefix", "log_dir", "job_id", "env")
+
+
+def escaped(word: str) -> str:
+    """A word that Kubernetes hands on as it is.
+
+    >>> escaped("$(HOME)/$x")
+    '$$(HOME)/$$x'
+    """
+    return word.replace("$", "$$")
+
+
+def split_flags(flags: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """The launcher's words without those we decide; and the variables that --env sets.
+
+    >>> split_flags(["--nnodes", "3", "--grace=5", "--env", "A=1", "-m", "--rank=0"])
+    (['--grace=5', '-m'], [('A', '1')])
+    """
+    kept: list[str] = []
+    env: list[tuple[str, str]] = []
+    rest = iter(flags)
+    for word in rest:
+        name, equals, text = word.partition("=")
+        found = find_flag(name[2:]) if name.startswith("--") else ()
+        if len(found) != 1 or found[0].name not in OURS:
+            kept.append(word)
+            continue
+        text = text if equals else next(rest, "")
+        if found[0].name == "env":
+            key, _, content = text.partition("=")
+            env.append((key, content))
+    return kept, env
+
+
+def launch_words(
+    submission: Submission, python: str, program: str, ours: Sequence[str]
+) -> list[str]:
+    """The words after the shell line.
+
+    program: "sent" or "image". ours: flags, which may refer to variables as $(NAME).
+    """
+    first = [python, "-m", "paddock"] if program == "image" else [python, f"{PROGRAM}/__main__.py"]
+    command = submission.job.command
+    script = ["--", command.program, *command.args] if command.program else []
+    kept, env = split_flags(submission.flags)
+    named = [f"{escaped(name)}=$({VALUE}{number})" for number, (name, _) in enumerate(env)]
+    kept += ["-f", f"{SENT}/job.json"] if submission.file else []
+    return [
+        *(escaped(word) for word in (*first, "launch", *kept)),
+        *(word for text in named for word in ("--env", text)),
+        *ours,
+        *(escaped(word) for word in script),
+    ]
+
+
+def console_words() -> list[str]:
+    """All processes in the pod's log, each line with its own; files in the pod, for the reports."""
+    return ["--tail", "all", "--prefix", "always", "--log_dir", f"{FOLDER}/log"]
+
+
+def meeting_words(submission: Submission, name: str, rank: str) -> list[str]:
+    """Where nodes meet. name: of the Service, whose first pod they meet in; rank: a word.
+
+    A job that meets at etcd has its address, which may hold a password, as PADDLE_MASTER.
+    """
+    job = submission.job
+    if job.nnodes_max == 1:
+        return ["--nnodes", "1", "--job_id", name]
+    is_fixed = job.nnodes_min == job.nnodes_max
+    words = ["--nnodes", str(job.nnodes_max) if is_fixed else f"{job.nnodes_min}:{job.nnodes_max}"]
+    words += ["--job_id", name]
+    if job.rendezvous.kind == "etcd":
+        return words
+    return [*words, "--master", f"{name}-0.{name}:{PORT}", *(["--rank", rank] if is_fixed else [])]

@@ -1,0 +1,122 @@
+"""Logs of several hosts as one stream, and as people read them. Pure.
+
+A terminal obeys what it is shown, and a host may be anybody's: to a terminal go text, tabs and
+colours only (`for_terminal`), whatever else is shown as ^X. To a file or a pipe the lines go as
+they are. Labels are never anything but text.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from typing import TYPE_CHECKING
+
+from paddock.backends.words import Piece, Query
+from paddock.errors import UsageError
+from paddock.jobfile.reader import to_integer, to_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    Row = tuple[int, str, bytes]
+
+LABEL_LETTERS = 80
+NEWLINE = b"\n"
+RESET = b"\x1b[0m"
+CONTROLS = bytes({*range(32), 127} - {9, 10})
+# ECMA-48: colours (SGR), and what else begins or is a control; C1 in UTF-8 is C2 80..9F.
+_CONTROL = re.compile(rb"(\x1b\[[0-9;:]*m)|[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
+
+
+def merge(hosts: Iterable[tuple[Iterable[Row], int]]) -> Iterator[Piece]:
+    """One stream in the order of time, from each host's rows and its clock minus ours (ns).
+
+    Rows without lines only say that nothing older will come.
+    """
+    streams = [_corrected(rows, ahead_ns) for rows, ahead_ns in hosts]
+    return (piece for piece in heapq.merge(*streams) if piece.data)
+
+
+def _corrected(rows: Iterable[Row], ahead_ns: int) -> Iterator[Piece]:
+    last_ns = 0
+    for at_ns, label, data in rows:
+        at_ns -= ahead_ns
+        if at_ns > last_ns:  # a host whose times go back would hold up all others
+            last_ns = at_ns
+        yield Piece(last_ns, label, data)
+
+
+def clock_ahead_ns(samples: Iterable[tuple[int, int, int]]) -> int:
+    """A host's clock minus ours, from (asked at, its clock, answered at); the quickest counts.
+
+    >>> clock_ahead_ns([(0, 5_000, 2_000), (10_000, 14_100, 10_200)])
+    4000
+    """
+    asked, theirs, answered = min(samples, key=lambda sample: sample[2] - sample[0])
+    return theirs - (asked + answered) // 2
+
+
+def prefixed(pieces: Iterable[Piece], *, is_terminal: bool = False) -> Iterator[bytes]:
+    """Lines with their label before each."""
+    prefixes: dict[str, bytes] = {}
+    for piece in pieces:
+        prefix = prefixes.get(piece.label)
+        if prefix is None:
+            prefix = prefixes[piece.label] = f"[{safe_label(piece.label)}] ".encode()
+        data = for_terminal(piece.data) if is_terminal else piece.data
+        yield prefix + data[:-1].replace(NEWLINE, NEWLINE + prefix) + NEWLINE
+
+
+def safe_label(label: str) -> str:
+    """Without what a terminal could take for an order, and not too long.
+
+    >>> safe_label("h2\\x1b[2J worker 3")
+    'h2?[2J worker 3'
+    """
+    return "".join(c if c.isprintable() else "?" for c in label[:LABEL_LETTERS])
+
+
+def for_terminal(data: bytes) -> bytes:
+    """Whole lines as a terminal may see them; of a progress bar its last state.
+
+    >>> for_terminal(b"1%\\r2%\\n\\x1b]0;title\\x07\\n")
+    b'2%\\n^[]0;title^G\\n'
+    """
+    if not data.isascii():
+        data = data.decode("utf-8", "replace").encode()
+    elif len(data.translate(None, CONTROLS)) == len(data):
+        return data
+    if b"\r" in data:
+        lines = (line.rstrip(b"\r").rpartition(b"\r")[2] for line in data.split(NEWLINE))
+        data = NEWLINE.join(lines)
+    data = _CONTROL.sub(_shown, data)
+    return data.replace(NEWLINE, RESET + NEWLINE) if b"\x1b" in data else data
+
+
+def _shown(found: re.Match[bytes]) -> bytes:
+    text = found[0]
+    return found[1] or (b"^" + bytes([text[0] ^ 64]) if len(text) == 1 else b"?")
+
+
+def read_query(
+    *, rank: str = "all", since: str = "", now: float = 0.0, follow: bool = False
+) -> Query:
+    """What --rank, --since and --follow ask for. now: seconds since 1970. Raises UsageError.
+
+    >>> read_query(rank="0,3", since="5m", now=1000.0)
+    Query(ranks=(0, 3), since=700.0, until=0.0, follow=False)
+    """
+    words = [] if rank.strip() == "all" else rank.split(",")
+    ranks = [to_integer(word) for word in words]
+    known = tuple(number for number in ranks if number is not None and number >= 0)
+    if len(known) != len(ranks):
+        raise UsageError(f"--rank {rank}: not a list of ranks", hint="write all, or 0,3")
+    ago = to_seconds(since) if since else 0.0
+    if ago is None:
+        raise UsageError(f"--since {since}: not a time", hint="write 30s, 5m or 1h30m")
+    return Query(known, now - ago if since else 0.0, follow=follow)
+
+
+def around(query: Query, failed_at: float, seconds: float) -> Query:
+    """The same, of so many seconds before and after a failure (seconds since 1970)."""
+    return Query(query.ranks, max(query.since, failed_at - seconds), failed_at + seconds)

@@ -1,0 +1,228 @@
+"""The words that mpirun is started with. Pure.
+
+Sources: mpirun(1) of Open MPI 4.1, prterun(1) of PRRTE 3.0 (Open MPI 5.0), mpiexec(1) of MPICH 5.0
+(hydra). Each host gets one process, our launcher; binding it to a core would bind its ranks too.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from paddock.backends.text import clean
+from paddock.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddock.backends.hostfile import HostLine
+
+    Kind = Literal["openmpi", "hydra"]
+
+TOKEN = "PADDOCK_TOKEN"
+PREFIX, HINT = "paddock: error: ", "  hint: "
+STOP_MARGIN_SECONDS = 15  # for the launchers' own goodbyes
+# The daemons' own default is five minutes.
+KEEPALIVE = {"oob_tcp_keepalive_time": "4", "oob_tcp_keepalive_intvl": "2",
+             "oob_tcp_keepalive_probes": "3"}  # fmt: skip
+# What ssh and mpirun say when a host cannot be reached (OpenSSH 8 to 10, Open MPI 4 and 5, hydra).
+COMPLAINTS = re.compile(
+    r"^ssh: |Permission denied|Host key verification failed|HOST IDENTIFICATION HAS CHANGED"
+    r"|not enough slots|There are not enough|is not installed|unable to |could not|cannot "
+    r"|Connection (closed|refused|reset)|rejected|refuses"
+)
+SHOWN_COMPLAINTS = 8
+OPEN_MPI = re.compile(r"\(Open MPI\) (\d+)\.(\d+)|\(PRRTE\) (\d+)")
+HYDRA = re.compile(r"HYDRA build details:.*?Version:\s*(\d+)\.(\d+)", re.DOTALL)
+
+# The first words on each host: START, if the hosts share the directory it is in.
+GATE = (
+    '[ -r "$0" ] && exec sh "$0" "$@"; '
+    'echo "paddock: error: $(uname -n): $0 is not there: the hosts do not share it" >&2; '
+    'echo "  hint: name a directory that all hosts see with --root, or use -b ssh" >&2; '
+    "sleep 1; exit 2"
+)
+# Then: says what is missing there, or becomes the launcher. $1 working directory, $2 Python,
+# $3 directory for what launchers say, but the first one; then the launcher's words.
+START = """\
+#!/bin/sh
+no() {
+  printf 'paddock: error: %s: %s\\n  hint: %s\\n' "$(uname -n)" "$1" "$2" >&2
+  sleep 1
+  exit 2
+}
+rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}
+[ -n "$rank" ] || no 'mpirun says no rank' 'start it with Open MPI or MPICH'
+cd "$1" || no "$1 is not there" 'name a workspace that all hosts see'
+command -v "$2" >/dev/null || no "there is no $2" 'name a Python of the hosts with --interpreter'
+"$2" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+  no "$2 is older than Python 3.10" 'name another with --interpreter'
+: >"${0%/*}/begun-$rank"
+[ "$rank" = 0 ] || exec >>"$3/console-$rank.log" 2>&1
+here=${0%/*} python=$2 launcher=$$
+shift 3
+stops() {
+  while sleep 0.3 && [ -e "/proc/$launcher/exe" ]; do
+    [ ! -e "$here/stop" ] || { kill -TERM "$launcher"; break; }
+  done
+}
+if [ "$rank" = 0 ]; then
+  (stops </dev/null >/dev/null 2>&1 &)
+else
+  set -- --tail none "$@"
+fi
+exec "$python" "$here/program/__main__.py" launch --rank "$rank" "$@"
+"""
+# What the attendant runs. mpirun waits for a lost host as long as TCP does, a quarter of an hour,
+# and gives processes that it ends one second. So the launchers decide: the first one is told by a
+# file to end the job, and when they have a verdict mpirun has to end, too.
+SHELL = """\
+#!/bin/sh
+MPIRUN &
+mpirun=$!
+here=${0%/*}
+trap '[ -e "$here/now" ] && kill -TERM "$mpirun" || : >>"$here/stop"' TERM
+watch() {
+  left=SECONDS
+  while sleep 1; do
+    [ ! -e "$here/verdict.json" ] || break
+    [ ! -e "$here/stop" ] || [ $((left -= 1)) -gt 0 ] || break
+  done
+  sleep 5
+  kill -TERM "$mpirun"
+  sleep 3
+  kill -9 "$mpirun"
+}
+watch >/dev/null 2>&1 &
+watch=$!
+exec 2>/dev/null
+while wait "$mpirun"; code=$?; kill -0 "$mpirun"; do :; done
+kill "$watch"
+exit "$code"
+"""
+REASONS = {
+    "sleep 1": "mpirun ends all with the first one; each host is to say what it has not",
+    'trap \'[ -e "$here/now" ] && kill -TERM "$mpirun" || : >>"$here/stop"\' TERM': "paddock stop",
+    "watch >/dev/null 2>&1 &": "mpirun waits for a lost host, the job does not",
+    "(stops </dev/null >/dev/null 2>&1 &)": "the first launcher ends the job, with grace",
+    ': >"${0%/*}/begun-$rank"': "submit comes back when every host has come so far",
+    "[ -n \"$rank\" ] || no 'mpirun says no rank' 'start it with Open MPI or MPICH'": (
+        "a job of several never trains alone in silence"
+    ),
+    '[ "$rank" = 0 ] || exec >>"$3/console-$rank.log" 2>&1': "the first launcher tells the story",
+}
+
+
+@dataclass(frozen=True)
+class Mpirun:
+    """An mpirun that was found. major: its version's first number."""
+
+    path: str
+    kind: Kind
+    major: int
+
+
+def read_version(path: str, said: str) -> Mpirun | None:
+    """What `mpirun --version` says of itself; None for one that is not known.
+
+    >>> read_version("mpirun", "mpirun (Open MPI) 4.1.4")
+    Mpirun(path='mpirun', kind='openmpi', major=4)
+    """
+    if found := OPEN_MPI.search(said):
+        return Mpirun(path, "openmpi", int(found[1] or 5))
+    if found := HYDRA.search(said):
+        return Mpirun(path, "hydra", int(found[1]))
+    return None
+
+
+def mpirun_rows(
+    mpirun: Mpirun,
+    hostfile: str,
+    count: int,
+    *,
+    variables: Sequence[str] = (),
+    ssh_args: str = "",
+    nic: str = "",
+    is_root: bool = False,
+    more: Sequence[str] = (),
+) -> list[tuple[tuple[str, ...], str]]:
+    """The words of mpirun, in groups, each with its reason. hostfile "": the allocation's hosts.
+
+    variables: names of those that the launchers get, their values in mpirun's own environment.
+    """
+    rows: list[tuple[tuple[str, ...], str]] = [((mpirun.path,), "")]
+    is_open = mpirun.kind == "openmpi"
+    if hostfile:
+        rows.append((("--hostfile" if is_open else "-f", hostfile), "the hosts of the site"))
+    if not is_open:
+        rows.append((("-n", str(count), "-ppn", "1"), "one launcher on each host"))
+        rows.append((("-bind-to", "none"), "the ranks are not bound to the launcher's core"))
+        names = ",".join((TOKEN, *variables))
+        rows.append((("-genvlist", names), "the job's key and --env, by name only"))
+        if nic:
+            rows.append((("-iface", nic), "nic of the site"))
+        return [*rows, *(((word,), "mpirun_args of the site") for word in more)]
+    rows.append((("-n", str(count), "--map-by", "ppr:1:node"), "one launcher on each host"))
+    rows.append((("--bind-to", "none"), "the ranks are not bound to the launcher's core"))
+    rows.append((("-x", TOKEN), "the job's key, by name only"))
+    rows += [(("-x", name), "--env, by name only") for name in variables]
+    mca = "--mca" if mpirun.major < 5 else "--prtemca"
+    for name, seconds in KEEPALIVE.items():
+        rows.append(((mca, name, seconds), "a lost host, or a lost mpirun, is noticed"))
+    if ssh_args:
+        name = "plm_rsh_args" if mpirun.major < 5 else "plm_ssh_args"
+        rows.append(((mca, name, ssh_args), "how the site's hosts are reached"))
+    if nic:
+        rows.append(((mca, "oob_tcp_if_include", nic), "nic of the site"))
+    if is_root:
+        rows.append((("--allow-run-as-root",), "you are root, which mpirun refuses otherwise"))
+    return [*rows, *(((word,), "mpirun_args of the site") for word in more)]
+
+
+def complaints(said: str) -> list[Problem]:
+    """Why nothing was started, from what mpirun, ssh and our own first words have said.
+
+    >>> complaints("paddock: error: h2: there is no py\\n  hint: name one\\n--- mpirun ---\\n")
+    [Problem('h2: there is no py', 'name one')]
+    """
+    lines = said.splitlines()
+    found: dict[str, Problem] = {}
+    for line, after in zip(lines, [*lines, ""][1:], strict=True):
+        if line.startswith(PREFIX):
+            text = clean(line[len(PREFIX) :])
+            hint = clean(after.removeprefix(HINT)) if after.startswith(HINT) else ""
+            found.setdefault(text, Problem(text, hint))
+    if not found:
+        told = [clean(line.strip()) for line in lines if COMPLAINTS.search(line)]
+        told = told or [clean(line.strip()) for line in lines if line.strip("-= \t")][-3:]
+        found = {line: Problem(line) for line in told[:SHOWN_COMPLAINTS]}
+    return list(found.values()) or [Problem("mpirun ended without a word")]
+
+
+def ssh_args_of(hosts: Sequence[HostLine], config: str, problems: list[str]) -> str:
+    """What mpirun gives to ssh: one user and one port for all hosts.
+
+    >>> ssh_args_of((), "/etc/ssh/lab", [])
+    '-F /etc/ssh/lab'
+    """
+    users, ports = {h.user for h in hosts}, {h.port for h in hosts}
+    if len(users) > 1 or len(ports) > 1:
+        problems.append("mpirun logs in with one user and one port: name others in ~/.ssh/config")
+    words = []
+    if config:
+        words += ["-F", config]
+    if users == {*users} - {""} and len(users) == 1:
+        words += ["-l", *users]
+    if len(ports) == 1 and ports != {0}:
+        words += ["-p", *(str(port) for port in ports)]
+    if any(" " in word for word in words):
+        problems.append(f"mpirun cuts words for ssh at blanks: {config}")
+    return " ".join(words)
+
+
+def hostfile_text(mpirun: Mpirun, hosts: Sequence[HostLine]) -> str:
+    """The hosts as this mpirun reads them."""
+    if mpirun.kind == "hydra":
+        return "".join(f"{h.target}:{max(h.slots, 1)}\n" for h in hosts)
+    return "".join(f"{h.target} slots={max(h.slots, 1)}\n" for h in hosts)

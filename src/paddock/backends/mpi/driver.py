@@ -1,0 +1,255 @@
+"""The MPI backend: makes the job's directory, and has an attendant on this machine hold mpirun."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends import folder as folders
+from paddock.backends.hostfile import hosts_of
+from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
+from paddock.backends.mpi.plan import SCRIPT, plan_of
+from paddock.backends.mpi.state import status_of
+from paddock.backends.node import attend
+from paddock.backends.node.jobdir import INNER, is_alive, node_state, read_json
+from paddock.backends.program import unpack_into
+from paddock.backends.words import ALIVE, Handle
+from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
+from paddock.local.output import write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from paddock.backends.backend import Say
+    from paddock.backends.registry import Run
+    from paddock.backends.words import Piece, Plan, Query, Site, Status, Submission
+
+COMMANDS = ("mpirun", "mpiexec", "mpiexec.hydra")
+VERSION_SECONDS_MAX = 20.0
+POLL_SECONDS = 0.05
+CHUNK_BYTES = 1 << 18
+
+
+class Mpi:
+    """Hosts that mpirun reaches, and a directory that they share with this machine."""
+
+    def plan(self, submission: Submission) -> Plan:
+        """What will be done. Asks mpirun for its version; with --servers_on, for addresses."""
+        place = folders.root_of(submission.site) / submission.run_id
+        mpirun = find_mpirun(submission.site)
+        if submission.extra.get("servers_on"):
+            submission = replace(submission, site=_resolved(submission.site))
+        cwd = str(_cwd(submission, place))
+        return plan_of(submission, mpirun, str(place), cwd, is_root=os.geteuid() == 0)
+
+    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+        """Make the directory and start the attendant; then stay, unless the job is detached."""
+        place = folders.root_of(submission.site) / submission.run_id
+        if submission.takes_name:
+            folders.refuse_name(place.parent, submission.name)
+        host = socket.gethostname()
+        run.keep(folder=str(place), host=host, cwd=str(_cwd(submission, place)), may_run=[])
+        folders.make(submission, plan.files, place, say)
+        try:
+            unpack_into(place / INNER / "program")
+            lease = attend.start(
+                str(place),
+                ["/bin/sh", str(place / SCRIPT)],
+                {**os.environ, **dict(submission.env), TOKEN: submission.token},
+                cwd="/",
+                console=str(place / "log" / "console.log"),
+                is_attached=not submission.is_detached,
+            )
+        except BaseException as error:
+            folders.remove(place)
+            if isinstance(error, OSError):
+                raise UsageError(f"mpirun cannot be started: {error}") from error
+            raise
+        try:
+            run.move(Handle("mpi", host, submission.run_id))
+            self._wait_until_begun(run, submission.job.nnodes_max)
+            run.keep(may_run=[host])
+            say(f"in {place}")
+            return None if submission.is_detached else self._stay(run, say)
+        finally:
+            if lease >= 0:
+                os.close(lease)
+
+    def _wait_until_begun(self, run: Run, count: int) -> None:
+        """Until every host has what it needs. Raises UsageError, and then nothing is left."""
+        place = _here(run)
+        begun = [place / INNER / f"begun-{rank}" for rank in range(count)]
+        try:
+            while not all(path.exists() for path in begun):
+                if node_state(str(place))["state"] not in ALIVE:
+                    said = (place / "log" / "console.log").read_text("utf-8", "replace")
+                    folders.remove(place)
+                    raise UsageError.of(complaints(said))
+                # sleep: a file tells nobody that it is there
+                time.sleep(POLL_SECONDS)
+        except KeyboardInterrupt:
+            self.stop(run, now=True)
+            while node_state(str(place))["state"] in ALIVE:
+                # sleep: what was told to end at once needs a moment
+                time.sleep(POLL_SECONDS)
+            folders.remove(place)
+            raise
+
+    def _stay(self, run: Run, say: Say) -> int:
+        """The console until the job has ended; Ctrl-C ends it, a second one at once."""
+        asked: list[int] = []
+        before = {
+            number: signal.signal(number, lambda n, _frame: asked.append(n))
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        place, has_stopped = Path(run.details["folder"]), False
+        try:
+            with open(place / "log" / "console.log", "rb") as file:
+                while True:
+                    state = read_json(str(place / INNER / "state.json")) or {}
+                    is_over = state.get("state") != "running" or not is_alive(state.get("process"))
+                    while data := file.read(CHUNK_BYTES):
+                        write_all(1, data)
+                    if is_over:
+                        code = self.status(run).code
+                        return EXIT_OWN_FAULT if code is None else code
+                    if asked:
+                        say(
+                            "stopping at once" if has_stopped else "stopping; once more for at once"
+                        )
+                        self.stop(run, now=has_stopped)
+                        has_stopped = True
+                        asked.clear()
+                    # sleep: a file tells nobody that it has grown
+                    time.sleep(POLL_SECONDS)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    # -------------------------------------------------------------------- later
+
+    def status(self, run: Run) -> Status:
+        """What the attendant and the launchers have written. Raises PaddockError elsewhere."""
+        place = _here(run)
+        row = node_state(str(place))
+        whole = read_json(str(place / INNER / "status.json")) or {}
+        verdict = read_json(str(place / INNER / "verdict.json")) or {}
+        if row.get("code") and not row.get("why"):
+            row["why"] = _why(place)
+        return status_of(row, whole, verdict, time.time())
+
+    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+        """Lines of all hosts, in order of time."""
+        from paddock.backends.shared_logs import pieces
+
+        return pieces(_here(run), query)
+
+    def stop(self, run: Run, *, now: bool) -> None:
+        """Tell the first launcher, by a file, or the attendant, which tells mpirun."""
+        place = _here(run)
+        state = read_json(str(place / INNER / "state.json")) or {}
+        process: dict[str, Any] | None = state.get("process")
+        if state.get("state") != "running" or process is None or not is_alive(process):
+            return
+        for name in ("stop", "now") if now else ("stop",):
+            folders.write(place / INNER / name, f"{time.time()}\n")
+        os.kill(int(process["pid"]), signal.SIGTERM)
+
+    def fetch(self, run: Run, to: Path, say: Say) -> None:
+        """Copy logs and `output/`."""
+        place = Path(run.details["folder"])
+        copied = folders.copy(place, Path(run.details.get("cwd") or place), to)
+        say("fetched " + ", ".join(copied))
+
+    def delete(self, run: Run) -> None:
+        """Remove the job's directory."""
+        place = _here(run)
+        if node_state(str(place))["state"] in ALIVE:
+            raise PaddockError(f"{run.handle} still runs", hint="paddock stop first")
+        folders.remove(place)
+
+    def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
+        """Job directories below the site's root; those of another machine answer only there."""
+        host = socket.gethostname()
+        found = []
+        for place, job in folders.jobs_below(folders.root_of(site), "mpi"):
+            details = {"folder": str(place), "host": str(job.get("host") or host)}
+            row = {**job, "created_at": folders.created_at(place), "details": details}
+            found.append((Handle("mpi", details["host"], place.name), row))
+        return found
+
+
+def find_mpirun(site: Site) -> Mpirun:
+    """The mpirun of the site, or the first that is found. Raises UsageError."""
+    given = site.text("mpirun")
+    for name in (given,) if given else COMMANDS:
+        path = shutil.which(os.path.expanduser(name))
+        if path is None:
+            continue
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(
+                [path, "--version"], capture_output=True, text=True, errors="replace",
+                timeout=VERSION_SECONDS_MAX, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+            found = read_version(path, done.stdout + done.stderr)
+            if found is not None:
+                return found
+            raise UsageError(
+                f"{path} is neither Open MPI's nor MPICH's",
+                hint='name another in the site: mpirun = "/path/to/mpirun"',
+            )
+    raise UsageError(
+        f"there is no {given or 'mpirun'} on this machine",
+        hint="install Open MPI or MPICH, log in to the cluster's head, or use -b ssh",
+    )
+
+
+def _resolved(site: Site) -> Site:
+    """The site with an address for each host: servers are named by what their hosts call theirs."""
+    found, problems = [], []
+    for host in hosts_of(site):
+        try:
+            address = str(socket.getaddrinfo(host.reached_at, None)[0][4][0])
+        except OSError as error:
+            hint = f"write {host.target}=ADDRESS in the hosts of the site"
+            problems.append(Problem(f"{host.reached_at}: {error.strerror}", hint))
+            continue
+        found.append(str(replace(host, address=address)))
+    if problems:
+        raise UsageError.of(problems)
+    return replace(site, options={**site.options, "hosts": tuple(found)})
+
+
+def _cwd(submission: Submission, place: Path) -> Path:
+    """Where the ranks run: the workspace, what was sent, or where we are."""
+    if submission.workspace:
+        return Path(os.path.abspath(os.path.expanduser(submission.workspace)))
+    return place if submission.package else Path.cwd()
+
+
+def _here(run: Run) -> Path:
+    """The job's directory, if its attendant is on this machine. Raises PaddockError."""
+    host = run.details.get("host") or run.handle.place
+    if host != socket.gethostname():
+        raise PaddockError(f"{run.handle} is held on {host}", hint=f"ask there: ssh {host}")
+    folder = run.details.get("folder")
+    if not folder:
+        raise PaddockError(
+            f"where {run.handle} has its files is not known here",
+            hint="paddock list --discover SITE finds it again",
+        )
+    return Path(folder)
+
+
+def _why(place: Path) -> str:
+    """The last error that any launcher said."""
+    found = [attend.last_error(str(path)) for path in sorted((place / "log").glob("console*.log"))]
+    return next((each for each in found if each), "")

@@ -1,0 +1,56 @@
+"""What a job's directory says -> the job's status. Pure.
+
+attendant    the launchers say          the job is
+-----------  -------------------------  ------------------------------------------
+running      nothing, or gathering      starting
+running      ranks are up               running
+running      a verdict                  stopping
+told to end  -                          stopping
+ended        -                          succeeded, failed, cancelled: as it ended
+gone         a verdict                  succeeded, failed, cancelled: as they say
+gone         no verdict                 lost
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.recorded import ended, nodes_of
+from paddock.backends.words import ALIVE, State, Status
+from paddock.errors import EXIT_SIGNAL_BASE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
+EXIT_CANCELLED = EXIT_SIGNAL_BASE + 15
+
+
+def status_of(
+    row: Mapping[str, Any], whole: Mapping[str, Any], verdict: Mapping[str, Any], as_of: float
+) -> Status:
+    """The status. row: node_state (node/jobdir.py); whole, verdict: what the launchers wrote."""
+    state: State = row["state"]
+    verdict = verdict or whole.get("verdict") or {}
+    nodes = nodes_of(whole)
+    is_up = any(rank.state == "running" for node in nodes for rank in node.ranks)
+    if state in ("starting", "running"):
+        state = "stopping" if verdict else "running" if is_up else "starting"
+    if state == "lost":
+        state = VERDICTS.get(str(verdict.get("kind", "")), "lost")
+    code = verdict.get("code", row.get("code"))
+    if state == "cancelled":
+        code = verdict.get("code") or EXIT_CANCELLED  # mpirun itself says 1
+    why = str(verdict.get("text") or row.get("why") or "")
+    if state in ALIVE:
+        why, code = str(whole.get("waiting_for") or ""), None
+    return Status(
+        state,
+        as_of,
+        why="" if state == "succeeded" else why,
+        code=None if code is None else int(code),
+        since=float(row.get("since") or 0.0),
+        failed_at=float(verdict.get("failed_at") or 0.0),
+        attempt=int(whole.get("attempt") or 0),
+        nodes=nodes if state in ALIVE else ended(nodes),
+    )

@@ -1,0 +1,186 @@
+"""The process that stays on a host for one job: starts the launcher, and writes how it ended.
+
+    sshd -- main.py (one request after another; goes with the connection)
+    attend.py (own session)  -- paddock launch (guardian) -- launcher -- ranks
+
+It outlives the connection that started it. In an attached job it holds the end of a pipe whose
+other end is main.py's: when that goes, the job is asked to end, whatever broke the connection. If
+the attendant itself is killed, the launcher gets SIGTERM from the kernel and ends its ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+from paddock.backends.node.jobdir import inner, process_of, write_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+LAST_WORDS_BYTES = 1 << 14
+PREFIX = "paddock: error: "
+
+
+def start(
+    directory: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    cwd: str,
+    console: str,
+    is_attached: bool,
+) -> int:
+    """Start an attendant with its launcher.
+
+    Comes back when the attendant is there and is written down. Returns the descriptor that an
+    attached job ends with, -1 for a detached one. Raises OSError.
+    """
+    lease_read, lease_write = os.pipe2(os.O_CLOEXEC)
+    ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        code = 125
+        try:
+            os.close(lease_write)
+            os.close(ready_read)
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            lease = lease_read if is_attached else -1
+            code = _attend(directory, argv, env, cwd, console, lease, ready_write)
+        finally:
+            os._exit(code)
+    os.waitpid(pid, 0)
+    os.close(lease_read)
+    os.close(ready_write)
+    with open(ready_read, "rb") as ready:
+        problem = ready.read().decode("utf-8", "replace")
+    if problem != "ok":
+        os.close(lease_write)
+        raise OSError(problem or "the attendant ended at once")
+    if is_attached:
+        return lease_write
+    os.close(lease_write)
+    return -1
+
+
+def _attend(
+    directory: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    console: str,
+    lease: int,
+    ready: int,
+) -> int:
+    """In the attendant: start, wait, write down. Returns what nobody reads."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    asked: list[int] = []
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_write)
+    signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
+    signal.signal(signal.SIGUSR1, lambda number, _frame: asked.append(number))
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        output = os.open(console, flags, 0o600)
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for fd, target in ((null, 0), (output, 1), (output, 2)):
+            os.dup2(fd, target)
+        pid = _launch(argv, env, cwd)
+        process = process_of(os.getpid())
+        write_json(
+            inner(directory, "state.json"),
+            {"state": "running", "process": process, "at": time.time()},
+        )
+        os.write(ready, b"ok")
+    except OSError as error:
+        os.write(ready, f"{error.filename or directory}: {error.strerror}".encode())
+        return 125
+    os.close(ready)
+    status = _wait(pid, lease, wake_read, asked)
+    code = os.waitstatus_to_exitcode(status)
+    code = 128 - code if code < 0 else code
+    was_asked = os.path.exists(inner(directory, "stop"))
+    state = "succeeded" if code == 0 else "cancelled" if was_asked else "failed"
+    write_json(
+        inner(directory, "state.json"),
+        {
+            "state": state, "process": process, "at": time.time(), "code": code,
+            "why": "" if code == 0 else last_error(console),
+        },
+    )  # fmt: skip
+    return 0
+
+
+def _launch(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> int:
+    own = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        _die_with_parent()
+        if os.getppid() != own:
+            os._exit(125)
+        os.setsid()  # a Ctrl-C of nobody's terminal reaches it
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM,
+                       signal.SIGUSR1, signal.SIGCHLD):  # fmt: skip
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(cwd)
+        os.execvpe(argv[0], list(argv), dict(env))
+    except OSError as error:
+        sys.stderr.write(f"{PREFIX}{error.filename or argv[0]}: {error.strerror}\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(127)
+
+
+def _die_with_parent() -> None:
+    """The launcher is asked to end when the attendant has gone (prctl(2))."""
+    try:
+        import ctypes
+    except ImportError:  # a Python built without libffi: then it goes on, and is found as lost
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _wait(pid: int, lease: int, wake: int, asked: list[int]) -> int:
+    """Until the launcher has ended. SIGTERM asks it to end, SIGUSR1 at once: it is asked twice."""
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return status
+        while asked:
+            number = asked.pop(0)
+            for _ in range(2 if number == signal.SIGUSR1 else 1):
+                os.kill(pid, signal.SIGTERM)
+                # sleep: two equal signals at once are one to the kernel
+                time.sleep(0.05 if number == signal.SIGUSR1 else 0)
+        fds = [wake] if lease < 0 else [wake, lease]
+        ready, _, _ = select.select(fds, [], [], 60.0)
+        if lease in ready:
+            os.close(lease)
+            lease = -1
+            asked.append(signal.SIGTERM)
+        if wake in ready:
+            os.read(wake, 4096)
+
+
+def last_error(console: str) -> str:
+    """The sentence that tells why: the last error that the launcher said."""
+    try:
+        with open(console, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_WORDS_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    errors = [line[len(PREFIX) :] for line in lines if line.startswith(PREFIX)]
+    return errors[-1] if errors else ""

@@ -1,0 +1,159 @@
+"""The requests about files, as a host answers them. Standard library only.
+
+op      body                      answer
+------  ------------------------  -------------------------------------------------
+have    hashes, 32 bytes each     {"missing": n}, and the hashes of those
+put     contents (receiver.py)    {"received": n}
+place   a manifest, as packed     {"placed": true}, or {"missing": n} with the hashes
+offer   a key, 32 bytes, hashes   {"port": n}: given there to other hosts (relay.py); without a
+                                  body that ends
+take    a key, 32 bytes, hashes   {"received": n}: fetched from "address" and "port" of another
+
+A request is one line of JSON with "op" and "bytes", and as many bytes after it: its body. So is an
+answer. What is refused is answered with {"error", "hint"}; its body has been read all the same. An
+unchanged package is placed in one round; otherwise what is missing is put, and it is asked again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from paddock.backends.node.manifest import unpack
+from paddock.backends.node.place import check_room, place
+from paddock.backends.node.receiver import Receiver
+from paddock.backends.node.store import CHUNK_BYTES, Store, default_folder, told
+from paddock.errors import PaddockError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any, Protocol
+
+    class Reader(Protocol):
+        """Where a request comes from."""
+
+        def read(self, size: int, /) -> bytes:
+            """So many bytes; fewer at the end only."""
+
+    class Writer(Protocol):
+        """Where its answer goes."""
+
+        def write(self, data: bytes, /) -> int:
+            """Take all of it."""
+
+        def flush(self) -> None:
+            """Keep nothing back."""
+
+
+OPS = ("have", "put", "place", "offer", "take")
+LIST_BYTES_MAX = 64 << 20
+
+
+def serve(
+    request: Mapping[str, Any], reader: Reader, writer: Writer, store: Store | None = None
+) -> None:
+    """Answer one request of OPS; "directory" in it is the job's."""
+    body = _Body(reader, int(request["bytes"]))
+    try:
+        if store is None:
+            store = Store(default_folder(os.environ))
+        row, hashes = _answer(request, body, store)
+    except PaddockError as error:
+        row, hashes = {"error": error.message, "hint": error.hint}, []
+    body.pass_over()
+    data = join_hashes(hashes)
+    head = json.dumps({"re": request["op"], **row, "bytes": len(data)})
+    writer.write(head.encode() + b"\n" + data)
+    writer.flush()
+
+
+def join_hashes(hashes: Iterable[str]) -> bytes:
+    """Hashes for the way: 32 bytes each."""
+    return b"".join(map(bytes.fromhex, hashes))
+
+
+def split_hashes(data: bytes) -> list[str]:
+    """What ``join_hashes`` made."""
+    return [data[at : at + 32].hex() for at in range(0, len(data), 32)]
+
+
+def _answer(
+    request: Mapping[str, Any], body: _Body, store: Store
+) -> tuple[dict[str, object], list[str]]:
+    if request["op"] == "put":
+        return {"received": _put(body, store)}, []
+    if body.left > LIST_BYTES_MAX:
+        raise PaddockError("the list of files is too long")
+    data = b"".join(body)
+    if request["op"] in ("offer", "take"):
+        return _relay(request, data, store), []
+    if request["op"] == "have":
+        missing = store.absent(split_hashes(data))
+    else:
+        missing = _place(data, str(request["directory"]), store)
+        if not missing:
+            return {"placed": True}, []
+    return {"missing": len(missing)}, missing
+
+
+def _put(body: _Body, store: Store) -> int:
+    receiver = Receiver(store)
+    try:
+        for piece in body:
+            receiver.feed(piece)
+        return receiver.finish()
+    finally:
+        receiver.drop()
+
+
+def _relay(request: Mapping[str, Any], data: bytes, store: Store) -> dict[str, object]:
+    from paddock.backends.node import relay  # threads and sockets: for many hosts only
+
+    key, hashes = data[: relay.KEY_BYTES], split_hashes(data[relay.KEY_BYTES :])
+    address = str(request["address"])
+    if request["op"] == "take":
+        return {"received": relay.take(store, key, hashes, address, int(request["port"]))}
+    if key:
+        return {"port": relay.offer(store, key, hashes, address)}
+    relay.withdraw(store)
+    return {}
+
+
+def _place(data: bytes, directory: str, store: Store) -> list[str]:
+    """Make the directory, or come back with what is missing for that."""
+    manifest = unpack(data)
+    blobs = manifest.blobs
+    with store.in_use(), told(store.folder):
+        missing = store.missing(blobs)
+        if not missing:
+            place(manifest, directory, store)
+            return []
+    check_room(store.folder, sum(blobs[each] for each in missing))
+    check_room(directory, manifest.total_bytes)
+    return missing
+
+
+class _Body:
+    """The bytes of one request, in pieces. left: those that have not been read."""
+
+    def __init__(self, reader: Reader, size: int) -> None:
+        self.left = size
+        self._reader = reader
+
+    def __iter__(self) -> Iterator[bytes]:
+        while self.left:
+            piece = self._reader.read(min(self.left, CHUNK_BYTES))
+            if not piece:
+                self.left = 0
+                raise PaddockError("the transfer broke off", retryable=True)
+            self.left -= len(piece)
+            yield piece
+
+    def pass_over(self) -> None:
+        """Read the rest, so that what follows is in step."""
+        try:
+            for _ in self:
+                pass
+        except PaddockError:
+            return

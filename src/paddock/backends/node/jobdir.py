@@ -1,0 +1,181 @@
+"""One job's files on one host, and what can be told from them. Standard library only.
+
+DIR/...                      the working directory: what was sent, what the job writes
+DIR/log/workerlog.N          output of local process N; .times beside it says when (record)
+DIR/log/console.log          what the launcher of this host said
+DIR/nodefile, cluster.json   this host's number, and who takes part
+DIR/.paddock/job.json        what was submitted, without secrets
+DIR/.paddock/state.json      the attendant: which process, how it ended
+DIR/.paddock/status.json     the whole job, as its coordinator knows it (on one host)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+INNER = ".paddock"
+FILE_MODE = 0o600
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def write_json(path: str, content: object) -> None:
+    """Whole or not at all; a link that lies in the way is replaced, not followed."""
+    write_text(path, json.dumps(content), FILE_MODE)
+
+
+def write_text(path: str, text: str, mode: int = 0o644) -> None:
+    """The same for any text. Hosts that share a directory do not meet: the name is drawn."""
+    temporary = f"{path}.{os.urandom(6).hex()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(temporary, flags, mode), "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(temporary, path)
+
+
+def read_json(path: str) -> dict[str, Any] | None:
+    """What a file holds; None when there is none, or it cannot be read as an object."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def inner(directory: str, name: str) -> str:
+    """The path of one of our own files in a job's directory."""
+    return os.path.join(directory, INNER, name)
+
+
+def process_of(pid: int) -> dict[str, object] | None:
+    """What tells a process from a later one with its number; None when there is none.
+
+    start: clock ticks since the boot, field 22 of /proc/PID/stat (proc(5)).
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    if fields[0] == b"Z":
+        return None
+    return {"pid": pid, "start": int(fields[19]), "boot": boot_id()}
+
+
+def boot_id() -> str:
+    """Another one after each boot of this machine."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def is_alive(process: Mapping[str, Any] | None) -> bool:
+    """Whether the very process that was written down is still there."""
+    if not isinstance(process, dict) or type(process.get("pid")) is not int:
+        return False
+    return process_of(process["pid"]) == process
+
+
+def node_state(directory: str) -> dict[str, Any]:
+    """How this host's part of the job is: state, code, why; and the whole job's, if known here.
+
+    state.json   attendant    state
+    absent       -            starting, stopping (its submitter is still at it), else lost
+    running      alive        starting, running (ranks are up), stopping (was told to)
+    running      gone         lost
+    ended        -            succeeded, failed, cancelled
+    """
+    row = read_json(inner(directory, "state.json"))
+    whole = read_json(inner(directory, "status.json"))
+    found: dict[str, Any] = {"now": time.time(), "whole": whole, "ranks": {}}
+    has_stopped = os.path.exists(inner(directory, "stop"))
+    if row is None and is_being_made(directory):
+        return {**found, "state": "stopping" if has_stopped else "starting"}
+    if row is None:
+        return {**found, "state": "lost", "why": f"{directory} has no job"}
+    found |= {"since": row.get("at", 0.0), "code": row.get("code"), "why": row.get("why", "")}
+    if row.get("state") != "running":
+        return {**found, "state": row.get("state", "lost")}
+    if not is_alive(row.get("process")):
+        why = "its launcher is gone without a word: killed, or the host was started again"
+        return {**found, "state": "lost", "why": why}
+    found["ranks"] = ranks_up(directory)
+    if has_stopped:
+        return {**found, "state": "stopping"}
+    return {**found, "state": "running" if found["ranks"] else "starting"}
+
+
+def lock_making(directory: str) -> int:
+    """Say that a job's directory is being made, until unlock_making or the end of this process."""
+    os.mkdir(os.path.join(directory, INNER), 0o700)
+    fd = os.open(os.path.join(directory, INNER), FOLDER_FLAGS)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    except OSError:
+        pass  # a file system without locks: what is being made looks lost until it has started
+    return fd
+
+
+def unlock_making(fd: int) -> None:
+    """It is made. What was forked meanwhile has the descriptor too: closing would not do."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    except OSError:
+        pass
+    os.close(fd)
+
+
+def is_being_made(directory: str) -> bool:
+    """Whether a submitter is connected that has not started the job yet."""
+    try:
+        fd = os.open(os.path.join(directory, INNER), FOLDER_FLAGS)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def ranks_up(directory: str) -> dict[str, int]:
+    """Processes of the job that run here: "worker 3" -> pid. Told by the environment they got."""
+    wanted = f"PADDOCK_RUN_DIR={os.path.join(directory, 'log', INNER)}/".encode()
+    found: dict[str, int] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                rows = file.read().split(b"\0")
+        except OSError:
+            continue  # another user's, or it has ended
+        if not any(row.startswith(wanted) for row in rows):
+            continue
+        env = dict(row.partition(b"=")[::2] for row in rows if b"=" in row)
+        name = _rank_name({k.decode("utf-8", "replace"): v for k, v in env.items()})
+        pid = int(entry)
+        found[name] = min(pid, found.get(name, pid))  # its children carry the same
+    return found
+
+
+def _rank_name(env: Mapping[str, bytes]) -> str:
+    role = {b"PSERVER": "server", b"HETER_TRAINER": "heter"}.get(
+        env.get("TRAINING_ROLE", b""), "worker"
+    )
+    key = "PADDLE_PSERVER_ID" if role == "server" else "PADDLE_TRAINER_ID"
+    return f"{role} {env.get(key, b'?').decode('ascii', 'replace')}"

@@ -1,0 +1,381 @@
+"""What a host answers: one request after another, until the submitter has gone.
+
+op        does
+--------  ---------------------------------------------------------------
+hello     who and where: name, address, a free port, free bytes on the disk
+prepare   makes the job's directory, takes its name
+have put place   what was sent (files.py)
+offer take       what hosts send to one another (files.py)
+start     starts the attendant with the launcher
+follow    sends the console until the job has ended here; pings are expected meanwhile
+status    how this host's part is
+logs      pieces of the logs (logs.py)
+stop      asks the job here to end
+fetch     sends log/ and output/ as a tar file
+discover  the jobs below a root
+delete    removes an ended job's directory
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import contextmanager
+
+from paddock.backends.node import attend
+from paddock.backends.node.jobdir import (
+    INNER,
+    inner,
+    is_alive,
+    is_being_made,
+    lock_making,
+    node_state,
+    read_json,
+    unlock_making,
+    write_json,
+    write_text,
+)
+from paddock.backends.node.names import Refused, take_name
+from paddock.backends.node.wire import CHUNK_BYTES, Wire, WireEnded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    Row = dict[str, Any]
+
+POLL_SECONDS = 0.05
+# An attached job ends when its submitter was not heard for so long.
+ATTACHED_LEASE_SECONDS = 10.0
+LISTEN_SECONDS = 1.0
+STOP_FILE = "stop"
+MADE = "made.json"  # by which submitter: hosts see by it that they share a directory
+LINKS = {  # where users of the old cluster look
+    "train.log": "workerlog.0",
+    "server.log": "serverlog.0",
+    "paddle_trainer.INFO": "workerlog.0",
+    "paddle_pserver2.INFO": "serverlog.0",
+}
+
+
+def serve(program: str) -> None:
+    """Answer requests on the standard input. program: the directory of this archive's content."""
+    host = Host(Wire(0, 1), program)
+    try:
+        host.serve()
+    except (WireEnded, BrokenPipeError, KeyboardInterrupt):
+        pass
+    os._exit(0)  # closes the lease of an attached job
+
+
+class Host:
+    """One connection to this host."""
+
+    def __init__(self, wire: Wire, program: str) -> None:
+        self._wire = wire
+        self._program = program
+        self._made: set[str] = set()  # directories that this connection has made
+        self._locks: dict[str, int] = {}  # of those that are still being made
+        self._lease = -1
+        self._ops: dict[str, Callable[[Row], Row | None]] = {
+            "hello": self._hello,
+            "prepare": self._prepare,
+            "start": self._start,
+            "follow": self._follow,
+            "status": lambda row: node_state(_directory(row)),
+            "stop": self._stop,
+            "logs": self._logs,
+            "fetch": self._fetch,
+            "discover": self._discover,
+            "delete": self._delete,
+            "ping": lambda _row: {},
+        }
+
+    def serve(self) -> None:
+        """Until the submitter has gone."""
+        while True:
+            row = self._wire.receive_row()
+            if row is not None:
+                self._answer(row)
+
+    def _answer(self, row: Row) -> None:
+        name = str(row.get("op", ""))
+        if name in ("have", "put", "place", "offer", "take"):
+            from paddock.backends.node import files
+
+            files.serve({**row, "directory": _directory(row)}, self._wire, self._wire)
+            return
+        self._wire.read(int(row.pop("bytes", 0)))  # only files have a body
+        operation = self._ops.get(name)
+        try:
+            if operation is None:
+                raise Refused(f"unknown request '{name}'")
+            answer = operation(row)
+        except Refused as error:
+            answer = {"error": str(error), "hint": error.hint}
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            answer = {"error": f"{where}{error.strerror or error}"}
+        if answer is not None:
+            self._wire.send({"re": name, **answer})
+
+    # ------------------------------------------------------------------- start
+
+    def _hello(self, row: Row) -> Row:
+        root = os.path.expanduser(str(row.get("root") or "~/paddock/jobs"))
+        os.makedirs(root, 0o700, exist_ok=True)
+        seen = os.environ.get("SSH_CONNECTION", "").split()
+        disk = os.statvfs(root)
+        return {
+            "host": os.uname().nodename,
+            "address": seen[2] if len(seen) == 4 else "127.0.0.1",
+            "port": _free_port(),
+            "root": root,
+            "free_bytes": disk.f_bavail * disk.f_frsize,
+            "now": time.time(),
+            "python": sys.executable,
+            "workspace": _identity(str(row.get("cwd") or "")),
+        }
+
+    def _prepare(self, row: Row) -> Row:
+        """Make the job's directory, empty. part: where the first host has made it already, as
+        they share this file system: this host's part of it.
+        """
+        directory, submitter = _directory(row), str(row.get("submitter", ""))
+        try:
+            os.mkdir(directory, 0o700)
+        except FileExistsError:
+            if not row.get("index") or read_json(inner(directory, MADE)) != {"by": submitter}:
+                raise
+            part = f"nodes/{int(row['index'])}"
+            self._made.add(os.path.join(directory, part))
+            return {"part": part}
+        self._made.add(directory)
+        self._locks[directory] = lock_making(directory)
+        write_json(inner(directory, MADE), {"by": submitter})
+        if row.get("takes_name"):  # last: who looks for its holder finds one
+            take_name(directory, str(row["name"]))
+        return {"part": ""}
+
+    def _start(self, row: Row) -> Row:
+        """words: after `paddock launch`. env: set for it beyond this session's environment."""
+        directory = _directory(row)
+        os.makedirs(os.path.join(directory, INNER), 0o700, exist_ok=True)
+        _refuse_stopped(directory)
+        write_json(inner(directory, "job.json"), row["job"])
+        if row.get("file"):
+            write_text(inner(directory, "launch.json"), str(row["file"]), 0o600)
+        cwd = os.path.expanduser(str(row.get("cwd") or directory))
+        if not os.path.isdir(cwd):
+            raise Refused(f"the workspace {cwd} is not there", "name one that is on every host")
+        logs = os.path.join(directory, "log")
+        os.makedirs(logs, 0o700, exist_ok=True)
+        # Where hosts share the working directory, its nodefile could be right for one of them only.
+        for place in {directory} if row.get("is_shared") else {cwd, directory}:
+            write_text(os.path.join(place, "nodefile"), f"{row['index']}\n")
+            write_json(os.path.join(place, "cluster.json"), row["cluster"])
+        for link, target in LINKS.items():
+            path = os.path.join(logs, link)
+            if not os.path.lexists(path):
+                os.symlink(target, path)
+        python = str(row.get("python") or sys.executable)
+        words = [str(word) for word in row["words"]]
+        is_attached = bool(row["is_attached"])
+        self._lease = attend.start(
+            directory,
+            [python, "-I", "-S", self._program, "launch", *words],
+            {**os.environ, **row["env"]},
+            cwd=cwd,
+            console=os.path.join(logs, "console.log"),
+            is_attached=is_attached,
+        )
+        self._unlock(directory)
+        if os.path.exists(inner(directory, STOP_FILE)):  # asked while nobody could be told
+            self._stop(row)
+        return {"directory": directory}
+
+    def _unlock(self, directory: str) -> None:
+        lock = self._locks.pop(directory, -1)
+        if lock >= 0:
+            unlock_making(lock)
+
+    def _follow(self, row: Row) -> Row | None:
+        """Send what the console gets; ends with `ended`. Other requests are answered meanwhile."""
+        directory = _directory(row)
+        console = os.path.join(directory, "log", "console.log")
+        offset = int(row.get("offset", 0))
+        with open(console, "rb") as file:
+            file.seek(offset)
+            while True:
+                state = read_json(inner(directory, "state.json")) or {"state": "lost"}
+                is_over = state["state"] != "running" or not is_alive(state.get("process"))
+                while data := file.read(CHUNK_BYTES):
+                    with self._heard():
+                        self._wire.send({"re": "console"}, data)
+                if is_over:
+                    return {**node_state(directory), "ended": True}
+                message = self._wire.receive_row(POLL_SECONDS)
+                if message is not None:
+                    with self._heard():
+                        self._answer(message)
+                self._check_lease()
+
+    @contextmanager
+    def _heard(self) -> Iterator[None]:
+        """For sending: who does not take it must be heard all the same. Raises WireEnded."""
+
+        def listen(_number: int, _frame: object) -> None:
+            self._wire.listen()
+            self._check_lease()
+
+        signal.signal(signal.SIGALRM, listen)
+        signal.setitimer(signal.ITIMER_REAL, LISTEN_SECONDS, LISTEN_SECONDS)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+    def _check_lease(self) -> None:
+        if time.monotonic() - self._wire.heard_at > ATTACHED_LEASE_SECONDS:
+            raise WireEnded
+
+    # ------------------------------------------------------------------- later
+
+    def _stop(self, row: Row) -> Row:
+        """is_undone: by who made it; what others have made stays as it is."""
+        directory = _directory(row)
+        if row.get("is_undone"):
+            if directory not in self._made:
+                return {"was_running": False}
+            self._unlock(directory)
+        state = read_json(inner(directory, "state.json"))
+        if state is None:
+            if is_being_made(directory):
+                write_text(inner(directory, STOP_FILE), f"{time.time()}\n")
+            return {"was_running": False}
+        process = state.get("process")
+        if state.get("state") != "running" or process is None or not is_alive(process):
+            return {"was_running": False}
+        write_text(inner(directory, STOP_FILE), f"{time.time()}\n")
+        os.kill(int(process["pid"]), signal.SIGUSR1 if row.get("now") else signal.SIGTERM)
+        return {"was_running": True}
+
+    def _logs(self, row: Row) -> Row:
+        """Rows of logs.py, a message each; its clock first. While it follows, `ping` goes on."""
+        from paddock.backends.node import logs
+        from paddock.backends.words import Query
+
+        directory = _directory(row)
+        # Times are by the asker's clock; ours may be another.
+        ahead = time.time() - float(row["asked_at"])
+        since, until = (float(row[k]) + ahead if row[k] else 0.0 for k in ("since", "until"))
+        query = Query(tuple(row["ranks"]), since, until, bool(row["follow"]))
+        self._wire.send({"re": "clock", "now_ns": time.time_ns()})
+
+        def is_over() -> bool:
+            state = read_json(inner(directory, "state.json"))
+            if state is None:
+                return not is_being_made(directory)
+            return state.get("state") != "running" or not is_alive(state.get("process"))
+
+        found = logs.rows(directory, query, host=str(row.get("host", "")), is_over=is_over)
+        for at_ns, label, data in found:
+            for at in range(0, max(1, len(data)), CHUNK_BYTES):
+                part = data[at : at + CHUNK_BYTES] if len(data) > CHUNK_BYTES else data
+                self._wire.send({"re": "row", "at_ns": at_ns, "label": label}, part)
+        return {"ended": True}
+
+    def _fetch(self, row: Row) -> Row:
+        import tarfile
+
+        directory = _directory(row)
+        wire = self._wire
+
+        class Sink:
+            """Each write is a message."""
+
+            def write(self, data: bytes) -> int:
+                wire.send({"re": "part"}, data)
+                return len(data)
+
+        with tarfile.open(fileobj=Sink(), mode="w|", bufsize=CHUNK_BYTES) as tar:  # type: ignore[call-overload]  # write() is all it needs
+            for name in row["names"]:
+                place = os.path.expanduser(str(row.get("cwd") or "")) or directory
+                place = directory if name == "log" else place
+                path = os.path.join(place, str(name))
+                if os.path.exists(path):
+                    tar.add(path, arcname=str(name), filter=_without_inner)
+        return {}
+
+    def _discover(self, row: Row) -> Row:
+        root = os.path.expanduser(str(row.get("root") or "~/paddock/jobs"))
+        found = []
+        for name in sorted(os.listdir(root)) if os.path.isdir(root) else []:
+            job = read_json(inner(os.path.join(root, name), "job.json"))
+            if job is not None:
+                found.append({**job, "id": name})
+        return {"jobs": found, "root": root}
+
+    def _delete(self, row: Row) -> Row:
+        directory = _directory(row)
+        if row.get("part") or not os.path.isdir(directory):
+            return {}  # the first host removes it all
+        if row.get("is_undone") and directory not in self._made:
+            return {}
+        if directory not in self._made and is_being_made(directory):
+            raise Refused("the job is being submitted", "paddock stop first")
+        is_ours = os.path.isdir(inner(directory, ""))
+        if not is_ours and os.listdir(directory):
+            raise Refused(f"{directory} is not a job's directory: it is left as it is")
+        state = read_json(inner(directory, "state.json"))
+        if state is not None and is_alive(state.get("process")) and state["state"] == "running":
+            raise Refused("the job still runs", "paddock stop first")
+        import shutil  # dear, and rarely needed
+
+        shutil.rmtree(directory)
+        return {}
+
+
+def _directory(row: Mapping[str, Any]) -> str:
+    """The job's directory: one name below the root, never a way out of it."""
+    name = str(row["id"])
+    if not name or "/" in name or "\0" in name or name.startswith("."):
+        raise Refused(f"'{name}' is not the name of a job")
+    root = os.path.expanduser(str(row.get("root") or "~/paddock/jobs"))
+    part = str(row.get("part") or "")
+    if part and not (part.startswith("nodes/") and part[6:].isdigit()):
+        raise Refused(f"'{part}' is not a part of a job")
+    return os.path.join(os.path.abspath(root), name, part).rstrip("/")
+
+
+def _refuse_stopped(directory: str) -> None:
+    if os.path.exists(inner(directory, STOP_FILE)):
+        raise Refused("the job was told to end before it had started")
+
+
+def _identity(path: str) -> str:
+    """The same on two hosts when they share a directory; "" where there is none."""
+    try:
+        found = os.stat(os.path.expanduser(path)) if path else None
+    except OSError:
+        return ""
+    return f"{found.st_ino} {found.st_ctime_ns}" if found is not None else ""
+
+
+def _free_port() -> int:
+    from _socket import AF_INET, SOCK_STREAM, socket  # the module around it costs 5 ms
+
+    probe = socket(AF_INET, SOCK_STREAM)
+    try:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+    finally:
+        probe.close()
+
+
+def _without_inner(entry: Any) -> Any:
+    return None if f"/{INNER}/" in f"/{entry.name}/" else entry

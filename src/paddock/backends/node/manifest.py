@@ -1,0 +1,207 @@
+"""What a package consists of: every file, directory and link, by path. Pure.
+
+The laptop makes one, the host checks it before it believes a word of it. Paths are text; bytes
+that are no UTF-8 stand in it as surrogates (PEP 383), on every machine, whatever its locale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from paddock.core.value import value
+from paddock.errors import PaddockError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Literal
+
+    Kind = Literal["file", "dir", "link"]
+
+VERSION = 1
+RESERVED = ".paddock"  # ours, in every job's directory (jobdir.py)
+HOPS_MAX = 40  # Linux follows as many links of one path (path_resolution(7))
+NAME_BYTES_MAX = 255
+SHOWN_MAX = 10
+_HEX = frozenset("0123456789abcdef")
+
+
+@value
+class Entry:
+    """One thing in a package.
+
+    path: below its root, joined by "/". mode: permission bits. size: bytes of a file. sha256: of
+    its content, in hex. target: where a link leads, as it is written there.
+    """
+
+    path: str
+    kind: Kind
+    mode: int = 0
+    size: int = 0
+    sha256: str = ""
+    target: str = ""
+
+
+@value
+class Manifest:
+    """The entries of a package, by path: a directory stands before what is in it."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def files(self) -> list[Entry]:
+        """Its files."""
+        return [entry for entry in self.entries if entry.kind == "file"]
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of all files."""
+        return sum(entry.size for entry in self.entries)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that it says: another one for another package."""
+        return hashlib.sha256(self.pack()).hexdigest()
+
+    @property
+    def blobs(self) -> dict[str, int]:
+        """SHA-256 -> size of every different content."""
+        return {entry.sha256: entry.size for entry in self.entries if entry.kind == "file"}
+
+    def without(self, paths: Iterable[str]) -> Manifest:
+        """The rest, when some files are left out."""
+        left_out = frozenset(paths)
+        return Manifest(tuple(e for e in self.entries if e.path not in left_out))
+
+    def pack(self) -> bytes:
+        """As bytes, for the way to a host."""
+        rows = [[e.path, e.kind, e.mode, e.size, e.sha256, e.target] for e in self.entries]
+        return json.dumps([VERSION, rows], separators=(",", ":")).encode("ascii")
+
+
+def make_manifest(entries: Iterable[Entry]) -> Manifest:
+    """The manifest of those entries, in order."""
+    return Manifest(tuple(sorted(entries, key=lambda entry: entry.path)))
+
+
+def unpack(data: bytes) -> Manifest:
+    """What ``pack`` made. Raises PaddockError for anything else, and for whatever is not safe."""
+    try:
+        version, rows = json.loads(data)
+        if version != VERSION:
+            raise ValueError(f"version {version}")
+        entries = tuple(Entry(*row) for row in rows)
+        if not all(map(_is_typed, entries)):
+            raise ValueError("a field of another type")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise PaddockError(f"the list of files cannot be read: {error}") from error
+    problems = find_problems(entries)
+    if problems:
+        raise PaddockError("the list of files is refused: " + listed(problems))
+    return Manifest(entries)
+
+
+def listed(items: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = f"; and {len(items) - SHOWN_MAX} more" if len(items) > SHOWN_MAX else ""
+    return "; ".join(items[:SHOWN_MAX]) + more
+
+
+def shown(path: str) -> str:
+    """A path as people can read it, on one line, whatever is in it.
+
+    >>> print(shown("训练/a.py"), shown("a b"), shown("a" + chr(10) + "b"))
+    训练/a.py 'a b' 'a\\nb'
+    """
+    is_plain = path.isprintable() and not any(c in " '\"\\" for c in path)
+    return path if is_plain and path else ascii(path) if not path.isprintable() else repr(path)
+
+
+def raw(path: str) -> bytes:
+    """A path as the kernel has it. Raises UnicodeEncodeError for text that is none."""
+    return path.encode("utf-8", "surrogateescape")
+
+
+def find_problems(entries: Iterable[Entry]) -> list[str]:
+    """Everything that must not be made on a host, one sentence each."""
+    found: list[str] = []
+    kinds: dict[str, str] = {}
+    links: dict[str, str] = {}
+    for entry in entries:
+        fault = _fault(entry, kinds)
+        if fault:
+            found.append(f"{shown(entry.path)} {fault}")
+        kinds[entry.path] = entry.kind
+        if entry.kind == "link":
+            links[entry.path] = entry.target
+    for path in links:
+        if leads_outside(path, links):
+            found.append(f"{shown(path)} leads outside of the package: {shown(links[path])}")
+    return found
+
+
+def leads_outside(path: str, links: Mapping[str, str]) -> bool:
+    """Whether a path that is followed as the kernel does leaves the root, or never ends.
+
+    links: path -> target of all links below the root.
+
+    >>> leads_outside("a", {"a": "../b"}), leads_outside("a/b", {"a/b": "../c", "c": "d"})
+    (True, False)
+    """
+    todo = path.split("/")[::-1]
+    at: list[str] = []
+    hops = 0
+    while todo:
+        part = todo.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if not at:
+                return True
+            at.pop()
+            continue
+        at.append(part)
+        target = links.get("/".join(at))
+        if target is None:
+            continue
+        hops += 1
+        if hops > HOPS_MAX or target.startswith("/"):
+            return True
+        at.pop()
+        todo += target.split("/")[::-1]
+    return False
+
+
+def _is_typed(entry: Entry) -> bool:
+    texts = (entry.path, entry.kind, entry.sha256, entry.target)
+    return all(type(each) is str for each in texts) and type(entry.mode) is type(entry.size) is int
+
+
+def _fault(entry: Entry, kinds: Mapping[str, str]) -> str:
+    """What is wrong with one entry; kinds: of those before it."""
+    parts = entry.path.split("/")
+    try:
+        names = [raw(part) for part in parts]
+        target = raw(entry.target)
+    except UnicodeEncodeError:
+        return "is no name"
+    if any(part in ("", ".", "..") for part in parts):
+        return "is no path below the package"
+    if b"\0" in b"".join(names) + target or max(map(len, names)) > NAME_BYTES_MAX:
+        return "is no name"
+    if parts[0] == RESERVED:
+        return "is a name that is ours"
+    if entry.path in kinds:
+        return "is there twice"
+    if len(parts) > 1 and kinds.get("/".join(parts[:-1])) != "dir":
+        return "is in no directory"
+    if entry.kind not in ("file", "dir", "link"):
+        return f"is of an unknown kind {shown(entry.kind)}"
+    if not 0 <= entry.mode <= 0o777 or entry.size < 0:
+        return "has an impossible mode or size"
+    if entry.kind == "file" and not (len(entry.sha256) == 64 and _HEX.issuperset(entry.sha256)):
+        return "has no SHA-256"
+    if entry.kind == "link" and not entry.target:
+        return "leads nowhere"
+    return ""

@@ -1,0 +1,181 @@
+"""A package becomes a directory: whole, or not at all. Standard library only.
+
+DIR.tmp-... is filled and then takes the name DIR; in a job's directory that has our own files
+already, all is made beside them and then moved up. Contents are copied, never linked: a script may
+write into its files. Everything is made below one descriptor, in a directory nobody else can enter.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+
+from paddock.backends.node.manifest import RESERVED, find_problems, listed, raw, shown
+from paddock.backends.node.store import CHUNK_BYTES, free_bytes, size_text, told
+from paddock.errors import PaddockError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paddock.backends.node.manifest import Entry, Manifest
+    from paddock.backends.node.store import Store
+
+NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+OURS = {RESERVED, "nodes"}  # what prepare makes (main.py)
+OWNERS = 0o700  # what its owner may always do in a directory: the job writes there, delete removes
+
+
+def place(manifest: Manifest, directory: str, store: Store) -> None:
+    """Make `directory` from contents of the store; all must be there. Raises PaddockError."""
+    with store.in_use():
+        build(manifest, directory, lambda entry: store.open(entry.sha256), is_checked=True)
+
+
+def build(
+    manifest: Manifest, directory: str, source: Callable[[Entry], int], *, is_checked: bool
+) -> None:
+    """Make `directory`, which may be there with our own files in it, with what the manifest says.
+
+    source: a descriptor to read an entry's content from. is_checked: it is known to be what the
+    manifest says; otherwise it is compared while it is copied. Raises PaddockError, and leaves
+    nothing then.
+    """
+    problems = find_problems(manifest.entries)
+    if problems:
+        raise PaddockError("the list of files is refused: " + listed(problems))
+    if not os.path.isabs(directory):
+        raise PaddockError(f"the job's directory {directory} is not absolute")
+    directory = os.path.normpath(directory)
+    with told(directory):
+        is_new = _is_new(directory, manifest)
+        parent, name = os.path.split(directory)
+        check_room(parent, manifest.total_bytes)
+        os.makedirs(parent, exist_ok=True)
+        prefix = f"{name}.tmp-" if is_new else f"{RESERVED}.tmp-"
+        temporary = tempfile.mkdtemp(prefix=prefix, dir=parent if is_new else directory)
+        try:
+            root = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                _fill(manifest, root, source, is_checked=is_checked)
+            finally:
+                os.close(root)
+            if is_new:
+                os.rename(temporary, directory)
+            else:
+                _move_up(temporary, directory)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)  # a Ctrl-C may come after the rename
+            raise
+
+
+def _is_new(directory: str, manifest: Manifest) -> bool:
+    """Whether all of a directory is to be made. Raises PaddockError when it has what is not ours.
+
+    A job's directory has been prepared, with our own files in it (main.py); they stay.
+    """
+    if not os.path.lexists(directory):
+        return True
+    names = set() if os.path.islink(directory) else set(os.listdir(directory))
+    if os.path.islink(directory) or names - OURS:
+        raise PaddockError(f"{directory} is there already, and is not empty")
+    taken = names & {entry.path for entry in manifest.entries}
+    if taken:
+        raise PaddockError(f"the package has {', '.join(taken)}: in a job's directory that is ours")
+    return not names
+
+
+def _move_up(temporary: str, directory: str) -> None:
+    """All of a directory into the one it is in; or nothing."""
+    moved = []
+    try:
+        for name in os.listdir(temporary):
+            os.rename(os.path.join(temporary, name), os.path.join(directory, name))
+            moved.append(name)
+        os.rmdir(temporary)
+    except BaseException:
+        for name in moved:
+            os.rename(os.path.join(directory, name), os.path.join(temporary, name))
+        raise
+
+
+def check_room(where: str, needed: int) -> None:
+    """Whether so many bytes can be written there. Raises PaddockError."""
+    free = free_bytes(where)
+    if 0 <= free < needed:
+        raise PaddockError(
+            f"no space is left for {where}: {size_text(needed)} are needed, {size_text(free)} are"
+            " free there",
+            hint="make room there, or send less (.paddockignore, --workspace)",
+        )
+
+
+def _fill(
+    manifest: Manifest, root: int, source: Callable[[Entry], int], *, is_checked: bool
+) -> None:
+    for entry in manifest.entries:
+        name = raw(entry.path)
+        if entry.kind == "dir":
+            os.mkdir(name, 0o700, dir_fd=root)
+        elif entry.kind == "link":
+            os.symlink(raw(entry.target), name, dir_fd=root)
+        else:
+            _copy(entry, name, root, source, is_checked=is_checked)
+    for entry in manifest.entries:
+        if entry.kind == "dir":
+            os.chmod(raw(entry.path), entry.mode | OWNERS, dir_fd=root)
+
+
+def _copy(
+    entry: Entry, name: bytes, root: int, source: Callable[[Entry], int], *, is_checked: bool
+) -> None:
+    come = source(entry)
+    try:
+        go = os.open(name, NEW_FLAGS, 0o600, dir_fd=root)
+        try:
+            if not is_checked or not _copy_in_kernel(come, go, entry.size):
+                _copy_checked(entry, come, go)
+            os.fchmod(go, entry.mode)
+        finally:
+            os.close(go)
+    finally:
+        os.close(come)
+
+
+def _copy_in_kernel(come: int, go: int, size: int) -> bool:
+    """Without the bytes passing through here; a file system that can share them does.
+
+    False, with nothing lost, where the kernel cannot or does not see all of it.
+    """
+    copy = getattr(os, "copy_file_range", None)
+    left = size
+    try:
+        while left and copy is not None:
+            done = copy(come, go, left)
+            if not done:
+                break
+            left -= done
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+    if left:
+        for fd in (come, go):
+            os.lseek(fd, 0, os.SEEK_SET)
+        os.ftruncate(go, 0)
+    return not left
+
+
+def _copy_checked(entry: Entry, come: int, go: int) -> None:
+    seen = hashlib.sha256()
+    while chunk := os.read(come, CHUNK_BYTES):
+        seen.update(chunk)
+        view = memoryview(chunk)
+        while view:
+            view = view[os.write(go, view) :]
+    if seen.hexdigest() != entry.sha256:
+        raise PaddockError(
+            f"{shown(entry.path)} is not what it was when the list of files was made"
+        )

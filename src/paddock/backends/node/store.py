@@ -1,0 +1,198 @@
+"""Contents of files on a host, by their SHA-256: what was sent once is not sent again.
+
+    ~/.cache/paddock/blobs/ab/abcd...   one content; only whole and checked ones get this name
+    ~/.cache/paddock/blobs/new/         what is being received (receiver.py)
+    ~/.cache/paddock/blobs/lock         held together by those who use contents, alone to trim
+
+A content's mtime is when it was used last, give or take half an hour. Standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import time
+from contextlib import contextmanager
+
+from paddock.errors import PaddockError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+LIMIT_BYTES = 10 << 30
+SPARED_SECONDS = 3600.0  # what was used since then is never trimmed
+CHUNK_BYTES = 1 << 20
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Store:
+    """The contents that one user has on this host."""
+
+    def __init__(self, folder: str, limit_bytes: int = LIMIT_BYTES) -> None:
+        """Makes its folder. Raises PaddockError when that cannot be ours alone."""
+        self.folder = folder
+        self.limit_bytes = limit_bytes
+        with told(folder):
+            os.makedirs(self.new, mode=0o700, exist_ok=True)
+            for each in (os.path.dirname(folder), folder):
+                found = os.stat(each)
+                if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                    raise PaddockError(
+                        f"{each} is refused: it is somebody else's, or others may write there",
+                        hint="make it yours alone (chmod 700), or set XDG_CACHE_HOME there",
+                    )
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Until it is left, nothing is trimmed."""
+        fd = self._locked(fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            os.close(fd)
+
+    def missing(self, blobs: Mapping[str, int]) -> list[str]:
+        """Those of the contents (SHA-256 -> size) that are not here, whole. Raises OSError.
+
+        What was last used before this machine was started is read and compared: it may have lost
+        power with half a file written. What is damaged is removed.
+        """
+        started_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        found = []
+        for sha256, size in blobs.items():
+            path = self.path(sha256)
+            try:
+                status = os.stat(path)
+            except FileNotFoundError:
+                found.append(sha256)
+                continue
+            is_whole = status.st_size == size
+            if is_whole and status.st_mtime < started_at + 1:
+                is_whole = _hash_of(path) == sha256
+            if not is_whole:
+                os.unlink(path)
+                found.append(sha256)
+        return found
+
+    @property
+    def new(self) -> str:
+        """Where what is being received is, until it is whole."""
+        return os.path.join(self.folder, "new")
+
+    def absent(self, hashes: Iterable[str]) -> list[str]:
+        """Those of the contents that have no file here."""
+        return [each for each in hashes if not os.path.exists(self.path(each))]
+
+    def path(self, sha256: str) -> str:
+        """Where a content is, or will be."""
+        return os.path.join(self.folder, sha256[:2], sha256)
+
+    def open(self, sha256: str) -> int:
+        """A descriptor of a content, which is used now. Raises OSError."""
+        fd = os.open(self.path(sha256), READ_FLAGS)
+        if os.fstat(fd).st_mtime < time.time() - SPARED_SECONDS / 2:
+            os.utime(fd)
+        return fd
+
+    def trim(self, now: float | None = None) -> int:
+        """Remove what was not used for longest, until it keeps to its limit. Returns the bytes.
+
+        Does nothing while somebody uses contents; what was used in the last hour stays.
+        """
+        try:
+            fd = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return 0
+        try:
+            return self._trim(time.time() if now is None else now)
+        finally:
+            os.close(fd)
+
+    def _trim(self, now: float) -> int:
+        rows = []
+        for folder in os.scandir(self.folder):
+            if folder.is_dir(follow_symlinks=False):
+                for each in os.scandir(folder.path):
+                    found = each.stat(follow_symlinks=False)
+                    rows.append((found.st_mtime, found.st_size, each.path))
+        excess = sum(size for _, size, _ in rows) - self.limit_bytes
+        removed = 0
+        for used_at, size, path in sorted(rows):
+            if used_at > now - SPARED_SECONDS or removed >= excess:
+                break
+            os.unlink(path)
+            removed += size
+        return removed
+
+    def _locked(self, how: int) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(os.path.join(self.folder, "lock"), flags, 0o600)
+        try:
+            fcntl.flock(fd, how)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+
+def default_folder(env: Mapping[str, str]) -> str:
+    """Where contents are kept on this host."""
+    home = env.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(home, "paddock", "blobs")
+
+
+@contextmanager
+def told(where: str) -> Iterator[None]:
+    """What the system refuses, as a sentence that names where. Raises PaddockError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise PaddockError(
+                f"no space is left for {where}: {error.strerror}; {size_text(free_bytes(where))}"
+                " are free there",
+                hint="make room there, or send less (.paddockignore, --workspace)",
+            ) from error
+        raise PaddockError(f"{_text(error.filename or where)}: {error.strerror}") from error
+
+
+def free_bytes(path: str) -> int:
+    """What this user can still write where a path is, or will be; -1 where nobody knows."""
+    try:
+        while not os.path.exists(path):
+            path = os.path.dirname(path)
+        found = os.statvfs(path)
+    except OSError:
+        return -1
+    if not found.f_blocks:
+        return -1
+    blocks = found.f_bfree if os.geteuid() == 0 else found.f_bavail
+    return blocks * found.f_frsize
+
+
+def size_text(size: float) -> str:
+    """A number of bytes as people read it.
+
+    >>> size_text(812), size_text(100 << 20), size_text(3.1 * (1 << 30))
+    ('812 B', '100.0 MiB', '3.1 GiB')
+    """
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def _hash_of(path: str) -> str:
+    seen = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            seen.update(chunk)
+    return seen.hexdigest()
+
+
+def _text(name: str | bytes) -> str:
+    return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")

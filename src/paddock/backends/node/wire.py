@@ -1,0 +1,106 @@
+"""Requests and answers between a submitter and a host: a line of JSON, then so many raw bytes.
+
+    {"op": "start", ..., "bytes": 0}\n
+    {"re": "start", "error": "", ..., "bytes": 12}\nhello, world
+
+The same on both sides. The standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LINE_LIMIT_BYTES = 16 << 20
+BYTES_LIMIT = 64 << 20  # of one message: larger things come in several
+CHUNK_BYTES = 1 << 18
+
+
+class WireEnded(Exception):  # nothing is wrong: the other side has gone
+    """The other side has closed the connection."""
+
+
+class Wire:
+    """One end. Reads with a time limit; writes block."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+        self._buffer = bytearray()
+        self.heard_at = time.monotonic()
+
+    def send(self, row: dict[str, Any], data: bytes | memoryview = b"") -> None:
+        """Send one message. Raises BrokenPipeError."""
+        head = json.dumps({**row, "bytes": len(data)}).encode() + b"\n"
+        if len(data) < CHUNK_BYTES:
+            self.write(head + data)
+        else:
+            self.write(head)
+            self.write(bytes(data))
+
+    def receive(self, seconds: float | None = None) -> tuple[dict[str, Any], bytes] | None:
+        """The next message; None when none begins within so many seconds.
+
+        Raises: WireEnded; ValueError when what comes is not a message.
+        """
+        row = self.receive_row(seconds)
+        if row is None:
+            return None
+        size = row.pop("bytes", 0)
+        if type(size) is not int or not 0 <= size <= BYTES_LIMIT:
+            raise ValueError(f"{size!r} bytes in one message")
+        return row, self.read(size)
+
+    def receive_row(self, seconds: float | None = None) -> dict[str, Any] | None:
+        """The next message without its bytes, which are to be read next: row["bytes"] of them."""
+        while (end := self._buffer.find(b"\n")) < 0:
+            if len(self._buffer) > LINE_LIMIT_BYTES:
+                raise ValueError("a line without end")
+            if not self._fill(seconds):
+                return None
+        try:
+            row = json.loads(bytes(self._buffer[:end]))
+        except RecursionError as error:
+            raise ValueError("too deep") from error
+        if not isinstance(row, dict):
+            raise ValueError("not an object")
+        del self._buffer[: end + 1]
+        return row
+
+    def read(self, size: int) -> bytes:
+        """So many bytes of a message. Raises WireEnded."""
+        while len(self._buffer) < size:
+            self._fill(None)
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return data
+
+    def listen(self) -> None:
+        """Take in what has come, without waiting. Not while a message is being received."""
+        self._fill(0.0)
+
+    def write(self, data: bytes) -> int:
+        """Raw bytes, of a message whose head says how many. Raises BrokenPipeError."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._write_fd, view) :]
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def _fill(self, seconds: float | None) -> bool:
+        if seconds is not None and not select.select([self._read_fd], [], [], seconds)[0]:
+            return False
+        found = os.read(self._read_fd, CHUNK_BYTES)
+        if not found:
+            raise WireEnded
+        self._buffer += found
+        self.heard_at = time.monotonic()
+        return True

@@ -1,0 +1,392 @@
+"""A directory of the user's as a package: what is in it, and its bytes for the way to a host.
+
+    package = scan(directory, env)                     reads, hashes, refuses
+    deliver(ask, package, package.manifest, there)     to a host that answers node/files.py
+    place_locally(directory, there, env, say)          into a directory of a shared file system
+
+Left out is what .gitignore and .paddockignore in it say (ignore.py), .git, .paddock at the top, and
+the logs of jobs that ran there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from paddock.backends.hashes import Hashes
+from paddock.backends.ignore import IGNORE_FILES, Rule, Rules, read_rules, translate
+from paddock.backends.node.files import split_hashes
+from paddock.backends.node.manifest import (
+    RESERVED,
+    Entry,
+    Manifest,
+    leads_outside,
+    make_manifest,
+    raw,
+    shown,
+)
+from paddock.backends.node.place import build
+from paddock.backends.node.receiver import HEAD_BYTES, frame_head
+from paddock.backends.node.store import CHUNK_BYTES, size_text
+from paddock.errors import PaddockError, Problem, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any
+
+    # One request to a host: its line, and its body of "bytes" bytes. Gives the answer's, or
+    # raises PaddockError with what the host refused.
+    Ask = Callable[[Mapping[str, Any], Iterable[bytes]], tuple[Mapping[str, Any], bytes]]
+
+LIMIT_BYTES = 2 << 30
+LIMIT_FILES = 100_000
+LARGEST_SHOWN = 5
+ROUNDS = 3  # of placing: before, after, and once more if a host trimmed its store in between
+# Logs of a job that ran here: there they would be told as the new job's own.
+OLD_LOGS = re.compile(
+    rb"log/(\.paddock|(worker|server|heter)log\.\d+(\.times)?|console(-\d+)?\.log|endpoints\.log)"
+)
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Package:
+    """A directory that was read. left_out: how many files and directories were ignored."""
+
+    root: bytes
+    manifest: Manifest
+    left_out: int = 0
+
+    def __str__(self) -> str:
+        ignored = f", {self.left_out:,} ignored" if self.left_out else ""
+        total = size_text(self.manifest.total_bytes)
+        count = len(self.manifest.files)
+        return f"{count:,} file{'s' * (count != 1)}, {total}{ignored}"
+
+    def open(self, entry: Entry) -> int:
+        """A descriptor of one of its files. Raises OSError."""
+        return os.open(os.path.join(self.root, raw(entry.path)), READ_FLAGS)
+
+    def frames(self, hashes: Iterable[str], changed: list[str]) -> Iterator[bytes]:
+        """Those contents as a host receives them (node/receiver.py).
+
+        changed: gets the paths of files that are others by now. As many bytes come as were
+        announced, so that the channel stays in step; no host takes them for that file.
+        """
+        by_hash = {entry.sha256: entry for entry in self.manifest.files}
+        for sha256 in hashes:
+            entry = by_hash[sha256]
+            yield frame_head(sha256, entry.size)
+            seen = hashlib.sha256()
+            left = entry.size
+            for chunk in self._chunks(entry):
+                seen.update(chunk)
+                left -= len(chunk)
+                yield chunk
+            while left:
+                padding = bytes(min(left, CHUNK_BYTES))
+                left -= len(padding)
+                yield padding
+            if seen.hexdigest() != sha256:
+                changed.append(entry.path)
+
+    def frames_bytes(self, hashes: Iterable[str]) -> int:
+        """How long the frames of those contents are."""
+        blobs = self.manifest.blobs
+        return sum(HEAD_BYTES + blobs[each] for each in hashes)
+
+    def _chunks(self, entry: Entry) -> Iterator[bytes]:
+        left = entry.size
+        try:
+            with open(self.open(entry), "rb", buffering=0) as file:
+                while left and (chunk := file.read(min(left, CHUNK_BYTES))):
+                    left -= len(chunk)
+                    yield chunk
+        except OSError:
+            return  # it is gone: as much another one as any
+
+
+def scan(
+    directory: str,
+    env: Mapping[str, str],
+    *,
+    data: str = "",
+    limit_bytes: int = LIMIT_BYTES,
+    limit_files: int = LIMIT_FILES,
+) -> Package:
+    """Read a directory. Raises UsageError with everything in it that cannot be sent.
+
+    data: a glob; files that it means are sent although they are ignored.
+    """
+    root = os.path.realpath(os.fsencode(directory))
+    if not os.path.isdir(root):
+        what = "is no directory" if os.path.exists(root) else "does not exist"
+        raise UsageError(f"the package {shown(directory)} {what}")
+    walk = _Walk(root, _data_patterns(data), limit_files)
+    walk.run()
+    found = walk.found
+    _check_limits(directory, found, limit_bytes, limit_files)
+    links = {e.path: e.target for e, _ in found.values() if e.kind == "link"}
+    for path in links:
+        if leads_outside(path, links):
+            walk.problems.append(_link_problem(path, links[path]))
+    hashes = Hashes(root, env)
+    entries = []
+    for entry, status in found.values():
+        try:
+            entries.append(_hashed(root, entry, status, hashes))
+        except UsageError as error:
+            walk.problems += error.problems
+    hashes.keep()
+    if walk.problems:
+        raise UsageError.of(walk.problems)
+    return Package(root, make_manifest(entries), walk.left_out)
+
+
+def deliver(
+    ask: Ask,
+    package: Package,
+    manifest: Manifest,
+    directory: str,
+    take: Callable[[list[str]], None] | None = None,
+) -> int:
+    """Make a directory on a host. Returns how many bytes had to be sent. Raises PaddockError.
+
+    manifest: the package's, or one host's share of it. take: has the host get from elsewhere what
+    it lacks, as much as it can; it is asked once.
+    """
+    packed = manifest.pack()
+    sent = 0
+    for _ in range(ROUNDS + (take is not None)):
+        request = {"op": "place", "directory": directory, "bytes": len(packed)}
+        row, body = ask(request, [packed])
+        if row.get("placed"):
+            return sent
+        hashes = split_hashes(body)
+        if not hashes or not manifest.blobs.keys() >= set(hashes):
+            raise PaddockError("the host asks for files that it was not told of")
+        if take is not None:
+            take(hashes)
+            take = None
+            continue
+        sent += _put(ask, package, hashes)
+    raise PaddockError("the host loses files as fast as they come: is its cache being emptied?")
+
+
+def _put(ask: Ask, package: Package, hashes: list[str]) -> int:
+    changed: list[str] = []
+    size = package.frames_bytes(hashes)
+    try:
+        ask({"op": "put", "bytes": size}, package.frames(hashes, changed))
+    except PaddockError as error:
+        if changed:
+            raise UsageError.of([_changed(path) for path in changed]) from error
+        raise
+    return size
+
+
+def place_locally(
+    package_dir: str,
+    directory: str,
+    env: Mapping[str, str],
+    say: Callable[[str], None],
+    *,
+    data: str = "",
+) -> Manifest:
+    """Make `directory`, on a file system that all hosts share, from a package. Raises PaddockError.
+
+    Every file is compared with the manifest while it is copied; it is there whole, or not at all.
+    """
+    package = scan(package_dir, env, data=data)
+    say(f"code: {package}, to {directory}")
+    build(package.manifest, directory, package.open, is_checked=False)
+    return package.manifest
+
+
+@dataclass
+class _Walk:
+    """Everything below a directory that is not ignored, by path, and its status."""
+
+    root: bytes
+    data: list[re.Pattern[bytes]]
+    limit_files: int
+    found: dict[str, tuple[Entry, os.stat_result]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    left_out: int = 0
+
+    def run(self) -> None:
+        """Fill `found`, and stop where there is far too much."""
+        passed: dict[str, tuple[Entry, os.stat_result]] = {}  # ignored, but data may be below
+        todo: list[tuple[bytes, Rules | None, bool]] = [(b"", None, False)]
+        while todo and len(self.found) <= 2 * self.limit_files:
+            base, rules, is_passed = todo.pop()
+            try:
+                listing = sorted(os.scandir(os.path.join(self.root, base)), key=lambda e: e.name)
+            except OSError as error:
+                self.problems.append(_unreadable(_text(base.rstrip(b"/")), error))
+                continue
+            rules = _rules_of(self.root, base, {each.name for each in listing}, rules)
+            for each in listing:
+                path = base + each.name
+                if each.name == b".git" or path == RESERVED.encode():
+                    continue
+                if OLD_LOGS.fullmatch(path):
+                    self.left_out += 1
+                    continue
+                is_directory = each.is_dir(follow_symlinks=False)
+                is_ignored = is_passed or rules.ignores(path, is_directory=is_directory)
+                if is_ignored and not self._may_be_data(path, is_directory=is_directory):
+                    self.left_out += not is_passed
+                    continue
+                entry = self._entry(path, each)
+                if entry is None:
+                    continue
+                if is_directory:
+                    (passed if is_ignored else self.found)[entry[0].path] = entry
+                    todo.append((path + b"/", rules, is_ignored))
+                    continue
+                for at, byte in enumerate(entry[0].path):
+                    if byte == "/" and entry[0].path[:at] in passed:
+                        self.found[entry[0].path[:at]] = passed[entry[0].path[:at]]
+                self.found[entry[0].path] = entry
+
+    def _may_be_data(self, path: bytes, *, is_directory: bool) -> bool:
+        if not self.data:
+            return False
+        if not is_directory:
+            return self.data[-1].fullmatch(path) is not None
+        depth = path.count(b"/")
+        return depth < len(self.data) - 1 and self.data[depth].fullmatch(path) is not None
+
+    def _entry(self, path: bytes, each: os.DirEntry[bytes]) -> tuple[Entry, os.stat_result] | None:
+        text = _text(path)
+        try:
+            status = each.stat(follow_symlinks=False)
+            kind = stat.S_IFMT(status.st_mode)
+            mode = stat.S_IMODE(status.st_mode) & 0o777
+            if kind == stat.S_IFREG:
+                return Entry(text, "file", mode, status.st_size), status
+            if kind == stat.S_IFDIR:
+                return Entry(text, "dir", mode), status
+            if kind == stat.S_IFLNK:
+                return Entry(text, "link", target=_text(os.readlink(each.path))), status
+        except OSError as error:
+            self.problems.append(_unreadable(text, error))
+            return None
+        self.problems.append(
+            Problem(
+                f"{shown(text)} is a socket, a pipe or a device",
+                "remove it, or name it in .paddockignore",
+            )
+        )
+        return None
+
+
+def _data_patterns(data: str) -> list[re.Pattern[bytes]]:
+    """The glob, after the patterns of the directories that lead there."""
+    parts = raw(data).strip(b"/").split(b"/") if data else []
+    heads = [b"/".join(parts[: depth + 1]) for depth in range(len(parts))]
+    found = [translate(head, is_path=True) for head in heads]
+    return [each for each in found if each is not None]
+
+
+def _rules_of(root: bytes, base: bytes, names: set[bytes], above: Rules | None) -> Rules:
+    rules: list[Rule] = []
+    for name in IGNORE_FILES:
+        if name not in names:
+            continue
+        try:
+            with open(os.open(os.path.join(root, base, name), READ_FLAGS), "rb") as file:
+                rules += read_rules(file.read())
+        except OSError:
+            continue  # a link or a directory of that name: git passes over it, too
+    if not rules and above is not None:
+        return above
+    return Rules(base, tuple(rules), above)
+
+
+def _hashed(root: bytes, entry: Entry, status: os.stat_result, hashes: Hashes) -> Entry:
+    """The entry with its content's hash. Raises UsageError when it changes meanwhile."""
+    if entry.kind != "file":
+        return entry
+    sha256 = hashes.find(status)
+    if sha256 is None:
+        try:
+            fd = os.open(os.path.join(root, raw(entry.path)), READ_FLAGS)
+            with open(fd, "rb", buffering=0) as file:
+                seen = hashlib.sha256()
+                while chunk := file.read(CHUNK_BYTES):
+                    seen.update(chunk)
+                after = os.fstat(fd)
+        except OSError as error:
+            raise UsageError.of([_unreadable(entry.path, error)]) from error
+        if _moment(after) != _moment(status):
+            raise UsageError.of([_changed(entry.path)])
+        sha256 = seen.hexdigest()
+        hashes.remember(after, sha256)
+    return Entry(entry.path, "file", entry.mode, entry.size, sha256)
+
+
+def _moment(status: os.stat_result) -> tuple[int, ...]:
+    return (
+        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns,
+    )  # fmt: skip
+
+
+def _check_limits(
+    directory: str,
+    found: Mapping[str, tuple[Entry, os.stat_result]],
+    limit_bytes: int,
+    limit_files: int,
+) -> None:
+    sizes = {e.path: e.size for e, _ in found.values() if e.kind == "file"}
+    total = sum(sizes.values())
+    if total <= limit_bytes and len(found) <= limit_files:
+        return
+    if total > limit_bytes:
+        what = f"{size_text(total)}; the limit is {size_text(limit_bytes)}"
+        rows = sorted(sizes.items(), key=lambda row: -row[1])[:LARGEST_SHOWN]
+        largest = ", ".join(f"{shown(path)} ({size_text(size)})" for path, size in rows)
+    else:
+        what = f"{len(found):,} files and directories; the limit is {limit_files:,}"
+        counts: dict[str, int] = {}
+        for path in found:
+            head = path.rpartition("/")[0] or "."
+            counts[head] = counts.get(head, 0) + 1
+        many = sorted(counts.items(), key=lambda row: -row[1])[:LARGEST_SHOWN]
+        largest = ", ".join(f"{shown(path)} ({count:,})" for path, count in many)
+    raise UsageError(
+        f"the package {shown(directory)} has {what}; the largest: {largest}",
+        hint="name in .paddockignore what the job does not need, or put it on the hosts once and"
+        " use --workspace",
+    )
+
+
+def _link_problem(path: str, target: str) -> Problem:
+    return Problem(
+        f"the link {shown(path)} leads outside of the package, or round in a circle:"
+        f" {shown(target)}",
+        "copy what it leads to into the package, or name it in .paddockignore",
+    )
+
+
+def _changed(path: str) -> Problem:
+    return Problem(
+        f"{shown(path)} was written to while it was read",
+        "submit again when it is complete, or name it in .paddockignore",
+    )
+
+
+def _unreadable(path: str, error: OSError) -> Problem:
+    return Problem(
+        f"{shown(path) if path else 'the package'} cannot be read: {error.strerror}",
+        "make it readable, or name it in .paddockignore",
+    )
+
+
+def _text(path: bytes) -> str:
+    return path.decode("utf-8", "surrogateescape")

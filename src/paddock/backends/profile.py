@@ -1,0 +1,158 @@
+"""The files that name sites, laid over one another: the user's below, the project's above."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddock.backends.site_check import backend_problem, secret_problems
+from paddock.backends.site_keys import BY_NAME
+from paddock.backends.words import BACKENDS
+from paddock.errors import Problem, UsageError
+from paddock.jobfile.suggest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROJECT_FILE = "paddock.toml"
+MAX_FILE_BYTES = 1 << 20
+
+
+@dataclass
+class Profile:
+    """What all files say together: tables by site, and where each key stood."""
+
+    sites: dict[str, dict[str, object]] = field(default_factory=dict)
+    sources: dict[str, dict[str, str]] = field(default_factory=dict)
+    default: str = ""
+
+
+def read_profile(env: Mapping[str, str], cwd: str) -> Profile:
+    """The user's file with the project's over it. Raises UsageError with every problem."""
+    home = env.get("HOME", "")
+    config = env.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    paths = [os.path.join(config, "paddock", "sites.toml"), _upwards(cwd)]
+    profile, problems = Profile(), list[Problem]()
+    for path in paths:
+        if path and os.path.exists(path):
+            problems += _take(profile, path, env)
+    for name, table in profile.sites.items():
+        if "backend" not in table and name in BACKENDS:
+            table["backend"] = name
+        where = f"[site.{name}]"
+        if "backend" not in table:
+            hint = "write backend = " + " or ".join(f'"{each}"' for each in BACKENDS)
+            problems.append(Problem(f"{where} says no backend", hint))
+        elif problem := backend_problem(str(table["backend"]), where):
+            problems.append(problem)
+    if profile.default and profile.default not in (*profile.sites, *BACKENDS):
+        hint = nearest(profile.default, (*profile.sites, *BACKENDS))
+        problems.append(Problem(f"[defaults] site: there is no site '{profile.default}'", hint))
+    if problems:
+        raise UsageError.of(problems)
+    return profile
+
+
+def _take(profile: Profile, path: str, env: Mapping[str, str]) -> list[Problem]:
+    """Lay a file over the profile; returns what is wrong with it."""
+    document = _load_toml(path)
+    problems = list(secret_problems(document, path))
+    for name in document:
+        if name not in ("site", "defaults"):
+            problems.append(Problem(f"{path}: there is no [{name}]", "write [site.NAME]"))
+    defaults = document.get("defaults", {})
+    sites = document.get("site", {})
+    if not isinstance(defaults, dict) or set(defaults) - {"site"}:
+        problems.append(Problem(f"{path}: [defaults] has one key: site"))
+    else:
+        profile.default = str(defaults.get("site", profile.default))
+    if not isinstance(sites, dict) or not all(isinstance(each, dict) for each in sites.values()):
+        return [*problems, Problem(f"{path}: sites are tables", "write [site.NAME]")]
+    for name, table in sites.items():
+        if not name or not all(c.isalnum() or c in "._-" for c in name):
+            what = f"{path}: '{name}' is no name of a site"
+            problems.append(Problem(what, "use letters, digits, . _ and -"))
+        options = profile.sites.setdefault(name, {})
+        sources = profile.sources.setdefault(name, {})
+        if {"hosts", "hostfile"} <= set(table):
+            what = f"{path}: [site.{name}] has hosts and hostfile"
+            problems.append(Problem(what, "keep one of them"))
+        for key, value in table.items():
+            forget_other(options, key)
+            options[key] = absolute(key, value, os.path.dirname(path), env)
+            sources[key] = f"{path}, [site.{name}] {key}"
+    return problems
+
+
+def absolute(key: str, value: object, folder: str, env: Mapping[str, str]) -> object:
+    """A file's name as it is from anywhere."""
+    is_path = key in BY_NAME and BY_NAME[key].kind == "path"
+    is_list_of_files = key == "files"
+    if is_list_of_files and isinstance(value, (list, tuple)):
+        return [_join(folder, each, env) if isinstance(each, str) else each for each in value]
+    if is_path and isinstance(value, str):
+        return _join(folder, value, env)
+    if key == "hosts" and isinstance(value, str):
+        file = _join(folder, value, env)
+        is_file = "," not in value and ";" not in value and os.path.isfile(file)
+        return HostsFile(file) if is_file else value
+    return value
+
+
+class HostsFile(str):
+    """The name of a file where hosts were expected."""
+
+
+def _join(folder: str, name: str, env: Mapping[str, str]) -> str:
+    if name == "~" or name.startswith("~/"):
+        return os.path.join(env.get("HOME", "~"), name[2:])
+    return os.path.normpath(os.path.join(folder, name))
+
+
+def forget_other(options: dict[str, object], key: str) -> None:
+    """hosts and hostfile say one thing: what is said above takes the place of the other below."""
+    other = {"hosts": "hostfile", "hostfile": "hosts"}.get(key, "")
+    options.pop(other, None)
+
+
+def _load_toml(path: str) -> dict[str, object]:
+    for name in ("tomllib", "tomli"):
+        try:
+            toml = importlib.import_module(name)
+        except ImportError:
+            continue
+        try:
+            found: dict[str, object] = toml.loads(read_text(path))
+        except toml.TOMLDecodeError as error:
+            raise UsageError(f"{path} is not TOML: {error}") from error
+        return found
+    raise UsageError(
+        f"reading {path} needs Python 3.11, or tomli on Python 3.10", hint="pip install tomli"
+    )
+
+
+def read_text(path: str) -> str:
+    """A file's text. Raises UsageError: it cannot be read, is too large, or is no text."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not text: byte {error.start} is not UTF-8") from error
+
+
+def _upwards(cwd: str) -> str:
+    """The project's file in this directory or the nearest one above it; "" without one."""
+    for folder in (Path(cwd), *Path(cwd).parents):
+        path = folder / PROJECT_FILE
+        if path.is_file():
+            return str(path)
+    return ""

@@ -1,0 +1,60 @@
+"""The launcher as an archive: for hosts that have python3, and nothing of Paddock.
+
+The same sources give the same bytes, so its SHA-256 names what runs on a host. It holds what
+`paddock launch` imports, and what answers a submitter (node/); both need the standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import zipfile
+from functools import cache
+from pathlib import Path
+
+import paddock
+
+# Of paddock: packages with all that is below them, and single modules.
+PACKAGES = ("accel", "agent", "backends/node", "contracts", "core", "etcd", "jobfile", "local")
+MODULES = (
+    "__init__.py", "errors.py", "backends/__init__.py", "backends/words.py", "cli/__init__.py",
+    "cli/main.py", "cli/launch.py", "cli/explain.py", "cli/help.py", "cli/version.py",
+)  # fmt: skip
+DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can tell
+START = "from paddock.cli.main import main\n\nmain()\n"
+
+
+@cache
+def build() -> bytes:
+    """The archive: a zip file whose root has `__main__.py` and `paddock/`."""
+    root = Path(paddock.__file__).parent
+    names = [*MODULES, "py.typed"]
+    for package in PACKAGES:
+        names += [str(p.relative_to(root)) for p in (root / package).rglob("*.py")]
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        _add(archive, "__main__.py", START.encode())
+        for name in sorted(names):
+            _add(archive, f"paddock/{name}", (root / name).read_bytes())
+    return target.getvalue()
+
+
+def digest() -> str:
+    """Its SHA-256, in hex."""
+    return hashlib.sha256(build()).hexdigest()
+
+
+def unpack_into(folder: Path) -> Path:
+    """Put the program into a folder that nodes share; returns what Python is started with."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with zipfile.ZipFile(io.BytesIO(build())) as archive:
+        archive.extractall(folder)
+    return folder / "__main__.py"
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    entry = zipfile.ZipInfo(name.replace(os.sep, "/"), DATE)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = 0o644 << 16
+    archive.writestr(entry, data)

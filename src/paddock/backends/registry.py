@@ -1,0 +1,265 @@
+"""The runs this user has submitted: pointers to where the truth is, one directory each.
+
+    $XDG_STATE_HOME/paddock/runs/ID/run.json       what later verbs need to ask the backend
+    $XDG_STATE_HOME/paddock/runs/ID/plan.json      what was to be done, as --dry-run shows it
+    $XDG_STATE_HOME/paddock/runs/ID/events.jsonl   states as they were seen, a line each
+
+No environment values and no secrets. An entry may be lost: `paddock list --discover` makes it anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.words import FINAL, Handle, parse_handle
+from paddock.errors import PaddockError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from paddock.backends.words import Plan, Status
+
+VERSION = 1
+
+
+def damaged(folder: Path) -> PaddockError:
+    """An entry that does not say what its backend needs: who wrote it was killed, or it is old."""
+    hint = f"paddock delete --entry-only {folder.name}; list --discover SITE finds the job again"
+    return PaddockError(f"the entry {folder} does not say where the job is", hint=hint)
+
+
+class Details(dict[str, Any]):
+    """The backend's own part of an entry. Raises PaddockError for what it does not say."""
+
+    def __init__(self, folder: Path, rows: Mapping[str, Any]) -> None:
+        super().__init__(rows)
+        self._folder = folder
+
+    def __missing__(self, key: str) -> Any:
+        raise damaged(self._folder)
+
+
+@dataclass
+class Run:
+    """One entry. details: the backend's own, as JSON; keep() writes them."""
+
+    folder: Path
+    run_id: str
+    name: str
+    handle: Handle
+    command: str
+    nnodes: int
+    created_at: float
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.details = Details(self.folder, self.details)
+
+    def keep(self, **details: object) -> None:
+        """Remember more of it, at once."""
+        self.details.update(details)
+        _write(self.folder / "run.json", _as_json(self))
+
+    def move(self, handle: Handle) -> None:
+        """The backend has given it another name."""
+        self.handle = handle
+        self.keep()
+
+    def note(self, status: Status) -> None:
+        """Remember a state, if it is another than the one before."""
+        line = {"at": status.as_of, "state": status.state, "why": status.why, "code": status.code}
+        last = self.last_event
+        if last is not None and all(last.get(k) == line[k] for k in ("state", "why", "code")):
+            return
+        # Full, read only or just removed: the state is the backend's, this is what was seen of it.
+        with suppress(OSError), open(self.folder / "events.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """States as they were seen; a torn last line does not count."""
+        try:
+            text = (self.folder / "events.jsonl").read_text("utf-8", "replace")
+        except OSError:
+            return []
+        found = []
+        for line in text.splitlines():
+            try:
+                row = json.loads(line)
+                found.append({**row, "at": float(row["at"]), "state": str(row["state"])})
+            except (ValueError, TypeError, KeyError):
+                continue
+        return found
+
+    @property
+    def last_event(self) -> dict[str, Any] | None:
+        """The state that was seen last."""
+        events = self.events
+        return events[-1] if events else None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was seen to have ended: that does not change any more."""
+        last = self.last_event
+        return last is not None and last["state"] in FINAL
+
+    def forget(self) -> None:
+        """Remove the entry; one that is gone already is no error. Raises PaddockError."""
+        try:
+            for path in self.folder.iterdir():
+                path.unlink(missing_ok=True)
+            self.folder.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise PaddockError(f"{error.filename}: {error.strerror}") from error
+
+
+class Registry:
+    """All entries of this user."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        state = env.get("XDG_STATE_HOME") or os.path.join(env.get("HOME", "~"), ".local", "state")
+        self.folder = Path(state).expanduser() / "paddock" / "runs"
+
+    def add(self, name: str, handle: Handle, command: str, nnodes: int) -> Run:
+        """A new entry; its id is the handle's name. Raises UsageError when it cannot be written."""
+        folder = self.folder / handle.name
+        run = Run(folder, handle.name, name, handle, command, nnodes, time.time())
+        with self._told():
+            folder.mkdir(parents=True, mode=0o700)
+            run.keep()
+        return run
+
+    def adopt(self, handle: Handle, found: Mapping[str, Any]) -> Run:
+        """An entry for a job that was found on its backend; the one that is there, if any."""
+        for run in self.runs():
+            if run.handle == handle:
+                return run
+        name = str(found.get("name") or handle.name)
+        # A host has said it: only what a path and a terminal mind is left of it.
+        safe = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:64].strip("-") or "job"
+        folder = self.folder / f"{safe}-{secrets.token_hex(2)}"
+        with self._told():
+            folder.mkdir(parents=True, mode=0o700)
+        run = Run(
+            folder, folder.name, name, handle, str(found.get("command", "")),
+            int(found.get("nnodes") or 0), float(found.get("created_at") or time.time()),
+            dict(found.get("details") or {}),
+        )  # fmt: skip
+        run.keep()
+        return run
+
+    def runs(self) -> list[Run]:
+        """All entries that can be read, the oldest first."""
+        found = []
+        for path in sorted(self.folder.glob("*/run.json")):
+            try:
+                found.append(_read(path))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                continue  # being written, or damaged: --discover makes it anew
+        return sorted(found, key=lambda run: run.created_at)
+
+    def find(self, word: str) -> list[Run]:
+        """The runs that a word means: a handle, an id, a name, `last` or `all`.
+
+        A name means the latest run of that name. Raises UsageError when there is none.
+        """
+        runs = self.runs()
+        handle = parse_handle(word)
+        if word == "all":
+            return runs
+        if word == "last":
+            found = runs[-1:]
+        elif handle is not None:
+            found = [run for run in runs if run.handle == handle]
+        else:
+            exact = [run for run in runs if word in (run.run_id, run.handle.name)]
+            found = exact or [run for run in runs if run.name == word][-1:]
+        if found:
+            return found
+        from paddock.jobfile.suggest import nearest
+
+        names = {run.name for run in runs} | {run.run_id for run in runs}
+        hint = nearest(word, sorted(names)) if names else ""
+        if handle is not None:
+            hint = f"paddock list --discover {handle.place or handle.backend} finds what is there"
+        shown = "".join(c if c.isprintable() else "?" for c in word)
+        raise UsageError(f"no job '{shown}' is known here", hint=hint or "see: paddock list")
+
+    @contextmanager
+    def only_one(self, name: str) -> Iterator[None]:
+        """Held while a name is looked for and taken: two who submit at once take turns."""
+        with self._told():
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file = open(self.folder / ".names", "a", encoding="utf-8")  # noqa: SIM115 - right below
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What the system refuses, as a sentence. Raises UsageError."""
+        try:
+            yield
+        except OSError as error:
+            raise UsageError(
+                f"the registry {self.folder} cannot be written: {error.strerror}",
+                hint="set XDG_STATE_HOME to a directory of yours",
+            ) from error
+
+
+def new_id(name: str) -> str:
+    """A name that no other submission has: four hex digits more."""
+    return f"{name}-{secrets.token_hex(2)}"
+
+
+def keep_plan(run: Run, plan: Plan) -> None:
+    """Remember what was to be done."""
+    _write(run.folder / "plan.json", asdict(plan))
+
+
+def _as_json(run: Run) -> dict[str, object]:
+    return {
+        "version": VERSION,
+        "id": run.run_id,
+        "name": run.name,
+        "handle": str(run.handle),
+        "command": run.command,
+        "nnodes": run.nnodes,
+        "created_at": run.created_at,
+        "details": run.details,
+    }
+
+
+def _read(path: Path) -> Run:
+    row = json.loads(path.read_text("utf-8"))
+    handle = parse_handle(row["handle"])
+    if handle is None:
+        raise ValueError(row["handle"])
+    return Run(
+        path.parent, row["id"], row["name"], handle, row["command"], int(row["nnodes"]),
+        float(row["created_at"]), dict(row["details"]),
+    )  # fmt: skip
+
+
+def _write(path: Path, content: object) -> None:
+    """Whole or not at all; others of this machine may not read it."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(2)}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(fd, "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise

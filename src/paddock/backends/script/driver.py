@@ -1,0 +1,274 @@
+"""The script backend: fills a directory, runs the site's commands in it, reads what they print."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends import folder as folders
+from paddock.backends.node.jobdir import INNER, read_json
+from paddock.backends.program import unpack_into
+from paddock.backends.script.parse import find_id, find_state, status_of
+from paddock.backends.script.render import again, env_text, fill, plan_of
+from paddock.backends.site_check import SECRET_HINT
+from paddock.backends.text import clean
+from paddock.backends.words import Handle, Piece
+from paddock.core.secrets import HIDDEN
+from paddock.errors import PaddockError, Problem, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from paddock.backends.backend import Say
+    from paddock.backends.registry import Run
+    from paddock.backends.words import Plan, Query, Site, Status, Submission
+
+COMMAND_SECONDS_MAX = 120.0
+POLL_SECONDS = 2.0
+SHOWN_CHARS = 600
+TEXTS = ("before_hook", "end_hook", "job_script")
+# Of a run before this one, in a directory that is submitted again.
+OLD = ("state.json", "status.json", "verdict.json", "stop")
+
+
+class Script:
+    """A place that jobs are handed to by commands."""
+
+    def plan(self, submission: Submission) -> Plan:
+        """What will be done; reads the files that the site names, and asks nobody."""
+        given = submission.extra.get("from", "")
+        if given:
+            place = Path(os.path.abspath(os.path.expanduser(given)))
+            return again(str(place), _rendered(place))
+        texts = {name: _read(path) for name in TEXTS if (path := submission.site.text(name))}
+        return plan_of(submission, str(_place(submission)), texts)
+
+    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+        """Make the directory, and run submit.sh in it. The job is the site's."""
+        place = _place(submission)
+        is_new = "from" not in submission.extra
+        if is_new:
+            _need(submission.site.texts("credentials"))
+            folders.make(submission, plan.files, place, say)
+        row = _rendered(place)
+        _need(row["site"]["credentials"])
+        run.keep(folder=str(place), site=row["site"], cwd=submission.workspace or str(place))
+        try:
+            if is_new:
+                self._complete(submission, place)
+            else:
+                self._refuse_running(run)
+                for name in OLD:
+                    (place / INNER / name).unlink(missing_ok=True)
+            code, out, err = _run(row["site"], ["/bin/sh", str(place / "submit.sh")], place)
+            if code:
+                raise UsageError(_failure(row["site"], code, out + err))
+            number = find_id(out, row["site"]["job_id"])
+            if not number:
+                raise UsageError(
+                    f"no id is in what was said: {clean(out.strip())[:SHOWN_CHARS]}",
+                    hint="the job may be there: look, and correct job_id of the site",
+                )
+        except PaddockError as error:
+            if is_new:
+                folders.remove(place)
+            raise error if isinstance(error, UsageError) else _nothing_started(error) from error
+        folders.write(place / INNER / "id", number + "\n")
+        run.keep(number=number)
+        say(f"job {clean(number)} of {row['site']['name']}, in {place}")
+        return None
+
+    def _complete(self, submission: Submission, place: Path) -> None:
+        try:
+            folders.write(place / INNER / "token", submission.token)
+            if submission.env:
+                folders.write(place / INNER / "env", env_text(submission.env))
+            for name in submission.site.texts("files"):
+                data = Path(name).read_bytes()
+                (place / Path(name).name).write_bytes(data)
+            unpack_into(place / INNER / "program")
+        except OSError as error:
+            raise UsageError(f"{error.filename}: {error.strerror}") from error
+
+    def _refuse_running(self, run: Run) -> None:
+        place = Path(run.details["folder"])
+        number = _number(place)
+        if not number:
+            return
+        run.details["number"] = number
+        status = self.status(run)
+        if not status.is_final:
+            raise UsageError(
+                f"{place} is in use: job {clean(number)} is {status.state}",
+                hint="wait for it, or stop it first",
+            )
+
+    # -------------------------------------------------------------------- later
+
+    def status(self, run: Run) -> Status:
+        """What the site's command says, and what the job itself has written."""
+        place, site = Path(run.details["folder"]), run.details["site"]
+        own = read_json(str(place / INNER / "state.json")) or {}
+        verdict = read_json(str(place / INNER / "verdict.json")) or {}
+        whole = read_json(str(place / INNER / "status.json"))
+        own = {**own, "why": verdict.get("text", "")}
+        told, failure = None, ""
+        if "status" in site["commands"]:
+            code, out, err = _command(run, "status")
+            told = find_state(out + err, site["states"])
+            failure = _failure(site, code, out + err) if code else ""
+        is_asked = (place / INNER / "stop").exists()
+        found = status_of(told, own, time.time(), is_asked=is_asked, whole=whole)
+        if found is None:
+            raise PaddockError(
+                failure
+                or f"job {clean(run.details['number'])}: no state of the site is in what"
+                " its status command says",
+                hint="write a regular expression for it in [site.NAME.states]",
+            )
+        return found
+
+    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+        """What the site's command prints; without one, what lies in the job's directory."""
+        if "logs" not in run.details["site"]["commands"]:
+            from paddock.backends.shared_logs import pieces
+
+            place = Path(run.details["folder"])
+            yield from pieces(place, query, is_over=lambda: self.status(run).is_final)
+            return
+        shown = 0
+        while True:
+            is_over = not query.follow or self.status(run).is_final
+            data = _checked(run, "logs").encode("utf-8", "surrogateescape")
+            end = len(data) if is_over else data.rfind(b"\n") + 1
+            if end > shown:
+                yield Piece(time.time_ns(), run.name, data[shown:end])
+                shown = end
+            if is_over:
+                return
+            # sleep: a command tells nobody that there is more
+            time.sleep(POLL_SECONDS)
+
+    def stop(self, run: Run, *, now: bool) -> None:
+        """The site's command, for this job's id only."""
+        commands = run.details["site"]["commands"]
+        name = "stop_now" if now and "stop_now" in commands else "stop"
+        if name not in commands:
+            raise UsageError(
+                f"site {run.details['site']['name']} names no command that stops a job",
+                hint='write stop = "qdel {id}"',
+            )
+        _checked(run, name)
+        folders.write(Path(run.details["folder"]) / INNER / "stop", f"{time.time()}\n")
+
+    def fetch(self, run: Run, to: Path, say: Say) -> None:
+        """Copy log/ and output/ of the directory, or what the logs command prints."""
+        place = Path(run.details["folder"])
+        if "logs" in run.details["site"]["commands"]:
+            to.mkdir(parents=True, exist_ok=True)
+            folders.write(to / "job.log", _checked(run, "logs"))
+            say(f"fetched {to / 'job.log'}")
+            if not (place / "log").is_dir():
+                return
+        say("fetched " + ", ".join(folders.copy(place, Path(run.details["cwd"]), to)))
+
+    def delete(self, run: Run) -> None:
+        """Remove the job's directory."""
+        folders.remove(Path(run.details["folder"]))
+
+    def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
+        """Directories below the site's root that were submitted."""
+        found = []
+        for place, job in folders.jobs_below(folders.root_of(site), "script"):
+            number, rendered = _number(place), job.get("site")
+            if not number or not isinstance(rendered, dict) or rendered["name"] != site.name:
+                continue
+            details = {"folder": str(place), "site": rendered, "number": number, "cwd": str(place)}
+            row = {**job, "created_at": folders.created_at(place), "details": details}
+            found.append((Handle("script", site.name, place.name), row))
+        return found
+
+
+def _place(submission: Submission) -> Path:
+    given = submission.extra.get("from", "")
+    if given:
+        return Path(os.path.abspath(os.path.expanduser(given)))
+    return folders.root_of(submission.site) / submission.run_id
+
+
+def _rendered(place: Path) -> dict[str, Any]:
+    row = read_json(str(place / INNER / "job.json"))
+    if row is None or "site" not in row or not (place / "submit.sh").is_file():
+        raise UsageError(
+            f"{place} is no rendered submission", hint="name a directory with submit.sh and job.sh"
+        )
+    return row
+
+
+def _number(place: Path) -> str:
+    try:
+        return (place / INNER / "id").read_text("utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _need(names: list[str] | tuple[str, ...]) -> None:
+    """Credentials come from the environment, and from nowhere else."""
+    missing = [name for name in names if not os.environ.get(name)]
+    if missing:
+        raise UsageError.of(
+            [Problem(f"{name} is not set, and the site's commands need it", SECRET_HINT)
+             for name in missing]
+        )  # fmt: skip
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+
+
+def _command(run: Run, name: str) -> tuple[int, str, str]:
+    """Run one of the site's commands for this job: code, output, errors."""
+    site, number = run.details["site"], run.details.get("number")
+    if not number:
+        raise PaddockError(f"{run.handle} was never submitted")
+    text = fill(site["commands"][name], {**site["values"], "id": number}, name, [])
+    _need(site["credentials"])
+    return _run(site, ["/bin/sh", "-c", text], Path(run.details["folder"]))
+
+
+def _checked(run: Run, name: str) -> str:
+    """What one of the site's commands prints. Raises PaddockError with what it complains of."""
+    code, out, err = _command(run, name)
+    if code:
+        raise PaddockError(_failure(run.details["site"], code, out + err))
+    return out
+
+
+def _run(site: dict[str, Any], argv: list[str], place: Path) -> tuple[int, str, str]:
+    try:
+        done = subprocess.run(
+            argv, cwd=place if place.is_dir() else "/", stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=COMMAND_SECONDS_MAX, encoding="utf-8",
+            errors="surrogateescape",
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PaddockError(f"site {site['name']}: {error}") from error
+    return done.returncode, done.stdout, done.stderr
+
+
+def _failure(site: dict[str, Any], code: int, said: str) -> str:
+    """What a command complained of, without what is secret."""
+    for name in site["credentials"]:
+        said = said.replace(os.environ.get(name) or "\0", HIDDEN)
+    text = clean(" ".join(said.split()))[:SHOWN_CHARS] or "it says nothing"
+    return f"site {site['name']}: its command ended with {code}: {text}"
+
+
+def _nothing_started(error: PaddockError) -> UsageError:
+    return UsageError(error.message, hint=error.hint)

@@ -1,0 +1,93 @@
+"""What a site's commands print, read by the site's regular expressions. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, get_args
+
+from paddock.backends.recorded import ended, nodes_of
+from paddock.backends.words import FINAL, State, Status
+from paddock.errors import EXIT_SIGNAL_BASE, Problem
+from paddock.jobfile.suggest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+STATES = tuple(state for state in get_args(State) if state != "unknown")
+EXIT_CANCELLED = EXIT_SIGNAL_BASE + 15
+PLACE = re.compile(r"\{\{(\w+)\}\}|(?<!\$)\{(\w+)\}")
+
+
+def find_id(said: str, pattern: str) -> str:
+    """The id in what the submitting command printed; "" where there is none.
+
+    Without a pattern: the last word.
+
+    >>> find_id("1234.server\\n", ""), find_id("job 77 is queued", r"job (\\d+)")
+    ('1234.server', '77')
+    """
+    if not pattern:
+        return said.split()[-1] if said.split() else ""
+    found = re.search(pattern, said)
+    if found is None:
+        return ""
+    return str(found[1] if found.re.groups else found[0]).strip()
+
+
+def find_state(said: str, states: Mapping[str, str]) -> State | None:
+    """The first state whose pattern is in the text, in the order of the profile.
+
+    >>> find_state("job_state = R", {"pending": "state = Q", "running": "state = R"})
+    'running'
+    """
+    for state, pattern in states.items():
+        if re.search(pattern, said):
+            return state  # type: ignore[return-value]  # checked by pattern_problems
+    return None
+
+
+def pattern_problems(job_id: str, states: Mapping[str, object]) -> Iterator[Problem]:
+    """What is wrong with a site's expressions and states."""
+    for name, pattern in {"job_id": job_id, **states}.items():
+        if name != "job_id" and name not in STATES:
+            yield Problem(f"states: there is no state '{name}'", nearest(name, STATES))
+        try:
+            re.compile(str(pattern))
+        except re.error as error:
+            yield Problem(f"{name} = {pattern!r} is no regular expression: {error}")
+
+
+def status_of(
+    told: State | None,
+    own: Mapping[str, Any],
+    as_of: float,
+    *,
+    is_asked: bool,
+    whole: Mapping[str, Any] | None = None,
+) -> Status | None:
+    """The job's status; None where nobody knows.
+
+    told: what the site's command said. own: what the job itself wrote (state.json): it knows best
+    how it ended, the command may have forgotten. is_asked: whether we have told it to end.
+    whole: what the launchers have recorded.
+
+    >>> status_of("lost", {"code": 3}, 1.0, is_asked=False).state
+    'failed'
+    """
+    code = own.get("code")
+    end: State | None = None
+    if code is not None:
+        end = "succeeded" if code == 0 else "failed"
+    nodes = nodes_of(whole or {})
+    if told is not None and told not in FINAL:
+        return Status("stopping" if is_asked or end else told, as_of, nodes=nodes)
+    state = end or told
+    if state is None:
+        return None
+    if is_asked and state != "succeeded":
+        state = "cancelled"
+    if code is None:
+        code = {"succeeded": 0, "cancelled": EXIT_CANCELLED}.get(state)
+    why = "" if state == "succeeded" else str(own.get("why") or "")
+    since = float(own.get("at") or 0.0)
+    return Status(state, as_of, why=why, code=code, since=since, nodes=ended(nodes))

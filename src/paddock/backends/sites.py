@@ -1,0 +1,208 @@
+"""Where jobs can run: from paddock.toml, sites.toml, a word on the command line, or old files.
+
+    DIR/paddock.toml                          the project's, in this directory or one above it
+    $XDG_CONFIG_HOME/paddock/sites.toml       the user's
+    [defaults] site = "lab"
+    [site.lab] backend = "ssh", hosts = ["h1", "me@h2:2222"], interpreter = "/opt/py/bin/python"
+
+The project's keys win over the user's, those on the command line over both. Relative names of
+files are relative to the file they stand in.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paddock.backends.hostfile import HostLine, parse_hostfile, parse_hosts, split_hosts
+from paddock.backends.profile import (
+    HostsFile,
+    Profile,
+    absolute,
+    forget_other,
+    read_profile,
+    read_text,
+)
+from paddock.backends.site_check import from_text, key_problems, secret_problems
+from paddock.backends.site_keys import BY_NAME
+from paddock.backends.words import BACKENDS, Site
+from paddock.errors import UsageError
+from paddock.jobfile.suggest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HOW = "name hosts with --hosts h1,h2, or write [site.NAME] in paddock.toml"
+
+
+def find_site(
+    word: str,
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    conf: str = "",
+    said: Mapping[str, str] | None = None,
+) -> Site:
+    """The site that `-b` means.
+
+    word: "" (the default, the only site, or ssh where hosts are given), a site's name, a backend,
+    or either with options: ``mpi,hostfile=machines``. conf: a conf.py or backend.yaml, whose site
+    is taken; options of the word win over it, and over both what flags have said of it. Raises
+    UsageError with every problem.
+    """
+    name, inline = _inline(word)
+    inline |= said or {}
+    base = os.path.abspath(cwd)
+    if name.endswith((".yaml", ".yml", ".json", ".py")) and not conf:
+        name, conf = "", name
+    profile = read_profile(env, base)
+    if conf:
+        return _with_inline(_with_conf(profile, name, conf, base), inline, base, env)
+    name = name or _default(profile, "hosts" in inline or "hostfile" in inline)
+    if name not in profile.sites and name in BACKENDS:
+        name = _site_of_backend(profile, name, "hosts" in inline or "hostfile" in inline)
+    if name in profile.sites:
+        options = profile.sites[name]
+        found = Site(name, str(options["backend"]), options, profile.sources[name])
+    elif name in BACKENDS:
+        found = Site(name, name)
+    else:
+        known = (*profile.sites, *BACKENDS)
+        raise UsageError(f"there is no site or backend '{name}'", hint=nearest(name, known))
+    return _with_inline(found, inline, base, env)
+
+
+def _with_inline(site: Site, inline: Mapping[str, str], base: str, env: Mapping[str, str]) -> Site:
+    """The site with the options of the command line, checked, its hosts read."""
+    options, sources = dict(site.options), dict(site.sources)
+    for key, text in inline.items():
+        is_read = key in BY_NAME and key != "hosts"  # which may be a file's name
+        value = from_text(BY_NAME[key].kind, text) if is_read else text
+        forget_other(options, key)
+        options[key] = absolute(key, value, base, env)
+        sources[key] = f"-b {key}={text}"
+    where = f"site '{site.name}'"
+    problems = list(key_problems(site.backend, options, where))
+    problems += secret_problems({key: options[key] for key in inline}, where)
+    if problems:
+        raise UsageError.of(problems)
+    options.pop("backend", None)
+    for key, value in options.items():
+        if isinstance(value, dict):  # TOML tells numbers from texts, variables do not
+            options[key] = {name: str(each) for name, each in value.items()}
+    file = env.get("PBS_NODEFILE", "")
+    if site.backend == "mpi" and file and not {"hosts", "hostfile"} & set(options):
+        options["hostfile"], sources["hostfile"] = file, "PBS_NODEFILE"
+    found = _read_hosts(options, sources)
+    if site.backend == "ssh":
+        found = tuple(replace(each, slots=0) for each in found)  # launch counts processes itself
+    if found:
+        options["hosts"] = tuple(str(each) for each in found)
+    _require(site, options)
+    name = found[0].target if found and site.name == "ssh" else site.name
+    return Site(name, site.backend, options, sources)
+
+
+def _read_hosts(options: dict[str, object], sources: dict[str, str]) -> tuple[HostLine, ...]:
+    """The hosts of a list, a text or a file. A file's name goes: what it said is kept."""
+    file, hosts = options.pop("hostfile", None), options.get("hosts", ())
+    if isinstance(hosts, HostsFile):
+        file = hosts
+    if file is not None:
+        said = sources.pop("hostfile", "") or sources.get("hosts", "")
+        sources["hosts"] = f"{file} ({said})"
+        return parse_hostfile(read_text(str(file)), str(file))
+    if isinstance(hosts, str):
+        hosts = split_hosts(hosts)
+    assert isinstance(hosts, (list, tuple))
+    return parse_hosts(hosts, "hosts") if hosts else ()
+
+
+def _require(site: Site, options: Mapping[str, object]) -> None:
+    """What a site of this kind cannot be without."""
+    if site.backend == "ssh" and not options.get("hosts"):
+        raise UsageError(f"site '{site.name}' names no hosts", hint=HOW)
+    if site.backend == "script" and not options.get("submit"):
+        raise UsageError(
+            f"site '{site.name}' names no command that submits",
+            hint='write submit = "qsub job.sh"; see docs/guide/submit-script.md',
+        )
+
+
+def _inline(word: str) -> tuple[str, dict[str, str]]:
+    """The name and the options: "mpi,hosts=h1,h2,port=22". A part without "=" belongs to the last.
+
+    >>> _inline("mpi,hosts=h1,h2,port=22")
+    ('mpi', {'hosts': 'h1,h2', 'port': '22'})
+    """
+    name, *parts = word.split(",")
+    if "=" in name:
+        name, parts = "", [name, *parts]
+    found: dict[str, str] = {}
+    last = ""
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if equals and key.strip().isidentifier():
+            last = key.strip()
+            found[last] = value
+        elif last:
+            found[last] += f",{part}"
+        else:
+            raise UsageError(f"-b {word}: '{part}' is no option", hint="write -b SITE,key=value")
+    return name.strip(), found
+
+
+def _default(profile: Profile, has_hosts: bool) -> str:
+    if has_hosts:
+        return "ssh"
+    if profile.default:
+        return profile.default
+    if len(profile.sites) == 1:
+        return next(iter(profile.sites))
+    if not profile.sites:
+        raise UsageError("no site is known: where should the job run?", hint=HOW)
+    names = ", ".join(sorted(profile.sites))
+    raise UsageError(
+        f"there are several sites: {names}", hint='name one with -b, or write [defaults] site = "…"'
+    )
+
+
+def _site_of_backend(profile: Profile, backend: str, has_hosts: bool) -> str:
+    """The one site of this backend, if its own name was not given; the backend where none is."""
+    found = [name for name, table in profile.sites.items() if table["backend"] == backend]
+    if not found or has_hosts:
+        return backend
+    if profile.default in found:
+        return profile.default
+    if len(found) > 1:
+        raise UsageError(f"there are several sites of {backend}: {', '.join(sorted(found))}",
+                         hint="name one with -b")  # fmt: skip
+    return found[0]
+
+
+def _with_conf(profile: Profile, name: str, conf: str, base: str) -> Site:
+    """The site of a conf.py or a backend.yaml, laid over the named one.
+
+    A script site must say how to submit, which no backend.yaml does: the only one is taken.
+    """
+    found = _read_old(os.path.join(base, conf), conf)
+    if name in ("", found.backend) and found.backend == "script":
+        name = _site_of_backend(profile, "script", False)
+    if name in profile.sites and profile.sites[name]["backend"] == found.backend:
+        options = {**profile.sites[name], **found.options}
+        return Site(name, found.backend, options, {**profile.sources[name], **found.sources})
+    if name not in ("", found.backend):
+        raise UsageError(f"{conf} is for {found.backend}, and -b says '{name}'")
+    return found
+
+
+def _read_old(path: str, name: str) -> Site:
+    if path.endswith(".py"):
+        from paddock.backends.fabric import site_from_conf
+
+        return site_from_conf(read_text(path), name)
+    from paddock.backends.paddlerec import site_from_document
+    from paddock.jobfile.document import load_document
+
+    return site_from_document(load_document(path), name, os.path.dirname(path))

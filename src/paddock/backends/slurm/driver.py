@@ -1,0 +1,304 @@
+"""The Slurm backend: runs sbatch, squeue, sacct and scancel, and reads the job's own directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddock.backends import folder as shared
+from paddock.backends.merge import merge
+from paddock.backends.node.jobdir import INNER, read_json
+from paddock.backends.node.logs import rows as log_rows
+from paddock.backends.slurm import folder as folders
+from paddock.backends.slurm.errors import complaint, is_unknown_job
+from paddock.backends.slurm.parse import (
+    SACCT_FORMAT,
+    SQUEUE_FORMAT,
+    Row,
+    read_sacct,
+    read_squeue,
+    status_of,
+)
+from paddock.backends.slurm.plan import plan_of
+from paddock.backends.slurm.script import MARK, after_handles, option
+from paddock.backends.words import Handle
+from paddock.errors import PaddockError, Problem, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from paddock.backends.backend import Say
+    from paddock.backends.registry import Run
+    from paddock.backends.words import Piece, Plan, Query, Site, Status, Submission
+
+COMMAND_SECONDS_MAX = 60.0
+ASK_SECONDS = 2.0
+ENDED = ("succeeded", "failed", "cancelled")
+NOT_PASSED_ON = ("PADDOCK_TOKEN",)  # sbatch hands its environment to the controller
+
+
+class Slurm:
+    """A cluster whose sbatch is on this machine, and a directory that its nodes share."""
+
+    def plan(self, submission: Submission) -> Plan:
+        """What will be done; asks nobody."""
+        return plan_of(submission, shared.root_of(submission.site))
+
+    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+        """Make the job directory and hand its script to sbatch. The job is detached."""
+        folder = shared.root_of(submission.site) / submission.run_id
+        place = _Commands(submission.site.text("bin"), option(submission, "cluster"))
+        try:
+            cluster = place.cluster_name()
+            if submission.takes_name:
+                self._refuse_name(submission, place)
+            cwd = submission.workspace or str(folder)
+            known = {"folder": str(folder), "cwd": cwd, "bin": place.bin, "cluster": place.cluster}
+            run.keep(**known, may_run=[])
+            self._check_after(submission, place, cluster)
+            folders.make(submission, plan.files, folder, say)
+        except PaddockError as error:
+            raise _nothing_started(error) from error
+        try:
+            number = self._hand_over(submission, place, folder, cluster)
+            run.keep(number=number, may_run=[cluster])
+        except PaddockError as error:
+            raise _nothing_started(error) from error
+        run.move(Handle("slurm", cluster, run.details["number"]))
+        say(f"job {run.details['number']} of cluster {cluster}, in {folder}")
+        return None
+
+    def _hand_over(
+        self, submission: Submission, place: _Commands, folder: Path, cluster: str
+    ) -> str:
+        """sbatch; returns the job's number. If anything fails there is no job, and no directory."""
+        is_done = False
+        try:
+            script = str(folder / INNER / "job.sbatch")
+            said = place.run("sbatch", "--parsable", script, more_env=submission.env)
+            number = said.strip().partition(";")[0]
+            folders.note(folder, cluster, number)
+            is_done = True
+        finally:
+            if not is_done:
+                for each in [
+                    number for number, path in place.ours(is_quiet=True) if path == folder
+                ]:
+                    place.run("scancel", each, is_quiet=True)
+                shared.remove(folder)
+        return number
+
+    def _refuse_name(self, submission: Submission, place: _Commands) -> None:
+        for number, folder in place.ours():
+            job = read_json(str(folder / INNER / "job.json")) or {}
+            has_ended = status_of([], folders.told(folder), 0.0).state in ENDED
+            if job.get("name") == submission.name and not has_ended:
+                raise UsageError(
+                    f"the name '{submission.name}' is in use: job {number} of Slurm",
+                    hint="choose another with --name, or stop that job first with --replace",
+                )
+
+    def _check_after(self, submission: Submission, place: _Commands, cluster: str) -> None:
+        """Slurm takes a number that it does not know for one that has succeeded."""
+        problems = []
+        for handle in after_handles(submission):
+            if handle.place not in ("", cluster):
+                problems.append(Problem(f"--after {handle}: this job goes to cluster {cluster}"))
+            elif not place.rows(handle.name):
+                hint = "if it has succeeded, leave --after out"
+                problems.append(Problem(f"--after {handle.name}: Slurm does not know it", hint))
+        if problems:
+            raise UsageError.of(problems)
+
+    # -------------------------------------------------------------------- later
+
+    def status(self, run: Run) -> Status:
+        """Ask the controller, then accounting, then the job's own directory."""
+        folder = Path(run.details["folder"])
+        number = _number_of(run)
+        rows = _commands_of(run).rows(number) if number else []
+        return status_of(rows, folders.told(folder), time.time())
+
+    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+        """Lines of all nodes, in order of their clocks."""
+        folder = Path(run.details["folder"])
+        is_over = _Over(self, run)
+
+        def lines_of(part: Path) -> Iterator[tuple[int, str, bytes]]:
+            before = "" if part == folder else f"task {part.name} "
+            for at_ns, label, data in log_rows(str(part), query, is_shared=True, is_over=is_over):
+                yield at_ns, before + label, data
+
+        return merge([(lines_of(part), 0) for part in folders.tasks_of(folder) or [folder]])
+
+    def stop(self, run: Run, *, now: bool) -> None:
+        """Tell the script, which tells the launchers; the second time, or now: Slurm ends it."""
+        folder, place, number = Path(run.details["folder"]), _commands_of(run), _number_of(run)
+        if not number:
+            raise PaddockError(f"job {run.run_id} was never handed to Slurm")
+        rows = place.rows(number, is_accounting_asked=False)
+        is_first = folders.ask_to_stop(folder)
+        if now:
+            place.run("scancel", "--signal=KILL", number, is_quiet=True)
+        elif is_first and any(row.state == "RUNNING" for row in rows):
+            place.run("scancel", "--signal=TERM", "--batch", number)
+            place.run("scancel", "--state=PENDING", number, is_quiet=True)
+            return
+        if rows:
+            place.run("scancel", number)
+
+    def fetch(self, run: Run, to: Path, say: Say) -> None:
+        """Copy logs and `output/`."""
+        folder = run.details["folder"]
+        copied = folders.copy(Path(folder), Path(run.details.get("cwd", folder)), to)
+        say("fetched " + ", ".join(copied))
+
+    def delete(self, run: Run) -> None:
+        """Remove the job directory."""
+        shared.remove(Path(run.details["folder"]))
+
+    def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
+        """Jobs of the queue that carry our mark, and job directories below the site's root."""
+        place = _Commands(site.text("bin"), site.text("cluster"))
+        cluster = place.cluster_name()
+        found: dict[str, tuple[Handle, dict[str, object]]] = {}
+        below = [folder for folder, _ in shared.jobs_below(shared.root_of(site), "slurm")]
+        for folder in dict.fromkeys([*below, *(folder for _, folder in place.ours())]):
+            job = read_json(str(folder / INNER / "job.json"))
+            slurm = read_json(str(folder / INNER / "slurm.json"))
+            if job is None or slurm is None or slurm.get("cluster") != cluster:
+                continue
+            number = str(slurm["number"])
+            details = {
+                "folder": str(folder), "cwd": str(job.get("cwd") or folder), "bin": place.bin,
+                "cluster": place.cluster, "number": number,
+            }  # fmt: skip
+            row = {**job, "created_at": shared.created_at(folder), "details": details}
+            found[number] = (Handle("slurm", cluster, number), row)
+        return list(found.values())
+
+
+class _Over:
+    """Whether a job has ended; Slurm is not asked more often than it likes."""
+
+    def __init__(self, backend: Slurm, run: Run) -> None:
+        self._backend = backend
+        self._run = run
+        self._answer = False
+        self._next = 0.0
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if not self._answer and now >= self._next:
+            self._answer = self._backend.status(self._run).is_final
+            self._next = now + ASK_SECONDS
+        return self._answer
+
+
+class _Commands:
+    """Slurm's commands, in one directory or on PATH, for one cluster."""
+
+    def __init__(self, directory: str, cluster: str) -> None:
+        self.bin = directory
+        self.cluster = cluster
+
+    def run(
+        self,
+        name: str,
+        *words: str,
+        is_quiet: bool = False,
+        more_env: tuple[tuple[str, str], ...] = (),
+    ) -> str:
+        """What a command prints. Raises PaddockError with what it complains of."""
+        path = os.path.expanduser(os.path.join(self.bin, name))
+        if shutil.which(path) is None:
+            where = f"in {self.bin}" if self.bin else "on PATH"
+            raise UsageError(
+                f"{name} is not {where}",
+                hint="submit from a login node of the cluster, or say where it is: bin = DIR",
+            )
+        env = {k: v for k, v in os.environ.items() if k not in NOT_PASSED_ON}
+        if name != "sbatch":  # the job has its environment
+            env["SLURM_TIME_FORMAT"] = "%s"
+        clusters = (f"--clusters={self.cluster}",) if self.cluster else ()
+        try:
+            done = subprocess.run(
+                [path, *clusters, *words],
+                stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                timeout=COMMAND_SECONDS_MAX, env={**env, **dict(more_env)},
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise PaddockError(
+                f"{name} has not answered within {COMMAND_SECONDS_MAX:g} s",
+                hint="try again; scontrol ping tells how the controller is", retryable=True,
+            ) from error  # fmt: skip
+        if done.returncode and not is_quiet:
+            raise complaint(name, done.stderr.decode("utf-8", "replace"))
+        return done.stdout.decode("utf-8", "replace")
+
+    def cluster_name(self) -> str:
+        """The cluster's name; its controller has to answer."""
+        for line in self.run("scontrol", "show", "config").splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() == "ClusterName":
+                return value.strip()
+        return self.cluster or "slurm"
+
+    def rows(self, number: str, *, is_accounting_asked: bool = True) -> list[Row]:
+        """What Slurm says of a job, or of each of an array; [] when it has forgotten."""
+        try:
+            said = self.run(
+                "squeue", "--noheader", f"--jobs={number}", "--states=all",
+                f"--Format={SQUEUE_FORMAT}",
+            )  # fmt: skip
+            rows = read_squeue(said)
+        except PaddockError as error:
+            if not is_unknown_job(error.message):
+                raise
+            rows = []
+        if rows or not is_accounting_asked or shutil.which(os.path.join(self.bin, "sacct")) is None:
+            return rows
+        # Without accounting it fails; then the job's own directory has the last word.
+        said = self.run(
+            "sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={number}",
+            f"--format={SACCT_FORMAT}", is_quiet=True,
+        )  # fmt: skip
+        return read_sacct(said)
+
+    def ours(self, *, is_quiet: bool = False) -> list[tuple[str, Path]]:
+        """This user's jobs in the queue that carry our mark: number and job directory."""
+        words = ("--noheader", f"--user={os.getuid()}", "--format=%F|%k")
+        said = self.run("squeue", *words, is_quiet=is_quiet)
+        found = []
+        for line in said.splitlines():
+            number, _, comment = line.partition("|")
+            if comment.startswith(MARK):
+                found.append((number.strip(), Path(comment[len(MARK) :])))
+        return found
+
+
+def _commands_of(run: Run) -> _Commands:
+    return _Commands(run.details.get("bin", ""), run.details.get("cluster", ""))
+
+
+def _number_of(run: Run) -> str:
+    """The job's number; also of one whose submitter died before it could write it down."""
+    if number := run.details.get("number"):
+        return str(number)
+    folder = Path(run.details["folder"])
+    noted = read_json(str(folder / INNER / "slurm.json"))
+    if noted is not None:
+        return str(noted["number"])
+    ours = {path: number for number, path in _commands_of(run).ours()}
+    return ours.get(folder, "")
+
+
+def _nothing_started(error: PaddockError) -> UsageError:
+    """Exit code 2: nothing was started, and nothing is left."""
+    if isinstance(error, UsageError):
+        return error
+    return UsageError(error.message, hint=error.hint)

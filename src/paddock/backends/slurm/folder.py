@@ -1,0 +1,89 @@
+"""What only Slurm has in a job directory, which this machine and the nodes share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from paddock.backends import folder as shared
+from paddock.backends.node.attend import last_error
+from paddock.backends.node.jobdir import INNER, read_json, write_json
+from paddock.backends.program import unpack_into
+from paddock.backends.slurm.parse import Told
+from paddock.errors import PaddockError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from paddock.backends.backend import Say
+    from paddock.backends.words import Submission
+
+
+def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Say) -> None:
+    """Make the job directory with all that is in it. Raises UsageError, and then it is gone."""
+    inner = folder / INNER
+    shared.make(submission, {**files, str(inner / "token"): submission.token}, folder, say)
+    try:
+        unpack_into(inner / "program")
+    except OSError as error:
+        shared.remove(folder)
+        raise UsageError(f"the job directory {folder} cannot be filled: {error}") from error
+    except BaseException:
+        shared.remove(folder)
+        raise
+
+
+def note(folder: Path, cluster: str, number: str) -> None:
+    """Remember which job of Slurm it is."""
+    write_json(str(folder / INNER / "slurm.json"), {"cluster": cluster, "number": number})
+
+
+def ask_to_stop(folder: Path) -> bool:
+    """Leave word that the job is told to end, for the script. False if that is known already."""
+    try:
+        os.close(os.open(folder / INNER / "stop", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise PaddockError(f"{folder}: {error.strerror}") from error
+    return True
+
+
+def told(folder: Path) -> dict[str, Told]:
+    """What lies there, by array index; "" for a job that is no array."""
+    is_stopped = (folder / INNER / "stop").exists()
+    found = {
+        p.name: _told(p, folder / "log" / f"console-{p.name}.log", is_stopped=is_stopped)
+        for p in tasks_of(folder)
+    }
+    return found or {"": _told(folder, folder / "log" / "console.log", is_stopped=is_stopped)}
+
+
+def _told(folder: Path, console: Path, *, is_stopped: bool) -> Told:
+    inner = folder / INNER
+    return Told(
+        state=read_json(str(inner / "state.json")) or {},
+        whole=read_json(str(inner / "status.json")) or {},
+        verdict=read_json(str(inner / "verdict.json")) or {},
+        is_stopped=is_stopped,
+        last_error=last_error(str(console)),
+    )
+
+
+def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
+    """Copy logs, of an array those of each, and output/ of the working directory."""
+    copied = shared.copy(folder, cwd, to)
+    for part in tasks_of(folder):
+        shutil.copytree(part / "log", to / part.name / "log", symlinks=True, dirs_exist_ok=True)
+    return copied
+
+
+def tasks_of(folder: Path) -> list[Path]:
+    """The directories of those of an array that have begun."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return []
+    return [path for path in entries if path.name.isdecimal() and (path / INNER).is_dir()]

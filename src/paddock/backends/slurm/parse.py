@@ -1,0 +1,291 @@
+"""What Slurm and the job's own files say -> the job's status. Pure.
+
+    Slurm knows the job    state.json of this attempt    the job is
+    ---------------------  ----------------------------  --------------------------------------
+    any state              it has ended                  as the file says: it knows why
+    in STATES              else                          as STATES says; RUNNING: starting until
+                                                         its ranks are up, stopping when told to
+    no                     it has ended                  as the file says
+    no                     else                          lost
+
+state.json is written by the script (script.py), and stays when Slurm has forgotten the job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.words import FINAL, Node, Rank, State, Status
+from paddock.errors import EXIT_SIGNAL_BASE, PaddockError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# squeue --Format, Slurm 20.11 and later; a separator stands behind each field.
+FIELDS = ("JobID", "JobArrayID", "State", "Reason", "exit_code", "RestartCnt", "StartTime",
+          "EndTime", "NodeList")  # fmt: skip
+SQUEUE_FORMAT = ",".join(f"{name}:|" for name in FIELDS)
+SACCT_FORMAT = "JobIDRaw,JobID,State,Reason,ExitCode,Start,End,NodeList"
+
+# squeue(1), JOB STATE CODES -> our state, and why where the word does not say it.
+STATES: dict[str, tuple[State, str]] = {
+    "PENDING": ("pending", ""),
+    "REQUEUED": ("pending", "put back into the queue"),
+    "REQUEUE_FED": ("pending", "put back into the queue"),
+    "REQUEUE_HOLD": ("pending", "put back into the queue, and held: scontrol release"),
+    "RESV_DEL_HOLD": ("pending", "its reservation is gone, and it is held: scontrol release"),
+    "SPECIAL_EXIT": ("pending", "held after a special exit: scontrol release"),
+    "CONFIGURING": ("starting", "its nodes are being made ready"),
+    "RUNNING": ("running", ""),
+    "RESIZING": ("running", ""),
+    "SUSPENDED": ("running", "suspended"),
+    "STOPPED": ("running", "stopped by a signal"),
+    "SIGNALING": ("stopping", ""),
+    "COMPLETING": ("stopping", "Slurm clears its nodes"),
+    "STAGE_OUT": ("stopping", "its files are staged out"),
+    "COMPLETED": ("succeeded", ""),
+    "CANCELLED": ("cancelled", "cancelled in Slurm"),
+    "REVOKED": ("cancelled", "another cluster of the federation runs it"),
+    "FAILED": ("failed", ""),
+    "TIMEOUT": ("failed", "the time limit is reached"),
+    "DEADLINE": ("failed", "its deadline has passed"),
+    "NODE_FAIL": ("failed", "a node was lost"),
+    "OUT_OF_MEMORY": ("failed", "out of memory"),
+    "BOOT_FAIL": ("failed", "a node did not boot"),
+    "LAUNCH_FAILED": ("failed", "Slurm could not start it"),
+    "RECONFIG_FAIL": ("failed", "a node could not be made ready"),
+    "PREEMPTED": ("failed", "preempted by another job"),
+}
+# squeue(1), JOB REASON CODES: what a job waits for.
+REASONS = {
+    "None": "",
+    "Resources": "waits for free nodes",
+    "Priority": "waits for jobs before it",
+    "Dependency": "waits for the job it comes after",
+    "DependencyNeverSatisfied": "the job it comes after did not succeed",
+    "JobArrayTaskLimit": "waits for others of its array",
+    "BeginTime": "its time has not come",
+    "JobHeldUser": "held: scontrol release",
+    "JobHeldAdmin": "held by the administrator",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition takes no jobs to run",
+    "PartitionNodeLimit": "the partition has too few nodes for it",
+    "PartitionTimeLimit": "longer than the partition allows",
+    "PartitionConfig": "the partition cannot run it as it is",
+    "ReqNodeNotAvail": "a node that it needs is not available",
+    "Licenses": "waits for a license",
+    "BadConstraints": "no node is as it wants them",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What Slurm says of one job, or one of an array. Times in seconds since 1970, 0.0 unknown."""
+
+    number: str
+    task: str
+    state: str
+    reason: str = ""
+    code: int | None = None
+    restarts: int | None = None
+    start: float = 0.0
+    end: float = 0.0
+    nodes: str = ""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What lies in a job directory: state.json, status.json, verdict.json, stop; the last error
+    that a launcher said.
+    """
+
+    state: Mapping[str, Any] = field(default_factory=dict)
+    whole: Mapping[str, Any] = field(default_factory=dict)
+    verdict: Mapping[str, Any] = field(default_factory=dict)
+    is_stopped: bool = False
+    last_error: str = ""
+
+
+def read_squeue(text: str) -> list[Row]:
+    """Rows of squeue --Format=SQUEUE_FORMAT."""
+    rows = []
+    for line in text.splitlines():
+        cells = line.split("|")
+        if len(cells) < len(FIELDS):
+            continue
+        number, array, state, reason, code, restarts, start, end, nodes = (
+            cell.strip() for cell in cells[: len(FIELDS)]
+        )
+        rows.append(
+            Row(number, array.partition("_")[2].strip("[]"), state, reason, _wait_status(code),
+                int(restarts) if restarts.isdecimal() else None, _time(start), _time(end), nodes)
+        )  # fmt: skip
+    return rows
+
+
+def read_sacct(text: str) -> list[Row]:
+    """Rows of sacct --parsable2 --allocations --format=SACCT_FORMAT."""
+    rows = []
+    for line in text.splitlines():
+        cells = line.split("|")
+        if len(cells) < SACCT_FORMAT.count(",") + 1:
+            continue
+        number, array, state, reason, code, start, end, nodes = cells[:8]
+        word = state.split(" ")[0]  # "CANCELLED by 1000"
+        rows.append(
+            Row(number, array.partition("_")[2].strip("[]"), word, reason, _pair(code), None,
+                _time(start), _time(end), nodes)
+        )  # fmt: skip
+    return rows
+
+
+def _wait_status(text: str) -> int | None:
+    """As squeue prints it: what wait(2) gives."""
+    if not text.isdecimal():
+        return None
+    status = int(text)
+    return EXIT_SIGNAL_BASE + (status & 127) if status & 127 else status >> 8
+
+
+def _pair(text: str) -> int | None:
+    """As sacct prints it, CODE:SIGNAL."""
+    code, _, number = text.partition(":")
+    if not (code.isdecimal() and number.isdecimal()):
+        return None
+    return EXIT_SIGNAL_BASE + int(number) if int(number) else int(code)
+
+
+def _time(text: str) -> float:
+    """With SLURM_TIME_FORMAT=%s; N/A and Unknown are 0."""
+    return float(text) if text.isdecimal() else 0.0
+
+
+def status_of(rows: Sequence[Row], told: Mapping[str, Told], now: float) -> Status:
+    """The job's status. told: by array index, "" for a job that is no array.
+
+    Raises PaddockError for a state that is not known here: it would be a guess.
+    """
+    if not rows:
+        tasks = [task for task in told if task] or [""]
+        rows = [Row("", task, "") for task in tasks]
+    each = [_one(row, told.get(row.task, Told()), now) for row in rows]
+    if len(rows) == 1 and not rows[0].task:
+        return each[0]
+    pairs = sorted(zip(rows, each, strict=True), key=lambda pair: _order(pair[0].task))
+    nodes = tuple(_task_node(row.task, status) for row, status in pairs)
+    bad = next((s for _, s in pairs if s.state in ("failed", "lost", "cancelled")), None)
+    state = _of_all([status.state for status in each])
+    shown = bad if bad is not None and state in FINAL else next(
+        (s for _, s in pairs if s.state == state), each[0]
+    )  # fmt: skip
+    return replace(shown, state=state, nodes=nodes, since=max(s.since for s in each))
+
+
+def _order(task: str) -> tuple[int, str]:
+    first = task.replace("-", ",").replace("%", ",").split(",")[0]
+    return (int(first) if first.isdecimal() else 0, task)
+
+
+def _task_node(task: str, status: Status) -> Node:
+    ranks = tuple(rank for node in status.nodes for rank in node.ranks)
+    return Node(f"task {task}", status.state, ranks, note=status.why)
+
+
+def _of_all(states: Sequence[State]) -> State:
+    alive: tuple[State, ...] = ("stopping", "running", "starting", "pending")
+    for state in alive:
+        if state in states:
+            has_begun = any(s in FINAL for s in states)
+            return "running" if state == "pending" and has_begun else state
+    ended: tuple[State, ...] = ("failed", "lost", "cancelled")
+    return next((state for state in ended if state in states), "succeeded")
+
+
+def _one(row: Row, told: Told, now: float) -> Status:
+    """One job, or one of an array."""
+    said = str(told.state.get("state", ""))
+    attempt = _number(told.state.get("attempt"))
+    is_of_now = row.restarts in (None, attempt)
+    if said in FINAL and is_of_now:
+        code, since = told.state.get("code"), float(told.state.get("at") or row.end)
+        return _ended(said, told, now, why="", code=code, since=since, attempt=attempt)
+    if not row.state:
+        why = "Slurm has forgotten it, and its script has not said how it ended"
+        return _ended("lost", told, now, why=why, attempt=attempt)
+    if row.state not in STATES:
+        raise PaddockError(f"Slurm says {row.state}, which is not known here", retryable=True)
+    state, why = STATES[row.state]
+    attempt = row.restarts or 0 if row.restarts is not None else attempt
+    if state in FINAL:
+        if told.is_stopped and state == "failed":  # before its script could say so
+            state = "cancelled"
+        if row.state == "FAILED" and not (told.state or told.whole or told.verdict):
+            why = "its script has not begun: the nodes do not see the job's directory (--root)"
+        code = 0 if state == "succeeded" else row.code or None
+        return _ended(state, told, now, why=why, code=code, since=row.end, attempt=attempt)
+    if state == "pending":
+        return Status("pending", now, why=_reason(row.reason) or why, attempt=attempt)
+    nodes = _nodes(told, "running") if is_of_now else ()
+    if state == "running" and told.is_stopped:
+        state = "stopping"
+    elif state == "running" and not any(node.ranks for node in nodes):
+        state, why = "starting", str(told.whole.get("waiting_for") or why) if is_of_now else why
+    return Status(
+        state, now, why=why, since=row.start, attempt=attempt + _number(told.whole.get("attempt")),
+        nodes=tuple(replace(node, state=state) for node in nodes),
+    )  # fmt: skip
+
+
+def _ended(
+    state: State,
+    told: Told,
+    now: float,
+    *,
+    why: str,
+    code: int | None = None,
+    since: float = 0.0,
+    attempt: int = 0,
+) -> Status:
+    """What the job's own files add to its end."""
+    has_said = told.state.get("state") in FINAL
+    own = str(told.state.get("why") or "") if has_said else "paddock stop" * told.is_stopped
+    said = str(told.verdict.get("text") or told.last_error)
+    if state == "succeeded":
+        shown = ""
+    elif state == "cancelled":
+        shown = own or why
+    else:
+        shown = ": ".join(text for text in (own or why, said) if text)
+    return Status(
+        state, now, why=shown, code=code, since=since,
+        attempt=attempt + _number(told.whole.get("attempt")), nodes=_nodes(told, state),
+    )  # fmt: skip
+
+
+def _reason(word: str) -> str:
+    """What a job waits for, with Slurm's own word for it."""
+    known = REASONS.get(word)
+    return f"{known} ({word})" if known else word if known is None else ""
+
+
+def _nodes(told: Told, state: State) -> tuple[Node, ...]:
+    """Hosts and ranks as the coordinator wrote them down. state: of the job."""
+    found = []
+    rows = told.whole.get("nodes")
+    for row in rows if isinstance(rows, list) else ():
+        ranks = tuple(
+            Rank(str(r.get("role")), _number(r.get("rank")), str(r.get("state")), r.get("code"))
+            for r in row.get("ranks") or ()
+        )
+        own: State = state
+        if state in FINAL:
+            ranks = tuple(replace(r, state="ended") if r.state == "running" else r for r in ranks)
+            if state == "failed" and not any(r.state == "failed" for r in ranks):
+                own = "cancelled"
+        found.append(Node(str(row.get("host")), own, ranks, note=str(row.get("note") or "")))
+    return tuple(found)
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,97 @@
+"""Submission -> plan: the files, the steps and the table that people see. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from paddock.backends.slurm.script import (
+    INNER,
+    build_script,
+    nodes_wanted,
+    option,
+    script_text,
+)
+from paddock.backends.words import Plan, Step
+from paddock.errors import Problem, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from paddock.backends.words import Submission
+
+OF_OTHERS = ("image", "namespace", "context", "scheduler", "queue", "secrets", "volumes",
+             "pod_patch", "servers_on")  # fmt: skip
+
+
+def plan_of(submission: Submission, root: Path) -> Plan:
+    """What will be done; asks nobody. Raises UsageError."""
+    problems = [Problem(f"--env {name}: {why}") for name, why in _bad_names(submission)]
+    if problems:
+        raise UsageError.of(problems)
+    folder = root / submission.run_id
+    lines = build_script(submission, str(folder))
+    script = folder / INNER / "job.sbatch"
+    files = {
+        str(script): script_text(lines),
+        str(folder / INNER / "job.json"): _job_text(submission),
+    }
+    if submission.file:
+        files[str(folder / INNER / "launch.json")] = submission.file
+    what = f"make {folder} with the launcher and a key for this job"
+    if submission.package:
+        what += f", and what is in {submission.package}"
+    steps = [Step("here", what)]
+    what = "hand it to Slurm"
+    if submission.env:
+        what += ", with " + ", ".join(name for name, _ in submission.env) + " in its environment"
+    steps.append(Step("here", what, ("sbatch", "--parsable", str(script))))
+    worker = submission.job.role("worker")
+    each = str(worker.count) if worker is not None and worker.count else "one per device"
+    devices = option(submission, "gres") or "found there"
+    high = submission.job.nnodes_max
+    rows = tuple((str(index), "chosen by Slurm", each, devices) for index in range(high))
+    return Plan(
+        rows,
+        tuple(steps),
+        files,
+        cannot=_cannot(submission),
+        why={line.text.strip(): line.why for line in lines if line.why},
+    )
+
+
+def _bad_names(submission: Submission) -> list[tuple[str, str]]:
+    """Variables that cannot go with a job, and why."""
+    found = []
+    for name, _ in submission.env:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            found.append((name, "not a name of a variable"))
+        elif name.startswith(("SLURM_", "SBATCH_")):
+            found.append((name, "it would tell Slurm something; see sbatch_lines in the site"))
+    return found
+
+
+def _job_text(submission: Submission) -> str:
+    """What was submitted, without secrets: for --discover."""
+    command = submission.job.command
+    row = {
+        "id": submission.run_id,
+        "backend": "slurm",
+        "cwd": submission.workspace,
+        "name": submission.name,
+        "command": shlex.join((command.program, *command.args)),
+        "nnodes": submission.job.nnodes_max,
+    }
+    return json.dumps(row, ensure_ascii=False, indent=1) + "\n"
+
+
+def _cannot(submission: Submission) -> tuple[str, ...]:
+    """Wishes that Slurm cannot honour."""
+    found = [f"--{name}: Slurm has none" for name in OF_OTHERS if submission.extra.get(name)]
+    if submission.data:
+        found.append("--data: the nodes share the directory, so each sees all files")
+    if "-" in nodes_wanted(submission):
+        found.append("growing: Slurm decides once, between both numbers, how many nodes there are")
+    return tuple(found)

@@ -1,0 +1,292 @@
+"""Submission -> the sbatch script, line by line with what caused each. Pure.
+
+    sbatch -- job.sbatch (first node) -- srun -- sh -- paddock launch (one on each node) -- ranks
+
+Slurm signals every process of a step at once, ranks and all. So the script is signalled alone
+(--batch, --signal=B:), and passes it on to the launchers only, who give their ranks the grace.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paddock.backends.words import Handle, parse_handle
+from paddock.errors import Problem, UsageError
+from paddock.jobfile.words import Words, take_flag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from paddock.backends.words import Submission
+
+INNER = ".paddock"
+MARK = "paddock:"  # how the comment of our jobs begins; the job directory follows
+# sbatch's option -> the word of the profile or the command line.
+OPTIONS = {
+    "partition": "partition", "account": "account", "qos": "qos", "constraint": "constraint",
+    "gres": "gres", "nodelist": "nodes", "time": "time", "array": "array", "mem": "memory",
+    "clusters": "cluster", "cpus-per-task": "cpus",
+}  # fmt: skip
+REQUEUES_MAX = 3  # unless `requeues` says otherwise
+SIGNAL_MARGIN_SECONDS = 30  # for srun, the launchers' own goodbyes and scontrol
+WAIT_MARGIN_SECONDS = 10
+# What a task says when it cannot start: as a launcher would, so that status shows it.
+FIRST_WORDS = (
+    'command -v "$1" >/dev/null || {'
+    ' echo "paddock: error: interpreter $1 is not on $SLURMD_NODENAME" >&2; exit 127; };'
+    ' echo $$ >"$0/pid.$SLURM_NODEID"; exec "$@"'
+)
+STATE_FORMAT = r"""{"state": "%s", "code": %s, "why": "%s", "at": %s, "attempt": %s}\n"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the script, and why it is there."""
+
+    text: str
+    why: str = ""
+
+
+def option(submission: Submission, name: str) -> str:
+    """A word of the command line, else of the site."""
+    return submission.extra.get(name) or submission.site.text(name)
+
+
+def _source(submission: Submission, name: str) -> str:
+    if submission.extra.get(name):
+        return f"--{name} {submission.extra[name]}"
+    return submission.site.sources.get(name) or f"{name} of site {submission.site.name}"
+
+
+def build_script(submission: Submission, folder: str) -> tuple[Line, ...]:
+    """The script. folder: the job directory. Raises UsageError with all that cannot be said."""
+    return (
+        Line("#!/bin/sh"),
+        *_head(submission, folder),
+        *_functions(submission, folder),
+        *_body(submission, folder),
+    )
+
+
+def script_text(lines: tuple[Line, ...]) -> str:
+    """What sbatch reads."""
+    return "".join(f"{line.text}\n" for line in lines)
+
+
+def nodes_wanted(submission: Submission) -> str:
+    """How many nodes, as sbatch takes it: N, or MIN-MAX."""
+    job = submission.job
+    if job.nnodes_min == job.nnodes_max:
+        return str(job.nnodes_max)
+    return f"{job.nnodes_min}-{job.nnodes_max}"
+
+
+def after_handles(submission: Submission) -> tuple[Handle, ...]:
+    """The jobs to come after; place is "" where only the number is given. Raises UsageError."""
+    found = []
+    for word in option(submission, "after").replace(",", " ").split():
+        handle = parse_handle(word) or Handle("slurm", "", word)
+        if handle.backend != "slurm" or not re.fullmatch(r"\d+(_\d+)?", handle.name, re.ASCII):
+            raise UsageError(
+                f"--after {word}: not a job of Slurm", hint="write slurm://CLUSTER/NUMBER"
+            )
+        found.append(handle)
+    return tuple(found)
+
+
+def sbatch_word(text: str) -> str:
+    """A value in a #SBATCH line: sbatch takes quotes and backslashes away, and expands nothing.
+
+    >>> sbatch_word("gpu:2"), sbatch_word('my "job" #1')
+    ('gpu:2', '"my \\\\"job\\\\" #1"')
+    """
+    if re.fullmatch(r"[\w.,:/%@+=~&|()\[\]*-]+", text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _head(submission: Submission, folder: str) -> Iterator[Line]:
+    job = submission.job
+    rows = [
+        ("job-name", submission.name, "--name"),
+        ("comment", MARK + folder, "so that `paddock list --discover` finds it"),
+        ("nodes", nodes_wanted(submission), f"--nnodes {nodes_wanted(submission)}"),
+        ("ntasks-per-node", "1", "one launcher on each node; it starts the ranks"),
+    ]
+    for name, word in OPTIONS.items():
+        if value := option(submission, word):
+            rows.append((name, value, _source(submission, word)))
+    worker = job.role("worker")
+    count = worker.count if worker is not None else None
+    if count and not option(submission, "cpus"):
+        rows.append(("cpus-per-task", str(count), f"{count} processes on a node: a core for each"))
+    if after := after_handles(submission):
+        numbers = ":".join(handle.name for handle in after)
+        rows.append(("dependency", f"afterok:{numbers}", _source(submission, "after")))
+        rows.append(("kill-on-invalid-dep", "yes", "a job that can never start is cancelled"))
+    seconds = math.ceil(job.grace_seconds) + SIGNAL_MARGIN_SECONDS
+    why = f"--grace {job.grace_seconds:g}: before the time limit, to this script alone"
+    rows.append(("signal", f"B:TERM@{seconds}", why))
+    if _requeues(submission):
+        rows.append(("requeue", "", "a job whose node is lost starts again"))
+    else:
+        rows.append(("no-requeue", "", "requeues = 0"))
+    rows.append(("open-mode", "append", "what was said before a restart is kept"))
+    name = "console-%a.log" if option(submission, "array") else "console.log"
+    output = folder.replace("%", "%%") + f"/log/{name}"
+    rows.append(("output", output, "what the launchers say"))
+    rows.append(("chdir", folder.replace("%", "%%"), "the job directory, seen by all nodes"))
+    bad = [n for n, value, _ in rows if any(not c.isprintable() for c in value)]
+    if bad:
+        raise UsageError.of([Problem(f"--{n}: sbatch takes one line of text") for n in bad])
+    for name, value, why in rows:
+        yield Line(f"#SBATCH --{name}" + (f"={sbatch_word(value)}" if value else ""), why)
+    for raw in _raw_lines(submission):
+        text = raw if raw.startswith("#SBATCH") else f"#SBATCH {raw}"
+        yield Line(text, submission.site.sources.get("sbatch_lines", "sbatch_lines of the site"))
+
+
+def _raw_lines(submission: Submission) -> tuple[str, ...]:
+    found = submission.site.options.get("sbatch_lines", ())
+    lines = found.splitlines() if isinstance(found, str) else found
+    assert isinstance(lines, (list, tuple))
+    if any("\n" in str(line) for line in lines):
+        raise UsageError("sbatch_lines: each of them is one line")
+    return tuple(str(line).strip() for line in lines if str(line).strip())
+
+
+def _functions(submission: Submission, folder: str) -> Iterator[Line]:
+    quoted = shlex.quote(folder)
+    if option(submission, "array"):
+        yield Line(f'job={quoted}/"$SLURM_ARRAY_TASK_ID"', "a directory for each of the array")
+    else:
+        yield Line(f"job={quoted}")
+    yield Line(f'inner="$job"/{INNER}')
+    yield Line("umask 077", "nobody else reads the job's files")
+    yield Line('mkdir -p "$inner" "$job/log"')
+    yield Line(
+        f'state() {{ printf \'{STATE_FORMAT}\' "$1" "$2" "$3" "$(date +%s)"'
+        ' "${SLURM_RESTART_COUNT:-0}" >"$inner/state.json.$$" &&'
+        ' mv "$inner/state.json.$$" "$inner/state.json"; }',
+        "how the job is, whole or not at all: what Slurm forgets",
+    )
+    yield Line(
+        'in_slurm() { squeue --noheader --jobs="$SLURM_JOB_ID" --format="%T %r"; }',
+        "RUNNING, or what Slurm does to it",
+    )
+    wait = 'until [ -s "$0/pid.$SLURM_NODEID" ]; do sleep 0.2; done'
+    yield Line(
+        'tell() { case "$(in_slurm)" in RUNNING*)'
+        ' srun --overlap --input=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1'
+        f' sh -c \'{wait}; kill -TERM "$(cat "$0/pid.$SLURM_NODEID")"\' "$inner" & ;; esac; }}',
+        "the launchers are told to end, not their ranks; if Slurm ends the job, it tells all",
+    )
+    yield Line("trap tell TERM", "from --signal, paddock stop, or scancel --batch")
+
+
+def without_env(flags: Sequence[str]) -> list[str]:
+    """The launcher's words less --env: its values go with sbatch, and are in no file of ours.
+
+    >>> without_env(["--env", "KEY=secret", "--grace", "5", "--env=A=b"])
+    ['--grace', '5']
+    """
+    kept: list[str] = []
+    at = 0
+    while at < len(flags):
+        words = Words()
+        after = take_flag(words, flags, at, "flag")
+        if "env" not in words.values:
+            kept += flags[at:after]
+        at = after
+    return kept
+
+
+def launch_words(submission: Submission) -> tuple[str, ...]:
+    """The words of paddock launch on every node; $job and $inner are the script's."""
+    job = submission.job
+    low, high = job.nnodes_min, job.nnodes_max
+    words = ["--nnodes", str(high) if low == high else f"{low}:{high}"]
+    words += ["--job_id", submission.run_id, *without_env(submission.flags)]
+    command = job.command
+    script = ("--", command.program, *command.args) if command.program else ()
+    return (*words, *script)
+
+
+def _body(submission: Submission, folder: str) -> Iterator[Line]:
+    job = submission.job
+    yield Line('rm -f "$inner/status.json" "$inner/verdict.json"', "of the attempt before")
+    yield Line("state running null ''")
+    where = submission.workspace or folder
+    why = "--workspace" if submission.workspace else "where the package is"
+    yield Line(
+        f"cd {shlex.quote(where)} || {{ state failed 2 'the working directory is not on the node';"
+        " exit 2; }", why,
+    )  # fmt: skip
+    wait = 0 if job.is_elastic else math.ceil(
+        job.grace_seconds + job.rendezvous.lease_seconds
+    ) + WAIT_MARGIN_SECONDS  # fmt: skip
+    python = option(submission, "interpreter") or "python3"
+    program = f"{shlex.quote(folder)}/{INNER}"
+    ours = f'--log_dir "$job/log/{{node}}" --record "$inner" --token_file {program}/token'
+    file = f" -f {program}/launch.json" if submission.file else ""
+    words = launch_words(submission)
+    yield Line(
+        'srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --input=none --cpu-bind=none'
+        f" --wait={wait} --kill-on-bad-exit=0" + (" --no-kill" if job.is_elastic else "") + " \\",
+        "a launcher on each node; they end each other, in order, and srun what is left",
+    )
+    yield Line(f"  sh -c '{FIRST_WORDS}' \"$inner\" \\",
+               "whether there is a Python; its number, for the signal above")  # fmt: skip
+    start = f"{shlex.quote(python)} {program}/program/__main__.py launch --tail none"
+    yield Line(f"  {start} {ours}{file} \\",
+               "interpreter; logs and records in the job directory; the key in a file")  # fmt: skip
+    yield Line(f"  {shlex.join(words)} &", "your own words")
+    yield Line("srun=$!")
+    yield Line(
+        'wait "$srun"; code=$?; while kill -0 "$srun" 2>/dev/null; do wait "$srun"; code=$?; done',
+        "a signal interrupts wait, not srun",
+    )
+    yield Line('rm -f "$inner"/pid.*')
+    yield from _ending(submission, folder)
+
+
+def _requeues(submission: Submission) -> int:
+    text = option(submission, "requeues") or str(REQUEUES_MAX)
+    if not text.isdecimal():
+        raise UsageError(f"requeues = {text}: not a whole number")
+    return int(text)
+
+
+def _ending(submission: Submission, folder: str) -> Iterator[Line]:
+    limit = _requeues(submission)
+    stop = f"{shlex.quote(folder)}/{INNER}/stop"
+    yield Line(
+        'again=; if grep -qs \'"kind": "fail", "code": 125\' "$inner/verdict.json"; then'
+        " code=125; again='a node was lost'",
+        "the launchers say so; srun may have been ended by Slurm, for the same reason",
+    )
+    yield Line(
+        "elif [ \"$code\" = 143 ]; then again='asked to end in time'; fi", "time limit, preemption"
+    )
+    yield Line("now=$(in_slurm)")
+    yield Line("if [ \"$code\" = 0 ]; then state succeeded 0 ''")
+    yield Line(
+        f'elif [ -e {stop} ]; then state cancelled "$code" "paddock stop"', "told by that file"
+    )
+    yield Line('else case "$again/$now" in')
+    yield Line(f'  ?*/RUNNING*) if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {limit} ]; then')
+    yield Line('      state pending null "$again: back into the queue"')
+    yield Line('      scontrol requeue "$SLURM_JOB_ID" && exit "$code"',
+               f"the number of the attempt is kept by Slurm; {limit} times at most")  # fmt: skip
+    yield Line('    fi; state failed "$code" "$again, and no requeue is left" ;;')
+    yield Line("  *TimeLimit*) state failed \"$code\" 'the time limit is reached' ;;")
+    yield Line("  asked*) state cancelled \"$code\" 'Slurm ended it: scancel, or preemption' ;;")
+    yield Line("  *) state failed \"$code\" '' ;;")
+    yield Line("esac; fi")
+    if not option(submission, "array"):
+        yield Line(f"rm -f {shlex.quote(folder)}/{INNER}/token", "no secret stays behind")
+    yield Line('exit "$code"')

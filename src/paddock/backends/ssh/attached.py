@@ -1,0 +1,148 @@
+"""A job whose submitter stays: its console here, and Ctrl-C ends it there."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.node.main import ATTACHED_LEASE_SECONDS
+from paddock.backends.ssh.state import checked
+from paddock.errors import EXIT_OWN_FAULT, PaddockError
+from paddock.local.output import write_all
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from paddock.backends.backend import Say
+    from paddock.backends.ssh.channel import Channel
+    from paddock.backends.ssh.fleet import Fleet
+
+    News = tuple[int, dict[str, Any] | PaddockError, bytes]
+
+PING_SECONDS = ATTACHED_LEASE_SECONDS / 4
+LAUNCHER_LINE = b"LAUNCH "  # how the launcher's own lines begin
+DETAIL = b"ERROR LOG DETAIL"  # below it, until its next line, is the end of a rank's log
+KEPT_LINES = 20
+AHEAD = 256  # messages that may wait to be shown
+ROUND_SECONDS = 0.2
+
+
+class Attached:
+    """One job's console. The first host tells the story; of the others, what their ranks say.
+
+    What their launchers said is kept, and shown when the first host is lost.
+    """
+
+    def __init__(self, fleet: Fleet, requests: list[dict[str, Any]], say: Say) -> None:
+        self._fleet = fleet
+        self._requests = requests  # what tells each host which job is meant
+        self._has_stopped = False
+        self._say = say
+        # Bounded: what a terminal that stands still does not take stays on the hosts.
+        self._news: queue.Queue[News] = queue.Queue(AHEAD)
+        self._is_over = threading.Event()
+        self._rest = [b"" for _ in fleet.channels]
+        self._kept: list[deque[bytes]] = [deque(maxlen=KEPT_LINES) for _ in fleet.channels]
+        self._is_detail = [False for _ in fleet.channels]
+        self._ended: dict[int, dict[str, Any] | PaddockError] = {}
+        self._asked = 0
+
+    def run(self) -> int:
+        """Until all hosts have ended; the job's exit code."""
+        for index, channel in enumerate(self._fleet.channels):
+            threading.Thread(target=self._read, args=(index, channel), daemon=True).start()
+        threading.Thread(target=self._ping, daemon=True).start()
+        before = {n: signal.signal(n, self._on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            while len(self._ended) < len(self._fleet.channels):
+                self._take()
+        finally:
+            self._is_over.set()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return self._exit_code()
+
+    def _read(self, index: int, channel: Channel) -> None:
+        try:
+            channel.send("follow", **self._requests[index])
+            while True:
+                row, data = channel.receive()
+                self._news.put((index, row, data))
+                if row.get("ended"):
+                    return
+        except PaddockError as error:
+            self._news.put((index, error, b""))
+
+    def _ping(self) -> None:
+        """Also while our output is not taken: a paused terminal is no lost submitter."""
+        while not self._is_over.wait(PING_SECONDS):
+            self._tell_all("ping")
+
+    def _take(self) -> None:
+        self._stop_if_asked()
+        try:
+            index, row, data = self._news.get(timeout=ROUND_SECONDS)
+        except queue.Empty:
+            return
+        if isinstance(row, PaddockError):
+            self._ended[index] = row
+            self._say(f"warning: {row.message}")
+            if index == 0:
+                self._show_kept()
+        elif row.get("ended"):
+            self._ended[index] = row
+        elif data:
+            self._show(index, data)
+
+    def _show(self, index: int, data: bytes) -> None:
+        if index == 0:
+            write_all(1, data)
+            return
+        whole = self._rest[index] + data
+        end = whole.rfind(b"\n") + 1
+        self._rest[index] = whole[end:]
+        shown = []
+        for line in whole[:end].splitlines(keepends=True):
+            is_own = line.startswith((LAUNCHER_LINE, b"paddock: ", b"  hint: "))
+            if is_own:
+                self._is_detail[index] = DETAIL in line
+            if is_own or self._is_detail[index]:
+                self._kept[index].append(line)
+            else:
+                shown.append(line)
+        prefix = f"[{self._fleet.channels[index].target.login}] ".encode()
+        write_all(1, b"".join(prefix + line for line in shown))
+
+    def _show_kept(self) -> None:
+        for index, lines in enumerate(self._kept):
+            prefix = f"[{self._fleet.channels[index].target.login}] ".encode()
+            write_all(1, b"".join(prefix + line for line in lines))
+            lines.clear()
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._asked += 1
+
+    def _stop_if_asked(self) -> None:
+        if self._asked:
+            now, self._asked = self._asked > 1 or self._has_stopped, 0
+            self._has_stopped = True
+            self._say("stopping; once more for at once" if not now else "stopping at once")
+            self._tell_all("stop", now=now)
+
+    def _tell_all(self, op: str, **row: Any) -> None:
+        for index, channel in enumerate(self._fleet.channels):
+            if index not in self._ended:
+                with suppress(PaddockError):  # who reads from it is told the same
+                    channel.send(op, **self._requests[index], **row)
+
+    def _exit_code(self) -> int:
+        """The first host's code; where that is lost, another's that failed."""
+        rows = [self._ended[index] for index in sorted(self._ended)]
+        codes = [None if isinstance(r, PaddockError) else checked(r)["code"] for r in rows]
+        if codes[0] is not None:
+            return int(codes[0])
+        return next((int(code) for code in codes if code), EXIT_OWN_FAULT)

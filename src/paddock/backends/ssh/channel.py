@@ -1,0 +1,192 @@
+"""One connection to one host: ssh, the archive if it is not there yet, then requests (wire.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends import program
+from paddock.backends.node.wire import Wire, WireEnded
+from paddock.backends.ssh.command import boot_command, failure_of, ssh_words
+from paddock.backends.text import clean
+from paddock.errors import PaddockError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from paddock.backends.ssh.command import Target
+
+LINE_LIMIT_BYTES = 1 << 16
+ANSWER_SECONDS = 60.0
+# What a path of a Unix socket may have (sys/un.h), less %C and what ssh appends meanwhile.
+SOCKET_BYTES = 104 - 1 - 40 - 18
+
+
+class HostError(PaddockError):
+    """What is wrong at one host."""
+
+    def __init__(self, host: str, message: str, hint: str = "") -> None:
+        super().__init__(f"{host}: {message}", hint=hint)
+        self.host = host
+
+
+class Channel:
+    """A host that answers. Close it; closing ends an attached job there."""
+
+    def __init__(self, target: Target, ssh: str = "ssh") -> None:
+        """Connect. Raises HostError."""
+        self.target = target
+        self._lock = threading.Lock()
+        self._why: HostError | None = None  # once the connection has broken
+        # A file: the master connection that ssh leaves behind keeps its stderr open.
+        with tempfile.TemporaryFile() as errors:
+            self._errors = os.dup(errors.fileno())
+        archive = program.build()
+        command = boot_command(program.digest(), len(archive), target.python)
+        try:
+            self._process = subprocess.Popen(
+                [*ssh_words(target, control_path(), ssh), command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,  # a Ctrl-C is ours to answer
+            )
+        except FileNotFoundError as error:
+            raise PaddockError(f"{ssh} is not installed", hint="install openssh-client") from error
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._wire = Wire(self._process.stdout.fileno(), self._process.stdin.fileno())
+        self._boot(archive)
+
+    def _boot(self, archive: bytes) -> None:
+        # Byte by byte would be slow, and a buffer would swallow answers: it is the wire's own.
+        try:
+            found = self._wire.receive(ANSWER_SECONDS)
+            if found is None:
+                raise self._silent()
+            row, _ = found
+            if row.get("error"):
+                raise self._fault(str(row["error"]), str(row.get("hint", "")))
+            if row.get("need"):
+                self._wire.write(archive)
+        except (WireEnded, OSError) as error:
+            raise self._broken() from error
+        except (ValueError, json.JSONDecodeError) as error:
+            self.close()
+            hint = "its login shell prints something: make ~/.bashrc silent for commands"
+            raise HostError(self.target.login, "it answers something else", hint) from error
+
+    def send(self, op: str, data: bytes = b"", **row: Any) -> None:
+        """Ask for something; the answer comes with receive()."""
+        with self._lock:
+            if self._why is not None:
+                raise self._why
+            try:
+                self._wire.send({"op": op, **row}, data)
+            except OSError as error:
+                raise self._broken() from error
+
+    def pour(self, row: dict[str, Any], parts: Iterable[bytes]) -> tuple[dict[str, Any], bytes]:
+        """A request whose body comes in parts, row["bytes"] in all; and its answer."""
+        try:
+            self._wire.write(json.dumps(row).encode() + b"\n")
+            for part in parts:
+                self._wire.write(part)
+        except OSError as error:
+            raise self._broken() from error
+        return self.receive()
+
+    def receive(self, seconds: float | None = None) -> tuple[dict[str, Any], bytes]:
+        """The next answer, within so many seconds.
+
+        Raises HostError, also with what the host says is wrong.
+        """
+        try:
+            message = self._wire.receive(seconds)
+        except (WireEnded, OSError) as error:
+            raise self._broken() from error
+        except ValueError as error:
+            raise self._fault("it answers something that is no message") from error
+        if message is None:
+            raise self._silent()
+        row, data = message
+        if row.get("error"):
+            raise self._fault(str(row["error"]), str(row.get("hint", "")))
+        return row, data
+
+    def ask(self, op: str, data: bytes = b"", **row: Any) -> dict[str, Any]:
+        """One request and its answer, which comes soon; that to `delete` when all is removed."""
+        self.send(op, data, **row)
+        return self.receive(None if op == "delete" else ANSWER_SECONDS)[0]
+
+    def close(self) -> None:
+        """Let the host go; what runs detached there goes on."""
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        try:
+            self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        with contextlib.suppress(OSError):
+            os.close(self._errors)
+            self._errors = -1
+
+    def _fault(self, message: str, hint: str = "") -> HostError:
+        return HostError(self.target.login, clean(message), clean(hint))
+
+    def _silent(self) -> HostError:
+        """It is connected, and says nothing: the rest of the connection is of no use."""
+        self._process.kill()
+        return HostError(
+            self.target.login,
+            f"it has not answered for {ANSWER_SECONDS:.0f} s",
+            "is it very busy, or does its file system hang?",
+        )
+
+    def _broken(self) -> HostError:
+        """ssh has ended: why."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        code = self._process.wait()
+        errors = os.pread(self._errors, LINE_LIMIT_BYTES, 0).decode("utf-8", "replace")
+        self._why = HostError(self.target.login, *failure_of(self.target, code, errors))
+        return self._why
+
+
+def control_path() -> str:
+    """Where ssh keeps its master connections: a directory of this user's alone.
+
+    "" where there is none: somebody has laid something there, or its path is too long for a
+    socket. Then every connection is one of its own.
+    """
+    places = [f"{tempfile.gettempdir()}/paddock-{os.getuid()}/paddock-ssh"]
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        places.insert(0, f"{runtime}/paddock-ssh")
+    for place in places:
+        if len(os.fsencode(place)) <= SOCKET_BYTES and _is_ours_alone(Path(place)):
+            return f"{place}/%C"
+    return ""
+
+
+def _is_ours_alone(folder: Path) -> bool:
+    """Whether a directory is there now that nobody else can lay anything into, nor exchange."""
+    try:
+        folder.parent.mkdir(exist_ok=True, mode=0o700)
+        folder.mkdir(exist_ok=True, mode=0o700)
+        found = [path.lstat() for path in (folder, folder.parent)]
+    except OSError:
+        return False
+    return all(
+        stat.S_ISDIR(each.st_mode) and each.st_uid == os.getuid() and not each.st_mode & 0o022
+        for each in found
+    )

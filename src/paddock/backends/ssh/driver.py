@@ -1,0 +1,282 @@
+"""The ssh backend: connects, sends what is missing, starts, and later asks. Also this machine's."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.registry import damaged
+from paddock.backends.ssh.attached import Attached
+from paddock.backends.ssh.channel import Channel
+from paddock.backends.ssh.command import HERE, Target
+from paddock.backends.ssh.fleet import Fleet, all_or_none, at_all
+from paddock.backends.ssh.plan import (
+    chosen,
+    filled,
+    launch_words,
+    plan_of,
+    root_of,
+    targets_of,
+    user_words,
+)
+from paddock.backends.ssh.state import checked, found_jobs, status_of
+from paddock.backends.words import ALIVE, Handle
+from paddock.errors import PaddockError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from paddock.backends.backend import Say
+    from paddock.backends.registry import Run
+    from paddock.backends.words import Piece, Plan, Query, Site, Status, Submission
+
+FETCHED = ("log", "output")
+
+
+class Ssh:
+    """Hosts that the user's own ssh reaches."""
+
+    def plan(self, submission: Submission) -> Plan:
+        """What will be done; asks nobody."""
+        return plan_of(submission, self._targets(submission.site))
+
+    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+        """Connect, prepare, send, start; then stay, unless it is detached."""
+        targets = chosen(submission, self._targets(submission.site))
+        root = root_of(submission.site)
+        run.keep(
+            targets=[asdict(target) for target in targets],
+            root=root,
+            id=submission.run_id,
+            cwd=submission.workspace,
+            is_elastic=submission.job.is_elastic,
+            may_run=[],
+        )
+        say(f"connecting to {len(targets)} hosts" if len(targets) > 1 else "connecting")
+        fleet = Fleet(targets)
+        try:
+            hellos = fleet.each(
+                lambda _i, channel: channel.ask("hello", root=root, cwd=submission.workspace)
+            )
+            try:
+                self._start(submission, fleet, hellos, run, say)
+            except BaseException:
+                self._undo(fleet, run)
+                raise
+            if submission.is_detached:
+                return None
+            requests = [self._base(run, index) for index in range(len(targets))]
+            return Attached(fleet, requests, say).run()
+        finally:
+            fleet.close()
+
+    def _start(
+        self,
+        submission: Submission,
+        fleet: Fleet,
+        hellos: Sequence[dict[str, Any]],
+        run: Run,
+        say: Say,
+    ) -> None:
+        targets = [channel.target for channel in fleet.channels]
+        job = {
+            "name": submission.name,
+            "command": run.command,
+            "nnodes": len(targets),
+            "created_at": run.created_at,
+            "targets": [asdict(target) for target in targets],
+        }
+        # The first host decides who has the name; the others follow.
+        request = {**self._base(run), "name": submission.name, "submitter": secrets.token_hex(8)}
+        taking = {**request, "takes_name": submission.takes_name}
+        all_or_none(at_all(fleet.channels[:1], lambda first: first.ask("prepare", **taking)))
+
+        def prepare(index: int, channel: Channel) -> str:
+            return str(channel.ask("prepare", **request, index=index)["part"]) if index else ""
+
+        parts = fleet.each(prepare)
+        run.keep(parts=parts)
+        job |= {"parts": parts, "cwd": submission.workspace}
+        addresses = [t.address or h["address"] for t, h in zip(targets, hellos, strict=True)]
+        if submission.package:
+            from paddock.backends.ssh.transfer import send_package
+
+            send_package(submission, fleet, self._base(run), parts, addresses, say)
+        known = {f"ADDRESS_{i}": address for i, address in enumerate(addresses)}
+        known["PORT_0"] = str(hellos[0]["port"])
+        workspaces = [hello["workspace"] for hello in hellos if hello["workspace"]]
+        cluster = {
+            "job": submission.run_id,
+            "nodes": [
+                {"rank": i, "host": t.login, "address": a}
+                for i, (t, a) in enumerate(zip(targets, addresses, strict=True))
+            ],
+        }
+
+        def start(index: int, channel: Channel) -> dict[str, Any]:
+            whole = f"{hellos[index]['root']}/{submission.run_id}"
+            directory = f"{whole}/{parts[index]}".rstrip("/")
+            words = launch_words(submission, targets, index)
+            return channel.ask(
+                "start",
+                **self._base(run, index),
+                cwd=submission.workspace or whole,
+                is_shared=bool(parts[index]) or workspaces.count(hellos[index]["workspace"]) > 1,
+                words=[*filled(words, {**known, "JOB": directory}), *user_words(submission)],
+                job=job,
+                env={"PADDOCK_TOKEN": submission.token, **dict(submission.env)},
+                index=index,
+                file=submission.file,
+                cluster=cluster,
+                python=channel.target.python,
+                is_attached=not submission.is_detached,
+            )
+
+        run.keep(may_run=[target.login for target in targets])
+        fleet.each(start)
+
+    def _undo(self, fleet: Fleet, run: Run) -> None:
+        """Nothing was started, or not all of it: end it, and leave nothing.
+
+        Where a host cannot be told any more, the entry says so (`may_run`).
+        """
+
+        def clear(pair: tuple[int, Channel]) -> None:
+            index, channel = pair
+            base = self._base(run, index)
+            channel.ask("stop", **base, now=True, is_undone=True)
+            deadline = time.monotonic() + 10
+            while time.monotonic() < deadline:
+                if channel.ask("status", **base)["state"] not in ALIVE:
+                    break
+                # sleep: what was told to end at once needs a moment
+                time.sleep(0.05)
+            channel.ask("delete", **base, is_undone=True)
+
+        results = at_all(list(enumerate(fleet.channels)), clear)
+        if run.details["may_run"]:
+            pairs = zip(fleet.channels, results, strict=True)
+            run.keep(may_run=[c.target.login for c, r in pairs if isinstance(r, PaddockError)])
+
+    # -------------------------------------------------------------------- later
+
+    def status(self, run: Run) -> Status:
+        """Ask the first host, which knows the whole; and all of them when that is not enough.
+
+        A host that cannot be asked is said to be unknown, if others answer.
+        """
+        names = [target.login for target in self._run_targets(run)]
+        first = self._each(run, "status", only_first=True)[0]
+        if not isinstance(first, PaddockError) and not run.details.get("is_elastic"):
+            first = checked(first)
+            whole = first["whole"]
+            if first["state"] in ALIVE and whole.get("nodes") and not whole["verdict"]:
+                return status_of(names, [first], time.time())
+        rows = [first, *self._each(run, "status", only_first=False)] if len(names) > 1 else [first]
+        if all(isinstance(row, PaddockError) for row in rows):
+            all_or_none(rows)
+        told = [
+            {"state": "unknown", "why": row.message} if isinstance(row, PaddockError) else row
+            for row in rows
+        ]
+        return status_of(names, told, time.time())
+
+    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+        """Lines of all hosts, in order of time."""
+        from paddock.backends.ssh.lines import merged
+
+        requests = [self._base(run, index) for index in range(len(self._run_targets(run)))]
+        return merged(self._run_targets(run), requests, query)
+
+    def stop(self, run: Run, *, now: bool) -> None:
+        """Ask every host; a job of several nodes ends with any of them."""
+        results = self._each(run, "stop", now=now)
+        if all(isinstance(row, PaddockError) for row in results):
+            all_or_none(results)
+
+    def fetch(self, run: Run, to: Path, say: Say) -> None:
+        """log/ of every host, output/ of the first."""
+        from paddock.backends.ssh.transfer import fetch_into
+
+        targets = self._run_targets(run)
+
+        def fetch(pair: tuple[int, Target]) -> None:
+            index, target = pair
+            folder = to if len(targets) == 1 else to / target.name
+            names = FETCHED if index == 0 else FETCHED[:1]
+            channel = Channel(target)
+            try:
+                request = {**self._base(run, index), "names": names, "cwd": run.details["cwd"]}
+                fetch_into(channel, request, folder)
+            finally:
+                channel.close()
+
+        all_or_none(at_all(list(enumerate(targets)), fetch))
+        say(f"fetched into {to}")
+
+    def delete(self, run: Run) -> None:
+        """Remove the job's directory from every host; from none, if one cannot be asked."""
+        fleet = Fleet(self._run_targets(run))
+        try:
+            fleet.each(lambda index, channel: channel.ask("delete", **self._base(run, index)))
+        finally:
+            fleet.close()
+
+    def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
+        """Jobs whose first host is the site's first, on hosts of this site."""
+        targets = self._targets(site)
+        channel = Channel(targets[0])
+        try:
+            answer = channel.ask("discover", root=root_of(site))
+        finally:
+            channel.close()
+        return [(self.handle(site, row["id"]), row) for row in found_jobs(answer, targets)]
+
+    def handle(self, site: Site, run_id: str) -> Handle:
+        """The handle of a job of this site."""
+        return Handle(site.backend, site.name, run_id)
+
+    # ------------------------------------------------------------------- helpers
+
+    def _targets(self, site: Site) -> tuple[Target, ...]:
+        return targets_of(site)
+
+    def _run_targets(self, run: Run) -> list[Target]:
+        try:
+            return [Target(**row) for row in run.details["targets"]]
+        except TypeError as error:
+            raise damaged(run.folder) from error
+
+    def _base(self, run: Run, index: int = 0) -> dict[str, Any]:
+        """What tells one host which job, and which part of a shared directory, is meant."""
+        parts = run.details.get("parts") or []
+        part = parts[index] if index < len(parts) else ""
+        return {"root": run.details["root"], "id": run.details["id"], "part": part}
+
+    def _each(
+        self, run: Run, op: str, only_first: bool | None = None, **row: Any
+    ) -> list[dict[str, Any] | PaddockError]:
+        """Connect to each host, ask, and close again. only_first: it alone, or all but it."""
+
+        def ask(pair: tuple[int, Target]) -> dict[str, Any]:
+            index, target = pair
+            channel = Channel(target)
+            try:
+                return channel.ask(op, **self._base(run, index), **row)
+            finally:
+                channel.close()
+
+        targets = list(enumerate(self._run_targets(run)))
+        if only_first is not None:
+            targets = targets[:1] if only_first else targets[1:]
+        return at_all(targets, ask)
+
+
+class Local(Ssh):
+    """This machine, without ssh: a job that runs on when its terminal is closed."""
+
+    def _targets(self, site: Site) -> tuple[Target, ...]:
+        return (Target(HERE, python=site.text("interpreter")),)

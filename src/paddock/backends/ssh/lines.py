@@ -1,0 +1,104 @@
+"""The logs of a job's hosts, as one stream."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.merge import clock_ahead_ns, merge
+from paddock.backends.ssh.channel import ANSWER_SECONDS, Channel
+from paddock.backends.ssh.fleet import all_or_none
+from paddock.errors import PaddockError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from paddock.backends.ssh.command import Target
+    from paddock.backends.words import Piece, Query
+
+    Row = tuple[int, str, bytes]
+
+AHEAD = 64  # messages of a host that may wait for those of others
+
+
+def merged(
+    targets: Sequence[Target], requests: Sequence[dict[str, Any]], query: Query
+) -> Iterator[Piece]:
+    """Pieces of all hosts, in the order of time. One that cannot be asked, or is lost, does not
+    keep back the others' lines: at the end it raises UsageError with all such hosts.
+    """
+    hosts = [
+        _Host(target, request, query) for target, request in zip(targets, requests, strict=True)
+    ]
+    try:
+        yield from merge([(host.rows(), host.ahead_ns()) for host in hosts])
+    finally:
+        for host in hosts:
+            host.close()
+    all_or_none([host.error for host in hosts if host.error is not None])
+
+
+class _Host:
+    """One host's rows, read ahead by a thread of its own."""
+
+    def __init__(self, target: Target, request: dict[str, Any], query: Query) -> None:
+        self._news: queue.Queue[Row | PaddockError | None] = queue.Queue(AHEAD)
+        self._ahead: queue.Queue[int] = queue.Queue(1)
+        self.error: PaddockError | None = None
+        self._target = target
+        self._is_closed = False
+        self._request = {
+            **request, "ranks": query.ranks, "since": query.since, "until": query.until,
+            "follow": query.follow, "host": target.name, "asked_at": time.time(),
+        }  # fmt: skip
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def ahead_ns(self) -> int:
+        """Its clock minus ours."""
+        return self._ahead.get()
+
+    def rows(self) -> Iterator[Row]:
+        """What it sends, until it has no more."""
+        while (row := self._news.get()) is not None:
+            if isinstance(row, PaddockError):
+                self.error = row
+                return
+            yield row
+
+    def close(self) -> None:
+        """Read no more of it."""
+        self._is_closed = True
+        while not self._news.empty():
+            self._news.get_nowait()
+
+    def _read(self) -> None:
+        last: PaddockError | None = None
+        try:
+            channel = Channel(self._target)
+        except PaddockError as error:
+            self._ahead.put(0)
+            self._news.put(error)
+            return
+        try:
+            asked = time.time_ns()
+            channel.send("logs", **self._request)
+            clock, _ = channel.receive(ANSWER_SECONDS)
+            self._ahead.put(clock_ahead_ns([(asked, int(clock["now_ns"]), time.time_ns())]))
+            while not self._is_closed:
+                row, data = channel.receive(ANSWER_SECONDS)
+                if row.get("ended"):
+                    break
+                self._news.put((int(row["at_ns"]), str(row["label"]), data))
+        except PaddockError as error:
+            last = error
+        except (KeyError, TypeError, ValueError, OverflowError):
+            last = PaddockError(f"{self._target.login}: it answers something that is no log")
+        finally:
+            channel.close()
+            if self._ahead.empty():  # it has not been read yet, or nothing came
+                with suppress(queue.Full):
+                    self._ahead.put_nowait(0)
+            self._news.put(last)

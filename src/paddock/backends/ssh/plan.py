@@ -1,0 +1,132 @@
+"""Submission -> what each host is asked to do. Pure; what only the hosts know stands as $NAME.
+
+$ADDRESS_0   where host 0 is reached by the others: its address in the site, else the one that
+             the submitter's connection came to
+$PORT_0      a port that was free there
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from paddock.backends.hostfile import hosts_of
+from paddock.backends.ssh.command import CONNECT_SECONDS, Target
+from paddock.backends.words import Plan, Step
+from paddock.core.endpoint import join_endpoint
+from paddock.errors import Problem, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from paddock.backends.words import Site, Submission
+
+ADDRESS, PORT = "$ADDRESS_0", "$PORT_0"
+JOB_FILE = "$JOB/.paddock/launch.json"  # what -f named
+DEFAULT_ROOT = "~/paddock/jobs"
+
+
+def targets_of(site: Site) -> tuple[Target, ...]:
+    """The hosts of a site, in the order of the nodes. Raises UsageError when one is twice there."""
+    found = []
+    for host in hosts_of(site):
+        found.append(
+            Target(
+                host.target,
+                user=host.user,
+                port=host.port,
+                address=host.address,
+                identity=site.text("identity"),
+                config=site.text("ssh_config"),
+                python=site.text("interpreter"),
+                connect_seconds=int(site.text("connect_timeout", str(CONNECT_SECONDS))),
+            )
+        )
+    names = [(target.login, target.port) for target in found]
+    twice = dict.fromkeys(login for login, port in names if names.count((login, port)) > 1)
+    if twice:
+        raise UsageError.of([Problem(f"host {name} is named twice") for name in twice])
+    return tuple(found)
+
+
+def chosen(submission: Submission, targets: Sequence[Target]) -> tuple[Target, ...]:
+    """The hosts that the job gets: the first of the site's. Raises UsageError for too few."""
+    job = submission.job
+    if job.nnodes_min > len(targets):
+        raise UsageError(
+            f"the job needs {job.nnodes_min} nodes, and site '{submission.site.name}' has "
+            f"{len(targets)} host{'s' * (len(targets) != 1)}",
+            hint=f"write -n {len(targets)}, or name more hosts",
+        )
+    return tuple(targets[: job.nnodes_max])
+
+
+def root_of(site: Site) -> str:
+    """The directory on every host that holds the jobs' directories."""
+    return site.text("root") or DEFAULT_ROOT
+
+
+def launch_words(submission: Submission, targets: Sequence[Target], index: int) -> tuple[str, ...]:
+    """Our own words after `paddock launch` on one host, before the user's."""
+    job = submission.job
+    words: list[str] = []
+    if len(targets) > 1:
+        if job.nnodes_min == job.nnodes_max:
+            words += ["--nnodes", str(len(targets)), "--rank", str(index)]
+        else:
+            words += ["--nnodes", f"{job.nnodes_min}:{job.nnodes_max}"]
+        words += ["--master", join_endpoint(targets[0].address or ADDRESS, PORT)]
+        words += ["--host", targets[index].address or f"$ADDRESS_{index}"]
+    else:
+        words += ["--nnodes", "1"]
+    words += ["--job_id", submission.run_id, "--log_dir", "$JOB/log", "--record", "$JOB/.paddock"]
+    return (*words, *(("-f", JOB_FILE) if submission.file else ()))
+
+
+def user_words(submission: Submission) -> tuple[str, ...]:
+    """The user's words after ours: launch flags, the script and its arguments."""
+    command = submission.job.command
+    script = () if submission.file else ("--", command.program, *command.args)
+    return (*submission.flags, *script)
+
+
+def plan_of(submission: Submission, targets: Sequence[Target]) -> Plan:
+    """What will be done; asks nobody."""
+    targets = chosen(submission, targets)
+    worker = submission.job.role("worker")
+    each = str(worker.count) if worker is not None and worker.count else "one per device"
+    devices = ",".join(submission.job.devices or ()) or submission.job.device_kind or "found there"
+    rows = tuple((str(index), target.login, each, devices) for index, target in enumerate(targets))
+    directory = f"{root_of(submission.site)}/{submission.run_id}"
+    steps = []
+    for target in targets:
+        what = f"make {directory}"
+        if submission.package:
+            what += f", and what is in {submission.package} in it"
+        steps.append(Step(target.login, what))
+    for index, target in enumerate(targets):
+        words = (*launch_words(submission, targets, index), *user_words(submission))
+        where = submission.workspace or directory
+        python = target.python or "python3"
+        steps.append(Step(target.login, f"in {where}", (python, "$PADDOCK", "launch", *words)))
+    return Plan(rows, tuple(steps), cannot=_cannot(submission))
+
+
+def _cannot(submission: Submission) -> tuple[str, ...]:
+    """Words that mean nothing over ssh."""
+    names = [n for n in ("image", "queue", "account", "partition", "namespace") if
+             submission.extra.get(n)]  # fmt: skip
+    return tuple(f"--{name}: hosts that ssh reaches have none" for name in names)
+
+
+def filled(words: Sequence[str], known: Mapping[str, str]) -> list[str]:
+    """Words with what the hosts have told; longer names first: $PORT_1 is not in $PORT_10.
+
+    >>> filled(["--master", "$ADDRESS_0:$PORT_0"], {"ADDRESS_0": "h", "PORT_0": "1"})
+    ['--master', 'h:1']
+    """
+    found = []
+    for word in words:
+        for name in sorted(known, key=len, reverse=True):
+            word = word.replace(f"${name}", known[name])
+        found.append(word)
+    return found

@@ -1,0 +1,216 @@
+"""What the hosts say of their parts -> the status of the job. Pure.
+
+the hosts' states                                    the job is
+---------------------------------------------------  -------------------------------------
+some stopping                                        stopping
+some running, or starting with ranks elsewhere       running
+some starting                                        starting
+none alive; the coordinator has told the verdict     succeeded, failed, cancelled: as it says
+none alive; all succeeded                            succeeded
+none alive; some cancelled                           cancelled
+none alive; some failed                              failed
+none alive; some could not be asked                  unknown
+none alive; else                                     lost
+
+A host may be anybody's: what it says is believed only where it has the right type (`checked`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.ssh.command import Target
+from paddock.backends.words import ALIVE, Node, Rank, State, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ID = re.compile(r"[a-z0-9][-a-z0-9]{0,63}")
+KNOWN = (*ALIVE, "succeeded", "failed", "cancelled", "lost", "unknown")
+RANKS = ("starting", "running", "succeeded", "failed", "ended")
+VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
+
+
+def checked(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a host said of its part, of the types that node_state gives; the rest is left out.
+
+    >>> checked({"state": "\x1b[2J", "code": "x", "ranks": {"worker 0": 1}, "whole": 3})["state"]
+    'unknown'
+    """
+    state, ranks, whole = row.get("state"), row.get("ranks"), row.get("whole")
+    is_known = state in KNOWN
+    return {
+        "state": state if is_known else "unknown",
+        "why": str(row.get("why") or "") if is_known else "it answers something that is no state",
+        "code": _integer(row.get("code")),
+        "since": _number(row.get("since")),
+        "now": _number(row.get("now")),
+        "ranks": [str(name) for name in ranks] if isinstance(ranks, (dict, list)) else [],
+        "whole": _checked_whole(whole) if isinstance(whole, dict) and whole else {},
+    }
+
+
+def _checked_whole(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for what the coordinator has told of the whole job."""
+    verdict = row.get("verdict")
+    nodes = []
+    for node in _rows(row.get("nodes")):
+        ranks = [
+            {
+                "role": str(rank.get("role")),
+                "rank": _integer(rank.get("rank"), -1),
+                "state": rank["state"] if rank.get("state") in RANKS else "unknown",
+                "code": _integer(rank.get("code")),
+            }
+            for rank in _rows(node.get("ranks"))
+        ]
+        number, note = _integer(node.get("node_rank")), str(node.get("note") or "")
+        nodes.append({"node_rank": number, "ranks": ranks, "note": note})
+    return {
+        "at": _number(row.get("at")),
+        "attempt": _integer(row.get("attempt"), 0),
+        "waiting_for": str(row.get("waiting_for") or ""),
+        "nodes": nodes,
+        "verdict": {
+            "kind": str(verdict.get("kind", "")),
+            "text": str(verdict.get("text") or ""),
+            "code": _integer(verdict.get("code")),
+            "failed_at": _number(verdict.get("failed_at")),
+        } if isinstance(verdict, dict) and verdict else {},
+    }  # fmt: skip
+
+
+def _by_our_clock(at: float, row: Mapping[str, Any], as_of: float) -> float:
+    """A time of a host whose clock said `now` when ours said as_of; 0.0 stays 0.0."""
+    return at - (row["now"] - as_of) if at and row["now"] else at
+
+
+def _rows(found: object) -> list[Mapping[str, Any]]:
+    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+
+def _integer(found: object, otherwise: int | None = None) -> int | None:
+    return found if type(found) is int else otherwise
+
+
+def _number(found: object) -> float:
+    is_number = type(found) in (int, float) and math.isfinite(float(str(found)))
+    return float(str(found)) if is_number else 0.0
+
+
+def found_jobs(answer: Mapping[str, Any], targets: Sequence[Target]) -> list[dict[str, Any]]:
+    """The jobs that a host says it has, as entries of the registry.
+
+    How their hosts are reached is said by the site alone: whoever could say that from there could
+    have commands executed here. A job with hosts that are not the site's is left out.
+    """
+    known = {(target.login, target.port): asdict(target) for target in targets}
+    found = []
+    for job in _rows(answer.get("jobs")):
+        run_id, name = str(job.get("id")), str(job.get("name"))
+        hosts = [_login(row) for row in _rows(job.get("targets"))]
+        if not (ID.fullmatch(run_id) and ID.fullmatch(name) and hosts and known.keys() >= {*hosts}):
+            continue
+        parts = job.get("parts")
+        details = {
+            "targets": [known[host] for host in hosts],
+            "root": str(answer.get("root")),
+            "id": run_id,
+            "cwd": str(job.get("cwd") or ""),
+            "parts": [str(part) for part in parts] if isinstance(parts, list) else [],
+        }
+        found.append({
+            "id": run_id, "name": name, "command": str(job.get("command") or ""),
+            "nnodes": len(hosts), "created_at": _number(job.get("created_at")),
+            "details": details,
+        })  # fmt: skip
+    return found
+
+
+def _login(row: Mapping[str, Any]) -> tuple[str, int]:
+    target = Target(str(row.get("name") or ""), str(row.get("user") or ""))
+    return target.login, _integer(row.get("port"), 0) or 0
+
+
+def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: float) -> Status:
+    """The job's status. rows: what node_state (node/jobdir.py) said, in the order of the nodes.
+
+    Only the first row, when the coordinator there has told of the whole job and it goes on.
+    Times come by the hosts' clocks, and are told by that of the one who asks.
+    """
+    rows = [checked(row) for row in rows]
+    teller = max((row for row in rows if row["whole"]), key=lambda r: r["whole"]["at"], default={})
+    whole: Mapping[str, Any] = teller.get("whole", {})
+    told = {n["node_rank"]: n for n in whole.get("nodes", ()) if n.get("node_rank") is not None}
+    nodes = [
+        _node(name, rows[index] if index < len(rows) else None, told.get(index))
+        for index, name in enumerate(names)
+    ]
+    verdict = whole.get("verdict") or {}
+    state = _state([node.state for node in nodes], str(verdict.get("kind", "")))
+    why, code = str(verdict.get("text") or ""), verdict.get("code")
+    if state in ALIVE:
+        why, code = str(whole.get("waiting_for") or ""), None
+    elif not verdict:
+        why = next((str(row["why"]) for row in rows if row.get("why")), "")
+        codes = [int(row["code"]) for row in rows if row.get("code") is not None]
+        code = next((each for each in codes if each), codes[0] if codes else None)
+    return Status(
+        state,
+        as_of,
+        why="" if state == "succeeded" else why,
+        code=code,
+        since=max((_by_our_clock(row["since"], row, as_of) for row in rows), default=0.0),
+        failed_at=_by_our_clock(verdict.get("failed_at", 0.0), teller, as_of),
+        attempt=int(whole.get("attempt") or 0),
+        nodes=tuple(nodes),
+    )
+
+
+def _state(states: Sequence[str], verdict: str) -> State:
+    if "stopping" in states:
+        return "stopping"
+    if "running" in states:
+        return "running"
+    if "starting" in states:
+        return "starting"
+    if verdict in VERDICTS:
+        return VERDICTS[verdict]
+    if states and all(state == "succeeded" for state in states):
+        return "succeeded"
+    for state in ("cancelled", "failed"):
+        if state in states:
+            return state
+    return "unknown" if "unknown" in states else "lost"
+
+
+def _node(name: str, row: Mapping[str, Any] | None, told: Mapping[str, Any] | None) -> Node:
+    """One host: what it says itself, and what the coordinator has told of its ranks."""
+    ranks = [
+        Rank(
+            "server" if each["role"] == "ps" else str(each["role"]),
+            int(each["rank"]),
+            str(each["state"]),
+            each.get("code"),
+        )
+        for each in (told or {}).get("ranks", ())
+    ]
+    is_up = any(rank.state == "running" for rank in ranks)
+    if row is None:
+        note = str((told or {}).get("note") or "")
+        state: State = "lost" if note else "running" if is_up else "starting"
+        return Node(name, state, tuple(ranks), note)
+    state = row["state"]
+    if not ranks:
+        for each in row.get("ranks") or {}:
+            role, _, rank = str(each).partition(" ")
+            ranks.append(
+                Rank(role, int(rank) if rank.isdecimal() and len(rank) < 10 else -1, "running")
+            )
+        ranks.sort(key=lambda rank: (rank.role, rank.rank))
+    if state not in ALIVE:  # whatever was told before
+        ranks = [replace(r, state="ended") if r.state == "running" else r for r in ranks]
+    return Node(name, state, tuple(ranks), note=str(row.get("why") or ""))

@@ -1,0 +1,104 @@
+"""What is sent to the hosts before the start, and brought back at the end."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.node.manifest import SHOWN_MAX
+from paddock.backends.package import scan
+from paddock.backends.spread import Spread
+from paddock.backends.text import clean
+from paddock.errors import PaddockError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from paddock.backends.backend import Say
+    from paddock.backends.package import Ask
+    from paddock.backends.ssh.channel import Channel
+    from paddock.backends.ssh.fleet import Fleet
+    from paddock.backends.words import Submission
+
+
+def send_package(
+    submission: Submission,
+    fleet: Fleet,
+    base: dict[str, Any],
+    parts: Sequence[str],
+    addresses: Sequence[str],
+    say: Say,
+) -> None:
+    """The package into the job's directory on every host; into a shared one once."""
+    package = scan(submission.package, os.environ, data=submission.data)
+    manifests = [package.manifest] * len(fleet.channels)
+    if submission.data:
+        from paddock.backends.data import shares
+
+        if any(parts):
+            raise PaddockError(
+                "--data: the hosts share a file system, so that all would have all files",
+                hint="leave it out, and choose files by rank in the script",
+            )
+        manifests = shares(package.manifest, submission.data, len(fleet.channels), say)
+    say(f"code: {package}")
+
+    alone = [address if not part else "" for address, part in zip(addresses, parts, strict=True)]
+    spread = Spread(package, manifests, alone)
+
+    def asking(channel: Channel) -> Ask:
+        def ask(row: Mapping[str, Any], body: Iterable[bytes]) -> tuple[Mapping[str, Any], bytes]:
+            return channel.pour({**base, **row}, body)
+
+        return ask
+
+    def send(index: int, channel: Channel) -> int:
+        return 0 if parts[index] else spread.send(index, asking(channel))
+
+    sent = sum(fleet.each(send))
+    fleet.each(lambda index, channel: spread.end(index, asking(channel)))
+    if sent:
+        say(f"code: {sent:,} bytes were sent; the rest was there already")
+
+
+def fetch_into(channel: Channel, request: Mapping[str, Any], folder: Path) -> None:
+    """Unpack what a host sends below a folder; nothing of it can lead out of there."""
+    channel.send("fetch", **request)
+
+    class Source:
+        """The parts, as one file."""
+
+        rest = b""
+        is_over = False
+
+        def read(self, size: int) -> bytes:
+            while len(self.rest) < size and not self.is_over:
+                row, data = channel.receive()
+                self.is_over = row["re"] == "fetch"
+                self.rest += data
+            data, self.rest = self.rest[:size], self.rest[size:]
+            return data
+
+    source, host, left_out = Source(), channel.target.login, []
+    try:
+        with tarfile.open(fileobj=source, mode="r|") as tar:  # type: ignore[call-overload]  # read() is all it needs
+            for entry in tar:
+                try:
+                    tar.extract(entry, folder, filter="data")
+                except tarfile.FilterError as error:
+                    left_out.append(clean(str(error)))
+    except (tarfile.TarError, KeyError, ValueError) as error:
+        raise PaddockError(f"{host}: it sends no files: {clean(str(error))}") from error
+    except OSError as error:
+        where = clean(str(error.filename or folder))
+        raise PaddockError(f"{where}: {error.strerror or clean(str(error))}") from error
+    while not source.is_over:
+        source.read(1 << 16)
+    if left_out:
+        more = f", and {len(left_out) - SHOWN_MAX} more" if len(left_out) > SHOWN_MAX else ""
+        raise PaddockError(
+            f"{host}: all is here but {'; '.join(left_out[:SHOWN_MAX])}{more}",
+            hint="what leads outside, and what is no file, is not brought",
+        )

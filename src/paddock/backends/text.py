@@ -1,0 +1,120 @@
+"""What people read of plans and statuses. Pure; what hosts said is made harmless here."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from paddock.backends.words import Plan, Rank, State, Status
+
+COLOURS: dict[State, str] = {
+    "running": "32", "succeeded": "32", "pending": "33", "starting": "33", "stopping": "33",
+    "failed": "31", "lost": "31", "cancelled": "36", "unknown": "35",
+}  # fmt: skip
+UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+RANKS_SHOWN = 16
+ONLY_THERE = {  # what stands in steps for what only the hosts know
+    "$PADDOCK": "the launcher, which is sent along",
+    "$ADDRESS_": "where that host is reached by the others: its address in the site, else asked",
+    "$PORT_0": "a port that is free there",
+    "$JOB": "the job's directory",
+}
+
+
+def clean(text: str) -> str:
+    """Text of a host that may not be trusted: no control characters, one line.
+
+    >>> clean("a\\x1b[31mb\\nc")
+    'a?[31mb?c'
+    """
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def age(seconds: float) -> str:
+    """How long, in the largest unit that fits, and the next.
+
+    >>> age(3725), age(59), age(0.2)
+    ('1h2m', '59s', '0s')
+    """
+    left = max(0, int(seconds))
+    parts: list[str] = []
+    for size, name in UNITS:
+        if left >= size or (parts and name != "s"):
+            parts.append(f"{left // size}{name}")
+            left %= size
+    return "".join([p for p in parts[:2] if not p.startswith("0")]) or "0s"
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as their widest cell."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def coloured(state: State, *, is_coloured: bool) -> str:
+    """The state, in its colour where that is wanted."""
+    return f"\x1b[{COLOURS[state]}m{state}\x1b[0m" if is_coloured else state
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """The plan, whole: the table, every step, every file, each line with its reason."""
+    lines = table([("node", "host", "processes", "devices"), *plan.rows])
+    lines += [f"warning: {sentence}" for sentence in plan.cannot]
+    for step in plan.steps:
+        lines += ["", f"{step.where}: {step.what}"]
+        if step.argv:
+            lines.append(f"  {shlex.join(step.argv)}")
+    words = "\n".join(word for step in plan.steps for word in step.argv)
+    known = [f"{name.rstrip('_')}: {what}" for name, what in ONLY_THERE.items() if name in words]
+    lines += ["", *known] if known else []
+    for path, text in plan.files.items():
+        lines += ["", f"--- {path}"]
+        lines += _with_reasons(text, plan.why)
+    return lines
+
+
+def _with_reasons(text: str, why: Mapping[str, str]) -> list[str]:
+    found = []
+    for line in text.splitlines():
+        reason = why.get(line.strip(), "")
+        found.append(f"{line}    # {reason}" if reason else line)
+    return found
+
+
+def status_lines(name: str, status: Status, *, is_coloured: bool = False) -> list[str]:
+    """One job, host by host."""
+    head = f"{clean(name)}: {coloured(status.state, is_coloured=is_coloured)}"
+    if status.code is not None:
+        head += f", exit code {status.code}"
+    if status.attempt:
+        head += f", attempt {status.attempt}"
+    if status.since:
+        passed = age(status.as_of - status.since)
+        head += f", {passed} ago" if status.is_final else f", for {passed}"
+    lines = [head]
+    if status.why:
+        lines.append(f"  {clean(status.why)}")
+    rows = [("host", "state", "ranks", "")]
+    for node in status.nodes:
+        rows.append((clean(node.name), node.state, _ranks(node.ranks), clean(node.note)))
+    if status.nodes:
+        lines += ["  " + line for line in table(rows)]
+    return lines
+
+
+def _ranks(ranks: Sequence[Rank]) -> str:
+    found = []
+    for rank in ranks:
+        text = f"{rank.role} {rank.rank}"
+        if rank.state != "running":
+            text += f" {rank.state}" + (f" ({rank.code})" if rank.code else "")
+        found.append(clean(text))
+    if len(found) > RANKS_SHOWN:
+        found = [*found[:RANKS_SHOWN], f"and {len(found) - RANKS_SHOWN} more"]
+    return ", ".join(found)

@@ -1,0 +1,324 @@
+"""``paddock submit``: reads the command, plans, shows the plan, and hands it to a backend."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddock.backends.backend import find_backend
+from paddock.backends.flags import split_words
+from paddock.backends.registry import Registry, keep_plan, new_id
+from paddock.backends.site_keys import BY_NAME as SITE_KEYS
+from paddock.backends.sites import find_site
+from paddock.backends.words import Handle, Site, Submission
+from paddock.cli.jobs import ask, show_table, stay, watch
+from paddock.contracts.environment import inherited
+from paddock.errors import PaddockError, Problem, UsageError
+from paddock.jobfile.parse import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from paddock.backends.flags import Split
+    from paddock.backends.registry import Run
+    from paddock.backends.words import Plan
+    from paddock.core.job import Job
+
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
+SEES_PACKAGE = ("ssh", "local", "slurm", "mpi")  # jobs run in the package, and nowhere else
+
+
+def run(argv: Sequence[str]) -> int:
+    """Submit a job; the exit code: of the job where we stay with it, else 0."""
+    split = read_words(argv)
+    if "help" in split.own:
+        from paddock.cli.help import command_help
+
+        sys.stdout.write(command_help("submit"))
+        return 0
+    submission = read_submission(split)
+    plan = find_backend(submission.site.backend).plan(submission)
+    if "dry_run" in split.own:
+        show_dry_run(submission, plan, is_json="json" in split.own)
+        return 0
+    with _answers_alone("json" in split.own) as answer:
+        return _carry_out(split, submission, plan, answer)
+
+
+def _carry_out(
+    split: Split, submission: Submission, plan: Plan, answer: Callable[[dict[str, object]], None]
+) -> int:
+    """Show the plan, do it, and stay where that is wanted; the exit code."""
+    backend = find_backend(submission.site.backend)
+    show_table([("node", "host", "processes", "devices"), *plan.rows])
+    for sentence in plan.cannot:
+        say(f"warning: {sentence}")
+    registry = Registry(os.environ)
+    with registry.only_one(submission.name):
+        replaced = _refuse_name_in_use(registry, submission, "replace" in split.own)
+        handle = Handle(submission.site.backend, submission.site.name, submission.run_id)
+        command = _shown_command(submission.job)
+        entry = registry.add(submission.name, handle, command, len(plan.rows))
+    try:
+        keep_plan(entry, plan)
+        for old in replaced:
+            _stop_and_wait(old)
+        code = backend.submit(submission, plan, entry, say)
+    except PaddockError as error:
+        if left := entry.details.get("may_run"):
+            raise PaddockError(
+                f"{error.message}; what was started on {', '.join(left)} may still run",
+                hint=f"paddock stop {entry.run_id}",
+            ) from error
+        entry.forget()
+        raise
+    except BaseException:
+        if entry.details.get("may_run") == []:  # a Ctrl-C: all was undone
+            entry.forget()
+        raise
+    if code is None and not submission.is_detached:
+        code = stay(entry, say)
+    if code is not None:
+        ask(entry)
+        say(f"{entry.handle} ended with {code}; paddock fetch {entry.run_id} brings its files")
+    elif "json" not in split.own:
+        print(entry.handle, flush=True)
+    if code is None and "watch" in split.own:
+        code = watch(entry)
+    answer({"handle": str(entry.handle), "id": entry.run_id, "code": code})
+    if code is None:
+        _show_next(entry)
+    return code or 0
+
+
+@contextmanager
+def _answers_alone(is_json: bool) -> Iterator[Callable[[dict[str, object]], None]]:
+    """With --json, stdout is for the answer alone: what the job says goes to stderr."""
+    if not is_json:
+        yield lambda _answer: None
+        return
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield lambda answer: _print_to(stdout, answer)
+    finally:
+        sys.stdout.flush()
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+def _print_to(number: int, answer: dict[str, object]) -> None:
+    with open(number, "w", encoding="utf-8", closefd=False) as file:
+        file.write(json.dumps(answer) + "\n")
+
+
+def read_words(argv: Sequence[str]) -> Split:
+    """The words; with a conf.py, those of the old cluster tool in today's."""
+    split = split_words(argv)
+    argv = [*_directives(split), *argv]  # the command line wins
+    split = split_words(argv)
+    place, conf = split.own.get("b", ""), split.own.get("conf", "")
+    if not (conf or place.partition(",")[0]).endswith(".py") or "help" in split.own:
+        return split
+    from paddock.backends.fabric import rewrite
+
+    site = find_site(place, env=os.environ, cwd=os.getcwd(), conf=conf)
+    words, notes = rewrite(argv, site)
+    for note in notes:
+        say(note)
+    return split_words(words)
+
+
+def _directives(split: Split) -> list[str]:
+    """The words of #PADDOCK lines in the script, if it is one that can be read."""
+    if not split.script:
+        return []
+    from paddock.backends.directives import read_directives
+
+    try:
+        text = Path(split.own.get("package", ""), split.script[0]).read_text("utf-8")
+    except (OSError, ValueError):  # a program, or it is on the hosts only
+        return []
+    return [word for directive in read_directives(text) for word in directive.words]
+
+
+def read_submission(split: Split) -> Submission:
+    """What the words ask for. Raises UsageError with all that is wrong."""
+    own, problems = split.own, list(split.problems)
+    try:
+        site = find_site(
+            own.get("b", ""),
+            env=os.environ,
+            cwd=os.getcwd(),
+            conf=own.get("conf", ""),
+            said={name: text for name, text in own.items() if name in SITE_KEYS},
+        )
+    except UsageError as error:
+        problems += error.problems
+        site = Site("", "ssh")
+    nnodes = own.get("n") or split.nnodes or str(max(1, len(site.texts("hosts"))))
+    job, file = None, ""
+    if not split.script and not split.file:
+        hint = "write paddock submit [flags] train.py [arguments]"
+        raise UsageError.of([*problems, Problem("no script is given", hint)])
+    try:
+        job, file = _read_job(split, nnodes, site.text("interpreter") or "python3")
+    except UsageError as error:
+        problems += error.problems
+    name = own.get("name") or site.text("job_name") or _name_of(job)
+    if not NAME.fullmatch(name):
+        hint = "lower-case letters, digits and '-', at most 52, as Kubernetes takes them"
+        problems.append(Problem(f"--name '{name}' is not a name", hint))
+    if "package" in own and "workspace" in own:
+        problems.append(Problem("--package and --workspace exclude each other", "leave one out"))
+    if "package" in own and not os.path.isdir(own["package"]):
+        problems.append(Problem(f"--package {own['package']}: there is no such directory"))
+    elif job is not None and site.backend in SEES_PACKAGE and not site.text("workspace"):
+        problems += _script_problems(job, os.path.abspath(own.get("package", ".")))
+    if problems or job is None:
+        raise UsageError.of(problems)
+    # What the launchers hand on as it is goes to them as a variable: no file and no `ps` has it.
+    table = site.options.get("env", {})
+    assert isinstance(table, dict)
+    pairs = [*table.items(), *(text.partition("=")[::2] for text in split.env)]
+    kept = inherited(dict(pairs))
+    flags = [w for name, text in pairs if name not in kept for w in ("--env", f"{name}={text}")]
+    return Submission(
+        run_id=new_id(name),
+        name=name,
+        site=site,
+        job=job,
+        flags=(*split.flags, *flags),
+        file=file,
+        package="" if site.text("workspace") else os.path.abspath(own.get("package", ".")),
+        workspace=site.text("workspace"),
+        data=own.get("data", ""),
+        is_detached="detach" in own or "watch" in own,
+        takes_name="name" in own,
+        env=tuple(kept.items()),
+        token=secrets.token_hex(16),
+        extra=own,
+    )
+
+
+def _script_problems(job: Job, package: str) -> list[Problem]:
+    """A script that the package does not have is found missing here, not on the hosts."""
+    program = job.command.program
+    is_path = job.command.kind == "script" or "/" in program
+    if job.command.kind == "module" or not program or not is_path or os.path.isabs(program):
+        return []
+    if os.path.exists(os.path.join(package, program)):
+        return []
+    if os.path.exists(program):
+        hint = f"write it as seen from there: {os.path.relpath(program, package)}"
+    else:
+        hint = "the package is the current directory, or --package DIR"
+    return [Problem(f"script '{program}' is not in the package {package}", hint)]
+
+
+def _read_job(split: Split, nnodes: str, python: str) -> tuple[Job, str]:
+    """The job that the launchers will have, and its file as JSON; "" without one."""
+    words = ["--ignore_env", "--nnodes", nnodes, *split.flags]
+    words += [word for text in split.env for word in ("--env", text)]
+    if split.file:
+        words += ["-f", split.file]
+    if split.script or "from" in split.own:  # which runs what is in that directory
+        words += ["--", *(split.script or ("job.sh",))]
+    from paddock.cli.launch import resolved
+
+    parsed = resolved(parse(words, {}, python=python))
+    if not split.file:
+        return parsed.job, ""
+    from paddock.jobfile.document import load_document
+
+    return parsed.job, json.dumps(load_document(split.file))
+
+
+def _name_of(job: Job | None) -> str:
+    """A name from the script's: letters, digits and dashes."""
+    program = os.path.basename(job.command.program) if job is not None else ""
+    text = re.sub(r"[^a-z0-9]+", "-", program.removesuffix(".py").lower()).strip("-")[:40]
+    return text.strip("-") or "job"
+
+
+def _shown_command(job: Job) -> str:
+    """The script and its arguments, for people; arguments may be long."""
+    words = [job.command.program, *job.command.args]
+    text = " ".join(words)
+    clean = "".join(c if c.isprintable() else "?" for c in text)
+    return clean if len(clean) <= 200 else f"{clean[:200]}..."
+
+
+def _refuse_name_in_use(registry: Registry, submission: Submission, replaces: bool) -> list[Run]:
+    """Runs of this name that may still run: to be stopped first, or refused."""
+    if not submission.takes_name:
+        return []
+    found = []
+    for run in registry.runs():
+        if run.name != submission.name or run.has_ended:
+            continue
+        if run.handle.backend != submission.site.backend:
+            continue
+        try:
+            status = find_backend(run.handle.backend).status(run)
+            run.note(status)
+            if status.is_final:
+                continue
+            state: str = status.state
+        except PaddockError as error:
+            state = f"unknown ({error.message})"
+        found.append(run)
+        if not replaces:
+            raise UsageError(
+                f"the name '{run.name}' is in use: {run.handle} is {state}",
+                hint=f"paddock stop {run.run_id}, or --replace, or another --name",
+            )
+    return found
+
+
+def _stop_and_wait(run: Run) -> None:
+    """End the job whose name is taken over."""
+    backend = find_backend(run.handle.backend)
+    backend.stop(run, now=False)
+    say(f"stopping {run.handle}, which had the name")
+    while True:
+        status = backend.status(run)
+        run.note(status)
+        if status.is_final:
+            return
+        # sleep: a batch system tells nobody when a job has ended
+        time.sleep(0.5)
+
+
+def show_dry_run(submission: Submission, plan: Plan, *, is_json: bool) -> None:
+    """The plan, whole: what is done where, and every file that is written."""
+    if is_json:
+        print(json.dumps({"id": submission.run_id, **asdict(plan)}, ensure_ascii=False, indent=1))
+        return
+    from paddock.backends.text import plan_lines
+
+    print("\n".join(plan_lines(plan)))
+
+
+def say(text: str) -> None:
+    """A line for the people; stdout is the job's."""
+    sys.stderr.write(f"paddock: {text}\n")
+    sys.stderr.flush()
+
+
+def _show_next(run: Run) -> None:
+    lines = (
+        ("follow its output", f"paddock logs {run.run_id} -f"),
+        ("see how it is", f"paddock status {run.run_id}"),
+        ("end it", f"paddock stop {run.run_id}"),
+    )
+    for what, command in lines:
+        sys.stderr.write(f"  {what:<20}{command}\n")

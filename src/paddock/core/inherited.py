@@ -1,0 +1,85 @@
+"""What a job has used up, and what of it survives its coordinator. Pure.
+
+Attempt number, restarts used and what is left of --timeout travel with every Start and HandOver
+(messages.Budget); who is in is found out anew, by joining. Exits of an attempt whose coordinator
+was lost are lost on purpose: the attempt is void.
+"""
+
+from __future__ import annotations
+
+from paddock.core.messages import Budget
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.core.judging import GoOn
+    from paddock.core.messages import Voters
+
+# The grace of processes when another coordinator may start the next attempt soon.
+SHORT_GRACE_SECONDS = 0.9
+
+
+@value
+class Inherited:
+    """What a coordinator knows of the one before it.
+
+    attempt: the one to start with. is_new_run: it is another run's, whose nodes are not awaited and
+    whose budget is its own. keys: nodes of the attempt before, which may come back; until
+    the monotonic second gone_at those that do not may still run it. lost: the key of the one that
+    coordinated, which is not waited for; its processes are gone at lost_gone_at. voters, gone: of
+    the quorum.
+    """
+
+    attempt: int
+    keys: tuple[str, ...] = ()
+    budget: Budget = Budget()
+    gone_at: float = 0.0
+    lost: str = ""
+    lost_gone_at: float = 0.0
+    is_new_run: bool = False
+    voters: tuple[Voters, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+NOTHING = Inherited(0, is_new_run=True)
+
+
+class Spent:
+    """What a job has used up: restarts, and --timeout, which runs from its first start."""
+
+    def __init__(self, timeout_seconds: float, before: Budget, now: float) -> None:
+        self.used_restarts = before.used_restarts
+        self.total_restarts = before.total_restarts
+        self.deadline_at: float | None = None
+        self._timeout_seconds = timeout_seconds
+        if before.seconds_left is not None:
+            self.deadline_at = now + before.seconds_left
+
+    def begin(self, now: float) -> None:
+        """An attempt starts."""
+        if self.deadline_at is None and self._timeout_seconds > 0:
+            self.deadline_at = now + self._timeout_seconds
+
+    def add(self, found: GoOn) -> None:
+        """Another attempt follows: a restart, unless the node of what failed goes."""
+        if found.culprit is not None and found.expelled is None:
+            self.total_restarts += 1
+        self.used_restarts = found.again.used
+
+    def is_over(self, now: float) -> bool:
+        """Whether no time is left."""
+        return self.deadline_at is not None and now >= self.deadline_at
+
+    def until(self, at: float) -> float:
+        """That second, or the deadline if it comes before."""
+        return at if self.deadline_at is None else min(at, self.deadline_at)
+
+    def told(self, now: float) -> Budget:
+        """The same for another coordinator."""
+        left = None if self.deadline_at is None else max(0.0, self.deadline_at - now)
+        return Budget(self.used_restarts, self.total_restarts, left)
+
+    @property
+    def over_text(self) -> str:
+        """Why the job ends when no time is left."""
+        return f"the job's time limit of {self._timeout_seconds:g} s is over (--timeout)"

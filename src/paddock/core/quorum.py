@@ -1,0 +1,95 @@
+"""May the next attempt start although nodes of the last one are out of reach? By majority. Pure.
+
+Without etcd any node of an elastic job that has a door takes over from a coordinator it cannot
+reach (agent/life.py), and that one may live on behind a cut. What keeps the two apart: an attempt
+starts only with a majority of the nodes of the one before, and a node is with one coordinator at
+a time.
+
+    a node of the last attempt                         counts
+    -------------------------------------------------  --------------------------------------
+    is in                                              as a vote
+    has ended: it closed its connection in order, was  not at all
+    told to leave, or said that it cannot run
+    is out of reach                                    as a vote that another may have
+
+Half is enough with the node that coordinated the attempt. Where none of those out of reach has a
+door nobody can take over, and no vote is needed.
+
+An attempt is settled, the one to count by, when a majority of the one before has started it.
+Until then both count: those that have not heard of it may go on from the one before.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from paddock.core.messages import Join, Voters
+
+
+class Quorum:
+    """Who has to be in. voters: attempts that count, the latest last. gone: keys that do not."""
+
+    def __init__(self, voters: Iterable[Voters] = (), gone: Iterable[str] = ()) -> None:
+        self.voters = list(voters)
+        self.gone = set(gone)
+        self._started: set[str] = set()  # nodes that have started the latest
+
+    @property
+    def last(self) -> Voters | None:
+        """The latest attempt that counts; None without votes, and before the first."""
+        return self.voters[-1] if self.voters else None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody can go on from an attempt before the latest."""
+        return len(self.voters) == 1
+
+    def is_behind(self, join: Join) -> bool:
+        """Whether others may have gone on from where we were: this node has."""
+        last = self.last
+        if last is None or join.started < last.attempt:
+            return False
+        is_rival = join.by != last.by and not self.is_settled
+        return join.started > last.attempt or is_rival
+
+    def holds(self, present: Collection[str]) -> bool:
+        """Whether those that are in may go on."""
+        return all(has_majority(voters, present, self.gone) for voters in self.voters)
+
+    def begin(self, voters: Voters) -> tuple[Voters, ...]:
+        """An attempt starts; the attempts that count beside it."""
+        before = [v for v in self.voters if set(v.keys) != set(voters.keys) or v.by != voters.by]
+        self.voters = [*before, voters]
+        self._started = set()
+        return tuple(before)
+
+    def add_started(self, key: str) -> bool:
+        """A node has started the latest attempt; whether that has just settled it."""
+        self._started.add(key)
+        *before, latest = self.voters
+        if not before or not all(has_majority(v, self._started, self.gone) for v in before):
+            return False
+        self.voters = [latest]
+        return True
+
+
+def has_majority(voters: Voters, present: Collection[str], gone: Collection[str]) -> bool:
+    """Whether nobody else can have a majority of that attempt.
+
+    >>> from paddock.core.messages import Voters
+    >>> three = Voters(0, ("a", "b", "c"), ("h1", "h2", "h3"), (1, 2, 3), "a")
+    >>> has_majority(three, {"b", "c"}, ()), has_majority(three, {"a"}, ())
+    (True, False)
+    >>> has_majority(three, {"b"}, {"a"}), has_majority(three, {"a"}, {"b"})
+    (False, True)
+    """
+    living = [
+        (key, door) for key, door in zip(voters.keys, voters.doors, strict=True) if key not in gone
+    ]
+    votes = sum(1 for key, _ in living if key in present)
+    if not any(door for key, door in living if key not in present):
+        return True
+    is_tie = 2 * votes == len(living)
+    return 2 * votes > len(living) or (is_tie and voters.by in present)

@@ -1,0 +1,111 @@
+"""The directory of --record: small files of JSON, each replaced as a whole.
+
+They are written in the output thread: a file system that hangs holds up no supervision.
+"""
+
+from __future__ import annotations
+
+import os
+
+from paddock.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from paddock.local.output import Output
+
+FILE_MODE = 0o600
+READ_BYTES = 1 << 26
+
+
+class RecordFolder:
+    """Owned by the loop's thread, which only posts to the output thread."""
+
+    def __init__(self, path: str, output: Output) -> None:
+        """Makes the directory if there is none. Raises UsageError."""
+        self.path = os.path.abspath(path)
+        self._output = output
+        self._last: dict[str, Mapping[str, object]] = {}
+        self._is_broken = False
+        try:
+            os.makedirs(self.path, 0o700, exist_ok=True)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._fd = os.open(self.path, flags)
+            os.unlink(self._write_beside("try", ""), dir_fd=self._fd)
+        except OSError as error:
+            raise UsageError(
+                f"--record '{path}' is not writable: {error.strerror}",
+                hint="name a directory of your own, or one that can be made",
+            ) from error
+
+    def keep(
+        self,
+        name: str,
+        make: Callable[[], Mapping[str, object]],
+        at: float,
+        unless: Callable[[Mapping[str, object]], bool] | None = None,
+    ) -> None:
+        """Write what make() says in the output thread, with ``at``, unless it says the same again.
+
+        at: seconds since 1970. unless: true of what is there and has to stay.
+        """
+
+        def write() -> None:
+            row = make()
+            if row == self._last.get(name):
+                return
+            held = self._read(name) if unless is not None else None
+            if held is not None and unless is not None and unless(held):
+                return
+            import json
+
+            try:
+                self._write(name, json.dumps({"at": at, **row}) + "\n")
+                self._last[name] = row
+            except OSError as error:  # full disk, quota, file system gone: the job goes on
+                if not self._is_broken:
+                    self._is_broken = True
+                    self._output.say(
+                        f"paddock: warning: cannot write {self.path}/{name} ({error.strerror}): "
+                        "the job's status is not kept, the job goes on\n"
+                    )
+
+        self._output.do(write)
+
+    def drop(self, name: str, is_ours: Callable[[Mapping[str, object]], bool]) -> None:
+        """Remove a file if it holds what is_ours() calls ours."""
+
+        def remove() -> None:
+            self._last.pop(name, None)
+            held = self._read(name)
+            if held is not None and is_ours(held):
+                try:
+                    os.unlink(name, dir_fd=self._fd)
+                except OSError:
+                    return  # somebody was faster, or nothing can be removed there
+
+        self._output.do(remove)
+
+    def _read(self, name: str) -> Mapping[str, object] | None:
+        import json
+
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._fd)
+            with open(fd, "rb") as file:
+                held = json.loads(file.read(READ_BYTES))
+        except (OSError, ValueError):
+            return None
+        return held if isinstance(held, dict) else None
+
+    def _write(self, name: str, text: str) -> None:
+        os.replace(self._write_beside(name, text), name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def _write_beside(self, name: str, text: str) -> str:
+        """Into a file that no other launcher writes to; returns its name."""
+        temporary = f".{name}.{os.uname().nodename}.{os.getpid()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(temporary, flags, FILE_MODE, dir_fd=self._fd)
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+        return temporary

@@ -1,0 +1,231 @@
+"""What a directory becomes when it is read as a package."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from paddock.backends import package as module
+from paddock.backends.hashes import TICK_NS
+from paddock.backends.package import scan
+from paddock.errors import UsageError
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """A user's environment with a cache of its own."""
+    return {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """An empty package."""
+    made = tmp_path / "package"
+    made.mkdir()
+    return made
+
+
+def paths(root: Path, env: dict[str, str], data: str = "") -> list[str]:
+    """What is sent of a directory."""
+    return [entry.path for entry in scan(str(root), env, data=data).manifest.entries]
+
+
+def write(path: Path, text: str = "") -> None:
+    """A file, with the directories above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+
+
+def age(path: Path) -> None:
+    """Make a file look as if it was written long ago."""
+    os.utime(path, (1e9, 1e9))
+
+
+def problems(root: Path, env: dict[str, str], **limits: int) -> list[str]:
+    """What is said against a directory."""
+    with pytest.raises(UsageError) as caught:
+        scan(str(root), env, **limits)
+    return [problem.message for problem in caught.value.problems]
+
+
+def test_files_directories_and_links_are_named_with_their_modes(
+    root: Path, env: dict[str, str]
+) -> None:
+    write(root / "train.py", "print(1)\n")
+    write(root / "bin" / "run", "x")
+    (root / "bin" / "run").chmod(0o4755)
+    (root / "empty").mkdir(mode=0o750)
+    (root / "bin" / "link").symlink_to("../train.py")
+    (root / "dangling").symlink_to("not/there")
+    found = scan(str(root), env).manifest.entries
+    assert [(e.path, e.kind, e.target) for e in found] == [
+        ("bin", "dir", ""),
+        ("bin/link", "link", "../train.py"),
+        ("bin/run", "file", ""),
+        ("dangling", "link", "not/there"),
+        ("empty", "dir", ""),
+        ("train.py", "file", ""),
+    ]
+    assert {e.path: oct(e.mode) for e in found if e.kind == "file"} == {
+        "bin/run": "0o755", "train.py": oct((root / "train.py").stat().st_mode & 0o777),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [b"two words", b"a\nb", "训练.py".encode(), b"\xff\xfe", b"$(touch x)", b"'\"", b"-rf"]
+)
+def test_every_name_survives(root: Path, env: dict[str, str], name: bytes) -> None:
+    path = os.path.join(os.fsencode(root), name)
+    with open(path, "wb") as file:
+        file.write(name)
+    [entry] = scan(str(root), env).manifest.entries
+    assert entry.path.encode("utf-8", "surrogateescape") == name
+
+
+def test_ignored_files_and_the_repository_itself_stay_here(root: Path, env: dict[str, str]) -> None:
+    write(root / ".gitignore", "*.log\n/build/\ndata/\n")
+    write(root / ".paddockignore", "!data/\nnotes/\n")
+    for name in (".git/config", "sub/.git", ".paddock/job.json", "a.log", "build/x", "notes/y"):
+        write(root / name)
+    for name in ("data/words", "sub/keep.log", "sub/other.log"):
+        write(root / name)
+    write(root / "sub" / ".gitignore", "!keep.log\n")
+    assert paths(root, env) == [
+        ".gitignore", ".paddockignore", "data", "data/words", "sub", "sub/.gitignore",
+        "sub/keep.log",
+    ]  # fmt: skip
+    assert str(scan(str(root), env)).endswith("5 files, 44 B, 4 ignored")
+
+
+def test_shards_are_sent_although_they_are_ignored(root: Path, env: dict[str, str]) -> None:
+    write(root / ".gitignore", "data/\n*.tmp\n")
+    for name in ("data/train.txt-00000", "data/train.txt-00001", "data/other", "data/deep/x", "a"):
+        write(root / name)
+    found = paths(root, env, data="data/train.txt-*")
+    assert found == [".gitignore", "a", "data", "data/train.txt-00000", "data/train.txt-00001"]
+
+
+def test_everything_that_cannot_be_sent_is_named_at_once(root: Path, env: dict[str, str]) -> None:
+    os.mkfifo(root / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = os.open(root, os.O_RDONLY)
+        listener.bind(f"/proc/self/fd/{here}/socket")
+        os.close(here)
+    (root / "absolute").symlink_to(root / "a")
+    (root / "outside").symlink_to("../../etc/passwd")
+    (root / "circle").symlink_to("circle")
+    write(root / "sub" / "deep" / "a")
+    (root / "sub" / "deep" / "up").symlink_to("../..")
+    (root / "sub" / "deep" / "sly").symlink_to("up/../x")
+    found = problems(root, env)
+    assert found[:2] == [f"{name} is a socket, a pipe or a device" for name in ("pipe", "socket")]
+    assert [line.split(" leads ")[0] for line in found[2:]] == [
+        f"the link {name}" for name in ("absolute", "circle", "outside", "sub/deep/sly")
+    ]
+
+
+def test_a_package_over_the_limit_is_refused_with_its_largest_files(
+    root: Path, env: dict[str, str]
+) -> None:
+    write(root / "big", "x" * 5000)
+    write(root / "small", "x" * 10)
+    [line] = problems(root, env, limit_bytes=4096)
+    assert line.endswith(
+        "has 4.9 KiB; the limit is 4.0 KiB; the largest: big (4.9 KiB), small (10 B)"
+    )
+    [line] = problems(root, env, limit_files=1)
+    assert line.endswith("has 2 files and directories; the limit is 1; the largest: . (2)")
+
+
+def test_a_directory_that_is_not_there_is_said(root: Path, env: dict[str, str]) -> None:
+    assert problems(root / "x", env) == [f"the package {root / 'x'} does not exist"]
+    write(root / "file")
+    assert problems(root / "file", env) == [f"the package {root / 'file'} is no directory"]
+
+
+def test_a_file_that_changes_while_it_is_read_is_noticed(
+    root: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root / "growing", "x")
+    write(root / "quiet", "x")
+    real = module.raw
+
+    def meanwhile(path: str) -> bytes:
+        if path == "growing":
+            write(root / "growing", "xy")
+        return real(path)
+
+    monkeypatch.setattr(module, "raw", meanwhile)
+    assert problems(root, env) == ["growing was written to while it was read"]
+
+
+@pytest.mark.parametrize("name", ["other", "short", "gone"])
+def test_a_file_that_changes_before_it_is_sent_is_noticed_and_fills_its_frame(
+    root: Path, env: dict[str, str], name: str
+) -> None:
+    write(root / name, "12345678")
+    package = scan(str(root), env)
+    if name == "gone":
+        (root / name).unlink()
+    else:
+        write(root / name, "87654321" if name == "other" else "1234")
+    changed: list[str] = []
+    hashes = package.manifest.blobs
+    assert len(b"".join(package.frames(hashes, changed))) == package.frames_bytes(hashes)
+    assert changed == [name]
+
+
+def test_what_was_hashed_is_not_read_again(
+    root: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root / "a", "1")
+    age(root / "a")
+    opened = []
+    real = os.open
+
+    def watched(path: bytes | str, *args: int, **more: int) -> int:
+        opened.append(os.fsdecode(path))
+        return real(path, *args, **more)
+
+    later = (root / "a").stat().st_ctime_ns + TICK_NS + 1
+    monkeypatch.setattr("paddock.backends.hashes.time.time_ns", lambda: later)
+    first = scan(str(root), env).manifest
+    monkeypatch.setattr(os, "open", watched)
+    assert scan(str(root), env).manifest == first
+    assert str(root / "a") not in opened
+    write(root / "a", "2")
+    age(root / "a")  # same size and mtime: the ctime tells
+    assert scan(str(root), env).manifest != first
+    assert str(root / "a") in opened
+
+
+def test_what_was_written_a_moment_ago_is_not_remembered(root: Path, env: dict[str, str]) -> None:
+    write(root / "a", "1")
+    scan(str(root), env)
+    assert not Path(env["XDG_CACHE_HOME"], "paddock", "hashes").exists()
+
+
+def test_a_cache_that_is_damaged_or_not_writable_does_no_harm(root: Path, tmp_path: Path) -> None:
+    write(root / "a", "1")
+    blocked = tmp_path / "file"
+    blocked.touch()
+    first = scan(str(root), {"XDG_CACHE_HOME": str(blocked)}).manifest
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    hashes = module.Hashes(os.fsencode(root), env)
+    write(hashes.path, "[1, 2")
+    assert scan(str(root), env).manifest == first
+
+
+def test_logs_of_a_job_that_ran_here_stay_here(root: Path, env: dict[str, str]) -> None:
+    """There they would be told as the new job's; what else is called log is the user's."""
+    for name in ("log/workerlog.0", "log/.paddock/lock", "log/serverlog.3", "log/parse.py"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    package = scan(str(root), env)
+    assert [entry.path for entry in package.manifest.files if "log" in entry.path] == [
+        "log/parse.py"
+    ]
+    assert package.left_out >= 3

@@ -1,0 +1,284 @@
+"""Jobs that are handed to the commands of a site."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backends.script.pbs import PROFILE, install
+from local.jobs import wait_until
+from paddock.backends.registry import Registry
+from paddock.backends.script.driver import Script
+from paddock.backends.script.parse import find_id, status_of
+from paddock.backends.script.render import fill
+from paddock.backends.sites import find_site
+from paddock.backends.words import Handle, Query, Submission
+from paddock.errors import PaddockError, UsageError
+from paddock.jobfile.parse import parse
+
+if TYPE_CHECKING:
+    from paddock.backends.registry import Run
+
+TRAIN = """\
+import os, sys, time
+print(os.environ["GREETING"], os.environ.get("MORE"), sys.argv[1:], flush=True)
+time.sleep(float(sys.argv[1]))
+sys.exit(int(sys.argv[2]))
+"""
+
+
+class Place:
+    """A project with a profile for a PBS, and what is done with it."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.project = folder / "project"
+        self.project.mkdir()
+        (self.project / "train.py").write_text(TRAIN)
+        self.profile(PROFILE)
+        install(folder / "bin")
+        monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        self.script = Script()
+        self.said: list[str] = []
+
+    def profile(self, text: str) -> None:
+        """Write paddock.toml."""
+        (self.project / "paddock.toml").write_text(text)
+
+    def submission(self, *words: str, site: str = "pbs", **more: object) -> Submission:
+        """What `paddock submit -b SITE train.py WORDS` asks for."""
+        found = find_site(
+            site, env={}, cwd=str(self.project), said={"root": str(self.folder / "j")}
+        )
+        job = parse(["--nnodes", "1", "train.py", *words], {}, python="python3").job
+        plain = Submission("train-1a2b", "train", found, job, workspace=str(self.project),
+                           is_detached=True, token="k" * 32)  # fmt: skip
+        return replace(plain, **more)  # type: ignore[arg-type]  # fields of a test's choice
+
+    def submit(self, *words: str, **more: object) -> Run:
+        """The run of a submission that was handed over."""
+        submission = self.submission(*words, **more)  # type: ignore[arg-type]
+        plan = self.script.plan(submission)
+        handle = Handle("script", "pbs", submission.run_id)
+        run = Registry({"XDG_STATE_HOME": str(self.folder / "state")}).add("train", handle, "", 1)
+        try:
+            self.script.submit(submission, plan, run, self.said.append)
+        except PaddockError:
+            run.forget()
+            raise
+        return run
+
+    def until(self, run: Run, state: str) -> None:
+        """Wait until a job is in this state."""
+        wait_until(lambda: self.script.status(run).state == state)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A project of its own."""
+    return Place(tmp_path, monkeypatch)
+
+
+def test_job_runs_and_its_end_is_known(place: Place) -> None:
+    """The id is the site's; the environment is config.ini's and --env's."""
+    run = place.submit("0", "0", "q'\"q $(id) 中\n文", env=(("MORE", "$(id) 'x'"),))
+    assert run.details["number"] == "1001"
+    place.until(run, "succeeded")
+    (text,) = [p.data.decode() for p in place.script.logs(run, Query()) if b"two words" in p.data]
+    assert "two words $(id) 'x' ['0', '0', 'q\\'\"q $(id) 中\\n文']" in text
+    assert (
+        place.folder / "bin" / "1001.words"
+    ).read_text() == "-N train -q batch -l select=1 job.sh\n"
+
+
+def test_failure_has_the_code_and_the_culprit(place: Place) -> None:
+    """The job has written them itself, whatever the site remembers."""
+    run = place.submit("0", "7")
+    place.until(run, "failed")
+    status = place.script.status(run)
+    assert status.code == 7
+    assert "worker 0" in status.why
+    for path in (place.folder / "bin").glob("1001.*"):
+        path.unlink()
+    assert place.script.status(run).state == "failed"
+
+
+def test_stop_ends_this_job_only(place: Place) -> None:
+    """By its id."""
+    run = place.submit("60", "0")
+    other = place.submit("60", "0", run_id="train-9f9f")
+    place.until(run, "running")
+    place.script.stop(run, now=False)
+    place.until(run, "cancelled")
+    assert place.script.status(other).state == "running"
+    place.script.stop(other, now=True)
+    place.until(other, "cancelled")
+
+
+def test_dry_run_is_what_is_written(place: Place) -> None:
+    """Every file, and its lines' reasons."""
+    submission = place.submission("0", "0")
+    plan = place.script.plan(submission)
+    run = place.submit("0", "0")
+    for path, text in plan.files.items():
+        assert Path(path).read_text("utf-8") == text
+    lines = [line for text in plan.files.values() for line in text.splitlines()]
+    assert all(reason in lines for reason in plan.why)
+    assert plan.why["GREETING='two words'"].endswith("[site.pbs] config")
+    place.until(run, "succeeded")
+
+
+def test_directory_is_edited_and_run_again(place: Place) -> None:
+    """--from DIR: as it is now, but not while it runs."""
+    run = place.submit("60", "0")
+    folder = Path(run.details["folder"])
+    with pytest.raises(UsageError, match="is in use"):
+        place.submit("0", "0", run_id="again-0001", extra={"from": str(folder)})
+    place.script.stop(run, now=False)
+    place.until(run, "cancelled")
+    job = (folder / "node.sh").read_text("utf-8")
+    (folder / "node.sh").write_text(re.sub(r"train\.py 60 0", "train.py 0 0", job))
+    again = place.submit("0", "0", run_id="again-0002", extra={"from": str(folder)})
+    place.until(again, "succeeded")
+    assert again.details["number"] == "1002"
+
+
+def test_refused_submission_leaves_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what the command complained of."""
+    monkeypatch.setenv("QUEUE_IS_FULL", "1")
+    with pytest.raises(UsageError, match="Maximum number of jobs already in queue"):
+        place.submit("0", "0")
+    assert list((place.folder / "j").iterdir()) == []
+
+
+def test_server_that_is_down_makes_no_state(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could not be asked: that is no state of the job."""
+    run = place.submit("60", "0")
+    with monkeypatch.context() as patch:
+        patch.setenv("SERVER_IS_DOWN", "1")
+        with pytest.raises(PaddockError, match="Connection refused"):
+            place.script.status(run)
+    place.script.stop(run, now=False)
+    place.until(run, "cancelled")
+
+
+def test_forgotten_job_without_an_end_is_lost(place: Place) -> None:
+    """Neither the site nor its directory knows."""
+    run = place.submit("60", "0")
+    wait_until((place.folder / "bin" / "1001.pid").exists)
+    shutil.copy(place.folder / "bin" / "1001.pid", place.folder / "kept")
+    (place.folder / "bin" / "1001.words").unlink()
+    assert place.script.status(run).state == "lost"
+    place.script.stop(run, now=False)
+
+
+def test_credentials_come_from_the_environment_only(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Missing ones are named; what a command says of them is hidden; no file holds them."""
+    profile = PROFILE.replace("queue = ", 'credentials = ["AK", "SK"]\nqueue = ')
+    place.profile(profile.replace('{id}"\nstop', '{id} && echo \\"$AK\\" && false"\nstop'))
+    with pytest.raises(UsageError) as caught:
+        place.submit("0", "0")
+    assert [p.message.split()[0] for p in caught.value.problems] == ["AK", "SK"]
+    monkeypatch.setenv("AK", "open-sesame")
+    monkeypatch.setenv("SK", "very-secret")
+    place.profile(profile.replace("qstat -fx {id}", "echo denied $AK; exit 1"))
+    run = place.submit("0", "0")
+    wait_until((Path(run.details["folder"]) / ".paddock" / "state.json").exists)
+    for path in [*place.folder.rglob("j/**/*"), *place.folder.rglob("state/**/*")]:
+        assert not path.is_file() or b"open-sesame" not in path.read_bytes(), path
+    place.profile(PROFILE)
+    (Path(run.details["folder"]) / ".paddock" / "state.json").unlink()
+    with pytest.raises(PaddockError, match=r"denied \*\*\*\*\*\*"):
+        place.script.status(run)
+
+
+def test_discover_finds_what_was_submitted(place: Place) -> None:
+    """A lost registry is made anew."""
+    run = place.submit("0", "0")
+    ((handle, row),) = place.script.discover(place.submission().site)
+    assert str(handle) == "script://pbs/train-1a2b"
+    assert isinstance(row["details"], dict)
+    assert row["details"]["number"] == run.details["number"]
+    place.until(run, "succeeded")
+    place.script.delete(run)
+    assert place.script.discover(place.submission().site) == []
+
+
+def test_bad_profiles_are_refused_before_anything_is_written(place: Place) -> None:
+    """All of it at once."""
+    text = PROFILE.replace("{queue}", "{quue}").replace("running =", "runing =")
+    place.profile(text.replace(r"^(\d+)\.", r"^(\d+"))
+    with pytest.raises(UsageError) as caught:
+        place.script.plan(place.submission("0", "0"))
+    told = [p.message for p in caught.value.problems]
+    assert told[0] == "submit: there is no value '{quue}'"
+    assert "is no regular expression" in told[1]
+    assert told[2] == "states: there is no state 'runing'"
+    assert not (place.folder / "j").exists()
+
+
+def test_several_nodes_need_to_know_what_starts_them(place: Place) -> None:
+    """A job script runs on the first node only."""
+    job = parse(["--nnodes", "2", "train.py"], {}, python="python3").job
+    with pytest.raises(UsageError, match="does not say what runs"):
+        place.script.plan(place.submission(job=job))
+    place.profile(PROFILE.replace("queue = ", 'run = "pbsdsh --"\nqueue = '))
+    plan = place.script.plan(place.submission(job=job))
+    assert "pbsdsh -- sh " in next(t for p, t in plan.files.items() if p.endswith("job.sh"))
+
+
+@pytest.mark.real
+def test_mpirun_starts_a_launcher_on_every_node(place: Place) -> None:
+    """Two on this machine; each finds its rank, and has the variables."""
+    run = "mpirun --allow-run-as-root --oversubscribe -n {nnodes}"
+    place.profile(PROFILE.replace("queue = ", f'run = "{run}"\nqueue = '))
+    job = parse(["--nnodes", "2", "train.py", "0", "0"], {}, python="python3").job
+    done = place.submit("0", "0", job=job, env=(("MORE", "m"),))
+    place.until(done, "succeeded")
+    lines = [p.data.decode() for p in place.script.logs(done, Query()) if b"two words" in p.data]
+    assert len(lines) == 2
+    assert all("two words m" in line for line in lines)
+
+
+def test_values_are_words_of_the_shell_whatever_they_hold() -> None:
+    """No value becomes a command."""
+    problems: list[object] = []
+    text = fill("run {a} {{b}} ${c}", {"a": "x; rm -rf '$HOME' {b}"}, "run", problems)  # type: ignore[arg-type]
+    assert text == "run 'x; rm -rf '\"'\"'$HOME'\"'\"' {b}' {b} ${c}"
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("told", "own", "is_asked", "state"),
+    [("pending", {}, False, "pending"), ("running", {}, True, "stopping"),
+     ("running", {"code": 0}, False, "stopping"), ("lost", {"code": 0}, False, "succeeded"),
+     ("lost", {"code": 1}, True, "cancelled"), ("failed", {}, False, "failed"),
+     (None, {"code": 2}, False, "failed"), ("lost", {}, False, "lost"),
+     ("succeeded", {}, False, "succeeded")],
+)  # fmt: skip
+def test_state_table_row_by_row(told: str, own: dict[str, int], is_asked: bool, state: str) -> None:
+    """The site's word, the job's own, and what we have asked for."""
+    found = status_of(told, own, 1.0, is_asked=is_asked)  # type: ignore[arg-type]
+    assert found is not None
+    assert found.state == state
+
+
+def test_nobody_who_knows_is_no_status() -> None:
+    """The command line says `unknown` then."""
+    assert status_of(None, {}, 1.0, is_asked=False) is None
+
+
+def test_id_is_found_by_pattern_or_as_the_last_word() -> None:
+    """And none is none."""
+    assert find_id("Submitted batch job 7\n", "") == "7"
+    assert find_id("queued as <12>", r"<(\d+)>") == "12"
+    assert find_id("error", r"<(\d+)>") == ""

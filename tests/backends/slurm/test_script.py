@@ -1,0 +1,166 @@
+"""The sbatch script: every line, every reason, and every string of the user's as it was."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backends.slurm.submissions import TOKEN, submission
+from paddock.backends.slurm.plan import plan_of
+from paddock.backends.slurm.script import build_script, sbatch_word, script_text
+from paddock.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paddock.backends.words import Submission
+
+HERE = Path(__file__).parent
+ROOT = Path("/shared/jobs")
+NASTY = [
+    "a b",
+    "it's",
+    'say "x"',
+    "$(id)",
+    "`id`",
+    "line\nbreak",
+    "作业",
+    "--nnodes",
+    "",
+    "\\",
+    "%j",
+]
+
+
+def script_of(made: Submission) -> str:
+    return script_text(build_script(made, f"/shared/jobs/{made.run_id}"))
+
+
+def test_a_script_is_the_same_as_ever(same_as_golden: Callable[[Path, str], None]) -> None:
+    made = submission(
+        "--nnodes=3", "--nproc_per_node", "2", "--grace", "20", "--", "train.py", "--lr", "0.1 0.2",
+        options={"sbatch_lines": ["--mail-type=END"], "interpreter": "/opt/my py/bin/python"},
+        partition="gpu", gres="gpu:2", time="1:00:00", account="lab",
+    )  # fmt: skip
+    lines = build_script(made, "/shared/jobs/train-3f2a")
+    text = "".join(f"{line.text}\n" + (f"    ^ {line.why}\n" if line.why else "") for line in lines)
+    assert text.startswith("#!")
+    same_as_golden(HERE / "golden" / "script.txt", text)
+
+
+def test_a_shell_reads_the_script_without_complaint() -> None:
+    made = submission("--nnodes=2", "--", "train.py", *NASTY, array="1-4", env=(("A", "b"),))
+    done = subprocess.run(["sh", "-n"], input=script_of(made), text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_arguments_reach_the_launcher_as_they_are(tmp_path: Path) -> None:
+    """The real script in a real shell, with an srun and an squeue that only tell."""
+    folder, tools = tmp_path / "my 'job' $HOME", tmp_path / "bin"
+    (folder / ".paddock").mkdir(parents=True)
+    tools.mkdir()
+    for name, text in (
+        ("srun", 'while [ "$1" != sh ]; do shift; done; exec "$@"'),
+        ("squeue", "echo RUNNING None"),
+        ("python3", 'printf "%s\\0" "$@" >"$OUT"'),
+    ):
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    made = submission("--nnodes=1", "--job_id", "x", "--", "train.py", *NASTY)
+    script = script_text(build_script(made, str(folder)))
+    out = tmp_path / "words"
+    env = {"PATH": f"{tools}:/usr/bin:/bin", "OUT": str(out), "SLURM_JOB_ID": "7",
+           "SLURM_NODEID": "0", "SLURM_JOB_NUM_NODES": "1"}  # fmt: skip
+    done = subprocess.run(["sh"], input=script, env=env, text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    words = out.read_text().split("\0")[:-1]
+    assert words[-len(NASTY) - 2 :] == ["--", "train.py", *NASTY]
+    state = (folder / ".paddock" / "state.json").read_text()
+    assert '"state": "succeeded", "code": 0' in state
+
+
+def test_neither_key_nor_values_of_variables_are_in_the_plan() -> None:
+    made = submission(
+        "--nnodes=1", "--env", "WANDB_KEY=hidden-value", "--", "train.py",
+        env=(("WANDB_KEY", "hidden-value"),),
+    )  # fmt: skip
+    plan = plan_of(made, ROOT)
+    assert TOKEN not in repr(plan)
+    assert "hidden-value" not in repr(plan)
+    assert "WANDB_KEY" in repr(plan)
+
+
+def test_every_line_of_the_head_has_a_reason() -> None:
+    made = submission("--nnodes=2", "--", "train.py", partition="gpu", after="slurm://c/12")
+    plan = plan_of(made, ROOT)
+    (text,) = [text for path, text in plan.files.items() if path.endswith("job.sbatch")]
+    heads = [line for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert [line for line in heads if not plan.why.get(line)] == []
+
+
+def test_a_word_of_the_command_line_wins_over_the_site() -> None:
+    made = submission("--nnodes=1", "--", "train.py", options={"qos": "low"}, qos="high")
+    assert "--qos=high" in script_of(made)
+    assert "--qos=low" not in script_of(made)
+
+
+def test_a_job_of_a_range_of_nodes_asks_for_it() -> None:
+    made = submission("--nnodes=2:4", "--", "train.py")
+    assert "#SBATCH --nodes=2-4\n" in script_of(made)
+    assert "--nnodes 2:4" in script_of(made)
+
+
+def test_nodes_of_an_elastic_job_may_be_lost_and_may_end_apart() -> None:
+    made = submission("--nnodes=2:4", "--elastic_level", "1", "--", "train.py")
+    assert "--wait=0 --kill-on-bad-exit=0 --no-kill" in script_of(made)
+
+
+def test_numbers_and_handles_may_be_come_after() -> None:
+    made = submission("--nnodes=1", "--", "train.py", after="slurm://c/12,13_4")
+    assert "#SBATCH --dependency=afterok:12:13_4\n" in script_of(made)
+
+
+@pytest.mark.parametrize("word", ["ssh://lab/x-1", "train", "12;id", "slurm://c/x"])
+def test_what_is_no_job_of_slurm_cannot_be_come_after(word: str) -> None:
+    with pytest.raises(UsageError, match="not a job of Slurm"):
+        script_of(submission("--nnodes=1", "--", "train.py", after=word))
+
+
+def test_an_option_is_one_line() -> None:
+    """Or it could say more to sbatch than it seems to."""
+    with pytest.raises(UsageError, match="--time: sbatch takes one line"):
+        script_of(submission("--nnodes=1", "--", "train.py", time="5\n#SBATCH --uid=0"))
+
+
+@pytest.mark.parametrize("name", ["A;id", "SBATCH_PARTITION", "SLURM_CONF", ""])
+def test_variables_that_are_no_names_or_tell_slurm_something_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="--env"):
+        plan_of(submission("--nnodes=1", "--", "train.py", env=((name, "x"),)), ROOT)
+
+
+def test_a_job_may_be_told_not_to_start_again() -> None:
+    text = script_of(submission("--nnodes=1", "--", "train.py", options={"requeues": 0}))
+    assert "#SBATCH --no-requeue\n" in text
+    assert "-lt 0 ]" in text
+
+
+@pytest.mark.parametrize("text", ["gpu:2", "a b", 'a"b', "a\\b", "#x", "作业"])
+def test_what_sbatch_takes_away_is_what_was_put_in(text: str) -> None:
+    word = sbatch_word(text)
+    bare = word[1:-1].replace('\\"', '"').replace("\\\\", "\\") if word[0] == '"' else word
+    assert bare == text
+
+
+def test_words_of_other_backends_are_named() -> None:
+    plan = plan_of(submission("--nnodes=1", "--", "train.py", image="x"), ROOT)
+    assert plan.cannot == ("--image: Slurm has none",)
+
+
+def test_every_of_an_array_has_a_directory_of_its_own() -> None:
+    text = script_of(submission("--nnodes=1", "--", "train.py", array="1-10%2"))
+    assert "#SBATCH --array=1-10%2\n" in text
+    assert 'job=/shared/jobs/train-3f2a/"$SLURM_ARRAY_TASK_ID"\n' in text
+    assert "/token " not in text.splitlines()[-2]  # the others still need it

@@ -1,0 +1,77 @@
+"""What a host sends back: it stays below the folder, whatever it is."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from paddock.backends.ssh.command import Target
+from paddock.backends.ssh.transfer import fetch_into
+from paddock.errors import PaddockError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Host:
+    """Sends what it was made with, in one message."""
+
+    target = Target("h1")
+
+    def __init__(self, data: bytes) -> None:
+        self._messages: list[tuple[dict[str, Any], bytes]] = [
+            ({"re": "part"}, data),
+            ({"re": "fetch"}, b""),
+        ]
+
+    def send(self, _op: str, **_row: object) -> None:
+        """It asks for nothing."""
+
+    def receive(self) -> tuple[dict[str, Any], bytes]:
+        """The next message."""
+        return self._messages.pop(0)
+
+
+def packed(*entries: tuple[str, bytes, str]) -> bytes:
+    """A tar file of (name, type, target); every file holds "x"."""
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as tar:
+        for name, kind, link in entries:
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = kind, link
+            entry.size = 1 if kind == tarfile.REGTYPE else 0
+            tar.addfile(entry, io.BytesIO(b"x"))
+    return target.getvalue()
+
+
+LIES = (
+    ("../out", tarfile.REGTYPE, ""),
+    ("output/abs", tarfile.SYMTYPE, "/etc/passwd"),
+    ("output/up", tarfile.SYMTYPE, "../../out"),
+    ("output/hard", tarfile.LNKTYPE, "../out"),
+    ("output/fifo", tarfile.FIFOTYPE, ""),
+    ("output/\x1b[2J", tarfile.SYMTYPE, "/x"),
+)
+
+
+@pytest.mark.parametrize("lie", LIES, ids=range(len(LIES)))
+def test_what_leads_outside_is_left_out_and_the_rest_is_brought(
+    tmp_path: Path, lie: tuple[str, bytes, str]
+) -> None:
+    folder = tmp_path / "to"
+    data = packed(lie, ("output/model", tarfile.REGTYPE, ""))
+    with pytest.raises(PaddockError, match="h1: all is here but") as caught:
+        fetch_into(Host(data), {}, folder)  # type: ignore[arg-type]  # as much of one as it needs
+    assert "\x1b" not in caught.value.message
+    assert (folder / "output/model").read_bytes() == b"x"
+    assert not (tmp_path / "out").exists()
+    assert [path.name for path in (folder / "output").iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\x1b[2J" * 500, packed(LIES[0])[:700]])
+def test_what_is_no_tar_file_is_told(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(PaddockError, match="h1: "):
+        fetch_into(Host(data), {}, tmp_path)  # type: ignore[arg-type]  # as much of one as it needs

@@ -1,0 +1,25 @@
+"""docs/reference/json.md names every key that the verbs print, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from paddock.backends.registry import Registry
+from paddock.backends.words import Handle, Node, Rank, Status
+from paddock.cli.jobs import as_json
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "json.md"
+
+
+def test_every_key_of_a_status_has_its_row(tmp_path: Path) -> None:
+    """In the order in which they come; hosts and processes after the job."""
+    registry = Registry({"XDG_STATE_HOME": str(tmp_path)})
+    run = registry.add("train", Handle("ssh", "lab", "train-3f2a"), "train.py", 1)
+    node = Node("h1", "running", (Rank("worker", 0, "running"),))
+    row = as_json(run, Status("running", 1.0, nodes=(node,)))
+    (host,) = row["nodes"]
+    (rank,) = host["ranks"]
+    rows = re.findall(r"^\| `(\w+)` \| (?:text|number|list)", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert rows == [*row, *host, *rank]
+    assert row["ranks_up"] == 1

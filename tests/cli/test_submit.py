@@ -1,0 +1,120 @@
+"""What `paddock submit` says and does on this machine: mistakes, and jobs of -b local."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from local.jobs import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONF = "HOSTS = ['h1', 'h2']\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with a script, one more in a folder, and the old tool's settings."""
+    folder = tmp_path / "project"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "train.py").write_text("print('trained')\n")
+    (folder / "sub" / "eval.py").write_text("")
+    (folder / "conf.py").write_text(CONF)
+    return folder
+
+
+def paddock(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`paddock WORDS` in the project, with a home of its own."""
+    env = {**os.environ, "HOME": str(project.parent / "home"), "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(
+        [sys.executable, "-m", "paddock", *words],
+        cwd=project, env=env, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        ("--nname x train.py", "unknown flag --nname", "did you mean --name?"),
+        ("--nnoddes 2 train.py", "unknown flag --nnoddes", "did you mean --nnodes?"),
+        ("--zzzz train.py", "unknown flag --zzzz", "see paddock help submit"),
+        ("-d", "no script is given", "paddock submit [flags] train.py"),
+        ("nope.py", "script 'nope.py' is not in the package", "--package DIR"),
+        ("-p sub sub/eval.py", "script 'sub/eval.py' is not in", "from there: eval.py"),
+        ("./run.sh", "script './run.sh' is not in the package", "--package DIR"),
+    ],
+)
+def test_a_mistake_is_told_once_with_what_to_write(
+    project: Path, words: str, message: str, hint: str
+) -> None:
+    done = paddock(project, "submit", "-b", "local", *words.split())
+    assert done.returncode == 2
+    assert done.stderr.count("error: ") == 1, done.stderr
+    assert message in done.stderr and hint in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["train.py", "-p sub eval.py", "-m http.server", "/there/train.py", "-j /there train.py"],
+)
+def test_a_script_that_may_be_there_is_not_refused(project: Path, words: str) -> None:
+    done = paddock(project, "submit", "-b", "local", "--dry-run", *words.split())
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("where", [("-b", "conf.py"), ("--conf", "conf.py")])
+def test_words_of_the_old_tool_are_understood_with_its_file(
+    project: Path, where: tuple[str, str]
+) -> None:
+    done = paddock(project, "submit", *where, "--num_passes=5", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "h2: in ~/train-" in done.stdout
+
+
+def test_json_is_all_that_stdout_has(project: Path) -> None:
+    """Also when we stay with the job: what it says is on stderr."""
+    done = paddock(project, "submit", "-b", "local", "--nproc_per_node", "1", "--json", "train.py")
+    answer = json.loads(done.stdout)
+    assert answer["code"] == 0 and answer["handle"].endswith(answer["id"])
+    assert "trained" in done.stderr
+
+
+def test_wait_says_why_a_job_failed(project: Path) -> None:
+    (project / "train.py").write_text("raise SystemExit(3)\n")
+    paddock(project, "submit", "-b", "local", "--nproc_per_node", "1", "-d", "train.py")
+    done = paddock(project, "wait")
+    assert done.returncode == 3
+    assert "failed, exit code 3" in done.stdout and "worker 0" in done.stdout
+    assert " ago" in done.stdout
+
+
+def test_a_dry_run_says_what_its_names_stand_for(project: Path) -> None:
+    done = paddock(project, "submit", "--hosts", "h1,h2", "--dry-run", "train.py")
+    assert "\n$ADDRESS: where that host is reached by the others" in done.stdout
+    done = paddock(project, "submit", "-b", "local", "--dry-run", "train.py")
+    assert "$ADDRESS" not in done.stdout and "\n$JOB: the job's directory" in done.stdout
+
+
+def test_help_of_a_verb_tells_every_flag_of_its_usage(project: Path) -> None:
+    for verb in ("list", "status", "logs", "stop", "wait", "fetch", "delete"):
+        usage, _, details = paddock(project, "help", verb).stdout.partition("\n")
+        for flag in re.findall(r"--?[a-z][-a-z]*", usage):
+            assert f"  {flag}" in details, (verb, flag)
+
+
+def test_what_was_fetched_is_not_sent_with_the_next_job(project: Path) -> None:
+    """Unless it came into a directory of the user's."""
+    words = ("submit", "-b", "local", "--nproc_per_node", "1", "train.py")
+    assert "code: 3 files" in paddock(project, *words).stderr
+    assert paddock(project, "fetch", "--to", "got").returncode == 0
+    assert (project / "got" / "log" / "workerlog.0").exists()
+    assert "code: 3 files" in paddock(project, *words).stderr
+    paddock(project, "fetch", "--to", ".")
+    assert not (project / ".paddockignore").exists()

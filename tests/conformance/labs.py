@@ -1,0 +1,154 @@
+"""One lab per backend: what `paddock submit` is told there, and what its hosts are.
+
+A conformance test says what must be so everywhere; a lab says how it is said on one backend.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from local.jobs import wait_until
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from conformance.hosts import Host, Hosts, Inside
+
+PADDOCK = (sys.executable, "-m", "paddock")
+ENDED = ("succeeded", "failed", "cancelled", "lost")
+
+
+@dataclass
+class Lab:
+    """A backend on three hosts; the laptop submits.
+
+    words: what tells submit where to run. is_shared: whether the hosts share the jobs' directories.
+    on_laptop: part of the job runs on the laptop, and the job ends with it. follows: what may
+    become of the laptop so that a job that is stayed with ends. secret_files: names of files, for
+    their owner only and gone with the job, that may hold secrets meanwhile.
+    """
+
+    name: str
+    hosts: Hosts
+    words: tuple[str, ...]
+    is_shared: bool = False
+    on_laptop: bool = False
+    follows: tuple[str, ...] = ()
+    secret_files: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def laptop(self) -> Host:
+        """Where submit is typed."""
+        return self.hosts.laptop
+
+    @property
+    def project(self) -> Path:
+        """The working directory on the laptop, as this machine sees it."""
+        folder = self.laptop.home / "project"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def script(self, text: str, name: str = "train.py") -> str:
+        """A script in the project; returns its name."""
+        (self.project / name).write_text(HEAD + text, "utf-8")
+        return name
+
+    def command(self, *words: object) -> list[str]:
+        """`paddock WORDS` in the project's directory."""
+        line = 'cd ~/project && exec "$@"'
+        return ["sh", "-c", line, "sh", *PADDOCK, *map(str, words)]
+
+    def paddock(self, *words: object) -> subprocess.CompletedProcess[str]:
+        """Run `paddock WORDS` to its end."""
+        return self.laptop.run(self.command(*words), env=self.env)
+
+    def submit(self, *words: object) -> subprocess.CompletedProcess[str]:
+        """Submit, and come back: the job outlives us."""
+        return self.paddock("submit", *self.words, "--detach", "--nproc_per_node", 2, *words)
+
+    def submitted(self, *words: object) -> str:
+        """The same, where it must succeed; the id of the job."""
+        done = self.submit(*words)
+        assert done.returncode == 0, done.stderr
+        (handle,) = done.stdout.split()
+        return handle
+
+    def stay(self, *words: object) -> Inside:
+        """Submit, and stay with the job."""
+        command = self.command("submit", *self.words, "--nproc_per_node", 2, *words)
+        return self.laptop.start(command, env=self.env)
+
+    def status(self, job: str = "last") -> dict[str, Any]:
+        """What `paddock status --json` says."""
+        done = self.paddock("status", job, "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert isinstance(found, dict)
+        return found
+
+    def until(self, *states: str, job: str = "last") -> dict[str, Any]:
+        """Wait until the job is in one of these states."""
+        seen: list[dict[str, Any]] = []
+
+        def is_there() -> bool:
+            seen.append(self.status(job))
+            state = seen[-1]["state"]
+            assert state in states or state not in ENDED, seen[-1]
+            return state in states
+
+        wait_until(is_there)
+        return seen[-1]
+
+    def until_up(self, ranks: int, job: str = "last") -> None:
+        """Wait until so many processes run."""
+        wait_until(lambda: self.status(job)["ranks_up"] >= ranks)
+
+    def logs(self, job: str = "last", *words: object) -> list[str]:
+        """The merged stream, without what the launcher wrote into it."""
+        done = self.paddock("logs", job, *words)
+        assert done.returncode == 0, done.stderr
+        return [line for line in done.stdout.splitlines() if "----- paddock:" not in line]
+
+    def ranks_alive(self) -> list[int]:
+        """Processes of training scripts, on all hosts; not those that started them."""
+        return [
+            pid for host in self.hosts for pid in host.guests()
+            if re.search(rb"\0-u\0train\.py", _command_line(pid))
+        ]  # fmt: skip
+
+
+HEAD = """\
+import json, os, signal, sys, time
+RANK = int(os.environ["PADDLE_TRAINER_ID"])
+WORLD = int(os.environ["PADDLE_TRAINERS_NUM"])
+def say(*words):
+    print(*words, flush=True)
+def forever():
+    while True:
+        signal.pause()
+"""
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def secrets_in(folders: Sequence[Path], secret: str) -> list[Path]:
+    """Files below these folders that hold a text."""
+    found = []
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if path.is_file() and not path.is_symlink() and secret.encode() in path.read_bytes():
+                found.append(path)
+    return found

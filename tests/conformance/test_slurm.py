@@ -1,0 +1,153 @@
+"""What only Slurm does: requeue, arrays, dependencies, and what it says no to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from conformance.labs import Lab
+from local.jobs import wait_until
+
+if TYPE_CHECKING:
+    from conformance.slurm import Slurm
+
+SAVES = """
+def save(*_):
+    time.sleep(0.5)
+    say("saved", RANK)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+say("up", os.environ.get("SLURM_RESTART_COUNT", "0"))
+"""
+FAR = "time.sleep(3600)\n"
+
+
+@pytest.fixture
+def lab(slurm: Slurm) -> Lab:
+    """Slurm over three hosts."""
+    words = ("-b", "slurm", "--root", str(slurm.hosts.shared / "jobs"))
+    return Lab("slurm", slurm.hosts, words, is_shared=True)
+
+
+def until_said(lab: Lab, word: str, count: int) -> None:
+    wait_until(lambda: sum(word in line for line in lab.logs()) >= count)
+
+
+def test_before_the_time_limit_a_job_saves_and_goes_back_into_the_queue(
+    lab: Lab, slurm: Slurm
+) -> None:
+    """--signal=B:TERM comes as scancel --batch sends it; its time is not waited for here."""
+    lab.submitted("-n", "2", lab.script(SAVES + FAR))
+    until_said(lab, "up 0", 4)
+    (number,) = slurm.jobs()
+    assert lab.laptop.run(["scancel", "--signal=TERM", "--batch", number]).returncode == 0
+    status = lab.until("pending")
+    assert status["attempt"] == 1
+    until_said(lab, "saved", 4)
+    assert not lab.ranks_alive()
+    assert lab.paddock("stop", "last").returncode == 0
+    lab.until("cancelled")
+
+
+def test_scancel_leaves_ranks_their_grace(lab: Lab, slurm: Slurm) -> None:
+    """Slurm signals every process of the job, launchers and ranks alike."""
+    lab.submitted("-n", "2", lab.script(SAVES + FAR))
+    until_said(lab, "up 0", 4)
+    (number,) = slurm.jobs()
+    assert lab.laptop.run(["scancel", number]).returncode == 0
+    status = lab.until("cancelled")
+    assert "scancel" in status["why"]
+    until_said(lab, "saved", 4)
+
+
+def test_jobs_of_an_array_are_told_apart(lab: Lab) -> None:
+    text = "n = int(os.environ['SLURM_ARRAY_TASK_ID'])\nsay('task', n)\nsys.exit(n == 2)\n"
+    lab.submitted("-n", "1", "--array", "1-3%2", lab.script(text))
+    status = lab.until("failed")
+    states = [(node["name"], node["state"]) for node in status["nodes"]]
+    assert states == [("task 1", "succeeded"), ("task 2", "failed"), ("task 3", "succeeded")]
+    lines = [line for line in lab.logs() if "] task 3" in line]
+    assert len(lines) == 2 and all(line.startswith("[task 3 h") for line in lines)
+
+
+def test_a_job_comes_after_one_that_succeeds_and_never_after_one_that_fails(lab: Lab) -> None:
+    good = lab.submitted("-n", "3", lab.script("time.sleep(1)\n"))
+    after = lab.submitted("-n", "3", "--after", good, lab.script("say('then')\n", "then.py"))
+    assert lab.status(after)["state"] == "pending"
+    lab.until("succeeded", job=after)
+    bad = lab.submitted("-n", "3", lab.script("time.sleep(1)\nsys.exit(3)\n"))
+    never = lab.submitted("-n", "3", "--after", bad, lab.script("say('then')\n", "then.py"))
+    lab.until("failed", job=bad)
+    lab.until("cancelled", job=never)
+
+
+def test_what_slurm_says_no_to_leaves_nothing(lab: Lab, slurm: Slurm) -> None:
+    """Exit code 2, the option named, no directory, no job, no entry."""
+    script = lab.script(FAR)
+    for words, part in (
+        (("--partition", "nope"), "invalid partition specified: nope"),
+        (("--constraint", "nope"), "Invalid feature"),
+        (("--gres", "gpu:8"), "generic resource"),
+        (("--time", "soon"), "--time"),
+        (("--array", "1-x"), "array"),
+        (("--after", "slurm://hosts/99999"), "does not know it"),
+        (("--after", "slurm://other/1"), "goes to cluster hosts"),
+    ):
+        done = lab.submit("-n", "1", *words, script)
+        assert (done.returncode, part in done.stderr) == (2, True), done.stderr
+    assert slurm.jobs() == {}
+    assert list((lab.hosts.shared / "jobs").iterdir()) == []
+
+
+def test_without_slurm_here_one_error_says_so(lab: Lab) -> None:
+    words = ("-b", "slurm,bin=/nope", "--root", str(lab.hosts.shared / "jobs"))
+    done = lab.paddock("submit", *words, "-n", "1", lab.script(FAR))
+    assert done.returncode == 2
+    assert "scontrol is not in /nope" in done.stderr
+    assert not (lab.hosts.shared / "jobs").exists()
+
+
+@pytest.mark.limit(240)  # Slurm's commands try for half a minute
+def test_a_state_that_cannot_be_asked_is_unknown(lab: Lab) -> None:
+    """And a submission to a controller that is down leaves nothing."""
+    script = lab.script(FAR)
+    lab.submitted("-n", "1", script)
+    lab.until_up(2)
+    lab.hosts.controller.kill()
+    assert lab.status()["state"] == "unknown"
+    done = lab.submit("-n", "1", script)
+    assert done.returncode == 2, done.stderr
+    assert len(list((lab.hosts.shared / "jobs").iterdir())) == 1
+
+
+def test_a_lost_registry_is_found_again(lab: Lab) -> None:
+    """Also of jobs that have ended: their directories tell."""
+    lab.submitted("-n", "1", lab.script("say('done')\n"))
+    lab.until("succeeded")
+    job = lab.submitted("-n", "1", "--name", "mine", lab.script(FAR))
+    lab.until_up(2, job)
+    lab.laptop.run(["rm", "-r", ".local/state/paddock"])
+    site = lab.laptop.home / ".config" / "paddock"
+    site.mkdir(parents=True)
+    (site / "sites.toml").write_text(
+        f'[site.here]\nbackend = "slurm"\nroot = "{lab.hosts.shared}/jobs"\n'
+    )
+    assert lab.paddock("list", "--discover", "here").returncode == 0
+    assert lab.status("mine")["state"] == "running"
+    assert lab.paddock("stop", "--now", "mine").returncode == 0
+
+
+def test_no_process_of_the_nodes_shows_the_key_or_a_value(lab: Lab) -> None:
+    """Command lines are for everybody to read."""
+    lab.submitted("-n", "1", "--env", "SECRET=hush-hush", lab.script(SAVES + FAR))
+    until_said(lab, "up 0", 2)
+    seen = b""
+    for host in lab.hosts:
+        for pid in host.pids():
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    seen += file.read()
+            except OSError:
+                continue
+    assert b"train.py" in seen and b"hush-hush" not in seen

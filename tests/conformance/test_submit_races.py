@@ -1,0 +1,102 @@
+"""Two at once, and submitters that are killed: over ssh, on real hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from conformance.labs import Lab
+from local.jobs import wait_until
+
+if TYPE_CHECKING:
+    from conformance.hosts import Hosts
+
+FAR = "say('rank-is-up')\ntime.sleep(3600)\n"
+
+
+@pytest.fixture
+def lab(hosts: Hosts) -> Lab:
+    return Lab("ssh", hosts, ("--hosts", "h1,h2,h3"))
+
+
+@pytest.mark.parametrize("registries", [1, 4], ids=["one-laptop", "four-laptops"])
+def test_one_of_those_who_submit_at_once_gets_the_name(lab: Lab, registries: int) -> None:
+    script = lab.script(FAR)
+    words = lab.command("submit", *lab.words, "-d", "--nproc_per_node", 1, "--name", "it", script)
+    homes = [{"XDG_STATE_HOME": f"/root/state{i % registries}"} for i in range(4)]
+    running = [lab.laptop.start(words, env=home) for home in homes]
+    codes = sorted(each.process.wait() for each in running)
+    assert codes == [0, 2, 2, 2]
+    wait_until(lambda: len(lab.ranks_alive()) == 3)
+
+
+@pytest.mark.parametrize("said", ["connecting", "code:", "follow its"])
+def test_a_killed_submitter_leaves_what_can_be_stopped_and_removed(lab: Lab, said: str) -> None:
+    """Wherever it was; and nothing of the registry is in the way of others."""
+    script = lab.script(FAR)
+    running = lab.laptop.start(lab.command("submit", *lab.words, "-d", script))
+    running.wait_for(said)
+    if running.process.poll() is None:
+        os.kill(running.pid, signal.SIGKILL)
+    running.process.wait()
+    wait_until(lambda: lab.status()["state"] in ("lost", "running", "unknown"))
+    if lab.status()["state"] == "running":
+        assert lab.paddock("stop", "last", "--now").returncode == 0
+        lab.until("cancelled")
+    assert lab.paddock("list").returncode == 0
+    words = ("--entry-only",) if lab.status()["state"] == "unknown" else ()
+    done = lab.paddock("delete", "last", *words)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(lab.paddock("list", "--json").stdout) == []
+    assert not any(list((h.home / "paddock/jobs").glob("[a-z]*")) for h in lab.hosts)
+
+
+def test_the_job_of_another_is_left_alone_when_ids_meet(lab: Lab) -> None:
+    """What is undone is what was made by us: a directory that was there is not."""
+    theirs = lab.hosts[0].home / "paddock" / "jobs" / "train-aaaa"
+    theirs.mkdir(parents=True)
+    (theirs / "result").write_text("dear")
+    text = (
+        "import paddock.cli.submit as s, paddock.cli.main as m; s.new_id = lambda _: 'train-aaaa'"
+    )
+    (lab.project / "meet.py").write_text(f"import sys\n{text}\nm.main(sys.argv[1:])\n")
+    lab.script(FAR)
+    line = "cd ~/project && exec python meet.py submit --hosts h1,h2,h3 -d train.py"
+    done = lab.laptop.run(["sh", "-c", line])
+    assert done.returncode == 2 and "File exists" in done.stderr
+    assert (theirs / "result").read_text() == "dear"
+    assert not list((lab.hosts[1].home / "paddock/jobs").glob("[a-z]*"))
+
+
+def test_a_handle_of_another_is_refused_and_forgotten(lab: Lab) -> None:
+    assert lab.project.is_dir()
+    done = lab.paddock("stop", "ssh://lab/theirs-3f2a")
+    assert done.returncode == 2 and "--discover lab" in done.stderr
+    assert json.loads(lab.paddock("list", "--json").stdout) == []
+
+
+def test_a_chatty_attached_job_ends_when_its_laptop_is_cut_off(lab: Lab) -> None:
+    """Its hosts are in the middle of a message that nobody takes."""
+    script = lab.script("say('rank-is-up')\nwhile True:\n    say('x' * 2000)\n")
+    lab.stay(script).wait_for("rank-is-up")
+    assert lab.ranks_alive()
+    lab.laptop.cut_cable()
+    wait_until(lambda: not lab.ranks_alive())
+
+
+def test_a_paused_terminal_does_not_end_an_attached_job(lab: Lab) -> None:
+    """Nobody reads for longer than the lease."""
+    script = lab.script("say('rank-is-up')\nwhile True:\n    say('x' * 2000)\n")
+    words = lab.command("submit", *lab.words, script)[4:]
+    line = 'cd ~/project && "$@" | (sleep 13; cat >/dev/null)'
+    lab.laptop.start(["sh", "-c", line, "sh", *words])
+    wait_until(lambda: len(lab.ranks_alive()) >= 3)
+    time.sleep(12)  # sleep: longer than the lease; there is nothing to wait for
+    assert len(lab.ranks_alive()) >= 3
+    assert lab.paddock("stop", "last", "--now").returncode == 0
+    lab.until("cancelled")

@@ -1,0 +1,153 @@
+"""Who may start the next attempt, and which of two coordinators gives way: both tables."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from paddock.core.inherited import Inherited
+from paddock.core.job import Command, Elastic, Job, Rendezvous
+from paddock.core.messages import Claim, Voters
+from paddock.core.quorum import Quorum, has_majority
+from paddock.core.rivals import who_gives_way
+from paddock.core.state import State
+
+
+def voters(keys: str, by: str = "a", attempt: int = 0, doors: int = 7001) -> Voters:
+    """The nodes of an attempt, a letter each."""
+    count = len(keys)
+    return Voters(attempt, tuple(keys), ("10.0.0.1",) * count, (doors,) * count, by)
+
+
+@pytest.mark.parametrize(
+    ("keys", "present", "gone", "holds"),
+    [
+        ("a", "a", "", True),
+        ("ab", "a", "", True),  # half, with the one that coordinated
+        ("ab", "b", "", False),
+        ("ab", "b", "a", True),  # its launcher has ended
+        ("abc", "bc", "", True),
+        ("abc", "a", "", False),
+        ("abc", "c", "a", False),
+        ("abc", "c", "ab", True),
+        ("abcd", "ab", "", True),
+        ("abcd", "bc", "", False),
+        ("abcd", "bcd", "", True),
+        ("abcd", "bc", "a", True),
+        ("abc", "axyz", "", False),  # newcomers have no vote
+        ("abc", "", "abc", True),  # nobody is left who could have gone on
+    ],
+)
+def test_a_majority_of_those_that_may_live(keys: str, present: str, gone: str, holds: bool) -> None:
+    """The table at the top of quorum.py."""
+    assert has_majority(voters(keys), set(present), set(gone)) is holds
+
+
+def test_two_groups_never_both_have_it() -> None:
+    """However many nodes there are, whoever has ended, whoever is with whom."""
+    for count in range(1, 7):
+        keys = "abcdef"[:count]
+        for sides in product("12x", repeat=count):  # with one, with the other, ended
+            one, other, gone = (
+                {k for k, s in zip(keys, sides, strict=True) if s == side} for side in "12x"
+            )
+            both = has_majority(voters(keys), one, gone) and has_majority(voters(keys), other, gone)
+            assert not both or not one or not other, (keys, sides)
+            # Each may know of some deaths only.
+            for known in gone:
+                assert not (
+                    one
+                    and other
+                    and has_majority(voters(keys), one, gone - {known})
+                    and has_majority(voters(keys), other, gone)
+                ), (keys, sides, known)
+
+
+def test_who_has_no_door_takes_nothing_over() -> None:
+    """Then there is nobody to wait for."""
+    assert has_majority(voters("abc", doors=0), {"a"}, ())
+
+
+def test_an_attempt_counts_when_a_majority_has_started_it() -> None:
+    """Those that have not heard of it may go on from the one before."""
+    quorum = Quorum()
+    assert quorum.begin(voters("abc")) == ()
+    assert quorum.begin(voters("abcd", attempt=1)) == (voters("abc"),)
+    assert not quorum.holds(set("ad"))
+    assert not quorum.add_started("a")  # which coordinates it
+    assert quorum.add_started("b")
+    assert quorum.voters == [voters("abcd", attempt=1)]
+    assert quorum.holds(set("ad"))
+    assert not quorum.add_started("c")
+
+
+def test_the_same_nodes_count_at_once() -> None:
+    """A restart asks for the same majority as the attempt before."""
+    quorum = Quorum([voters("abc")])
+    assert quorum.begin(voters("acb", attempt=1)) == ()
+    assert quorum.voters == [voters("acb", attempt=1)]
+
+
+def test_until_then_both_have_to_agree() -> None:
+    """One that was started by few, and never settled, is in nobody's way for ever."""
+    quorum = Quorum([voters("abcde")])
+    quorum.begin(voters("abcdefgh", attempt=1))
+    assert quorum.holds(set("abcde"))
+    assert not quorum.holds(set("afgh"))
+    quorum.begin(voters("abcd", attempt=2))
+    assert [v.attempt for v in quorum.voters] == [0, 1, 2]
+
+
+SHAPE = (("--nnodes", "1:3"), ("the script", "train.py"))
+JOB = Job(
+    Command("script", "a/train.py"), nnodes_max=3, rendezvous=Rendezvous("tcp"), elastic=Elastic(1)
+)
+
+
+def claim(
+    run: str, attempt: int, key: str, *, begun: bool = False, settled: bool = True,
+    shape: tuple[tuple[str, str], ...] = SHAPE,
+) -> Claim:  # fmt: skip
+    """That of a coordinator somewhere."""
+    return Claim(run, attempt, begun, settled, key, "x", 1, shape)
+
+
+def state(*last: Voters, begun: int = 0) -> State:
+    """What the one that is asked knows."""
+    found = State(JOB, 0.0, "run", SHAPE[:1], Inherited(4, voters=last))
+    found.begun = begun
+    return found
+
+
+LAST = voters("abc", attempt=3)
+
+
+@pytest.mark.parametrize(
+    ("asks", "asked", "key", "loser"),
+    [
+        (claim("run", 4, "b", begun=True), state(LAST, begun=2), "a", "us"),
+        (claim("run", 2, "b", begun=True), state(LAST), "c", "them"),
+        (claim("run", 3, "b"), state(LAST), "c", "us"),
+        (claim("run", 3, "a"), state(LAST), "b", "us"),  # it coordinated that attempt
+        (claim("run", 3, "c"), state(LAST), "b", "them"),
+        (claim("run", 3, "b"), state(LAST, begun=1), "a", "them"),
+        (claim("run", 3, "b"), state(LAST, begun=1), "c", "them"),  # it has begun one
+        # Both have begun an attempt 3.
+        (claim("run", 3, "b", begun=True), state(LAST, LAST, begun=1), "a", "us"),
+        (claim("run", 3, "b", begun=True, settled=False), state(LAST, begun=1), "a", "them"),
+        (claim("run", 3, "b", begun=True, settled=False), state(LAST, LAST), "a", "them"),
+        # Another run.
+        (claim("other", 9, "z", begun=True), state(LAST, begun=5), "a", "us"),
+        (claim("other", 9, "z", begun=True), state(), "a", "us"),
+        (claim("other", 9, "z"), state(), "a", "none"),
+        (claim("other", 9, "z", begun=True, shape=()), state(), "a", "none"),  # another job
+        (
+            claim("other", 9, "z", begun=True, shape=(SHAPE[0], ("the script", "eval.py"))),
+            state(LAST), "a", "none",
+        ),
+    ],
+)  # fmt: skip
+def test_who_gives_way(asks: Claim, asked: State, key: str, loser: str) -> None:
+    """The table at the top of rivals.py."""
+    assert who_gives_way(asks, asked, key) == loser
