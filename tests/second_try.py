@@ -5,7 +5,8 @@
 BEFORE and AFTER are pytest's lists of failed tests (.pytest_cache/v/cache/lastfailed), as they were
 after the first and the second run; STOOD is how long the machine stood still during each failure of
 the first (standstill, beside that list). A test that needed its second try fails CI unless that
-was long, or it stands in tests/flaky.txt, with a reason and the day since which it is known.
+was long, or it stands in tests/flaky.txt, with a reason and the day since which it is known. A line
+of that list may name a folder: it excuses STRANGERS_MAX tests of it that have no line of their own.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from datetime import date
 from pathlib import Path
 
 LIST = Path(__file__).resolve().parent / "flaky.txt"
+STRANGERS_MAX = 2  # of the 780 and 274 tests that a folder's line may excuse
 STOOD_SECONDS_MIN = 1.0  # a third of the shortest time in which a node must answer by default
 
 
 @dataclass(frozen=True)
 class Flaky:
-    """One line of the list: a test that is allowed a second try."""
+    """One line of the list: a test that is allowed a second try, or a folder of tests (a/b/)."""
 
     test: str
     since: date
@@ -57,9 +59,11 @@ def judge(
     stood: for how many seconds the machine stood still while a test failed for the first time.
     """
     by_test = {flaky.test: flaky for flaky in known}
+    folders = {flaky.test: STRANGERS_MAX for flaky in known if flaky.test.endswith("/")}
     lines, passes = [], bool(before)
     for test in sorted(before):
         flaky = by_test.get(test)
+        folder = next((folder for folder in folders if test.startswith(folder)), "")
         if test in after:
             passes = False
             lines.append(f"failed twice: {test}")
@@ -67,6 +71,9 @@ def judge(
             lines.append(f"flaky, known since {flaky.since}: {test} ({flaky.reason})")
         elif stood.get(test, 0.0) >= STOOD_SECONDS_MIN:
             lines.append(f"the machine stood still for {stood[test]:.1f} s: {test}")
+        elif folders.get(folder):
+            folders[folder] -= 1
+            lines.append(f"NEW FLAKE, mend it or give it a line in tests/flaky.txt: {test}")
         else:
             passes = False
             lines.append(f"flaky, and not in tests/flaky.txt: {test}")

@@ -13,12 +13,16 @@ import pytest
 from second_try import LIST, Flaky, judge, read_list
 
 ROOT = Path(__file__).resolve().parent.parent
+FOLDER = Flaky("tests/r/", date(2026, 11, 22), "real processes")
 KNOWN = Flaky("tests/a.py::test_a", date(2026, 11, 22), "waits for a clock")
 
 
 def test_the_list_is_well_formed_and_names_tests_that_exist() -> None:
     """A line whose test has gone would excuse nothing, or a stranger."""
     for flaky in read_list(LIST.read_text("utf-8")):
+        if flaky.test.endswith("/"):
+            assert (ROOT / flaky.test).is_dir(), flaky.test
+            continue
         path, _, name = flaky.test.partition("::")
         function = name.partition("[")[0].rpartition("::")[2]
         assert f"def {function}(" in (ROOT / path).read_text("utf-8"), flaky.test
@@ -41,6 +45,10 @@ def test_a_line_without_a_reason_or_a_day_is_refused() -> None:
         ({"stopped"}, set(), [], "the machine stood still for 2.3 s: stopped", True),
         ({"stopped"}, {"stopped"}, [], "failed twice: stopped", False),
         ({"stopped", "busy"}, set(), [], "not in tests/flaky.txt: busy", False),
+        ({"tests/r/b.py::x"}, set(), [FOLDER], "NEW FLAKE, mend it", True),
+        ({"tests/r/b.py::x"}, {"tests/r/b.py::x"}, [FOLDER], "failed twice: tests/r/b", False),
+        ({f"tests/r/b.py::{x}" for x in "xyz"}, set(), [FOLDER], "txt: tests/r/b.py::z", False),
+        ({"tests/ready.py::x"}, set(), [FOLDER], "not in tests/flaky.txt: tests/ready", False),
     ],
 )
 def test_only_a_known_flake_or_a_standstill_is_forgiven(

@@ -23,6 +23,7 @@ from paddock.kube.client import PODS, KubeError, Query
 from paddock.kube.connect import find_config
 from paddock.kube.lightkube import open_client
 from paddock.operator.manifests import crd_text
+from stopped import stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -264,7 +265,7 @@ def test_compaction_makes_it_list_again(stage: Stage) -> None:
     operator.heard("working")
     stage.submit("demo", 4)
     stage.wait("demo", ".status.message", "4/4 pods")
-    operator.process.send_signal(signal.SIGSTOP)
+    stop([operator.process.pid])
     try:
         stage.kubectl("delete", "pod", "demo-worker-2", "--grace-period=0", "--force")
         stage.plane.compact()
@@ -282,7 +283,7 @@ def test_a_leader_that_was_frozen_writes_nothing_with_its_old_lease(stage: Stage
     first.heard("working")
     second = stage.elected("second")
     second.heard("listed kind=leases")
-    first.process.send_signal(signal.SIGSTOP)
+    stop([first.process.pid])
     try:
         second.heard("working")
         with Witness(stage) as witness:

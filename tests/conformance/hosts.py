@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from local.jobs import MARK, ROOT, Running, children_of, kill_pids, patience, wait_until
 from real.bridge import Bridge, run
+from stopped import stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -210,7 +211,10 @@ class Host:
 
     def freeze(self, *, thaw: bool = False) -> None:
         """SIGSTOP (SIGCONT) to every process here; the kernel still answers for it."""
-        kill_pids(self.pids(), signal.SIGCONT if thaw else signal.SIGSTOP)
+        if thaw:
+            kill_pids(self.pids(), signal.SIGCONT)
+        else:
+            stop(self.pids())
 
 
 class Hosts:

@@ -18,6 +18,7 @@ from typing import Any
 from paddock.ps import Client
 from paddock.ps.server.main import make_server
 from paddock.ps.server.options import read_options
+from stopped import stop
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS_MAX = 60.0
@@ -40,14 +41,6 @@ def environment(**changes: str) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         **changes,
     }
-
-
-def thread_states(pid: int) -> list[str]:
-    """The state of each thread of a process, as in proc(5)."""
-    return [
-        path.read_text().rpartition(")")[2].split()[0]
-        for path in Path(f"/proc/{pid}/task").glob("*/stat")
-    ]
 
 
 def eventually(fact: Any, what: str, seconds: float = 30.0) -> Any:
@@ -134,9 +127,10 @@ class Job:
     def signal(self, index: int, number: int) -> None:
         """Send a signal to a server; one that stops it has stopped every thread of it."""
         pid = self.processes[index].pid
-        os.kill(pid, number)
         if number == signal.SIGSTOP:
-            eventually(lambda: set(thread_states(pid)) == {"T"}, "the server is stopped")
+            stop([pid])
+        else:
+            os.kill(pid, number)
 
     def kill(self, index: int) -> None:
         """kill -9, and the process is gone."""

@@ -19,6 +19,7 @@ import pytest
 from paddock.etcd.address import EtcdAddress, parse_etcd_url
 from paddock.etcd.client import EtcdClient, read
 from paddock.etcd.reply import EtcdError
+from stopped import stop
 
 ETCD = shutil.which("etcd") or "/usr/bin/etcd"
 START_SECONDS_MAX = 20.0
@@ -85,11 +86,15 @@ class EtcdServer:
 
     def pause(self, member: int) -> None:
         """Stops a member without closing its connections."""
-        self._signal(member, signal.SIGSTOP)
+        proc = self._procs[member]
+        if proc is not None:
+            stop([proc.pid])
 
     def resume(self, member: int) -> None:
         """Lets a paused member go on."""
-        self._signal(member, signal.SIGCONT)
+        proc = self._procs[member]
+        if proc is not None:
+            proc.send_signal(signal.SIGCONT)
 
     def wait_ready(self) -> None:
         """Comes back when a linearizable read works. Raises: AssertionError, with the log."""
@@ -107,11 +112,6 @@ class EtcdServer:
     def log(self) -> str:
         """The end of every member's log."""
         return "\n".join(p.read_text(errors="replace")[-2000:] for p in self.folder.glob("*.log"))
-
-    def _signal(self, member: int, number: signal.Signals) -> None:
-        proc = self._procs[member]
-        if proc is not None:
-            proc.send_signal(number)
 
     def _spawn(self, member: int) -> None:
         assert self._procs[member] is None

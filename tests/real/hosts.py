@@ -29,6 +29,7 @@ from local.jobs import (
     wait_until,
 )
 from real.bridge import PATH, Bridge, hold, run
+from stopped import stop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -159,7 +160,10 @@ class Host:
 
     def freeze(self, *, thaw: bool = False) -> None:
         """SIGSTOP (SIGCONT) to every process of jobs on this host."""
-        kill_pids(self.pids(), signal.SIGCONT if thaw else signal.SIGSTOP)
+        if thaw:
+            kill_pids(self.pids(), signal.SIGCONT)
+        else:
+            stop(self.pids())
 
 
 class Hosts:

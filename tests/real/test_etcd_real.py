@@ -20,6 +20,7 @@ from paddock.etcd.address import EtcdAddress, parse_etcd_url
 from paddock.etcd.client import EtcdClient, read
 from paddock.etcd.reply import EtcdError
 from real.etcd_server import EtcdServer, free_ports, needs_etcd
+from stopped import stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -327,7 +328,7 @@ def test_paused_leader_is_deposed_when_it_goes_on(
         generation = first.split("=")[1].split(",")[0]
         b = start(etcd.address, "b")
         b.expect_event(w.Following)
-        proc.send_signal(signal.SIGSTOP)
+        stop([proc.pid])
         elected = b.expect_event(w.Elected)
         assert b.fences(elected.generation, 0).ok
         b.skipped.clear()

@@ -16,6 +16,7 @@ import pytest
 
 from local.jobs import kill_pids, wait_until
 from real.team import KEY, MASTER, Team
+from stopped import stop
 
 if TYPE_CHECKING:
     from local.jobs import World
@@ -167,7 +168,7 @@ def test_a_launcher_that_is_stopped_for_its_lease_is_ended(
     team.up(0, 3)
     leader = team.coordinator(*ALL)
     stopped = leader if who == "coordinator" else others(leader)[0]
-    os.kill(team.running[stopped].launcher_pid(), signal.SIGSTOP)
+    stop([team.running[stopped].launcher_pid()])
     (ended,) = team.end(stopped)
     assert ended.code == 137
     assert "stopped for longer than its lease of 3 s allows" in ended.err
@@ -190,7 +191,7 @@ def test_a_launcher_that_goes_on_after_its_lease_runs_nothing_of_the_past(
         team.running[2].wait_for("attempt 1: restarting")
         last = 1
     stopped = [team.running[2].pid, team.running[2].launcher_pid()]
-    kill_pids(stopped, signal.SIGSTOP)
+    stop(stopped)
     team.up(last + 1, 2)
     # It may have been stopped a moment after it had started attempt 1.
     early = sum(1 for event in world.events.all("up", 1) if event[4] == "node3") if last else 0

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.control import groups, sweep
+from stopped import stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +80,7 @@ class Program:
 
     def pause(self) -> None:
         """SIGSTOP: its connections stay open and nothing answers."""
-        os.kill(self.pid, signal.SIGSTOP)
+        stop([self.pid])
         self._is_paused = True
 
     def resume(self) -> None:
