@@ -40,7 +40,7 @@ def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Sa
         ) from error
     try:
         if submission.package:
-            from paddock.backends.package import place_locally
+            from paddock.backends.files.package import place_locally
 
             data = submission.data
             place_locally(submission.package, str(folder), os.environ, say, data=data)

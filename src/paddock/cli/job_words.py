@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from paddock.backends.backend import find_backend
 from paddock.backends.registry import Registry
-from paddock.backends.sites import find_site
+from paddock.backends.sites.find import find_site
 from paddock.backends.words import Site, parse_handle
 from paddock.errors import PaddockError, Problem, UsageError
 

@@ -108,7 +108,7 @@ def run_list(argv: Sequence[str]) -> int:
         return 0
     registry = Registry(os.environ)
     if "discover" in words.values:
-        from paddock.backends.sites import find_site
+        from paddock.backends.sites.find import find_site
 
         site = find_site(words.values["discover"], env=os.environ, cwd=os.getcwd())
         for handle, found in find_backend(site.backend).discover(site):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from paddock.backends.backend import find_backend
 from paddock.backends.flags import split_words
 from paddock.backends.registry import Registry, keep_plan, new_id
-from paddock.backends.site_keys import BY_NAME as SITE_KEYS
-from paddock.backends.sites import find_site
+from paddock.backends.sites.find import find_site
+from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
 from paddock.backends.words import Handle, Site, Submission
 from paddock.cli.jobs import ask, show_table, stay, watch
 from paddock.contracts.environment import inherited
@@ -128,7 +128,7 @@ def read_words(argv: Sequence[str]) -> Split:
     place, conf = split.own.get("b", ""), split.own.get("conf", "")
     if not (conf or place.partition(",")[0]).endswith(".py") or "help" in split.own:
         return split
-    from paddock.backends.fabric import rewrite
+    from paddock.backends.sites.fabric import rewrite
 
     site = find_site(place, env=os.environ, cwd=os.getcwd(), conf=conf)
     words, notes = rewrite(argv, site)

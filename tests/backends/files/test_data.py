@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.backends.data import deal, number_of, shares, unevenness, union
+from paddock.backends.files.data import deal, number_of, shares, unevenness, union
 from paddock.backends.node.manifest import Entry, Manifest, make_manifest
 from paddock.errors import UsageError
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from paddock.backends.ignore import Rules, read_rules
+from paddock.backends.files.ignore import Rules, read_rules
 
 if TYPE_CHECKING:
     from pathlib import Path

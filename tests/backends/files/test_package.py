@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from paddock.backends import package as module
-from paddock.backends.hashes import TICK_NS
-from paddock.backends.package import scan
+from paddock.backends.files import package as module
+from paddock.backends.files.hashes import TICK_NS
+from paddock.backends.files.package import scan
 from paddock.errors import UsageError
 
 
@@ -191,7 +191,7 @@ def test_what_was_hashed_is_not_read_again(
         return real(path, *args, **more)
 
     later = (root / "a").stat().st_ctime_ns + TICK_NS + 1
-    monkeypatch.setattr("paddock.backends.hashes.time.time_ns", lambda: later)
+    monkeypatch.setattr("paddock.backends.files.hashes.time.time_ns", lambda: later)
     first = scan(str(root), env).manifest
     monkeypatch.setattr(os, "open", watched)
     assert scan(str(root), env).manifest == first

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from backends.files.hosts import Host
 from backends.files.hosts import tree as content
-from paddock.backends.data import shares
+from paddock.backends.files.data import shares
+from paddock.backends.files.package import Package, scan
+from paddock.backends.files.spread import Spread, tree
 from paddock.backends.node import relay
 from paddock.backends.node.store import Store
-from paddock.backends.package import Package, scan
-from paddock.backends.spread import Spread, tree
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:

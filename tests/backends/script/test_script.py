@@ -17,7 +17,7 @@ from paddock.backends.registry import Registry
 from paddock.backends.script.driver import Script
 from paddock.backends.script.parse import find_id, status_of
 from paddock.backends.script.render import fill
-from paddock.backends.sites import find_site
+from paddock.backends.sites.find import find_site
 from paddock.backends.words import Handle, Query, Submission
 from paddock.errors import PaddockError, UsageError
 from paddock.jobfile.parse import parse

@@ -260,7 +260,7 @@ def _choose_form(kubeconfig: str, context: str) -> str:
 
 
 def _sent(submission: Submission, options: Options) -> Sent:
-    from paddock.backends.program import build
+    from paddock.backends.files.program import build
 
     return Sent(
         program=build() if options.program == "sent" else b"",

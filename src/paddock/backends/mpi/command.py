@@ -16,7 +16,7 @@ from paddock.errors import Problem
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from paddock.backends.hostfile import HostLine
+    from paddock.backends.sites.hostfile import HostLine
 
     Kind = Literal["openmpi", "hydra"]
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends import folder as folders
-from paddock.backends.hostfile import hosts_of
+from paddock.backends.files.program import unpack_into
 from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
 from paddock.backends.mpi.plan import SCRIPT, plan_of
 from paddock.backends.mpi.state import status_of
 from paddock.backends.node import attend
 from paddock.backends.node.jobdir import INNER, is_alive, node_state, read_json
-from paddock.backends.program import unpack_into
+from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.words import ALIVE, Handle
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
 from paddock.local.output import write_all

@@ -9,7 +9,6 @@ import shlex
 import zlib
 from typing import TYPE_CHECKING
 
-from paddock.backends.hostfile import hosts_of
 from paddock.backends.mpi.command import (
     GATE,
     REASONS,
@@ -21,6 +20,7 @@ from paddock.backends.mpi.command import (
     ssh_args_of,
 )
 from paddock.backends.node.jobdir import INNER
+from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.words import Plan, Step
 from paddock.core.endpoint import join_endpoint
 from paddock.errors import Problem, UsageError
@@ -28,8 +28,8 @@ from paddock.errors import Problem, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from paddock.backends.hostfile import HostLine
     from paddock.backends.mpi.command import Mpirun
+    from paddock.backends.sites.hostfile import HostLine
     from paddock.backends.words import Submission
 
 SCRIPT = f"{INNER}/mpirun.sh"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends import folder as folders
+from paddock.backends.files.program import unpack_into
 from paddock.backends.node.jobdir import INNER, read_json
-from paddock.backends.program import unpack_into
 from paddock.backends.script.parse import find_id, find_state, status_of
 from paddock.backends.script.render import again, env_text, fill, plan_of
-from paddock.backends.site_check import SECRET_HINT
+from paddock.backends.sites.check import SECRET_HINT
 from paddock.backends.text import clean
 from paddock.backends.words import Handle, Piece
 from paddock.core.secrets import HIDDEN

@@ -7,9 +7,9 @@ import shutil
 from typing import TYPE_CHECKING
 
 from paddock.backends import folder as shared
+from paddock.backends.files.program import unpack_into
 from paddock.backends.node.attend import last_error
 from paddock.backends.node.jobdir import INNER, read_json, write_json
-from paddock.backends.program import unpack_into
 from paddock.backends.slurm.parse import Told
 from paddock.errors import PaddockError, UsageError
 

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends import program
+from paddock.backends.files import program
 from paddock.backends.node.wire import Wire, WireEnded
 from paddock.backends.ssh.command import boot_command, failure_of, ssh_words
 from paddock.backends.text import clean

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.backends.hostfile import hosts_of
+from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.ssh.command import CONNECT_SECONDS, Target
 from paddock.backends.words import Plan, Step
 from paddock.core.endpoint import join_endpoint

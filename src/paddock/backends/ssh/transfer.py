@@ -6,9 +6,9 @@ import os
 import tarfile
 from typing import TYPE_CHECKING, Any
 
+from paddock.backends.files.package import scan
+from paddock.backends.files.spread import Spread
 from paddock.backends.node.manifest import SHOWN_MAX
-from paddock.backends.package import scan
-from paddock.backends.spread import Spread
 from paddock.backends.text import clean
 from paddock.errors import PaddockError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from paddock.backends.backend import Say
-    from paddock.backends.package import Ask
+    from paddock.backends.files.package import Ask
     from paddock.backends.ssh.channel import Channel
     from paddock.backends.ssh.fleet import Fleet
     from paddock.backends.words import Submission
@@ -35,7 +35,7 @@ def send_package(
     package = scan(submission.package, os.environ, data=submission.data)
     manifests = [package.manifest] * len(fleet.channels)
     if submission.data:
-        from paddock.backends.data import shares
+        from paddock.backends.files.data import shares
 
         if any(parts):
             raise PaddockError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.backends.hostfile import (
+from paddock.backends.sites.hostfile import (
     HostLine,
     hosts_of,
     parse_host,

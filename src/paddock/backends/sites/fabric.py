@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paddock.backends.flags import BY_NAME as OWN
-from paddock.backends.hostfile import hosts_of, parse_hosts
-from paddock.backends.site_check import secret_problems
+from paddock.backends.sites.check import secret_problems
+from paddock.backends.sites.hostfile import hosts_of, parse_hosts
 from paddock.backends.words import Site
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import BY_NAME, BY_SHORT

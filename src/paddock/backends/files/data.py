@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from paddock.backends.ignore import translate
+from paddock.backends.files.ignore import translate
 from paddock.backends.node.manifest import Manifest, listed, make_manifest, raw, shown
 from paddock.backends.node.store import size_text
 from paddock.errors import Problem, UsageError

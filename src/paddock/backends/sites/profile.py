@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends.site_check import backend_problem, secret_problems
-from paddock.backends.site_keys import BY_NAME
+from paddock.backends.sites.check import backend_problem, secret_problems
+from paddock.backends.sites.keys import BY_NAME
 from paddock.backends.words import BACKENDS
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.suggest import nearest

@@ -11,16 +11,16 @@ import secrets
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from paddock.backends.files.package import deliver
 from paddock.backends.node.files import join_hashes
 from paddock.backends.node.relay import KEY_BYTES
-from paddock.backends.package import deliver
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from paddock.backends.files.package import Ask, Package
     from paddock.backends.node.manifest import Manifest
-    from paddock.backends.package import Ask, Package
 
 HOSTS_MIN = 9  # fewer all get it from the laptop
 WIDTH = 2

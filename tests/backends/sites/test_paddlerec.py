@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.backends.sites import find_site
+from paddock.backends.sites.find import find_site
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
-from paddock.backends.site_check import secret_problems
+from paddock.backends.sites.check import secret_problems
 from paddock.backends.words import Site
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.suggest import nearest

@@ -15,8 +15,10 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from paddock.backends.hostfile import HostLine, parse_hostfile, parse_hosts, split_hosts
-from paddock.backends.profile import (
+from paddock.backends.sites.check import from_text, key_problems, secret_problems
+from paddock.backends.sites.hostfile import HostLine, parse_hostfile, parse_hosts, split_hosts
+from paddock.backends.sites.keys import BY_NAME
+from paddock.backends.sites.profile import (
     HostsFile,
     Profile,
     absolute,
@@ -24,8 +26,6 @@ from paddock.backends.profile import (
     read_profile,
     read_text,
 )
-from paddock.backends.site_check import from_text, key_problems, secret_problems
-from paddock.backends.site_keys import BY_NAME
 from paddock.backends.words import BACKENDS, Site
 from paddock.errors import UsageError
 from paddock.jobfile.suggest import nearest
@@ -199,10 +199,10 @@ def _with_conf(profile: Profile, name: str, conf: str, base: str) -> Site:
 
 def _read_old(path: str, name: str) -> Site:
     if path.endswith(".py"):
-        from paddock.backends.fabric import site_from_conf
+        from paddock.backends.sites.fabric import site_from_conf
 
         return site_from_conf(read_text(path), name)
-    from paddock.backends.paddlerec import site_from_document
+    from paddock.backends.sites.paddlerec import site_from_document
     from paddock.jobfile.document import load_document
 
     return site_from_document(load_document(path), name, os.path.dirname(path))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.backends.hostfile import hosts_of
-from paddock.backends.site_keys import KEYS
-from paddock.backends.sites import find_site
+from paddock.backends.sites.find import find_site
+from paddock.backends.sites.hostfile import hosts_of
+from paddock.backends.sites.keys import KEYS
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from backends.files.hosts import Host, tree
+from paddock.backends.files.package import Package, deliver, place_locally, scan
 from paddock.backends.node import files
 from paddock.backends.node import place as place_module
 from paddock.backends.node.manifest import Entry, Manifest, make_manifest, unpack
 from paddock.backends.node.place import build, place
 from paddock.backends.node.receiver import Receiver
 from paddock.backends.node.store import Store
-from paddock.backends.package import Package, deliver, place_locally, scan
 from paddock.errors import PaddockError, UsageError
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

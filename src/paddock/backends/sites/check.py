@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.backends.site_keys import BY_NAME, keys_of
+from paddock.backends.sites.keys import BY_NAME, keys_of
 from paddock.backends.words import BACKENDS
 from paddock.core.secrets import is_secret, without_login
 from paddock.errors import Problem

@@ -17,8 +17,8 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from paddock.backends.hashes import Hashes
-from paddock.backends.ignore import IGNORE_FILES, Rule, Rules, read_rules, translate
+from paddock.backends.files.hashes import Hashes
+from paddock.backends.files.ignore import IGNORE_FILES, Rule, Rules, read_rules, translate
 from paddock.backends.node.files import split_hashes
 from paddock.backends.node.manifest import (
     RESERVED,
