@@ -29,7 +29,7 @@ interpreter = "/opt/py/bin/python"
 backend = "slurm"
 partition = "gpu"
 """
-REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "sites.md"
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "sites.md"
 
 
 @pytest.fixture
