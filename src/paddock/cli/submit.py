@@ -23,6 +23,7 @@ from paddock.cli.jobs import ask, show_table, stay, watch
 from paddock.contracts.environment import inherited
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.jobfile.parse import parse
+from paddock.jobfile.servers import uses_ps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -203,6 +204,7 @@ def read_submission(split: Split) -> Submission:
         data=own.get("data", ""),
         is_detached="detach" in own or "watch" in own,
         takes_name="name" in own,
+        has_ps=uses_ps(job, own.get("package", "")),
         env=tuple(kept.items()),
         token=secrets.token_hex(16),
         extra=own,

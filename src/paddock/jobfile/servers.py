@@ -129,6 +129,15 @@ def decide_servers(job: Job) -> Job:
     return replace(job, servers=servers)
 
 
+def uses_ps(job: Job, folder: str = "") -> bool:
+    """Whether servers of a job are Paddock's own, or a script of it in `folder` uses them."""
+    if job.mode == "ps" and job.servers.is_provided:
+        return True
+    paths = {script_path(job.command), script_path(job.command_of("ps"))} - {""}
+    nodes = [node for path in paths for node in _parse(_read(os.path.join(folder, path)))]
+    return any(map(_uses_package, nodes))
+
+
 def script_path(command: Command) -> str:
     """The file behind a script or a module below this directory; "" when it is not Python."""
     if command.kind == "script":

@@ -2,6 +2,7 @@
 
 The same sources give the same bytes, so its SHA-256 names what runs on a host. It holds what
 `paddock launch` imports, and what answers a submitter (node/); both need the standard library only.
+A job that uses `paddock.ps` gets a larger one, with that in it (node/carried.py).
 """
 
 from __future__ import annotations
@@ -21,34 +22,37 @@ MODULES = (
     "__init__.py", "errors.py", "backends/__init__.py", "backends/words.py", "cli/__init__.py",
     "cli/main.py", "cli/launch.py", "cli/explain.py", "cli/help.py", "cli/version.py",
 )  # fmt: skip
+PS_PACKAGES = ("ps",)
+PS_MODULES = ("__main__.py", "cli/pserver.py")
 DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can tell
 START = "from paddock.cli.main import main\n\nmain()\n"
+PS_START = f"from paddock.backends.node.carried import start\n\nstart()\n{START}"
 
 
 @cache
-def build() -> bytes:
+def build(*, has_ps: bool) -> bytes:
     """The archive: a zip file whose root has `__main__.py` and `paddock/`."""
     root = Path(paddock.__file__).parent
-    names = [*MODULES, "py.typed"]
-    for package in PACKAGES:
+    names = [*MODULES, "py.typed", *(PS_MODULES if has_ps else ())]
+    for package in (*PACKAGES, *(PS_PACKAGES if has_ps else ())):
         names += [str(p.relative_to(root)) for p in (root / package).rglob("*.py")]
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        _add(archive, "__main__.py", START.encode())
+        _add(archive, "__main__.py", (PS_START if has_ps else START).encode())
         for name in sorted(names):
             _add(archive, f"paddock/{name}", (root / name).read_bytes())
     return target.getvalue()
 
 
-def digest() -> str:
+def digest(*, has_ps: bool) -> str:
     """Its SHA-256, in hex."""
-    return hashlib.sha256(build()).hexdigest()
+    return hashlib.sha256(build(has_ps=has_ps)).hexdigest()
 
 
-def unpack_into(folder: Path) -> Path:
+def unpack_into(folder: Path, *, has_ps: bool) -> Path:
     """Put the program into a folder that nodes share; returns what Python is started with."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with zipfile.ZipFile(io.BytesIO(build())) as archive:
+    with zipfile.ZipFile(io.BytesIO(build(has_ps=has_ps))) as archive:
         archive.extractall(folder)
     return folder / "__main__.py"
 

@@ -263,7 +263,7 @@ def _sent(submission: Submission, options: Options) -> Sent:
     from paddock.backends.files.program import build
 
     return Sent(
-        program=build() if options.program == "sent" else b"",
+        program=build(has_ps=submission.has_ps) if options.program == "sent" else b"",
         work=pack(submission.package, os.environ) if submission.package else b"",
         job=submission.file.encode(),
     )

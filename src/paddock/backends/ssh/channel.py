@@ -48,8 +48,9 @@ class Channel:
         # A file: the master connection that ssh leaves behind keeps its stderr open.
         with tempfile.TemporaryFile() as errors:
             self._errors = os.dup(errors.fileno())
-        archive = program.build()
-        command = boot_command(program.digest(), len(archive), target.python)
+        archive = program.build(has_ps=target.has_ps)
+        digest = program.digest(has_ps=target.has_ps)
+        command = boot_command(digest, len(archive), target.python)
         try:
             self._process = subprocess.Popen(
                 [*ssh_words(target, control_path(), ssh), command],
