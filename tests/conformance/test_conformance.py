@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from shutil import copytree
 from typing import TYPE_CHECKING
 
 import pytest
@@ -214,12 +215,20 @@ def test_nothing_is_left_after_delete(lab: Lab) -> None:
         assert not list(root.glob("[a-z]*"))
 
 
-@pytest.mark.parametrize("how", ["asked for", "found in the script"])
-def test_servers_train_a_table_on_hosts_that_have_numpy_only(lab: Lab, how: str) -> None:
-    """Ours, from the launcher's own archive: hosts have neither paddock nor numba nor xxhash."""
-    words = ["--server_num", 1, "--interpreter", lab.hosts.make_python("numpy")]
-    words += ["--server_script", "pserver"] if how == "asked for" else []
-    lab.submitted(*words, lab.script(TABLE))
+def test_servers_train_a_table_on_hosts_that_have_numpy_only(lab: Lab) -> None:
+    """Ours, from the launcher's own archive: hosts have neither paddock nor numba nor xxhash.
+
+    Found in the script, asked for, or in a workspace whose script is not seen from the laptop.
+    """
+    script = lab.script(TABLE)
+    words = {"ssh": [], "mpi": ["--server_script", "pserver"], "slurm": []}[lab.name]
+    if lab.name == "slurm":
+        copytree(lab.project, lab.hosts.shared / "work")
+        (lab.project / script).unlink()
+        words = ["--workspace", lab.hosts.shared / "work"]
+    lab.submitted(
+        "--server_num", 1, "--interpreter", lab.hosts.make_python("numpy"), *words, script
+    )
     assert lab.paddock("wait").returncode == 0, lab.paddock("logs").stdout
     told = [line.partition("] ")[2] for line in lab.logs() if "] learned " in line]
     assert told == ["learned [30.0] 3"] * 6

@@ -121,12 +121,14 @@ def test_the_range_of_numpy_is_that_of_the_extra() -> None:
     ("flags", "script", "is_used"),
     [([], "from paddock.ps import Client", True), ([], "import paddock", False),
      (["--server_num=1"], "import paddle", False),
-     (["--server_num=1", "--server_script=pserver"], "import paddle", True)],
+     (["--server_num=1", "--server_script=pserver"], "import paddle", True),
+     (["--server_num=1"], "", True), ([], "", False)],
 )  # fmt: skip
 def test_jobs_that_use_it_are_known(
     tmp_path: Path, flags: list[str], script: str, is_used: bool
 ) -> None:
-    """By their servers, or by the script in the package."""
-    (tmp_path / "train.py").write_text(script)
+    """By their servers, or by the script in the package; "" is one that is on the hosts only."""
+    if script:
+        (tmp_path / "train.py").write_text(script)
     job = decide_servers(parse([*flags, "train.py"], {}, python="python3").job)
     assert uses_ps(job, str(tmp_path)) is is_used
