@@ -135,12 +135,11 @@ def test_run_sh_trains_with_a_server_on_each_host(lab: Lab) -> None:
 
 
 def test_run_sh_with_a_server_script_and_without_data(lab: Lab) -> None:
-    """A server of the user's on each host, on the old port; every trainer sees the whole package."""
+    """A server of the user's on each host, on the old port; every trainer sees all files."""
     (lab.project / "quick_start" / "serve.py").write_text(SERVE)
     run_sh(lab, "--server_script", "serve.py")
     for number, host in enumerate(lab.hosts):
         (job,) = host.home.glob("train-*")
-        assert (
-            f"serve.py {number} {host.address}:7164\n" in (job / "log" / "server.log").read_text()
-        )
+        said = (job / "log" / "server.log").read_text()
+        assert f"serve.py {number} {host.address}:7164\n" in said
         assert "shards 0 1 2 3 4 5\n" in (job / "log" / "train.log").read_text()
