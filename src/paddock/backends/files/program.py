@@ -1,7 +1,8 @@
 """The launcher as an archive: for hosts that have python3, and nothing of Paddock.
 
-The same sources give the same bytes, so its SHA-256 names what runs on a host. It holds what
-`paddock launch` imports, and what answers a submitter (node/); both need the standard library only.
+Hosts keep it by the SHA-256 of its sources, so that it is packed only for one that lacks it. It
+holds what `paddock launch` imports, and what answers a submitter (node/); both need the standard
+library only.
 """
 
 from __future__ import annotations
@@ -9,11 +10,18 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import threading
 import zipfile
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import paddock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 # Of paddock: packages with all that is below them, and single modules.
 PACKAGES = ("accel", "agent", "backends/node", "contracts", "core", "etcd", "jobfile", "local")
@@ -25,24 +33,48 @@ DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can tell
 START = "from paddock.cli.main import main\n\nmain()\n"
 
 
-@cache
-def build() -> bytes:
-    """The archive: a zip file whose root has `__main__.py` and `paddock/`."""
+def _once(make: Callable[[], T]) -> Callable[[], T]:
+    """Made by the first who asks; the others, at the same time, wait for it."""
+    lock, kept = threading.Lock(), cache(make)
+
+    @wraps(make)
+    def ask() -> T:
+        with lock:
+            return kept()
+
+    return ask
+
+
+@_once
+def _files() -> dict[str, bytes]:
     root = Path(paddock.__file__).parent
     names = [*MODULES, "py.typed"]
     for package in PACKAGES:
         names += [str(p.relative_to(root)) for p in (root / package).rglob("*.py")]
+    found = {f"paddock/{name}": (root / name).read_bytes() for name in sorted(names)}
+    return {"__main__.py": START.encode(), **found}
+
+
+@_once
+def build() -> bytes:
+    """The archive: a zip file whose root has `__main__.py` and `paddock/`."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        _add(archive, "__main__.py", START.encode())
-        for name in sorted(names):
-            _add(archive, f"paddock/{name}", (root / name).read_bytes())
+        for name, data in _files().items():
+            entry = zipfile.ZipInfo(name.replace(os.sep, "/"), DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, data)
     return target.getvalue()
 
 
+@_once
 def digest() -> str:
-    """Its SHA-256, in hex."""
-    return hashlib.sha256(build()).hexdigest()
+    """SHA-256 of its sources, in hex."""
+    found = hashlib.sha256()
+    for name, data in _files().items():
+        found.update(f"{name}\0{len(data)}\0".encode() + data)
+    return found.hexdigest()
 
 
 def unpack_into(folder: Path) -> Path:
@@ -51,10 +83,3 @@ def unpack_into(folder: Path) -> Path:
     with zipfile.ZipFile(io.BytesIO(build())) as archive:
         archive.extractall(folder)
     return folder / "__main__.py"
-
-
-def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    entry = zipfile.ZipInfo(name.replace(os.sep, "/"), DATE)
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    entry.external_attr = 0o644 << 16
-    archive.writestr(entry, data)
