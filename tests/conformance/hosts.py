@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,9 @@ PLACE = "PADDOCK_TEST_HOSTS"  # where their files are: another file system, for 
 NAMESPACES = ("--net", "--uts", "--ipc", "--mount", "--pid")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PYTHON = "/usr/bin/python3"  # what all hosts have
+BASE = Path(sys.base_prefix).resolve()  # the Python that .venv was made from: all hosts have it
 # What only the laptop has.
-OURS = sorted({p.resolve() for p in (ROOT, Path(sys.prefix), Path(sys.base_prefix))})
+OURS = sorted({p.resolve() for p in (ROOT, Path(sys.prefix), BASE)})
 
 SSH = {
     "sshd": "openssh-server", "ssh": "openssh-client", "ssh-keygen": "openssh-client",
@@ -144,12 +146,12 @@ class Host:
         yield "mount -t tmpfs none /dev/shm"
         for path in OURS:
             for private, here in ((HOME, self.home), (TMP, self.tmp)):
-                if private in path.parents and self.number == LAPTOP:
+                if private in path.parents and (self.number == LAPTOP or path == BASE):
                     there = here / path.relative_to(private)
                     yield f"mkdir -p {there}\nmount --bind {path} {there}"
         yield f"mount --rbind {self.home} {HOME}\nmount --rbind {self.tmp} {TMP}"
         if self.number != LAPTOP:
-            for path in sorted({*OURS} - {Path(sys.base_prefix).resolve()}):
+            for path in sorted({*OURS} - {BASE}):
                 yield f"[ ! -d {path} ] || mount -t tmpfs none {path}"
 
     def sh(self, lines: str) -> None:
@@ -282,6 +284,21 @@ class Hosts:
         )
         program.chmod(0o755)
         return program
+
+    def make_python(self, *packages: str) -> Path:
+        """A Python of the site, at the same path on all hosts: with these packages of ours, only.
+
+        Nothing but folders of these names is copied, as for numpy: no numba, no xxhash.
+        """
+        folder = self.shared / "-".join(("python", *packages))
+        run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+        (site,) = folder.glob("lib/python3.*/site-packages")
+        for package in packages:
+            (found,) = find_spec(package).submodule_search_locations
+            for each in (Path(found), Path(found).with_name(f"{package}.libs")):
+                if each.exists():
+                    shutil.copytree(each, site / each.name)
+        return folder / "bin" / "python"
 
     def close(self) -> None:
         """Switch everything off; nothing is left."""

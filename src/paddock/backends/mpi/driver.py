@@ -59,7 +59,7 @@ class Mpi:
         run.keep(folder=str(place), host=host, cwd=str(_cwd(submission, place)), may_run=[])
         folders.make(submission, plan.files, place, say)
         try:
-            unpack_into(place / INNER / "program")
+            unpack_into(place / INNER / "program", has_ps=submission.has_ps)
             lease = attend.start(
                 str(place),
                 ["/bin/sh", str(place / SCRIPT)],

@@ -49,7 +49,7 @@ class Channel:
         # A file: the master connection that ssh leaves behind keeps its stderr open.
         with tempfile.TemporaryFile() as errors:
             self._errors = os.dup(errors.fileno())
-        command = boot_command(program.digest(), target.python)
+        command = boot_command(program.digest(has_ps=target.has_ps), target.python)
         try:
             self._process = subprocess.Popen(
                 [*ssh_words(target, control_path(), ssh), command],
@@ -74,7 +74,7 @@ class Channel:
             if row.get("error"):
                 raise self._fault(str(row["error"]), str(row.get("hint", "")))
             if row.get("need"):
-                archive = program.build()
+                archive = program.build(has_ps=self.target.has_ps)
                 head = f"{hashlib.sha256(archive).hexdigest()}{len(archive):012}"
                 self._wire.write(head.encode() + archive)
         except (WireEnded, OSError) as error:

@@ -26,7 +26,10 @@ FIND_PYTHON = (
 
 @dataclass(frozen=True)
 class Target:
-    """One host, as ssh is told of it. address: by which the other hosts reach it, "" to ask it."""
+    """One host, as ssh is told of it. address: by which the other hosts reach it, "" to ask it.
+
+    has_ps: its archive has the parameter server in it.
+    """
 
     name: str
     user: str = ""
@@ -36,6 +39,7 @@ class Target:
     config: str = ""
     python: str = ""
     connect_seconds: int = CONNECT_SECONDS
+    has_ps: bool = False
 
     @property
     def login(self) -> str:

@@ -7,6 +7,7 @@ $PORT_0      a port that was free there
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paddock.backends.flags import foreign
@@ -58,7 +59,7 @@ def chosen(submission: Submission, targets: Sequence[Target]) -> tuple[Target, .
             f"{len(targets)} host{'s' * (len(targets) != 1)}",
             hint=f"write -n {len(targets)}, or name more hosts",
         )
-    return tuple(targets[: job.nnodes_max])
+    return tuple(replace(t, has_ps=submission.has_ps) for t in targets[: job.nnodes_max])
 
 
 def root_of(site: Site) -> str:
@@ -103,6 +104,8 @@ def plan_of(submission: Submission, targets: Sequence[Target]) -> Plan:
         what = f"make {directory}"
         if submission.package:
             what += f", and what is in {submission.package} in it"
+        if target.has_ps:
+            what += "; numpy is asked for: paddock.ps goes with the launcher"
         steps.append(Step(target.login, what))
     for index, target in enumerate(targets):
         words = (*launch_words(submission, targets, index), *user_words(submission))
