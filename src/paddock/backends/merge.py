@@ -25,6 +25,10 @@ NEWLINE = b"\n"
 RESET = b"\x1b[0m"
 CONTROLS = bytes({*range(32), 127} - {9, 10})
 # ECMA-48: colours (SGR), and what else begins or is a control; C1 in UTF-8 is C2 80..9F.
+TORN_BYTES = 64
+_TORN = re.compile(
+    rb"(?:\x1b(?:\[[0-9;:]*)?|[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
+)
 _CONTROL = re.compile(rb"(\x1b\[[0-9;:]*m)|[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
@@ -91,6 +95,34 @@ def for_terminal(data: bytes) -> bytes:
         data = NEWLINE.join(lines)
     data = _CONTROL.sub(_shown, data)
     return data.replace(NEWLINE, RESET + NEWLINE) if b"\x1b" in data else data
+
+
+class Screen:
+    """One console on a terminal, as it comes: lines need not be whole, and progress bars move.
+
+    >>> screen = Screen()
+    >>> screen.shown(b"1%\\r2%\\x1b"), screen.shown(b"]0;title\\x07\\n")
+    (b'1%\\r2%', b'^[]0;title^G\\n')
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""  # of a sequence or a letter that is not whole
+        self._is_coloured = False
+
+    def shown(self, data: bytes) -> bytes:
+        """What may be shown now."""
+        data = self._rest + data
+        torn = _TORN.search(data, max(0, len(data) - TORN_BYTES))
+        end = torn.start() if torn else len(data)
+        self._rest = data[end:]
+        found = b"\r".join(for_terminal(part) for part in data[:end].split(b"\r"))
+        self._is_coloured |= b"\x1b" in found
+        return found
+
+    def last(self) -> bytes:
+        """What is left at the end."""
+        rest, self._rest = for_terminal(self._rest), b""
+        return rest + RESET if self._is_coloured else rest
 
 
 def _shown(found: re.Match[bytes]) -> bytes:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.backends import folder as folders
 from paddock.backends.files.program import unpack_into
+from paddock.backends.merge import Screen
 from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
 from paddock.backends.mpi.plan import SCRIPT, plan_of
 from paddock.backends.mpi.state import status_of
@@ -111,14 +112,16 @@ class Mpi:
             for number in (signal.SIGINT, signal.SIGTERM)
         }
         place, has_stopped = Path(run.details["folder"]), False
+        screen = Screen() if os.isatty(1) else None  # hosts write what the console has
         try:
             with open(place / "log" / "console.log", "rb") as file:
                 while True:
                     state = read_json(str(place / INNER / "state.json")) or {}
                     is_over = state.get("state") != "running" or not is_alive(state.get("process"))
                     while data := file.read(CHUNK_BYTES):
-                        write_all(1, data)
+                        write_all(1, data if screen is None else screen.shown(data))
                     if is_over:
+                        write_all(1, screen.last() if screen is not None else b"")
                         code = self.status(run).code
                         return EXIT_OWN_FAULT if code is None else code
                     if asked:
