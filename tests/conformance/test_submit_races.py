@@ -73,6 +73,18 @@ def test_the_job_of_another_is_left_alone_when_ids_meet(lab: Lab) -> None:
     assert not list((lab.hosts[1].home / "paddock/jobs").glob("[a-z]*"))
 
 
+def test_a_root_that_others_may_write_to_is_refused_on_the_host(lab: Lab) -> None:
+    """They could exchange what we start; nothing is made."""
+    there = lab.hosts[1].home / "open"
+    there.mkdir()
+    there.chmod(0o777)
+    done = lab.submit("--root", "/root/open/jobs", lab.script(FAR))
+    assert done.returncode == 2
+    assert "h2: /root/open/jobs: others may write to /root/open" in done.stderr
+    assert "error: h1" not in done.stderr and list(there.iterdir()) == []
+    assert not list((lab.hosts[0].home / "open").glob("jobs/*"))
+
+
 def test_a_handle_of_another_is_refused_and_forgotten(lab: Lab) -> None:
     assert lab.project.is_dir()
     done = lab.paddock("stop", "ssh://lab/theirs-3f2a")

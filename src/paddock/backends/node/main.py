@@ -34,6 +34,7 @@ from paddock.backends.node.jobdir import (
     node_state,
     read_json,
     unlock_making,
+    unsafe_folder,
     write_json,
     write_text,
 )
@@ -126,6 +127,7 @@ class Host:
 
     def _hello(self, row: Row) -> Row:
         root = os.path.expanduser(str(row.get("root") or "~/paddock/jobs"))
+        _refuse_unsafe(root)
         os.makedirs(root, 0o700, exist_ok=True)
         seen = os.environ.get("SSH_CONNECTION", "").split()
         disk = os.statvfs(root)
@@ -145,6 +147,7 @@ class Host:
         they share this file system: this host's part of it.
         """
         directory, submitter = _directory(row), str(row.get("submitter", ""))
+        _refuse_unsafe(os.path.dirname(directory))  # again: somebody else may have made it since
         try:
             os.mkdir(directory, 0o700)
         except FileExistsError:
@@ -354,6 +357,15 @@ def _directory(row: Mapping[str, Any]) -> str:
 def _refuse_stopped(directory: str) -> None:
     if os.path.exists(inner(directory, STOP_FILE)):
         raise Refused("the job was told to end before it had started")
+
+
+def _refuse_unsafe(root: str) -> None:
+    """Who may exchange the job's directory may have anything executed as this user."""
+    if folder := unsafe_folder(root):
+        raise Refused(
+            f"{root}: others may write to {folder}, and so exchange what is in it",
+            f"chmod o-w {folder} (or +t), or choose another --root",
+        )
 
 
 def _identity(path: str) -> str:
