@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def ended(hosts: Hosts) -> Lab:
     """A job that has ended on three hosts, of which the second is off."""
     lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=2"))
-    lab.submitted(lab.script("say('hello', RANK)\n"))
+    text = "open(f'output/{RANK}', 'w').write('x' * 10)\nsay('hello', RANK)\n"
+    lab.submitted(lab.script(f"os.makedirs('output', exist_ok=True)\n{text}"))
     assert lab.paddock("wait").returncode == 0
     hosts[1].kill()
     return lab
@@ -28,6 +29,19 @@ def test_what_the_others_say_is_not_kept_back(ended: Lab) -> None:
     assert done.returncode == 2
     assert {line.split()[-1] for line in done.stdout.splitlines() if "hello" in line} == set("0145")
     assert "error: h2: " in done.stderr
+
+
+def test_what_can_be_fetched_comes_and_the_rest_is_named(ended: Lab) -> None:
+    """Every host wrote output of its own."""
+    done = ended.paddock("fetch", "last", "--to", "got")
+    assert done.returncode == 2
+    assert "error: h2: " in done.stderr and "paddock: h3: " in done.stderr
+    assert "output/ 2 files, 20 B -> got/h3" in done.stderr
+    got = ended.project / "got"
+    assert sorted(str(path.relative_to(got)) for path in got.glob("*/output/*")) == [
+        "h1/output/0", "h1/output/1", "h3/output/4", "h3/output/5",
+    ]  # fmt: skip
+    assert {path.parts[-3] for path in got.glob("*/log/workerlog.0")} == {"h1", "h3"}
 
 
 def test_nothing_is_deleted_unless_all_of_it_can_be(ended: Lab) -> None:

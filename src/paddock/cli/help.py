@@ -50,7 +50,7 @@ DETAILS = {
     "stop": ("--now                 without grace",),
     "wait": ("--timeout 1h          exit with 124 if it has not ended by then",),
     "fetch": (
-        "--to DIR              where to put them [./ID]: log/ of every host, output/ of the first",
+        "--to DIR              where to put them [./ID]; of several hosts in a directory each",
     ),
     "delete": ("--entry-only          forget it here, and leave what is on the hosts",),
 }

@@ -322,7 +322,7 @@ def run_fetch(argv: Sequence[str]) -> int:
                 (to / ".paddockignore").write_text("*\n", "utf-8")
         except OSError as error:
             raise UsageError(f"--to {to}: {error.strerror}") from error
-        find_backend(run.handle.backend).fetch(run, to, lambda _text: None)
+        find_backend(run.handle.backend).fetch(run, to, lambda text: _say(clean(text)))
         return f"{run.handle} -> {to}"
 
     return _each(words, fetch)
@@ -372,6 +372,11 @@ def _each(words: Words, do: Callable[[Run], str]) -> int:
     if problems:
         raise UsageError.of(problems)
     return 0
+
+
+def _say(text: str) -> None:
+    """A line for the people; stdout is for the answer."""
+    sys.stderr.write(f"paddock: {text}\n")
 
 
 def _seconds(name: str, text: str) -> float:

@@ -99,7 +99,11 @@ class Ssh:
 
         parts = fleet.each(prepare)
         run.keep(parts=parts)
-        job |= {"parts": parts, "cwd": submission.workspace}
+        workspaces = [hello["workspace"] for hello in hellos]
+        own = _own_output(parts, workspaces)
+        run.keep(own_output=own)
+        is_common = [bool(each) and workspaces.count(each) > 1 for each in workspaces]
+        job |= {"parts": parts, "cwd": submission.workspace, "own_output": own}
         addresses = [t.address or h["address"] for t, h in zip(targets, hellos, strict=True)]
         if submission.package:
             from paddock.backends.ssh.transfer import send_package
@@ -107,7 +111,6 @@ class Ssh:
             send_package(submission, fleet, self._base(run), parts, addresses, say)
         known = {f"ADDRESS_{i}": address for i, address in enumerate(addresses)}
         known["PORT_0"] = str(hellos[0]["port"])
-        workspaces = [hello["workspace"] for hello in hellos if hello["workspace"]]
         cluster = {
             "job": submission.run_id,
             "nodes": [
@@ -124,7 +127,7 @@ class Ssh:
                 "start",
                 **self._base(run, index),
                 cwd=submission.workspace or whole,
-                is_shared=bool(parts[index]) or workspaces.count(hellos[index]["workspace"]) > 1,
+                is_shared=bool(parts[index]) or is_common[index],
                 words=[*filled(words, {**known, "JOB": directory}), *user_words(submission)],
                 job=job,
                 env={"PADDOCK_TOKEN": submission.token, **dict(submission.env)},
@@ -198,24 +201,32 @@ class Ssh:
             all_or_none(results)
 
     def fetch(self, run: Run, to: Path, say: Say) -> None:
-        """log/ of every host, output/ of the first."""
+        """log/ of every host, and output/ of each that has one to itself."""
         from paddock.backends.ssh.transfer import fetch_into
 
         targets = self._run_targets(run)
+        names = [target.name for target in targets]
+        folders = [
+            to / (name if names.count(name) == 1 else f"{name}.{index}")
+            for index, name in enumerate(names)
+        ]
+        own = run.details.get("own_output") or [0]
 
-        def fetch(pair: tuple[int, Target]) -> None:
+        def fetch(pair: tuple[int, Target]) -> str:
             index, target = pair
-            folder = to if len(targets) == 1 else to / target.name
-            names = FETCHED if index == 0 else FETCHED[:1]
             channel = Channel(target)
+            wanted = FETCHED if index in own else FETCHED[:1]
             try:
-                request = {**self._base(run, index), "names": names, "cwd": run.details["cwd"]}
-                fetch_into(channel, request, folder)
+                request = {**self._base(run, index), "names": wanted, "cwd": run.details["cwd"]}
+                return fetch_into(channel, request, folders[index] if len(targets) > 1 else to)
             finally:
                 channel.close()
 
-        all_or_none(at_all(list(enumerate(targets)), fetch))
-        say(f"fetched into {to}")
+        results = at_all(list(enumerate(targets)), fetch)
+        for target, result in zip(targets, results, strict=True):
+            if isinstance(result, str):
+                say(f"{target.login}: {result}")
+        all_or_none(results)
 
     def delete(self, run: Run) -> None:
         """Remove the job's directory from every host; from none, if one cannot be asked."""
@@ -273,6 +284,19 @@ class Ssh:
         if only_first is not None:
             targets = targets[:1] if only_first else targets[1:]
         return at_all(targets, ask)
+
+
+def _own_output(parts: Sequence[str], workspaces: Sequence[str]) -> list[int]:
+    """The hosts whose working directory is no other's before them; by what they call it.
+
+    >>> _own_output(["", "nodes/1", ""], ["", "", ""]), _own_output([""] * 3, ["a", "a", "b"])
+    ([0, 2], [0, 2])
+    """
+    return [
+        index
+        for index, (part, workspace) in enumerate(zip(parts, workspaces, strict=True))
+        if (workspaces.index(workspace) == index if workspace else not part)
+    ]
 
 
 class Local(Ssh):

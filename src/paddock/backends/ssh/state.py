@@ -114,13 +114,15 @@ def found_jobs(answer: Mapping[str, Any], targets: Sequence[Target]) -> list[dic
         hosts = [_login(row) for row in _rows(job.get("targets"))]
         if not (ID.fullmatch(run_id) and ID.fullmatch(name) and hosts and known.keys() >= {*hosts}):
             continue
-        parts = job.get("parts")
+        parts, own = job.get("parts"), job.get("own_output")
+        own = own if isinstance(own, list) else []
         details = {
             "targets": [known[host] for host in hosts],
             "root": str(answer.get("root")),
             "id": run_id,
             "cwd": str(job.get("cwd") or ""),
             "parts": [str(part) for part in parts] if isinstance(parts, list) else [],
+            "own_output": [index for index in own if type(index) is int],
         }
         found.append({
             "id": run_id, "name": name, "command": str(job.get("command") or ""),
