@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.labs import Lab
+from local.jobs import wait_until
 
 if TYPE_CHECKING:
     from conformance.hosts import Hosts
@@ -29,6 +30,19 @@ def test_what_the_others_say_is_not_kept_back(ended: Lab) -> None:
     assert done.returncode == 2
     assert {line.split()[-1] for line in done.stdout.splitlines() if "hello" in line} == set("0145")
     assert "error: h2: " in done.stderr
+
+
+def test_stop_names_the_host_that_is_not_told_and_what_becomes_of_it(hosts: Hosts) -> None:
+    """The others end, and so does what runs there."""
+    lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=2"))
+    job = lab.submitted(lab.script("time.sleep(3600)\n"))
+    lab.until_up(6)
+    lab.laptop.run(["ip", "route", "add", "unreachable", f"{hosts[1].address}/32"])
+    done = lab.paddock("stop", job)
+    assert done.returncode == 2
+    assert "error: h2: " in done.stderr and "it is not told to end" in done.stderr
+    assert "within their lease of 3 s" in done.stderr and "error: h3" not in done.stderr
+    wait_until(lambda: not lab.ranks_alive())
 
 
 def test_what_can_be_fetched_comes_and_the_rest_is_named(ended: Lab) -> None:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     Say = Callable[[str], None]
 
 
+class NotAllTold(UsageError):
+    """Some hosts of a job could not be told to end; the others were."""
+
+
 class Backend(Protocol):
     """A place where jobs run. Every method may raise PaddockError, with all problems at once."""
 
@@ -37,7 +41,10 @@ class Backend(Protocol):
         """Lines in order of time."""
 
     def stop(self, run: Run, *, now: bool) -> None:
-        """Ask it to end; comes back before it has. now: without grace."""
+        """Ask it to end; comes back before it has. now: without grace.
+
+        Raises NotAllTold when some hosts were told, and others could not be.
+        """
 
     def fetch(self, run: Run, to: Path, say: Say) -> None:
         """Bring logs and `output/`."""

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends.backend import find_backend
+from paddock.backends.backend import NotAllTold, find_backend
 from paddock.backends.flags import split_words
 from paddock.backends.registry import Registry, keep_plan, new_id
 from paddock.backends.sites.find import find_site
@@ -287,8 +287,11 @@ def _refuse_name_in_use(registry: Registry, submission: Submission, replaces: bo
 def _stop_and_wait(run: Run) -> None:
     """End the job whose name is taken over."""
     backend = find_backend(run.handle.backend)
-    backend.stop(run, now=False)
     say(f"stopping {run.handle}, which had the name")
+    try:
+        backend.stop(run, now=False)
+    except NotAllTold as error:
+        say(f"warning: {error.message}")
     while True:
         status = backend.status(run)
         run.note(status)

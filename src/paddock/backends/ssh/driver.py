@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from paddock.backends.backend import NotAllTold
 from paddock.backends.registry import damaged
 from paddock.backends.ssh.attached import Attached
 from paddock.backends.ssh.channel import Channel
@@ -23,7 +24,7 @@ from paddock.backends.ssh.plan import (
 )
 from paddock.backends.ssh.state import checked, found_jobs, status_of
 from paddock.backends.words import ALIVE, Handle
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,6 +54,7 @@ class Ssh:
             id=submission.run_id,
             cwd=submission.workspace,
             is_elastic=submission.job.is_elastic,
+            lease_seconds=submission.job.rendezvous.lease_seconds,
             may_run=[],
         )
         say(f"connecting to {len(targets)} hosts" if len(targets) > 1 else "connecting")
@@ -197,8 +199,18 @@ class Ssh:
     def stop(self, run: Run, *, now: bool) -> None:
         """Ask every host; a job of several nodes ends with any of them."""
         results = self._each(run, "stop", now=now)
-        if all(isinstance(row, PaddockError) for row in results):
+        silent = [row for row in results if isinstance(row, PaddockError)]
+        if len(silent) == len(results):
             all_or_none(results)
+        if silent:
+            lease = run.details.get("lease_seconds")
+            then = f"its ranks end within their lease{f' of {lease:g} s' if lease else ''}"
+            if run.details.get("is_elastic"):
+                then = "the job is elastic, and may go on there"
+            hint = f"the others are told; {then}. When it answers: paddock stop {run.run_id}"
+            raise NotAllTold.of(
+                [Problem(f"{row.message}; it is not told to end", hint) for row in silent]
+            )
 
     def fetch(self, run: Run, to: Path, say: Say) -> None:
         """log/ of every host, and output/ of each that has one to itself."""
