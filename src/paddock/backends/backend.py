@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from paddock.backends.registry import Run
     from paddock.backends.words import Handle, Piece, Plan, Query, Site, Status, Submission
+    from paddock.errors import PaddockError
 
     Say = Callable[[str], None]
 
@@ -54,6 +55,16 @@ class Backend(Protocol):
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
         """Jobs of ours that are there, and what a registry entry keeps of each."""
+
+
+@runtime_checkable
+class AsksMany(Protocol):
+    """A backend that asks for many jobs in less time than for one after another."""
+
+    def statuses(
+        self, runs: Sequence[Run], *, is_brief: bool = False
+    ) -> list[Status | PaddockError]:
+        """The status of each; in its place, why it cannot be asked. is_brief: without patience."""
 
 
 # Backend -> module and class.

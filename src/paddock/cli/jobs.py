@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends.backend import find_backend
+from paddock.backends.backend import AsksMany, find_backend
 from paddock.backends.merge import around, prefixed, read_query
 from paddock.backends.registry import Registry
 from paddock.backends.text import age, clean, coloured, status_lines, table
@@ -42,15 +42,25 @@ EXITS = {"succeeded": 0, "cancelled": 143, "lost": EXIT_OWN_FAULT, "failed": 1}
 
 def ask(run: Run) -> Status:
     """How a job is, now. What ended stays so; who cannot be asked is unknown since then."""
-    last = run.last_event
+    return _seen(run, _status(run))
+
+
+def _status(run: Run) -> Status | PaddockError:
     try:
-        status = find_backend(run.handle.backend).status(run)
+        return find_backend(run.handle.backend).status(run)
     except PaddockError as error:
+        return error
+
+
+def _seen(run: Run, status: Status | PaddockError) -> Status:
+    """What is told of a job that was asked for, and remembered."""
+    last = run.last_event
+    if isinstance(status, PaddockError):
         if last is not None and run.has_ended:
             return Status(last["state"], last["at"], str(last.get("why", "")), last.get("code"))
         seen = f"last seen {last['state']}" if last is not None else "never seen"
         since = float(last["at"]) if last is not None else run.created_at
-        return Status("unknown", time.time(), f"{seen}; {error.message}", since=since)
+        return Status("unknown", time.time(), f"{seen}; {status.message}", since=since)
     if status.state == "lost" and last is not None and run.has_ended:
         status = replace(status, state=last["state"], code=last.get("code"), why=last["why"])
     run.note(status)
@@ -66,12 +76,21 @@ def seen_end(run: Run) -> Status | None:
     return Status(last["state"], last["at"], why, code if isinstance(code, int) else None)
 
 
-def ask_all(runs: Sequence[Run]) -> list[Status]:
-    """The same for several, at once."""
-    if not runs:
-        return []
-    with ThreadPoolExecutor(min(AT_ONCE, len(runs))) as pool:
-        return list(pool.map(ask, runs))
+def ask_all(runs: Sequence[Run], *, is_brief: bool = False) -> list[Status]:
+    """The same for several, at once; is_brief: hosts that do not answer are not waited for long."""
+    found: dict[str, Status | PaddockError] = {}
+    by_backend: dict[str, list[Run]] = {}
+    for run in runs:
+        by_backend.setdefault(run.handle.backend, []).append(run)
+    for name, some in by_backend.items():
+        backend = find_backend(name)
+        if isinstance(backend, AsksMany):
+            told = backend.statuses(some, is_brief=is_brief)
+        else:
+            with ThreadPoolExecutor(min(AT_ONCE, len(some))) as pool:
+                told = list(pool.map(_status, some))
+        found |= {run.run_id: status for run, status in zip(some, told, strict=True)}
+    return [_seen(run, found[run.run_id]) for run in runs]
 
 
 def as_json(run: Run, status: Status) -> dict[str, Any]:
@@ -115,7 +134,8 @@ def run_list(argv: Sequence[str]) -> int:
             registry.adopt(handle, found)
     runs = words.runs() if words.jobs else registry.runs()
     ended = {run.run_id: seen_end(run) for run in runs}
-    asked = iter(ask_all([run for run in runs if ended[run.run_id] is None]))
+    left = [run for run in runs if ended[run.run_id] is None]
+    asked = iter(ask_all(left, is_brief=True))
     statuses = [ended[run.run_id] or next(asked) for run in runs]
     if words.is_json:
         print(json.dumps([as_json(r, s) for r, s in zip(runs, statuses, strict=True)]))
@@ -145,7 +165,7 @@ def run_status(argv: Sequence[str]) -> int:
     runs = words.runs()
     if "watch" in words.values:
         return watch(words.one())
-    statuses = ask_all(runs)
+    statuses = ask_all(runs, is_brief=True)
     if words.is_json:
         found = [as_json(r, s) for r, s in zip(runs, statuses, strict=True)]
         print(json.dumps(found if len(words.jobs) > 1 or "all" in words.jobs else found[0]))

@@ -12,7 +12,7 @@ from paddock.backends.registry import damaged
 from paddock.backends.ssh.attached import Attached
 from paddock.backends.ssh.channel import Channel
 from paddock.backends.ssh.command import HERE, Target
-from paddock.backends.ssh.fleet import Fleet, all_or_none, at_all
+from paddock.backends.ssh.fleet import Desk, Fleet, all_or_none, at_all, tried
 from paddock.backends.ssh.plan import (
     chosen,
     filled,
@@ -169,25 +169,47 @@ class Ssh:
     # -------------------------------------------------------------------- later
 
     def status(self, run: Run) -> Status:
-        """Ask the first host, which knows the whole; and all of them when that is not enough.
+        """Ask the hosts, with all patience."""
+        (status,) = self.statuses([run])
+        if isinstance(status, PaddockError):
+            raise status
+        return status
+
+    def statuses(
+        self, runs: Sequence[Run], *, is_brief: bool = False
+    ) -> list[Status | PaddockError]:
+        """Ask the first hosts, which know the whole; and all of them where that is not enough.
 
         A host that cannot be asked is said to be unknown, if others answer.
         """
-        names = [target.login for target in self._run_targets(run)]
-        first = self._each(run, "status", only_first=True)[0]
-        if not isinstance(first, PaddockError) and not run.details.get("is_elastic"):
-            first = checked(first)
-            whole = first["whole"]
-            if first["state"] in ALIVE and whole.get("nodes") and not whole["verdict"]:
-                return status_of(names, [first], time.time())
-        rows = [first, *self._each(run, "status", only_first=False)] if len(names) > 1 else [first]
-        if all(isinstance(row, PaddockError) for row in rows):
-            all_or_none(rows)
-        told = [
-            {"state": "unknown", "why": row.message} if isinstance(row, PaddockError) else row
-            for row in rows
+        desk = Desk(is_brief=is_brief)
+        targets = [tried(lambda run: tuple(self._run_targets(run)), run) for run in runs]
+        rows: list[list[dict[str, Any] | PaddockError]] = [
+            [each] if isinstance(each, PaddockError) else [] for each in targets
         ]
-        return status_of(names, told, time.time())
+        try:
+            for is_first in (True, False):
+                left = [
+                    (at, node, target)
+                    for at, hosts in enumerate(targets)
+                    if not isinstance(hosts, PaddockError) and not _is_told(runs[at], rows[at])
+                    for node, target in enumerate(hosts)
+                    if is_first == (node == 0)
+                ]
+                desk.connect(target for _, _, target in left)
+
+                def ask(question: tuple[int, int, Target]) -> dict[str, Any] | PaddockError:
+                    at, node, target = question
+                    return desk.ask(target, "status", **self._base(runs[at], node))
+
+                for (at, _, _), row in zip(left, at_all(left, ask), strict=True):
+                    rows[at].append(row)
+        finally:
+            desk.close()
+        return [
+            hosts if isinstance(hosts, PaddockError) else tried(_status_of, (hosts, rows[at]))
+            for at, hosts in enumerate(targets)
+        ]
 
     def logs(self, run: Run, query: Query) -> Iterator[Piece]:
         """Lines of all hosts, in order of time."""
@@ -279,10 +301,8 @@ class Ssh:
         part = parts[index] if index < len(parts) else ""
         return {"root": run.details["root"], "id": run.details["id"], "part": part}
 
-    def _each(
-        self, run: Run, op: str, only_first: bool | None = None, **row: Any
-    ) -> list[dict[str, Any] | PaddockError]:
-        """Connect to each host, ask, and close again. only_first: it alone, or all but it."""
+    def _each(self, run: Run, op: str, **row: Any) -> list[dict[str, Any] | PaddockError]:
+        """Connect to each host, ask, and close again."""
 
         def ask(pair: tuple[int, Target]) -> dict[str, Any]:
             index, target = pair
@@ -292,10 +312,28 @@ class Ssh:
             finally:
                 channel.close()
 
-        targets = list(enumerate(self._run_targets(run)))
-        if only_first is not None:
-            targets = targets[:1] if only_first else targets[1:]
-        return at_all(targets, ask)
+        return at_all(list(enumerate(self._run_targets(run))), ask)
+
+
+def _is_told(run: Run, rows: Sequence[dict[str, Any] | PaddockError]) -> bool:
+    """Whether the first host has told of the whole job, which goes on."""
+    if not rows or isinstance(rows[0], PaddockError) or run.details.get("is_elastic"):
+        return False
+    first = checked(rows[0])
+    whole = first["whole"]
+    return bool(first["state"] in ALIVE and whole.get("nodes") and not whole["verdict"])
+
+
+def _status_of(told: tuple[Sequence[Target], Sequence[dict[str, Any] | PaddockError]]) -> Status:
+    """Raises UsageError with all that is wrong when no host answers."""
+    targets, rows = told
+    if all(isinstance(row, PaddockError) for row in rows):
+        all_or_none(rows)
+    known = [
+        {"state": "unknown", "why": row.message} if isinstance(row, PaddockError) else row
+        for row in rows
+    ]
+    return status_of([target.login for target in targets], known, time.time())
 
 
 def _own_output(parts: Sequence[str], workspaces: Sequence[str]) -> list[int]:
