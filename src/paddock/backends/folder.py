@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.backends.node.jobdir import INNER, node_state, read_json, unsafe_folder
+from paddock.backends.registry import IdTaken
 from paddock.backends.words import ALIVE
 from paddock.errors import PaddockError, UsageError
 
@@ -38,6 +39,8 @@ def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Sa
     try:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise IdTaken(f"{folder} is there already") from error
     except OSError as error:
         raise UsageError(
             f"the job directory {folder} cannot be made: {error.strerror}",

@@ -9,13 +9,13 @@ import secrets
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.backends.backend import NotAllTold, find_backend
 from paddock.backends.flags import split_words
-from paddock.backends.registry import Registry, keep_plan, new_id
+from paddock.backends.registry import DRAWS, IdTaken, Registry, keep_plan, new_id
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
 from paddock.backends.words import Handle, Site, Submission
@@ -57,10 +57,23 @@ def _carry_out(
     split: Split, submission: Submission, plan: Plan, answer: Callable[[dict[str, object]], None]
 ) -> int:
     """Show the plan, do it, and stay where that is wanted; the exit code."""
-    backend = find_backend(submission.site.backend)
     show_table([("node", "host", "processes", "devices"), *plan.rows])
     for sentence in plan.cannot:
         say(f"warning: {sentence}")
+    for _ in range(DRAWS):
+        try:
+            return _do(split, submission, plan, answer)
+        except IdTaken:
+            submission = replace(submission, run_id=new_id(submission.name))
+            plan = find_backend(submission.site.backend).plan(submission)
+    return _do(split, submission, plan, answer)
+
+
+def _do(
+    split: Split, submission: Submission, plan: Plan, answer: Callable[[dict[str, object]], None]
+) -> int:
+    """Carry out a plan. Raises IdTaken when all was undone and another id may do."""
+    backend = find_backend(submission.site.backend)
     registry = Registry(os.environ)
     with registry.only_one(submission.name):
         replaced = _refuse_name_in_use(registry, submission, "replace" in split.own)

@@ -144,7 +144,7 @@ class Host:
 
     def _prepare(self, row: Row) -> Row:
         """Make the job's directory, empty. part: where the first host has made it already, as
-        they share this file system: this host's part of it.
+        they share this file system: this host's part of it. is_taken: another job has it.
         """
         directory, submitter = _directory(row), str(row.get("submitter", ""))
         _refuse_unsafe(os.path.dirname(directory))  # again: somebody else may have made it since
@@ -152,7 +152,7 @@ class Host:
             os.mkdir(directory, 0o700)
         except FileExistsError:
             if not row.get("index") or read_json(inner(directory, MADE)) != {"by": submitter}:
-                raise
+                return {"part": "", "is_taken": True}
             part = f"nodes/{int(row['index'])}"
             self._made.add(os.path.join(directory, part))
             return {"part": part}

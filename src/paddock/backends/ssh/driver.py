@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.backend import NotAllTold
-from paddock.backends.registry import damaged
+from paddock.backends.registry import IdTaken, damaged
 from paddock.backends.ssh.attached import Attached
 from paddock.backends.ssh.channel import Channel
 from paddock.backends.ssh.command import HERE, Target
@@ -94,12 +94,15 @@ class Ssh:
         # The first host decides who has the name; the others follow.
         request = {**self._base(run), "name": submission.name, "submitter": secrets.token_hex(8)}
         taking = {**request, "takes_name": submission.takes_name}
-        all_or_none(at_all(fleet.channels[:1], lambda first: first.ask("prepare", **taking)))
+        first = all_or_none(at_all(fleet.channels[:1], lambda one: one.ask("prepare", **taking)))
+        _refuse_taken(targets, first, submission.run_id)
 
-        def prepare(index: int, channel: Channel) -> str:
-            return str(channel.ask("prepare", **request, index=index)["part"]) if index else ""
+        def prepare(index: int, channel: Channel) -> dict[str, Any]:
+            return channel.ask("prepare", **request, index=index) if index else first[0]
 
-        parts = fleet.each(prepare)
+        prepared = fleet.each(prepare)
+        _refuse_taken(targets, prepared, submission.run_id)
+        parts = [str(row["part"]) for row in prepared]
         run.keep(parts=parts)
         workspaces = [hello["workspace"] for hello in hellos]
         own = _own_output(parts, workspaces)
@@ -313,6 +316,13 @@ class Ssh:
                 channel.close()
 
         return at_all(list(enumerate(self._run_targets(run))), ask)
+
+
+def _refuse_taken(targets: Sequence[Target], rows: Sequence[dict[str, Any]], run_id: str) -> None:
+    """Raises IdTaken when a host has a directory of that id already."""
+    for target, row in zip(targets, rows, strict=False):
+        if row.get("is_taken"):
+            raise IdTaken(f"{target.login}: there is a job {run_id} already")
 
 
 def _is_told(run: Run, rows: Sequence[dict[str, Any] | PaddockError]) -> bool:
