@@ -45,6 +45,18 @@ def test_stop_names_the_host_that_is_not_told_and_what_becomes_of_it(hosts: Host
     wait_until(lambda: not lab.ranks_alive())
 
 
+def test_a_job_whose_first_host_stands_still_is_not_said_to_have_failed(hosts: Hosts) -> None:
+    """It may go on there; when it does, its end is told."""
+    lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=2"))
+    lab.submitted(lab.script("time.sleep(3600)\n"))
+    lab.until_up(6)
+    hosts[0].freeze()
+    wait_until(lambda: "h2 has failed" in str(lab.until("unknown", "running")["why"]))
+    assert "h1: it " in lab.status()["why"]
+    hosts[0].freeze(thaw=True)
+    lab.until("failed")
+
+
 def test_what_can_be_fetched_comes_and_the_rest_is_named(ended: Lab) -> None:
     """Every host wrote output of its own."""
     done = ended.paddock("fetch", "last", "--to", "got")

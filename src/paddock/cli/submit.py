@@ -310,6 +310,9 @@ def _stop_and_wait(run: Run) -> None:
         run.note(status)
         if status.is_final:
             return
+        if status.state == "unknown":
+            hint = f"another --name, or paddock delete --entry-only {run.run_id}"
+            raise UsageError(f"{run.handle} may still run: {status.why}", hint=hint)
         # sleep: a batch system tells nobody when a job has ended
         time.sleep(0.5)
 
