@@ -6,6 +6,8 @@ import json
 import os
 import re
 import secrets
+import shutil
+import socket
 import sys
 import time
 from contextlib import contextmanager
@@ -196,6 +198,7 @@ def read_submission(split: Split) -> Submission:
         problems.append(Problem(f"--package {own['package']}: there is no such directory"))
     elif job is not None and site.backend in SEES_PACKAGE and not site.text("workspace"):
         problems += _script_problems(job, os.path.abspath(own.get("package", ".")))
+    problems += _host_problems(split, own.get("package", "."))
     if problems or job is None:
         raise UsageError.of(problems)
     # What the launchers hand on as it is goes to them as a variable: no file and no `ps` has it.
@@ -220,6 +223,25 @@ def read_submission(split: Split) -> Submission:
         token=secrets.token_hex(16),
         extra=own,
     )
+
+
+def _host_problems(split: Split, package: str) -> list[Problem]:
+    """`--hosts h1 h2 train.py` names one host, and a program that is a host."""
+    hosts, (word, *rest) = split.own.get("hosts", ""), split.script or ("",)
+    is_known = not word or "/" in word or os.path.exists(os.path.join(package, word))
+    if not hosts or is_known or word.endswith(".py") or shutil.which(word):
+        return []
+    shapes = [re.sub(r"\d+", "0", each.strip()) for each in hosts.split(",")]
+    is_host = "@" in word or re.sub(r"\d+", "0", word) in shapes
+    if not is_host and rest:
+        try:
+            is_host = bool(socket.getaddrinfo(word, None))
+        except (OSError, UnicodeError):
+            is_host = False
+    if not is_host:
+        return []
+    hint = f"hosts are separated by commas: --hosts {hosts.rstrip(',')},{word}; or write ./{word}"
+    return [Problem(f"'{word}' looks like a host, and stands where the script should", hint)]
 
 
 def _script_problems(job: Job, package: str) -> list[Problem]:

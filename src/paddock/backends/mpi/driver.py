@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from paddock.backends.words import Piece, Plan, Query, Site, Status, Submission
 
 COMMANDS = ("mpirun", "mpiexec", "mpiexec.hydra")
+# Each tells mpirun its hosts: Slurm, PBS, LSF, Grid Engine.
+ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE")
 VERSION_SECONDS_MAX = 20.0
 POLL_SECONDS = 0.05
 CHUNK_BYTES = 1 << 18
@@ -49,7 +51,11 @@ class Mpi:
         if submission.extra.get("servers_on"):
             submission = replace(submission, site=_resolved(submission.site))
         cwd = str(_cwd(submission, place))
-        return plan_of(submission, mpirun, str(place), cwd, is_root=os.geteuid() == 0)
+        is_allocated = any(name in os.environ for name in ALLOCATIONS)
+        is_root = os.geteuid() == 0
+        return plan_of(
+            submission, mpirun, str(place), cwd, is_root=is_root, is_allocated=is_allocated
+        )
 
     def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
         """Make the directory and start the attendant; then stay, unless the job is detached."""
