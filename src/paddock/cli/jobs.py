@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.backends.backend import AsksMany, find_backend
-from paddock.backends.merge import around, prefixed, read_query
+from paddock.backends.merge import around, prefixed, read_query, tail_of
 from paddock.backends.registry import Registry
 from paddock.backends.text import age, clean, coloured, status_lines, table
 from paddock.backends.words import FINAL, Query, Status
@@ -254,6 +254,7 @@ def run_logs(argv: Sequence[str]) -> int:
         since=values.get("since", ""),
         now=time.time(),
         follow="follow" in values,
+        tail=values.get("tail", ""),
     )
     if "around_failure" in values:
         seconds = _seconds("--around-failure", values["around_failure"])
@@ -261,8 +262,11 @@ def run_logs(argv: Sequence[str]) -> int:
         if status.state not in ("failed", "lost"):
             raise UsageError(f"{run.handle} has not failed: it is {status.state}")
         query = around(query, status.failed_at or status.since, seconds)
+    pieces = find_backend(run.handle.backend).logs(run, query)
+    if query.tail is not None and not query.follow:  # where several streams were cut one by one
+        pieces = tail_of(pieces, query.tail)
     try:
-        for data in shown(find_backend(run.handle.backend).logs(run, query)):
+        for data in shown(pieces):
             write_all(1, data)
     except KeyboardInterrupt:
         return 130

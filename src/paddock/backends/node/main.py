@@ -275,7 +275,7 @@ class Host:
         # Times are by the asker's clock; ours may be another.
         ahead = time.time() - float(row["asked_at"])
         since, until = (float(row[k]) + ahead if row[k] else 0.0 for k in ("since", "until"))
-        query = Query(tuple(row["ranks"]), since, until, bool(row["follow"]))
+        query = Query(tuple(row["ranks"]), since, until, bool(row["follow"]), row["tail"])
         self._wire.send({"re": "clock", "now_ns": time.time_ns()})
 
         def is_over() -> bool:
