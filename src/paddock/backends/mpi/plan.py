@@ -40,12 +40,18 @@ OF_SERVERS = ("--server_num", "--servers", "--trainers", "--trainer_num", "--wor
 
 
 def plan_of(
-    submission: Submission, mpirun: Mpirun, folder: str, cwd: str, *, is_root: bool = False
+    submission: Submission,
+    mpirun: Mpirun,
+    folder: str,
+    cwd: str,
+    *,
+    is_root: bool = False,
+    is_allocated: bool = False,
 ) -> Plan:
     """What will be done; asks nobody. Raises UsageError with every problem.
 
     folder: the job's directory. cwd: the working directory of ranks. Without hosts mpirun takes
-    those of its allocation, or this machine.
+    those of its allocation (is_allocated), or this machine.
     """
     site, job = submission.site, submission.job
     problems: list[str] = []
@@ -93,6 +99,8 @@ def plan_of(
         Step("here", "start", tuple(word for group, _ in rows for word in group)),
     )
     cannot = foreign("mpi", submission.extra)
+    if not (hosts or is_allocated):
+        cannot += ("no hosts are named, so that all runs on this machine: --hosts, --hostfile",)
     return Plan(_table(submission, hosts, count), steps, files, cannot, why)
 
 

@@ -41,9 +41,12 @@ class HostError(PaddockError):
 class Channel:
     """A host that answers. Close it; closing ends an attached job there."""
 
-    def __init__(self, target: Target, ssh: str = "ssh") -> None:
-        """Connect. Raises HostError."""
+    def __init__(
+        self, target: Target, ssh: str = "ssh", answer_seconds: float = ANSWER_SECONDS
+    ) -> None:
+        """Connect. answer_seconds: for all that is asked of it. Raises HostError."""
         self.target = target
+        self._answer_seconds = answer_seconds
         self._lock = threading.Lock()
         self._why: HostError | None = None  # once the connection has broken
         # A file: the master connection that ssh leaves behind keeps its stderr open.
@@ -67,7 +70,7 @@ class Channel:
     def _boot(self) -> None:
         # Byte by byte would be slow, and a buffer would swallow answers: it is the wire's own.
         try:
-            found = self._wire.receive(ANSWER_SECONDS)
+            found = self._wire.receive(self._answer_seconds)
             if found is None:
                 raise self._silent()
             row, _ = found
@@ -125,7 +128,7 @@ class Channel:
     def ask(self, op: str, data: bytes = b"", **row: Any) -> dict[str, Any]:
         """One request and its answer, which comes soon; that to `delete` when all is removed."""
         self.send(op, data, **row)
-        return self.receive(None if op == "delete" else ANSWER_SECONDS)[0]
+        return self.receive(None if op == "delete" else self._answer_seconds)[0]
 
     def close(self) -> None:
         """Let the host go; what runs detached there goes on."""
@@ -150,7 +153,7 @@ class Channel:
         self._process.kill()
         return HostError(
             self.target.login,
-            f"it has not answered for {ANSWER_SECONDS:.0f} s",
+            f"it has not answered for {self._answer_seconds:.0f} s",
             "is it very busy, or does its file system hang?",
         )
 
