@@ -34,6 +34,7 @@ HOME, TMP = Path("/root"), Path("/tmp")  # each host has its own
 NETWORK = "10.124.0"
 LAPTOP, CONTROLLER = 100, 101  # their numbers; those of hosts begin with 1
 SLOTS = 2
+PLACE = "PADDOCK_TEST_HOSTS"  # where their files are: another file system, for measurements
 NAMESPACES = ("--net", "--uts", "--ipc", "--mount", "--pid")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PYTHON = "/usr/bin/python3"  # what all hosts have
@@ -224,8 +225,8 @@ class Hosts:
 
     def __init__(self, count: int) -> None:
         self.running: list[Running] = []
-        # Not below /tmp, which each host has for itself.
-        self.folder = Path(tempfile.mkdtemp(prefix="paddock-hosts-", dir="/var/tmp"))
+        where = os.environ.get(PLACE, "/var/tmp")  # not below /tmp, which each host has for itself
+        self.folder = Path(tempfile.mkdtemp(prefix="paddock-hosts-", dir=where))
         self.folder.chmod(0o755)
         self.etc = self.folder / "etc"
         self.shared = self.folder / "shared"  # at the same path on every host

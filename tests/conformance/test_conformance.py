@@ -78,6 +78,7 @@ def test_every_rank_gets_its_place(lab: Lab) -> None:
     assert lab.paddock("wait").returncode == 0
     lines = sorted(line.partition("] ")[2] for line in lab.logs() if "] at " in line)
     args = "['--lr', '0.1', 'two words', '$(id)', 'q\\'\"q', '中文']"
+    assert len(lab.paddock("logs", "last", "-n", 2).stdout.splitlines()) == 2
     assert lines == [f"at {r} 6 {r % 2} h{r // 2 + 1} 5 {args}" for r in range(6)]
 
 

@@ -185,13 +185,15 @@ class Status:
 class Query:
     """Which lines of a job's logs are wanted. Times in seconds since 1970, 0.0 for no limit.
 
-    ranks: () means all. follow: until the job has ended.
+    ranks: () means all. follow: until the job has ended. tail: only so many of the last lines, and
+    what follows; None for all.
     """
 
     ranks: tuple[int, ...] = ()
     since: float = 0.0
     until: float = 0.0
     follow: bool = False
+    tail: int | None = None
 
 
 class Piece(NamedTuple):

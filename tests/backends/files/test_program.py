@@ -1,19 +1,22 @@
-"""The launcher as an archive, without the parameter server and with it."""
+"""The launcher as an archive: made once, without the parameter server and with it."""
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from paddock import __version__
+from paddock.backends.files import program
 from paddock.backends.files.program import build, unpack_into
 from paddock.backends.kubernetes.pack import LIMIT_BYTES
 from paddock.backends.node.carried import NUMPY_MIN
@@ -58,6 +61,35 @@ def launch(tmp_path: Path, site: Path) -> Launch:
         )  # fmt: skip
 
     return run
+
+
+def test_it_is_packed_once_for_all_who_ask_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Packing takes longer than a connection: 32 hosts at once would cost 32 times as much."""
+    fresh, made = importlib.reload(program), []
+
+    class Counted(zipfile.ZipFile):
+        def __init__(self, *words: Any) -> None:
+            made.append(1)
+            super().__init__(*words)
+
+    monkeypatch.setattr(fresh.zipfile, "ZipFile", Counted)
+    with ThreadPoolExecutor(8) as pool:
+        found = {
+            future.result() for future in [pool.submit(fresh.build, has_ps=False) for _ in range(8)]
+        }
+    assert (len(made), len(found)) == (1, 1)
+
+
+def test_its_name_is_of_its_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that has the sources of another day must be sent these."""
+    before = program.digest(has_ps=False)
+    assert program.digest(has_ps=True) != before
+    other = importlib.reload(program)
+    monkeypatch.setattr(other, "START", "pass\n")
+    assert other.digest(has_ps=False) != before
+    assert importlib.reload(program).digest(has_ps=False) == before
 
 
 def test_only_the_larger_one_has_the_parameter_server() -> None:

@@ -99,6 +99,8 @@ class Kubernetes:
 
     def logs(self, run: Run, query: Query) -> Iterator[Piece]:
         """Lines of all pods that are there."""
+        if query.follow and query.tail is not None:
+            raise UsageError("--tail with --follow is not known here", hint="--since 1m --follow")
         self._learn(run)
         where = (run.details["kubeconfig"], run.details["context"], run.handle.place)
         try:

@@ -139,6 +139,9 @@ class Script:
             place = Path(run.details["folder"])
             yield from pieces(place, query, is_over=lambda: self.status(run).is_final)
             return
+        if query.follow and query.tail is not None:
+            hint = "write one of them: the site's command prints all there is"
+            raise UsageError("--tail with --follow is not known here", hint=hint)
         shown = 0
         while True:
             is_over = not query.follow or self.status(run).is_final

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from paddock.backends.flags import foreign
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.ssh.command import CONNECT_SECONDS, Target
 from paddock.backends.words import Plan, Step
@@ -111,14 +112,7 @@ def plan_of(submission: Submission, targets: Sequence[Target]) -> Plan:
         where = submission.workspace or directory
         python = target.python or "python3"
         steps.append(Step(target.login, f"in {where}", (python, "$PADDOCK", "launch", *words)))
-    return Plan(rows, tuple(steps), cannot=_cannot(submission))
-
-
-def _cannot(submission: Submission) -> tuple[str, ...]:
-    """Words that mean nothing over ssh."""
-    names = [n for n in ("image", "queue", "account", "partition", "namespace") if
-             submission.extra.get(n)]  # fmt: skip
-    return tuple(f"--{name}: hosts that ssh reaches have none" for name in names)
+    return Plan(rows, tuple(steps), cannot=foreign(submission.site.backend, submission.extra))
 
 
 def filled(words: Sequence[str], known: Mapping[str, str]) -> list[str]:
