@@ -4,8 +4,8 @@ A host is the first process of a process namespace, with a network, host name, m
 memory of its own. It takes lines of shell on its standard input and ends with it, so with the
 tests at the latest; the kernel ends everything else on that host.
 
-The laptop is one more host: where people type. It alone has the repository and the Python that
-runs the tests. The other hosts have the Python of the system, and nothing of ours.
+The laptop is one more host: where people type. It alone has the repository and the packages of the
+tests. The other hosts have the Python of the system, and the bare one that ours was made from.
 
 What is left of the machine's file system is shared by all hosts, and read only by habit.
 """
