@@ -85,6 +85,7 @@ def test_a_record_that_cannot_be_kept_is_said_before_anything_starts(world: Worl
     (world.folder / "link").symlink_to(world.folder)
     for name in ("file", "link"):
         ended = world.run("--record", world.folder / name, script)
+        assert "Configuration" not in ended.err  # who submitted it has seen the plan
         assert (ended.code, "is not writable" in ended.err) == (2, True)
     assert world.events.all("up") == []
 
