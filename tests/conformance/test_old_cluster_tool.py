@@ -80,6 +80,13 @@ if os.environ["PADDLE_INIT_TRAINER_ID"] == "0":
     np.savetxt(os.environ["PADDLE_INIT_SAVE_DIR"] + "/rows.txt", rows, "%g")
 client.close()
 """
+SERVE = """\
+import os, sys
+from paddock.cli.main import main
+number, address, port = (os.environ[n] for n in ("PADDLE_PSERVER_ID", "POD_IP", "PADDLE_PORT"))
+print(sys.argv[0], number, f"{address}:{port}", flush=True)
+main(["pserver"])
+"""
 SHARDS = 6
 
 
@@ -127,9 +134,12 @@ def test_run_sh_trains_with_a_server_on_each_host(lab: Lab) -> None:
     assert (rows.parents[2] / "h3" / "log" / "train.log").exists()
 
 
-def test_run_sh_without_data_gives_every_host_all_of_the_package(lab: Lab) -> None:
-    """As the old tool did; then a trainer chooses what it reads."""
-    run_sh(lab)
-    for host in lab.hosts:
+def test_run_sh_with_a_server_script_and_without_data(lab: Lab) -> None:
+    """A server of the user's on each host, on the old port; every trainer sees all files."""
+    (lab.project / "quick_start" / "serve.py").write_text(SERVE)
+    run_sh(lab, "--server_script", "serve.py")
+    for number, host in enumerate(lab.hosts):
         (job,) = host.home.glob("train-*")
+        said = (job / "log" / "server.log").read_text()
+        assert f"serve.py {number} {host.address}:7164\n" in said
         assert "shards 0 1 2 3 4 5\n" in (job / "log" / "train.log").read_text()

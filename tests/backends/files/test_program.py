@@ -18,6 +18,7 @@ import pytest
 from paddock import __version__
 from paddock.backends.files import program
 from paddock.backends.files.program import build, unpack_into
+from paddock.backends.kubernetes.pack import LIMIT_BYTES
 from paddock.backends.node.carried import NUMPY_MIN
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import decide_servers, uses_ps
@@ -100,6 +101,7 @@ def test_only_the_larger_one_has_the_parameter_server() -> None:
     assert names[0] < names[1]
     assert not any(name.startswith("paddock/ps/") for name in names[0])
     assert {"paddock/__main__.py", "paddock/cli/pserver.py", "paddock/ps/xxh3.py"} <= names[1]
+    assert len(build(has_ps=True)) < LIMIT_BYTES  # what a ConfigMap can hold
     assert all(path.suffix in (".py", ".typed", "") for path in map(Path, names[1]))
 
 
