@@ -158,6 +158,24 @@ def test_refused_submission_leaves_nothing(place: Place, monkeypatch: pytest.Mon
     assert list((place.folder / "j").iterdir()) == []
 
 
+def test_name_is_taken_while_its_job_is_handed_over_and_while_it_goes_on(place: Place) -> None:
+    """By whoever took it first, wherever; then it is free again."""
+    run = place.submit("0", "60", run_id="train-0001", takes_name=True)
+    with pytest.raises(UsageError, match=r"'train' is in use: train-0001 is (pending|running)"):
+        place.submit("0", "0", run_id="train-0002", takes_name=True)
+    assert not (place.folder / "j" / "train-0002").exists()
+    place.script.stop(run, now=True)
+    wait_until(lambda: place.script.status(run).is_final)
+    place.submit("0", "0", run_id="train-0003", takes_name=True)
+    id_file = place.folder / "j" / "train-0003" / ".paddock" / "id"
+    id_file.unlink()  # its submitter has not come so far
+    with pytest.raises(UsageError, match="'train' is in use: train-0003 is being submitted"):
+        place.submit("0", "0", run_id="train-0004", takes_name=True)
+    os.utime(id_file.parent, (1.0, 1.0))  # and will not any more
+    place.submit("0", "0", run_id="train-0005", takes_name=True)
+    assert os.readlink(place.folder / "j" / f".names-{os.geteuid()}" / "train") == "train-0005"
+
+
 def test_server_that_is_down_makes_no_state(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It could not be asked: that is no state of the job."""
     run = place.submit("60", "0")

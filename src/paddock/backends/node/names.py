@@ -1,4 +1,4 @@
-"""Names of jobs on a host: ROOT/.names/NAME is a link to the job that has it."""
+"""Names of jobs below a root: ROOT/.names-UID/NAME is a link to the job that has it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import fcntl
 import os
 
 from paddock.backends.node.jobdir import node_state
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Refused(Exception):  # the request's fault or the host's: told, not raised
@@ -16,13 +20,23 @@ class Refused(Exception):  # the request's fault or the host's: told, not raised
         self.hint = hint
 
 
-def take_name(directory: str, name: str) -> None:
-    """A name belongs to one job as long as that runs. Raises Refused."""
+def alive_state(directory: str) -> str:
+    """The state of a job that goes on here; "" for one that does not."""
+    state = str(node_state(directory)["state"])
+    return state if state in ("starting", "running", "stopping") else ""
+
+
+def take_name(directory: str, name: str, held: Callable[[str], str] = alive_state) -> None:
+    """A name belongs to one job as long as that runs. Raises Refused.
+
+    held: the state of a job's directory while that keeps its name, else "".
+    """
     root, own = os.path.split(directory)
-    names = os.path.join(root, ".names")
+    names = os.path.join(root, f".names-{os.geteuid()}")
     os.makedirs(names, 0o700, exist_ok=True)
     path = os.path.join(names, name)
-    lock = os.open(names, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    lock = os.open(os.path.join(names, ".lock"), flags, 0o600)  # NFS locks no directory
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -38,10 +52,9 @@ def take_name(directory: str, name: str) -> None:
                 holder = os.path.basename(os.readlink(path))
             except FileNotFoundError:
                 continue
-            held = node_state(os.path.join(root, holder))
-            if held["state"] in ("starting", "running", "stopping"):
+            if state := held(os.path.join(root, holder)):
                 raise Refused(
-                    f"the name '{name}' is in use: {holder} is {held['state']}",
+                    f"the name '{name}' is in use: {holder} is {state}",
                     "choose another --name, or --replace to stop that job first",
                 )
             os.unlink(path)
