@@ -288,7 +288,7 @@ def run_stop(argv: Sequence[str]) -> int:
     now = "now" in words.values
 
     def stop(run: Run) -> str:
-        status = ask(run)
+        (status,) = ask_all([run], is_brief=True)
         if status.is_final:
             return f"{run.handle} has ended already: {status.state}"
         find_backend(run.handle.backend).stop(run, now=now)
