@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.backends.node import names
-from paddock.backends.node.jobdir import INNER, read_json, unsafe_folder
+from paddock.backends.node.jobdir import INNER, read_json
 from paddock.backends.registry import IdTaken
 from paddock.errors import PaddockError, UsageError
 
@@ -32,11 +32,10 @@ def root_of(site: Site) -> Path:
 
 def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Say) -> None:
     """Make the directory with all that is in it. Raises UsageError, and then it is gone."""
-    if unsafe := unsafe_folder(str(folder.parent)):
-        raise UsageError(
-            f"{folder.parent}: others may write to {unsafe}, and so exchange what is in it",
-            hint=f"chmod o-w {unsafe} (or +t), or choose another --root",
-        )
+    try:
+        names.refuse_unsafe(str(folder.parent))
+    except names.Refused as error:
+        raise UsageError(str(error), hint=error.hint) from error
     try:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.mkdir(mode=0o700)
@@ -94,14 +93,12 @@ def take_name(folder: Path, name: str, begun: str, state: Callable[[Path], str])
 
     try:
         names.take_name(str(folder), name, held)
-    except names.Refused as error:
+    except BaseException as error:
         remove(folder)
-        raise UsageError(str(error), hint=error.hint) from error
-    except OSError as error:
-        remove(folder)
-        raise UsageError(f"the name '{name}' cannot be taken: {error}") from error
-    except BaseException:
-        remove(folder)
+        if isinstance(error, names.Refused):
+            raise UsageError(str(error), hint=error.hint) from error
+        if isinstance(error, OSError):
+            raise UsageError(f"the name '{name}' cannot be taken: {error}") from error
         raise
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from backends.script.pbs import PROFILE, install
 from local.jobs import wait_until
-from paddock.backends.registry import Registry
+from paddock.backends.registry import IdTaken, Registry
 from paddock.backends.script.driver import Script
 from paddock.backends.script.parse import find_id, status_of
 from paddock.backends.script.render import fill
@@ -156,6 +156,16 @@ def test_refused_submission_leaves_nothing(place: Place, monkeypatch: pytest.Mon
     with pytest.raises(UsageError, match="Maximum number of jobs already in queue"):
         place.submit("0", "0")
     assert list((place.folder / "j").iterdir()) == []
+
+
+def test_directory_of_another_job_is_left_as_it_is(place: Place) -> None:
+    """Its id is drawn again."""
+    there = place.folder / "j" / "train-1a2b"
+    there.mkdir(parents=True)
+    (there / "result").write_text("dear")
+    with pytest.raises(IdTaken, match="train-1a2b is there already"):
+        place.submit("0", "0", takes_name=True)
+    assert [path.name for path in there.iterdir()] == ["result"]
 
 
 def test_name_is_taken_while_its_job_is_handed_over_and_while_it_goes_on(place: Place) -> None:

@@ -64,8 +64,7 @@ class Mpi:
         place = folders.root_of(submission.site) / submission.run_id
         host = socket.gethostname()
         run.keep(folder=str(place), host=host, cwd=str(_cwd(submission, place)), may_run=[])
-        folders.make(submission, plan.files, place, say)
-        folders.write(place / INNER / HOST, host)
+        folders.make(submission, {**plan.files, str(place / INNER / HOST): host}, place, say)
         if submission.takes_name:
             folders.take_name(place, submission.name, "state.json", _held)
         try:

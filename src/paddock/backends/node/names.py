@@ -1,11 +1,11 @@
-"""Names of jobs below a root: ROOT/.names-UID/NAME is a link to the job that has it."""
+"""What a root may be, and names below it: ROOT/.names-UID/NAME links to the job that has it."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 
-from paddock.backends.node.jobdir import node_state
+from paddock.backends.node.jobdir import node_state, unsafe_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,15 @@ class Refused(Exception):  # the request's fault or the host's: told, not raised
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+def refuse_unsafe(root: str) -> None:
+    """Who may exchange the job's directory may have anything executed as us. Raises Refused."""
+    if folder := unsafe_folder(root):
+        raise Refused(
+            f"{root}: others may write to {folder}, and so exchange what is in it",
+            f"chmod o-w {folder} (or +t), or choose another --root",
+        )
 
 
 def alive_state(directory: str) -> str:
