@@ -177,6 +177,15 @@ def test_a_name_in_use_is_refused(lab: Lab) -> None:
     assert len(lab.ranks_alive()) == 6
 
 
+def test_one_of_four_laptops_gets_the_name(lab: Lab) -> None:
+    """They know nothing of one another, and submit at once."""
+    words = ("submit", *lab.words, "-d", "--nproc_per_node", 1, "--name", "it", lab.script(FAR))
+    homes = [{"XDG_STATE_HOME": f"/root/state{number}"} for number in range(4)]
+    running = [lab.laptop.start(lab.command(*words), env=home) for home in homes]
+    assert sorted(each.process.wait() for each in running) == [0, 2, 2, 2]
+    wait_until(lambda: len(lab.ranks_alive()) == 3)
+
+
 def test_a_bad_interpreter_is_named_and_nothing_is_left(lab: Lab) -> None:
     """Before anything has started, where the hosts can be asked before; else by the job's end."""
     done = lab.submit("--interpreter", "/no/such/python", lab.script(FAR))

@@ -9,19 +9,20 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends.node.jobdir import INNER, node_state, read_json, unsafe_folder
+from paddock.backends.node import names
+from paddock.backends.node.jobdir import INNER, read_json
 from paddock.backends.registry import IdTaken
-from paddock.backends.words import ALIVE
 from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from paddock.backends.backend import Say
     from paddock.backends.words import Site, Submission
 
 DEFAULT_ROOT = "~/paddock/jobs"
 FETCHED = ("log", "output")
+HAND_OVER_SECONDS = 300.0  # longer than any queue's command may take
 
 
 def root_of(site: Site) -> Path:
@@ -31,11 +32,10 @@ def root_of(site: Site) -> Path:
 
 def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Say) -> None:
     """Make the directory with all that is in it. Raises UsageError, and then it is gone."""
-    if unsafe := unsafe_folder(str(folder.parent)):
-        raise UsageError(
-            f"{folder.parent}: others may write to {unsafe}, and so exchange what is in it",
-            hint=f"chmod o-w {unsafe} (or +t), or choose another --root",
-        )
+    try:
+        names.refuse_unsafe(str(folder.parent))
+    except names.Refused as error:
+        raise UsageError(str(error), hint=error.hint) from error
     try:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.mkdir(mode=0o700)
@@ -74,15 +74,32 @@ def write(path: Path, text: str) -> None:
         file.write(text)
 
 
-def refuse_name(root: Path, name: str) -> None:
-    """Nobody else may have the name while a job of it runs. Raises UsageError."""
-    for folder, job in jobs_below(root):
-        state = node_state(str(folder))["state"]
-        if job.get("name") == name and state in ALIVE:
-            raise UsageError(
-                f"the name '{name}' is in use: {folder.name} is {state}",
-                hint="choose another with --name, or stop that job first with --replace",
-            )
+def take_name(folder: Path, name: str, begun: str, state: Callable[[Path], str]) -> None:
+    """Nobody else may have the name while the job runs; without it the directory is removed.
+
+    begun: the file in a job's directory that says that it was handed over; before, a young one is
+    being submitted. state: of one that was, while it goes on, else "". Raises UsageError.
+    """
+
+    def held(there: str) -> str:
+        inner = Path(there, INNER)
+        if (inner / begun).exists():
+            return state(Path(there))
+        try:
+            is_young = time.time() - inner.stat().st_mtime < HAND_OVER_SECONDS
+        except OSError:
+            return ""  # it is gone
+        return "being submitted" if is_young else ""
+
+    try:
+        names.take_name(str(folder), name, held)
+    except BaseException as error:
+        remove(folder)
+        if isinstance(error, names.Refused):
+            raise UsageError(str(error), hint=error.hint) from error
+        if isinstance(error, OSError):
+            raise UsageError(f"the name '{name}' cannot be taken: {error}") from error
+        raise
 
 
 def jobs_below(root: Path, backend: str = "") -> list[tuple[Path, dict[str, object]]]:

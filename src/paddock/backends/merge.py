@@ -41,7 +41,7 @@ def merge(hosts: Iterable[tuple[Iterable[Row], int]], tail: int | None = None) -
     first of them, only so many of the last lines.
     """
     streams = [_corrected(rows, ahead_ns) for rows, ahead_ns in hosts]
-    merged = heapq.merge(*streams)
+    merged: Iterator[Piece] = heapq.merge(*streams)
     if tail is not None:
         merged = tail_of(merged, tail)
     return (piece for piece in merged if piece.data)

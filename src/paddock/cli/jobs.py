@@ -82,14 +82,17 @@ def ask_all(runs: Sequence[Run], *, is_brief: bool = False) -> list[Status]:
     by_backend: dict[str, list[Run]] = {}
     for run in runs:
         by_backend.setdefault(run.handle.backend, []).append(run)
-    for name, some in by_backend.items():
-        backend = find_backend(name)
+
+    def told(name: str) -> list[Status | PaddockError]:
+        some, backend = by_backend[name], find_backend(name)
         if isinstance(backend, AsksMany):
-            told = backend.statuses(some, is_brief=is_brief)
-        else:
-            with ThreadPoolExecutor(min(AT_ONCE, len(some))) as pool:
-                told = list(pool.map(_status, some))
-        found |= {run.run_id: status for run, status in zip(some, told, strict=True)}
+            return backend.statuses(some, is_brief=is_brief)
+        with ThreadPoolExecutor(min(AT_ONCE, len(some))) as pool:
+            return list(pool.map(_status, some))
+
+    with ThreadPoolExecutor(max(1, len(by_backend))) as pool:
+        for some, statuses in zip(by_backend.values(), pool.map(told, by_backend), strict=True):
+            found |= {run.run_id: each for run, each in zip(some, statuses, strict=True)}
     return [_seen(run, found[run.run_id]) for run in runs]
 
 
@@ -180,7 +183,7 @@ def watch(run: Run) -> int:
     drawn = 0
     last: list[str] = []
     while True:
-        status = ask(run)
+        (status,) = ask_all([run], is_brief=True)
         lines = status_lines(str(run.handle), status, is_coloured=is_coloured())
         if sys.stdout.isatty():
             sys.stdout.write(f"\x1b[{drawn}F\x1b[J" if drawn else "")
@@ -288,7 +291,7 @@ def run_stop(argv: Sequence[str]) -> int:
     now = "now" in words.values
 
     def stop(run: Run) -> str:
-        status = ask(run)
+        (status,) = ask_all([run], is_brief=True)
         if status.is_final:
             return f"{run.handle} has ended already: {status.state}"
         find_backend(run.handle.backend).stop(run, now=now)

@@ -13,7 +13,7 @@ import pytest
 
 from backends.script.pbs import PROFILE, install
 from local.jobs import wait_until
-from paddock.backends.registry import Registry
+from paddock.backends.registry import IdTaken, Registry
 from paddock.backends.script.driver import Script
 from paddock.backends.script.parse import find_id, status_of
 from paddock.backends.script.render import fill
@@ -156,6 +156,34 @@ def test_refused_submission_leaves_nothing(place: Place, monkeypatch: pytest.Mon
     with pytest.raises(UsageError, match="Maximum number of jobs already in queue"):
         place.submit("0", "0")
     assert list((place.folder / "j").iterdir()) == []
+
+
+def test_directory_of_another_job_is_left_as_it_is(place: Place) -> None:
+    """Its id is drawn again."""
+    there = place.folder / "j" / "train-1a2b"
+    there.mkdir(parents=True)
+    (there / "result").write_text("dear")
+    with pytest.raises(IdTaken, match="train-1a2b is there already"):
+        place.submit("0", "0", takes_name=True)
+    assert [path.name for path in there.iterdir()] == ["result"]
+
+
+def test_name_is_taken_while_its_job_is_handed_over_and_while_it_goes_on(place: Place) -> None:
+    """By whoever took it first, wherever; then it is free again."""
+    run = place.submit("0", "60", run_id="train-0001", takes_name=True)
+    with pytest.raises(UsageError, match=r"'train' is in use: train-0001 is (pending|running)"):
+        place.submit("0", "0", run_id="train-0002", takes_name=True)
+    assert not (place.folder / "j" / "train-0002").exists()
+    place.script.stop(run, now=True)
+    wait_until(lambda: place.script.status(run).is_final)
+    place.submit("0", "0", run_id="train-0003", takes_name=True)
+    id_file = place.folder / "j" / "train-0003" / ".paddock" / "id"
+    id_file.unlink()  # its submitter has not come so far
+    with pytest.raises(UsageError, match="'train' is in use: train-0003 is being submitted"):
+        place.submit("0", "0", run_id="train-0004", takes_name=True)
+    os.utime(id_file.parent, (1.0, 1.0))  # and will not any more
+    place.submit("0", "0", run_id="train-0005", takes_name=True)
+    assert os.readlink(place.folder / "j" / f".names-{os.geteuid()}" / "train") == "train-0005"
 
 
 def test_server_that_is_down_makes_no_state(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

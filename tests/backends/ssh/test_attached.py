@@ -46,7 +46,7 @@ def test_hosts_give_no_orders_to_a_terminal(
     attached = console()
     for data in (b"50%\r", b"100% \xc2", b"\xb5s\n\x1b[3", b"1mred\x1b[0m \x1b", b"]52;c;eA==\x07"):
         attached._show(0, data)
-    attached._show(1, b"\x1b[2J\x1b[31mred\n")
+    attached._show(1, b"1%\r2%\r\x1b[2J\x1b[31mred\n")
     shown = capfdbinary.readouterr().out
     assert shown.replace(b"\x1b[0m", b"") == (
         "50%\r100% µs\n\x1b[31mred ^[]52;c;eA==^G[h2] ^[[2J\x1b[31mred\n".encode()

@@ -21,6 +21,7 @@ from paddock.backends.mpi.plan import SCRIPT, plan_of
 from paddock.backends.mpi.state import status_of
 from paddock.backends.node import attend
 from paddock.backends.node.jobdir import INNER, is_alive, node_state, read_json
+from paddock.backends.node.names import alive_state
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.words import ALIVE, Handle
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 COMMANDS = ("mpirun", "mpiexec", "mpiexec.hydra")
 # Each tells mpirun its hosts: Slurm, PBS, LSF, Grid Engine.
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE")
+HOST = "host"  # the file that names the machine that holds mpirun
 VERSION_SECONDS_MAX = 20.0
 POLL_SECONDS = 0.05
 CHUNK_BYTES = 1 << 18
@@ -60,11 +62,11 @@ class Mpi:
     def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
         """Make the directory and start the attendant; then stay, unless the job is detached."""
         place = folders.root_of(submission.site) / submission.run_id
-        if submission.takes_name:
-            folders.refuse_name(place.parent, submission.name)
         host = socket.gethostname()
         run.keep(folder=str(place), host=host, cwd=str(_cwd(submission, place)), may_run=[])
-        folders.make(submission, plan.files, place, say)
+        folders.make(submission, {**plan.files, str(place / INNER / HOST): host}, place, say)
+        if submission.takes_name:
+            folders.take_name(place, submission.name, "state.json", _held)
         try:
             unpack_into(place / INNER / "program", has_ps=submission.has_ps)
             lease = attend.start(
@@ -190,7 +192,7 @@ class Mpi:
         host = socket.gethostname()
         found = []
         for place, job in folders.jobs_below(folders.root_of(site), "mpi"):
-            details = {"folder": str(place), "host": str(job.get("host") or host)}
+            details = {"folder": str(place), "host": _host_of(place) or host}
             row = {**job, "created_at": folders.created_at(place), "details": details}
             found.append((Handle("mpi", details["host"], place.name), row))
         return found
@@ -256,6 +258,23 @@ def _here(run: Run) -> Path:
             hint="paddock list --discover SITE finds it again",
         )
     return Path(folder)
+
+
+def _host_of(place: Path) -> str:
+    """The machine that holds mpirun; "" where that is not known."""
+    try:
+        return (place / INNER / HOST).read_text("utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _held(place: Path) -> str:
+    """The state of a job that goes on, here or on another machine that shares its directory."""
+    host = _host_of(place)
+    if host in ("", socket.gethostname()):
+        return alive_state(str(place))
+    state = read_json(str(place / INNER / "state.json")) or {}
+    return f"held on {host}" if state.get("state") == "running" else ""
 
 
 def _why(place: Path) -> str:

@@ -34,11 +34,10 @@ from paddock.backends.node.jobdir import (
     node_state,
     read_json,
     unlock_making,
-    unsafe_folder,
     write_json,
     write_text,
 )
-from paddock.backends.node.names import Refused, take_name
+from paddock.backends.node.names import Refused, refuse_unsafe, take_name
 from paddock.backends.node.wire import CHUNK_BYTES, Wire, WireEnded
 from paddock.errors import UsageError
 
@@ -136,7 +135,7 @@ class Host:
             except UsageError as error:
                 raise Refused(error.message, error.hint) from error
         root = os.path.expanduser(str(row.get("root") or "~/paddock/jobs"))
-        _refuse_unsafe(root)
+        refuse_unsafe(root)
         os.makedirs(root, 0o700, exist_ok=True)
         seen = os.environ.get("SSH_CONNECTION", "").split()
         disk = os.statvfs(root)
@@ -156,7 +155,7 @@ class Host:
         they share this file system: this host's part of it. is_taken: another job has it.
         """
         directory, submitter = _directory(row), str(row.get("submitter", ""))
-        _refuse_unsafe(os.path.dirname(directory))  # again: somebody else may have made it since
+        refuse_unsafe(os.path.dirname(directory))  # again: somebody else may have made it since
         try:
             os.mkdir(directory, 0o700)
         except FileExistsError:
@@ -366,15 +365,6 @@ def _directory(row: Mapping[str, Any]) -> str:
 def _refuse_stopped(directory: str) -> None:
     if os.path.exists(inner(directory, STOP_FILE)):
         raise Refused("the job was told to end before it had started")
-
-
-def _refuse_unsafe(root: str) -> None:
-    """Who may exchange the job's directory may have anything executed as this user."""
-    if folder := unsafe_folder(root):
-        raise Refused(
-            f"{root}: others may write to {folder}, and so exchange what is in it",
-            f"chmod o-w {folder} (or +t), or choose another --root",
-        )
 
 
 def _identity(path: str) -> str:

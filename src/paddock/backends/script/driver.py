@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.backends import folder as folders
 from paddock.backends.files.program import unpack_into
 from paddock.backends.node.jobdir import INNER, read_json
+from paddock.backends.registry import Run
 from paddock.backends.script.parse import find_id, find_state, status_of
 from paddock.backends.script.render import again, env_text, fill, plan_of
 from paddock.backends.sites.check import SECRET_HINT
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from paddock.backends.backend import Say
-    from paddock.backends.registry import Run
     from paddock.backends.words import Plan, Query, Site, Status, Submission
 
 COMMAND_SECONDS_MAX = 120.0
@@ -53,6 +53,8 @@ class Script:
         if is_new:
             _need(submission.site.texts("credentials"))
             folders.make(submission, plan.files, place, say)
+            if submission.takes_name:
+                folders.take_name(place, submission.name, "id", self._held)
         row = _rendered(place)
         _need(row["site"]["credentials"])
         run.keep(folder=str(place), site=row["site"], cwd=submission.workspace or str(place))
@@ -92,6 +94,17 @@ class Script:
             unpack_into(place / INNER / "program", has_ps=submission.has_ps)
         except OSError as error:
             raise UsageError(f"{error.filename}: {error.strerror}") from error
+
+    def _held(self, place: Path) -> str:
+        """The state of a job that has not ended, else ""; also of one that cannot be asked."""
+        site = _rendered(place)["site"]
+        details = {"folder": str(place), "site": site, "number": _number(place)}
+        handle = Handle("script", str(site["name"]), place.name)
+        try:
+            status = self.status(Run(place, place.name, "", handle, "", 1, 0.0, details))
+        except PaddockError as error:
+            return f"unknown ({error.message})"
+        return "" if status.is_final else status.state
 
     def _refuse_running(self, run: Run) -> None:
         place = Path(run.details["folder"])

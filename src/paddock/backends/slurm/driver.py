@@ -25,7 +25,7 @@ from paddock.backends.slurm.parse import (
 )
 from paddock.backends.slurm.plan import plan_of
 from paddock.backends.slurm.script import MARK, after_handles, option
-from paddock.backends.words import Handle
+from paddock.backends.words import FINAL, Handle
 from paddock.errors import PaddockError, Problem, UsageError
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ class Slurm:
             run.keep(**known, may_run=[])
             self._check_after(submission, place, cluster)
             folders.make(submission, plan.files, folder, say)
+            if submission.takes_name:  # two who ask the queue at once see neither job
+                name = submission.name
+                shared.take_name(folder, name, "slurm.json", lambda each: _held(place, each))
         except PaddockError as error:
             raise _nothing_started(error) from error
         try:
@@ -284,6 +287,14 @@ class _Commands:
 
 def _commands_of(run: Run) -> _Commands:
     return _Commands(run.details.get("bin", ""), run.details.get("cluster", ""))
+
+
+def _held(place: _Commands, folder: Path) -> str:
+    """The state of a job that has not ended, else ""."""
+    noted = read_json(str(folder / INNER / "slurm.json")) or {}
+    rows = place.rows(str(noted.get("number", "")))
+    state = status_of(rows, folders.told(folder), time.time()).state
+    return "" if state in FINAL else state
 
 
 def _number_of(run: Run) -> str:

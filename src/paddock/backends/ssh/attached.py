@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import queue
 import signal
@@ -112,7 +113,7 @@ class Attached:
         end = whole.rfind(b"\n") + 1
         self._rest[index] = whole[end:]
         shown = []
-        for line in whole[:end].splitlines(keepends=True):
+        for line in io.BytesIO(whole[:end]):  # at newlines only: a progress bar is one line
             is_own = line.startswith((LAUNCHER_LINE, b"paddock: ", b"  hint: "))
             if is_own:
                 self._is_detail[index] = DETAIL in line
