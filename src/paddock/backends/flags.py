@@ -117,14 +117,14 @@ def foreign(backend: str, own: Mapping[str, str]) -> tuple[str, ...]:
     """What was said, and this backend cannot honour.
 
     >>> foreign("mpi", {"image": "train:1", "data": "train-*", "n": "2"})
-    ('--image: kubernetes only', '--data: ssh and local only; all nodes see the same files')
+    ('--image: for kubernetes only', '--data: for ssh and local only; all nodes see the same files')
     """
     found = []
     for name in own:
         backends = KEYS[name].backends if name in KEYS else ONLY.get(name, (backend,))
         if backend not in backends:
             more = "; all nodes see the same files" if name == "data" else ""
-            found.append(f"--{name.replace('_', '-')}: {' and '.join(backends)} only{more}")
+            found.append(f"--{name.replace('_', '-')}: for {' and '.join(backends)} only{more}")
     return tuple(found)
 
 
