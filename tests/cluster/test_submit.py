@@ -224,11 +224,21 @@ def test_with_the_operator_there_it_becomes_a_paddle_job(lab: Lab, operator: Ope
     role = {"replicas": 2, "template": {"spec": {"containers": [
         {"name": "main", "image": IMAGE, "args": ["show", "PADDLE_TRAINER_ID"]}]}}}  # fmt: skip
     (lab.folder / "code" / "job.json").write_text(json.dumps(job("theirs", worker=role)))
-    lab.submit("paddle", *where, "-n", "2", "--", "train.py", "end")
+    roles = ("--server_num", "1", "--trainer_num", "2", "--server_memory", "96Mi")
+    lab.submit("paddle", *where, "-n", "1", *roles, "--", "train.py", "end")
     lab.paddock("submit", *where, "--name", "filed", "-d", "-f", "job.json")
     status = lab.wait("paddle", "succeeded", "failed")
     said = lab.paddock("logs", "paddle").stdout
     assert status["state"] == "succeeded", said
     assert "TRAINER 1 of 2" in said
+    asked = {pod.partition("-")[2][5:]: found["spec"]["containers"][0]["resources"]["requests"]
+             for pod, found in lab.place.pods().items() if pod.startswith("paddle-")}  # fmt: skip
+    assert asked == {
+        "ps-0": {"cpu": "10m", "memory": "96Mi"},
+        "worker-0": {"cpu": "10m"}, "worker-1": {"cpu": "10m"},
+    }  # fmt: skip
+    assert {rank["role"] for node in status["nodes"] for rank in node["ranks"]} == {
+        "server", "worker",
+    }  # fmt: skip
     assert lab.wait("filed", "succeeded", "failed")["state"] == "succeeded"
     assert "PADDLE_TRAINER_ID=1" in lab.paddock("logs", "filed").stdout
