@@ -109,17 +109,30 @@ def test_a_label_is_text_and_short() -> None:
     assert line == b"[h??[2J] a\n"
 
 
+def test_the_last_lines_are_those_of_all_hosts_together() -> None:
+    """Up to where the first host has no more for now."""
+    one = [(10, "a", b"1\n2\n"), (40, "", b""), (50, "a", b"5\n6\n7\n")]
+    two = [(20, "b", b"3\n"), (30, "b", b"4\n"), (60, "", b"")]
+    for tail, wanted in ((2, "3 4 5 6 7"), (3, "2 3 4 5 6 7"), (0, "5 6 7")):
+        found = b"".join(piece.data for piece in merge([(one, 0), (two, 0)], tail))
+        assert found.decode().split() == wanted.split()
+
+
 def test_what_is_asked_for_is_read() -> None:
     """Ranks, and a time before now."""
     assert read_query() == Query()
     assert read_query(rank=" 3, 0 ", since="1h30m", now=10_000.0, follow=True) == Query(
         (3, 0), 4600.0, 0.0, follow=True
     )
+    assert read_query(tail="100").tail == 100
     assert around(Query((1,), since=90.0), 100.0, 5.0) == Query((1,), 95.0, 105.0)
     assert around(Query(since=98.0), 100.0, 5.0) == Query((), 98.0, 105.0)
 
 
-@pytest.mark.parametrize("words", [{"rank": "x"}, {"rank": "0,"}, {"rank": "-1"}, {"since": "5x"}])
+@pytest.mark.parametrize(
+    "words",
+    [{"rank": "x"}, {"rank": "0,"}, {"rank": "-1"}, {"since": "5x"}, {"tail": "x"}, {"tail": "-1"}],
+)
 def test_what_cannot_be_read_is_refused(words: dict[str, str]) -> None:
     """With what to write instead."""
     with pytest.raises(UsageError) as caught:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.backends.registry import Registry, Run
+from paddock.backends.registry import IdTaken, Registry, Run
 from paddock.backends.words import Handle, Status
 from paddock.errors import PaddockError, UsageError
 
@@ -73,6 +73,33 @@ def test_what_a_host_calls_its_job_leads_nowhere_else(registry: Registry, name: 
     run = registry.adopt(HANDLE, {"name": name, "nnodes": 1})
     assert run.folder.parent == registry.folder
     assert run.run_id.isascii() and run.run_id.isprintable() and "/" not in run.run_id
+
+
+def test_an_id_that_is_in_use_is_said_and_nothing_is_touched(registry: Registry) -> None:
+    run = added(registry)
+    with pytest.raises(IdTaken, match="the id train-3f2a is in use"):
+        added(registry)
+    assert [each.created_at for each in registry.runs()] == [run.created_at]
+
+
+@pytest.mark.parametrize(
+    ("backend", "details"),
+    [
+        ("ssh", {"targets": [{"name": "h1", "user": "", "port": 0}], "id": "train-3f2a"}),
+        ("slurm", {"folder": "/shared/jobs/train-3f2a", "number": "7"}),
+    ],
+)
+def test_a_job_has_one_entry_whatever_its_site_is_called(
+    registry: Registry, backend: str, details: dict[str, object]
+) -> None:
+    row = {"id": "train-3f2a", "name": "train", "details": details}
+    run = registry.adopt(Handle(backend, "lab", "train-3f2a"), row)
+    again = registry.adopt(Handle(backend, "h1", "train-3f2a"), row)
+    assert (run.run_id, again.run_id) == ("train-3f2a", "train-3f2a")
+    other = {**details, "targets": [], "folder": "/else"}
+    elsewhere = registry.adopt(Handle(backend, "b", "train-3f2a"), {**row, "details": other})
+    assert elsewhere.run_id.startswith("train-3f2a-")
+    assert len(registry.runs()) == 2
 
 
 def test_a_registry_that_cannot_be_written_is_named(tmp_path: Path) -> None:

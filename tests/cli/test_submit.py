@@ -61,6 +61,32 @@ def test_a_mistake_is_told_once_with_what_to_write(
 
 
 @pytest.mark.parametrize(
+    ("words", "commas"),
+    [
+        ("--hosts h1 h2 train.py", "--hosts h1,h2;"),
+        ("--hosts h1, h2 train.py", "--hosts h1,h2;"),
+        ("--hosts gpu-01.lab,gpu-02.lab gpu-03.lab -m train", "gpu-02.lab,gpu-03.lab;"),
+        ("--hosts one localhost train.py", "--hosts one,localhost;"),
+        ("--hosts h1 me@other train.py", "--hosts h1,me@other;"),
+    ],
+)
+def test_hosts_with_spaces_between_them_are_not_taken_for_a_program(
+    project: Path, words: str, commas: str
+) -> None:
+    done = paddock(project, "submit", "--dry-run", *words.split())
+    assert done.returncode == 2
+    assert "looks like a host" in done.stderr and commas in done.stderr
+
+
+@pytest.mark.parametrize("words", ["bash train.py", "nsys-of-hosts train.py", "./h2", "sub/h2"])
+def test_a_program_is_not_taken_for_a_host(project: Path, words: str) -> None:
+    for name in ("h2", "sub/h2"):
+        (project / name).write_text("")
+    done = paddock(project, "submit", "--hosts", "h1", "--dry-run", *words.split())
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
     "words",
     ["train.py", "-p sub eval.py", "-m http.server", "/there/train.py", "-j /there train.py"],
 )

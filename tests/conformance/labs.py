@@ -125,10 +125,12 @@ class Lab:
         assert done.returncode == 0, done.stderr
         return [line for line in done.stdout.splitlines() if "----- paddock:" not in line]
 
-    def ranks_alive(self) -> list[int]:
-        """Processes of training scripts, wherever; not those that started them."""
-        wanted = re.compile(rb"\0-u\0train\.py")
-        return [pid for pid in self.guests() if wanted.search(_command_line(pid))]
+    def ranks_alive(self, words: bytes = rb"\0-u\0train\.py") -> list[int]:
+        """Processes of training scripts, wherever; not those that started them.
+
+        words: what else to look for in the command lines.
+        """
+        return [pid for pid in self.guests() if re.search(words, _command_line(pid))]
 
     # ------------------------------------------------------------------- what others replace
 

@@ -36,6 +36,7 @@ def test_every_rank_gets_its_place(lab: Lab) -> None:
     args = "['--lr', '0.1', 'two words', '$(id)', '$(HOME)$$x', 'q\\'\"q\\\\n', '中文']"
     names = [lab.node_name(index) for index in range(3)]
     assert lines == [f"at {r} 6 {r % 2} {names[r // 2]} 5 {args}" for r in range(6)]
+    assert len(lab.paddock("logs", "last", "-n", 2).stdout.splitlines()) == 2
     assert [line.partition("] ")[2] for line in lab.logs("last", "--rank", "3")] == [lines[3]]
 
 
@@ -172,7 +173,7 @@ def test_nothing_is_left_after_delete(lab: Lab) -> None:
     job = lab.submitted(lab.script("say('done')\n"))
     assert lab.paddock("wait", job).returncode == 0
     assert lab.paddock("fetch", job, "--to", "mine").returncode == 0
-    logs = [path for path in (lab.project / "mine" / "log").rglob("*") if path.is_file()]
+    logs = [path for path in (lab.project / "mine").rglob("*") if path.is_file()]
     assert sum(path.read_bytes().count(b"done\n") for path in logs) == 6
     assert lab.paddock("delete", job).returncode == 0
     assert json.loads(lab.paddock("list", "--json").stdout) == []

@@ -68,9 +68,52 @@ def test_the_job_of_another_is_left_alone_when_ids_meet(lab: Lab) -> None:
     lab.script(FAR)
     line = "cd ~/project && exec python meet.py submit --hosts h1,h2,h3 -d train.py"
     done = lab.laptop.run(["sh", "-c", line])
-    assert done.returncode == 2 and "File exists" in done.stderr
+    assert done.returncode == 2 and "h1: there is a job train-aaaa already" in done.stderr
     assert (theirs / "result").read_text() == "dear"
     assert not list((lab.hosts[1].home / "paddock/jobs").glob("[a-z]*"))
+
+
+def test_an_id_that_another_has_is_drawn_again(lab: Lab) -> None:
+    """Here or on any of the hosts; what was begun with it is gone."""
+    (lab.laptop.home / ".local/state/paddock/runs/train-aaaa").mkdir(parents=True)
+    for host, name in zip(lab.hosts, ("train-bbbb", "train-cccc"), strict=False):
+        (host.home / "paddock/jobs" / name).mkdir(parents=True)
+    text = "ids = iter('abcd')\ns.new_id = lambda _: f'train-{next(ids) * 4}'"
+    line = "import paddock.cli.submit as s, paddock.cli.main as m"
+    (lab.project / "meet.py").write_text(f"import sys\n{line}\n{text}\nm.main(sys.argv[1:])\n")
+    lab.script("say('rank-is-up')\n")
+    line = "cd ~/project && exec python meet.py submit --hosts h1,h2,h3 -d train.py"
+    done = lab.laptop.run(["sh", "-c", line])
+    assert (done.returncode, done.stdout.rpartition("/")[2]) == (0, "train-dddd\n"), done.stderr
+    assert lab.paddock("wait").returncode == 0
+    jobs = [sorted(p.name for p in (h.home / "paddock/jobs").glob("[a-z]*")) for h in lab.hosts]
+    assert jobs == [["train-bbbb", "train-dddd"], ["train-cccc", "train-dddd"], ["train-dddd"]]
+
+
+def test_a_job_that_is_known_is_not_found_again(lab: Lab) -> None:
+    """By whatever name of its site it is looked for; elsewhere it has the same id."""
+    job = lab.submitted(lab.script("say('rank-is-up')\n"))
+    assert lab.paddock("wait").returncode == 0
+    (lab.project / "paddock.toml").write_text(
+        '[site.lab]\nbackend = "ssh"\nhosts = ["h1", "h2", "h3"]\n'
+    )
+    found = json.loads(lab.paddock("list", "--discover", "lab", "--json").stdout)
+    assert [row["handle"] for row in found] == [job]
+    lab.env["XDG_STATE_HOME"] = "/root/elsewhere"
+    found = json.loads(lab.paddock("list", "--discover", "lab", "--json").stdout)
+    assert [row["id"] for row in found] == [job.rpartition("/")[2]]
+
+
+def test_a_root_that_others_may_write_to_is_refused_on_the_host(lab: Lab) -> None:
+    """They could exchange what we start; nothing is made."""
+    there = lab.hosts[1].home / "open"
+    there.mkdir()
+    there.chmod(0o777)
+    done = lab.submit("--root", "/root/open/jobs", lab.script(FAR))
+    assert done.returncode == 2
+    assert "h2: /root/open/jobs: others may write to /root/open" in done.stderr
+    assert "error: h1" not in done.stderr and list(there.iterdir()) == []
+    assert not list((lab.hosts[0].home / "open").glob("jobs/*"))
 
 
 def test_a_handle_of_another_is_refused_and_forgotten(lab: Lab) -> None:

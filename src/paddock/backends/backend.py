@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from paddock.backends.registry import Run
     from paddock.backends.words import Handle, Piece, Plan, Query, Site, Status, Submission
+    from paddock.errors import PaddockError
 
     Say = Callable[[str], None]
+
+
+class NotAllTold(UsageError):
+    """Some hosts of a job could not be told to end; the others were."""
 
 
 class Backend(Protocol):
@@ -37,7 +42,10 @@ class Backend(Protocol):
         """Lines in order of time."""
 
     def stop(self, run: Run, *, now: bool) -> None:
-        """Ask it to end; comes back before it has. now: without grace."""
+        """Ask it to end; comes back before it has. now: without grace.
+
+        Raises NotAllTold when some hosts were told, and others could not be.
+        """
 
     def fetch(self, run: Run, to: Path, say: Say) -> None:
         """Bring logs and `output/`."""
@@ -47,6 +55,16 @@ class Backend(Protocol):
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
         """Jobs of ours that are there, and what a registry entry keeps of each."""
+
+
+@runtime_checkable
+class AsksMany(Protocol):
+    """A backend that asks for many jobs in less time than for one after another."""
+
+    def statuses(
+        self, runs: Sequence[Run], *, is_brief: bool = False
+    ) -> list[Status | PaddockError]:
+        """The status of each; in its place, why it cannot be asked. is_brief: without patience."""
 
 
 # Backend -> module and class.

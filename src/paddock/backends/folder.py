@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends.node.jobdir import INNER, node_state, read_json
+from paddock.backends.node.jobdir import INNER, node_state, read_json, unsafe_folder
+from paddock.backends.registry import IdTaken
 from paddock.backends.words import ALIVE
 from paddock.errors import PaddockError, UsageError
 
@@ -30,9 +31,16 @@ def root_of(site: Site) -> Path:
 
 def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Say) -> None:
     """Make the directory with all that is in it. Raises UsageError, and then it is gone."""
+    if unsafe := unsafe_folder(str(folder.parent)):
+        raise UsageError(
+            f"{folder.parent}: others may write to {unsafe}, and so exchange what is in it",
+            hint=f"chmod o-w {unsafe} (or +t), or choose another --root",
+        )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise IdTaken(f"{folder} is there already") from error
     except OSError as error:
         raise UsageError(
             f"the job directory {folder} cannot be made: {error.strerror}",

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import heapq
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from paddock.backends.node.logs import last_lines
 from paddock.backends.words import Piece, Query
 from paddock.errors import UsageError
 from paddock.jobfile.reader import to_integer, to_seconds
@@ -25,16 +27,29 @@ NEWLINE = b"\n"
 RESET = b"\x1b[0m"
 CONTROLS = bytes({*range(32), 127} - {9, 10})
 # ECMA-48: colours (SGR), and what else begins or is a control; C1 in UTF-8 is C2 80..9F.
+TORN_BYTES = 64
+_TORN = re.compile(
+    rb"(?:\x1b(?:\[[0-9;:]*)?|[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
+)
 _CONTROL = re.compile(rb"(\x1b\[[0-9;:]*m)|[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
-def merge(hosts: Iterable[tuple[Iterable[Row], int]]) -> Iterator[Piece]:
+def merge(hosts: Iterable[tuple[Iterable[Row], int]], tail: int | None = None) -> Iterator[Piece]:
     """One stream in the order of time, from each host's rows and its clock minus ours (ns).
 
-    Rows without lines only say that nothing older will come.
+    Rows without lines only say that nothing older will come. tail: of what is there before the
+    first of them, only so many of the last lines.
     """
     streams = [_corrected(rows, ahead_ns) for rows, ahead_ns in hosts]
-    return (piece for piece in heapq.merge(*streams) if piece.data)
+    merged = heapq.merge(*streams)
+    if tail is not None:
+        merged = tail_of(merged, tail)
+    return (piece for piece in merged if piece.data)
+
+
+def tail_of(pieces: Iterable[Piece], tail: int) -> Iterator[Piece]:
+    """The last so many lines, a piece each (last_lines)."""
+    return (Piece(*row) for row in last_lines(pieces, tail))
 
 
 def _corrected(rows: Iterable[Row], ahead_ns: int) -> Iterator[Piece]:
@@ -93,18 +108,48 @@ def for_terminal(data: bytes) -> bytes:
     return data.replace(NEWLINE, RESET + NEWLINE) if b"\x1b" in data else data
 
 
+class Screen:
+    """One console on a terminal, as it comes: lines need not be whole, and progress bars move.
+
+    >>> screen = Screen()
+    >>> screen.shown(b"1%\\r2%\\x1b"), screen.shown(b"]0;title\\x07\\n")
+    (b'1%\\r2%', b'^[]0;title^G\\n')
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""  # of a sequence or a letter that is not whole
+        self._is_coloured = False
+
+    def shown(self, data: bytes) -> bytes:
+        """What may be shown now."""
+        data = self._rest + data
+        torn = _TORN.search(data, max(0, len(data) - TORN_BYTES))
+        end = torn.start() if torn else len(data)
+        self._rest = data[end:]
+        found = b"\r".join(for_terminal(part) for part in data[:end].split(b"\r"))
+        self._is_coloured |= b"\x1b" in found
+        return found
+
+    def last(self) -> bytes:
+        """What is left at the end."""
+        rest, self._rest = for_terminal(self._rest), b""
+        return rest + RESET if self._is_coloured else rest
+
+
 def _shown(found: re.Match[bytes]) -> bytes:
     text = found[0]
     return found[1] or (b"^" + bytes([text[0] ^ 64]) if len(text) == 1 else b"?")
 
 
 def read_query(
-    *, rank: str = "all", since: str = "", now: float = 0.0, follow: bool = False
+    *, rank: str = "all", since: str = "", now: float = 0.0, follow: bool = False, tail: str = ""
 ) -> Query:
-    """What --rank, --since and --follow ask for. now: seconds since 1970. Raises UsageError.
+    """What --rank, --since, --follow and --tail ask for. Raises UsageError.
+
+    now: seconds since 1970.
 
     >>> read_query(rank="0,3", since="5m", now=1000.0)
-    Query(ranks=(0, 3), since=700.0, until=0.0, follow=False)
+    Query(ranks=(0, 3), since=700.0, until=0.0, follow=False, tail=None)
     """
     words = [] if rank.strip() == "all" else rank.split(",")
     ranks = [to_integer(word) for word in words]
@@ -114,9 +159,13 @@ def read_query(
     ago = to_seconds(since) if since else 0.0
     if ago is None:
         raise UsageError(f"--since {since}: not a time", hint="write 30s, 5m or 1h30m")
-    return Query(known, now - ago if since else 0.0, follow=follow)
+    count = to_integer(tail) if tail else None
+    if tail and (count is None or count < 0):
+        raise UsageError(f"--tail {tail}: not a number of lines", hint="write 100")
+    return Query(known, now - ago if since else 0.0, follow=follow, tail=count)
 
 
 def around(query: Query, failed_at: float, seconds: float) -> Query:
     """The same, of so many seconds before and after a failure (seconds since 1970)."""
-    return Query(query.ranks, max(query.since, failed_at - seconds), failed_at + seconds)
+    since = max(query.since, failed_at - seconds)
+    return replace(query, since=since, until=failed_at + seconds, follow=False)

@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from paddock.backends.words import Plan, Status
 
 VERSION = 1
+DRAWS = 4  # of an id, until nobody has it
+
+
+class IdTaken(UsageError):
+    """The id that was drawn for a job is another's: draw again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="submit again: another id will be drawn")
 
 
 def damaged(folder: Path) -> PaddockError:
@@ -132,25 +140,45 @@ class Registry:
         self.folder = Path(state).expanduser() / "paddock" / "runs"
 
     def add(self, name: str, handle: Handle, command: str, nnodes: int) -> Run:
-        """A new entry; its id is the handle's name. Raises UsageError when it cannot be written."""
+        """A new entry; its id is the handle's name.
+
+        Raises IdTaken, or UsageError when it cannot be written.
+        """
         folder = self.folder / handle.name
         run = Run(folder, handle.name, name, handle, command, nnodes, time.time())
         with self._told():
-            folder.mkdir(parents=True, mode=0o700)
+            self._make(folder)
             run.keep()
         return run
 
+    def _make(self, folder: Path) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError as error:
+            raise IdTaken(f"the id {folder.name} is in use: {folder}") from error
+
     def adopt(self, handle: Handle, found: Mapping[str, Any]) -> Run:
-        """An entry for a job that was found on its backend; the one that is there, if any."""
+        """An entry for a job that was found on its backend; the one that is there, if any.
+
+        It has the id that the job was given, unless another job has that here.
+        """
         for run in self.runs():
-            if run.handle == handle:
+            if _is_same(run, handle, found):
                 return run
         name = str(found.get("name") or handle.name)
         # A host has said it: only what a path and a terminal mind is left of it.
-        safe = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:64].strip("-") or "job"
-        folder = self.folder / f"{safe}-{secrets.token_hex(2)}"
+        safe = re.sub(r"[^A-Za-z0-9_-]+", "-", str(found.get("id") or handle.name))
+        folder = self.folder / (safe[:64].strip("-") or "job")
         with self._told():
-            folder.mkdir(parents=True, mode=0o700)
+            for _ in range(DRAWS):
+                try:
+                    self._make(folder)
+                    break
+                except IdTaken:
+                    folder = self.folder / new_id(folder.name[:64])
+            else:
+                self._make(folder)
         run = Run(
             folder, folder.name, name, handle, str(found.get("command", "")),
             int(found.get("nnodes") or 0), float(found.get("created_at") or time.time()),
@@ -216,6 +244,20 @@ class Registry:
                 f"the registry {self.folder} cannot be written: {error.strerror}",
                 hint="set XDG_STATE_HOME to a directory of yours",
             ) from error
+
+
+def _is_same(run: Run, handle: Handle, found: Mapping[str, Any]) -> bool:
+    """Whether an entry is of a job that was found, also by another name of its site."""
+    if run.handle == handle or run.handle.backend != handle.backend:
+        return run.handle == handle
+    details = found.get("details") or {}
+    if details.get("folder"):
+        return bool(run.details.get("folder") == details["folder"])
+    ours, theirs = (
+        [[row.get(key) for key in ("name", "user", "port")] for row in each.get("targets") or ()]
+        for each in (run.details, details)
+    )
+    return bool(theirs) and ours == theirs and run.details.get("id") == details.get("id")
 
 
 def new_id(name: str) -> str:

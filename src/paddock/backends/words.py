@@ -86,8 +86,8 @@ class Submission:
     without -f. file: what -f names, as JSON. takes_name: nobody else may have this name while the
     job runs. package: a directory whose content becomes the working directory, "" for none.
     workspace: a directory that is there already. data: a glob below package whose numbered files
-    are dealt out. is_detached: the job outlives the one who submits it. extra: the words after
-    the flags that only one backend knows (image, account, ...), by name.
+    are dealt out. is_detached: the job outlives the one who submits it. has_ps: it uses paddock.ps.
+    extra: the words after the flags that only one backend knows (image, account, ...), by name.
     """
 
     run_id: str
@@ -101,6 +101,7 @@ class Submission:
     data: str = ""
     is_detached: bool = False
     takes_name: bool = False
+    has_ps: bool = False
     env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     token: str = field(default="", repr=False)
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -193,13 +194,15 @@ class Status:
 class Query:
     """Which lines of a job's logs are wanted. Times in seconds since 1970, 0.0 for no limit.
 
-    ranks: () means all. follow: until the job has ended.
+    ranks: () means all. follow: until the job has ended. tail: only so many of the last lines, and
+    what follows; None for all.
     """
 
     ranks: tuple[int, ...] = ()
     since: float = 0.0
     until: float = 0.0
     follow: bool = False
+    tail: int | None = None
 
 
 class Piece(NamedTuple):

@@ -22,7 +22,7 @@ USAGES = {
     "       paddock submit [-b BACKEND|SITE] [flags] -f job.yaml",
     "list": "paddock list [--discover SITE] [--json] [JOB ...]",
     "status": "paddock status [--watch] [--json] [JOB ...]",
-    "logs": "paddock logs [-f] [--rank 0,3|all] [--since 5m] [--around-failure 5s] [JOB]",
+    "logs": "paddock logs [-f] [--rank 0,3|all] [--since 5m] [-n 100] [--around-failure 5s] [JOB]",
     "stop": "paddock stop [--now] [--json] JOB ...",
     "wait": "paddock wait [--timeout 1h] [--json] [JOB ...]",
     "fetch": "paddock fetch [--to DIR] [--json] [JOB ...]",
@@ -45,12 +45,13 @@ DETAILS = {
         "-f, --follow          go on until the job has ended",
         "--rank 0,3            only these workers",
         "--since 5m            only what is not older",
+        "-n, --tail 100        only so many of the last lines",
         "--around-failure 5s   so long before and after the first failure",
     ),
     "stop": ("--now                 without grace",),
     "wait": ("--timeout 1h          exit with 124 if it has not ended by then",),
     "fetch": (
-        "--to DIR              where to put them [./ID]: log/ of every host, output/ of the first",
+        "--to DIR              where to put them [./ID]; of several hosts in a directory each",
     ),
     "delete": ("--entry-only          forget it here, and leave what is on the hosts",),
 }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FLAGS = {
     "list": {"discover": True, "all": False},
     "status": {"watch": False},
-    "logs": {"follow": False, "rank": True, "since": True, "around_failure": True},
+    "logs": {"follow": False, "rank": True, "since": True, "tail": True, "around_failure": True},
     "stop": {"now": False},
     "wait": {"timeout": True},
     "fetch": {"to": True},
@@ -37,7 +37,7 @@ class Words:
         self.values: dict[str, str] = {}
         self.jobs: list[str] = []
         flags = {**FLAGS[verb], "json": False, "help": False}
-        short = {"f": "follow", "h": "help"}
+        short = {"f": "follow", "h": "help", "n": "tail"}
         problems = []
         at = 0
         while at < len(argv):

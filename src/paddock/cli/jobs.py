@@ -16,8 +16,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends.backend import find_backend
-from paddock.backends.merge import around, prefixed, read_query
+from paddock.backends.backend import AsksMany, find_backend
+from paddock.backends.merge import around, prefixed, read_query, tail_of
 from paddock.backends.registry import Registry
 from paddock.backends.text import age, clean, coloured, status_lines, table
 from paddock.backends.words import FINAL, Query, Status
@@ -42,15 +42,25 @@ EXITS = {"succeeded": 0, "cancelled": 143, "lost": EXIT_OWN_FAULT, "failed": 1}
 
 def ask(run: Run) -> Status:
     """How a job is, now. What ended stays so; who cannot be asked is unknown since then."""
-    last = run.last_event
+    return _seen(run, _status(run))
+
+
+def _status(run: Run) -> Status | PaddockError:
     try:
-        status = find_backend(run.handle.backend).status(run)
+        return find_backend(run.handle.backend).status(run)
     except PaddockError as error:
+        return error
+
+
+def _seen(run: Run, status: Status | PaddockError) -> Status:
+    """What is told of a job that was asked for, and remembered."""
+    last = run.last_event
+    if isinstance(status, PaddockError):
         if last is not None and run.has_ended:
             return Status(last["state"], last["at"], str(last.get("why", "")), last.get("code"))
         seen = f"last seen {last['state']}" if last is not None else "never seen"
         since = float(last["at"]) if last is not None else run.created_at
-        return Status("unknown", time.time(), f"{seen}; {error.message}", since=since)
+        return Status("unknown", time.time(), f"{seen}; {status.message}", since=since)
     if status.state == "lost" and last is not None and run.has_ended:
         status = replace(status, state=last["state"], code=last.get("code"), why=last["why"])
     run.note(status)
@@ -66,12 +76,21 @@ def seen_end(run: Run) -> Status | None:
     return Status(last["state"], last["at"], why, code if isinstance(code, int) else None)
 
 
-def ask_all(runs: Sequence[Run]) -> list[Status]:
-    """The same for several, at once."""
-    if not runs:
-        return []
-    with ThreadPoolExecutor(min(AT_ONCE, len(runs))) as pool:
-        return list(pool.map(ask, runs))
+def ask_all(runs: Sequence[Run], *, is_brief: bool = False) -> list[Status]:
+    """The same for several, at once; is_brief: hosts that do not answer are not waited for long."""
+    found: dict[str, Status | PaddockError] = {}
+    by_backend: dict[str, list[Run]] = {}
+    for run in runs:
+        by_backend.setdefault(run.handle.backend, []).append(run)
+    for name, some in by_backend.items():
+        backend = find_backend(name)
+        if isinstance(backend, AsksMany):
+            told = backend.statuses(some, is_brief=is_brief)
+        else:
+            with ThreadPoolExecutor(min(AT_ONCE, len(some))) as pool:
+                told = list(pool.map(_status, some))
+        found |= {run.run_id: status for run, status in zip(some, told, strict=True)}
+    return [_seen(run, found[run.run_id]) for run in runs]
 
 
 def as_json(run: Run, status: Status) -> dict[str, Any]:
@@ -115,7 +134,8 @@ def run_list(argv: Sequence[str]) -> int:
             registry.adopt(handle, found)
     runs = words.runs() if words.jobs else registry.runs()
     ended = {run.run_id: seen_end(run) for run in runs}
-    asked = iter(ask_all([run for run in runs if ended[run.run_id] is None]))
+    left = [run for run in runs if ended[run.run_id] is None]
+    asked = iter(ask_all(left, is_brief=True))
     statuses = [ended[run.run_id] or next(asked) for run in runs]
     if words.is_json:
         print(json.dumps([as_json(r, s) for r, s in zip(runs, statuses, strict=True)]))
@@ -145,7 +165,7 @@ def run_status(argv: Sequence[str]) -> int:
     runs = words.runs()
     if "watch" in words.values:
         return watch(words.one())
-    statuses = ask_all(runs)
+    statuses = ask_all(runs, is_brief=True)
     if words.is_json:
         found = [as_json(r, s) for r, s in zip(runs, statuses, strict=True)]
         print(json.dumps(found if len(words.jobs) > 1 or "all" in words.jobs else found[0]))
@@ -234,6 +254,7 @@ def run_logs(argv: Sequence[str]) -> int:
         since=values.get("since", ""),
         now=time.time(),
         follow="follow" in values,
+        tail=values.get("tail", ""),
     )
     if "around_failure" in values:
         seconds = _seconds("--around-failure", values["around_failure"])
@@ -241,8 +262,11 @@ def run_logs(argv: Sequence[str]) -> int:
         if status.state not in ("failed", "lost"):
             raise UsageError(f"{run.handle} has not failed: it is {status.state}")
         query = around(query, status.failed_at or status.since, seconds)
+    pieces = find_backend(run.handle.backend).logs(run, query)
+    if query.tail is not None and not query.follow:  # where several streams were cut one by one
+        pieces = tail_of(pieces, query.tail)
     try:
-        for data in shown(find_backend(run.handle.backend).logs(run, query)):
+        for data in shown(pieces):
             write_all(1, data)
     except KeyboardInterrupt:
         return 130
@@ -322,7 +346,7 @@ def run_fetch(argv: Sequence[str]) -> int:
                 (to / ".paddockignore").write_text("*\n", "utf-8")
         except OSError as error:
             raise UsageError(f"--to {to}: {error.strerror}") from error
-        find_backend(run.handle.backend).fetch(run, to, lambda _text: None)
+        find_backend(run.handle.backend).fetch(run, to, lambda text: _say(clean(text)))
         return f"{run.handle} -> {to}"
 
     return _each(words, fetch)
@@ -372,6 +396,11 @@ def _each(words: Words, do: Callable[[Run], str]) -> int:
     if problems:
         raise UsageError.of(problems)
     return 0
+
+
+def _say(text: str) -> None:
+    """A line for the people; stdout is for the answer."""
+    sys.stderr.write(f"paddock: {text}\n")
 
 
 def _seconds(name: str, text: str) -> float:

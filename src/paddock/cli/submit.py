@@ -6,23 +6,27 @@ import json
 import os
 import re
 import secrets
+import shutil
+import socket
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends.backend import find_backend
+from paddock.backends.backend import NotAllTold, find_backend
 from paddock.backends.flags import split_words
-from paddock.backends.registry import Registry, keep_plan, new_id
+from paddock.backends.registry import DRAWS, IdTaken, Registry, keep_plan, new_id
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
+from paddock.backends.text import as_name
 from paddock.backends.words import Handle, Site, Submission
 from paddock.cli.jobs import ask, show_table, stay, watch
 from paddock.contracts.environment import inherited
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.jobfile.parse import parse
+from paddock.jobfile.servers import uses_ps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,10 +61,23 @@ def _carry_out(
     split: Split, submission: Submission, plan: Plan, answer: Callable[[dict[str, object]], None]
 ) -> int:
     """Show the plan, do it, and stay where that is wanted; the exit code."""
-    backend = find_backend(submission.site.backend)
     show_table([("node", "host", "processes", "devices"), *plan.rows])
     for sentence in plan.cannot:
         say(f"warning: {sentence}")
+    for _ in range(DRAWS):
+        try:
+            return _do(split, submission, plan, answer)
+        except IdTaken:
+            submission = replace(submission, run_id=new_id(submission.name))
+            plan = find_backend(submission.site.backend).plan(submission)
+    return _do(split, submission, plan, answer)
+
+
+def _do(
+    split: Split, submission: Submission, plan: Plan, answer: Callable[[dict[str, object]], None]
+) -> int:
+    """Carry out a plan. Raises IdTaken when all was undone and another id may do."""
+    backend = find_backend(submission.site.backend)
     registry = Registry(os.environ)
     with registry.only_one(submission.name):
         replaced = _refuse_name_in_use(registry, submission, "replace" in split.own)
@@ -183,6 +200,7 @@ def read_submission(split: Split) -> Submission:
         problems.append(Problem(f"--package {own['package']}: there is no such directory"))
     elif job is not None and site.backend in SEES_PACKAGE and not site.text("workspace"):
         problems += _script_problems(job, os.path.abspath(own.get("package", ".")))
+    problems += _host_problems(split, own.get("package", "."))
     if problems or job is None:
         raise UsageError.of(problems)
     # What the launchers hand on as it is goes to them as a variable: no file and no `ps` has it.
@@ -203,10 +221,30 @@ def read_submission(split: Split) -> Submission:
         data=own.get("data", ""),
         is_detached="detach" in own or "watch" in own,
         takes_name="name" in own,
+        has_ps=uses_ps(job, own.get("package", "")),
         env=tuple(kept.items()),
         token=secrets.token_hex(16),
-        extra=own,
+        extra={**own, "n": own.get("n") or split.nnodes},
     )
+
+
+def _host_problems(split: Split, package: str) -> list[Problem]:
+    """`--hosts h1 h2 train.py` names one host, and a program that is a host."""
+    hosts, (word, *rest) = split.own.get("hosts", ""), split.script or ("",)
+    is_known = not word or "/" in word or os.path.exists(os.path.join(package, word))
+    if not hosts or is_known or word.endswith(".py") or shutil.which(word):
+        return []
+    shapes = [re.sub(r"\d+", "0", each.strip()) for each in hosts.split(",")]
+    is_host = "@" in word or re.sub(r"\d+", "0", word) in shapes
+    if not is_host and rest:
+        try:
+            is_host = bool(socket.getaddrinfo(word, None))
+        except (OSError, UnicodeError):
+            is_host = False
+    if not is_host:
+        return []
+    hint = f"hosts are separated by commas: --hosts {hosts.rstrip(',')},{word}; or write ./{word}"
+    return [Problem(f"'{word}' looks like a host, and stands where the script should", hint)]
 
 
 def _script_problems(job: Job, package: str) -> list[Problem]:
@@ -245,8 +283,7 @@ def _read_job(split: Split, nnodes: str, python: str) -> tuple[Job, str]:
 def _name_of(job: Job | None) -> str:
     """A name from the script's: letters, digits and dashes."""
     program = os.path.basename(job.command.program) if job is not None else ""
-    text = re.sub(r"[^a-z0-9]+", "-", program.removesuffix(".py").lower()).strip("-")[:40]
-    return text.strip("-") or "job"
+    return as_name(program.removesuffix(".py"))
 
 
 def _shown_command(job: Job) -> str:
@@ -287,13 +324,19 @@ def _refuse_name_in_use(registry: Registry, submission: Submission, replaces: bo
 def _stop_and_wait(run: Run) -> None:
     """End the job whose name is taken over."""
     backend = find_backend(run.handle.backend)
-    backend.stop(run, now=False)
     say(f"stopping {run.handle}, which had the name")
+    try:
+        backend.stop(run, now=False)
+    except NotAllTold as error:
+        say(f"warning: {error.message}")
     while True:
         status = backend.status(run)
         run.note(status)
         if status.is_final:
             return
+        if status.state == "unknown":
+            hint = f"another --name, or paddock delete --entry-only {run.run_id}"
+            raise UsageError(f"{run.handle} may still run: {status.why}", hint=hint)
         # sleep: a batch system tells nobody when a job has ended
         time.sleep(0.5)
 

@@ -97,6 +97,14 @@ def test_servers_are_on_the_hosts_that_are_named(wish: str, servers: str, traine
     assert words[words.index("--trainers") + 1] == trainers
 
 
+def test_a_job_without_hosts_says_that_it_runs_here() -> None:
+    """Unless a queue has given mpirun hosts."""
+    nowhere = submission(hosts=())
+    assert "this machine" in plan_of(nowhere, OPEN_MPI_4, FOLDER, "/w").cannot[0]
+    assert plan_of(nowhere, OPEN_MPI_4, FOLDER, "/w", is_allocated=True).cannot == ()
+    assert plan_of(submission(), OPEN_MPI_4, FOLDER, "/w").cannot == ()
+
+
 def test_all_that_mpirun_cannot_do_is_said_at_once() -> None:
     """Nothing is started then."""
     site = {"hosts": ("a@h1", "b@h2"), "ssh_config": "/with blank"}

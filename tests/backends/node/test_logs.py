@@ -117,6 +117,30 @@ def test_a_span_of_time_begins_and_ends_with_whole_lines(tmp_path: Path, folder:
     assert [data for _, _, data in told(tmp_path, later)] == [b"e\n"]
 
 
+@pytest.mark.parametrize(
+    ("tail", "said"),
+    [(0, []), (1, [b"3\n"]), (2, [b"2\n", b"3\n"]), (9, [b"a\n", b"1\n", b"2\n", b"3\n"])],
+)
+def test_only_the_last_lines_of_all_logs_are_told(
+    tmp_path: Path, folder: Path, tail: int, said: list[bytes]
+) -> None:
+    Written(folder / "workerlog.0").begin(0).say(1, b"a\n").say(3, b"2\n3")
+    Written(folder / "workerlog.1").begin(1).say(2, b"1\n")
+    assert [data for _, _, data in told(tmp_path, Query(tail=tail))] == said
+
+
+def test_what_follows_the_last_lines_is_told_whole(tmp_path: Path, folder: Path) -> None:
+    log = Written(folder / "workerlog.0").begin(0).say(1, b"1\n2\n")
+
+    def grow(_seconds: float) -> None:
+        log.say(2, b"3\n4\n")
+
+    ends = iter((False, True))
+    query = Query(follow=True, tail=1)
+    found = rows(str(tmp_path), query, is_over=lambda: next(ends), nap=grow)
+    assert [data for _, _, data in found if data] == [b"2\n", b"3\n4\n"]
+
+
 def test_hosts_that_share_a_directory_are_told_apart(tmp_path: Path, folder: Path) -> None:
     """By the directories below log."""
     Written(folder / "node-b" / "workerlog.0").begin(1).say(2, b"b\n")

@@ -51,6 +51,50 @@ def test_a_host_that_could_not_be_asked_leaves_the_end_of_the_job_open() -> None
     assert status_of(["h1", "h2"], [away, UP], NOW).state == "running"
 
 
+AWAY = {"state": "unknown", "why": "h1: it does not answer"}
+FAILED = {**ENDED, "state": "failed", "code": 125, "why": "the coordinator is lost"}
+TOLD = {**ENDED, "state": "cancelled", "code": 143, "why": "the coordinator is lost"}
+LOST = {**ENDED, "state": "lost", "code": None, "why": "it is gone"}
+STOPPING = {**UP, "state": "stopping"}
+
+
+def with_verdict(row: dict[str, Any], kind: str, text: str, code: int) -> dict[str, Any]:
+    """The same of the coordinator's host, which has told the verdict."""
+    verdict = {"kind": kind, "text": text, "code": code}
+    return {**row, "whole": {"at": 990.0, "nodes": [{"node_rank": 0}], "verdict": verdict}}
+
+
+CANCEL = with_verdict(TOLD, "cancel", "node 1 on h2 left", 143)
+TABLE = (  # of h1, h2 and h3 -> state, code, why
+    ((UP, STOPPING, FAILED), "stopping", None, ""),
+    ((AWAY, UP, FAILED), "running", None, ""),
+    ((AWAY, FAILED, ENDED), "unknown", None,
+     "h1: it does not answer; h2 has failed: the coordinator is lost"),
+    ((AWAY, TOLD, TOLD), "unknown", None,
+     "h1: it does not answer; h2 has been told to end: the coordinator is lost;"
+     " h3 has been told to end: the coordinator is lost"),
+    ((AWAY, LOST, ENDED), "unknown", None, "h1: it does not answer"),
+    ((ENDED, ENDED, ENDED), "succeeded", 0, ""),
+    ((ENDED, FAILED, LOST), "failed", 125, "h2: the coordinator is lost"),
+    ((LOST, FAILED, TOLD), "cancelled", 143, "told to end"),
+    ((CANCEL, TOLD, FAILED), "cancelled", 143, "told to end"),
+    ((CANCEL, AWAY, AWAY), "cancelled", 143, "told to end"),
+    ((with_verdict(FAILED, "cancel", "node 1 on h2 left", 143), FAILED, FAILED),
+     "cancelled", 143, "node 1 on h2 left"),
+    ((AWAY, with_verdict(FAILED, "fail", "node 0 is gone", 125), TOLD), "failed", 125,
+     "node 0 is gone"),
+    ((ENDED, LOST, LOST), "lost", None, "h2: it is gone"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "state", "code", "why"), TABLE, ids=range(len(TABLE)))
+def test_the_state_of_a_job_is_that_of_its_hosts_and_its_reason_is_of_that_state(
+    rows: tuple[dict[str, Any], ...], state: str, code: int | None, why: str
+) -> None:
+    status = status_of(["h1", "h2", "h3"], rows, NOW)
+    assert (status.state, status.code, status.why) == (state, code, why)
+
+
 def test_times_are_by_the_clock_of_the_one_who_asks() -> None:
     """That of the host is an hour ahead."""
     verdict = {"kind": "fail", "text": "worker 0 failed", "code": 1, "failed_at": 4580.0}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.backends import folder as folders
 from paddock.backends.files.program import unpack_into
+from paddock.backends.merge import Screen
 from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
 from paddock.backends.mpi.plan import SCRIPT, plan_of
 from paddock.backends.mpi.state import status_of
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from paddock.backends.words import Piece, Plan, Query, Site, Status, Submission
 
 COMMANDS = ("mpirun", "mpiexec", "mpiexec.hydra")
+# Each tells mpirun its hosts: Slurm, PBS, LSF, Grid Engine.
+ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE")
 VERSION_SECONDS_MAX = 20.0
 POLL_SECONDS = 0.05
 CHUNK_BYTES = 1 << 18
@@ -48,7 +51,11 @@ class Mpi:
         if submission.extra.get("servers_on"):
             submission = replace(submission, site=_resolved(submission.site))
         cwd = str(_cwd(submission, place))
-        return plan_of(submission, mpirun, str(place), cwd, is_root=os.geteuid() == 0)
+        is_allocated = any(name in os.environ for name in ALLOCATIONS)
+        is_root = os.geteuid() == 0
+        return plan_of(
+            submission, mpirun, str(place), cwd, is_root=is_root, is_allocated=is_allocated
+        )
 
     def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
         """Make the directory and start the attendant; then stay, unless the job is detached."""
@@ -59,7 +66,7 @@ class Mpi:
         run.keep(folder=str(place), host=host, cwd=str(_cwd(submission, place)), may_run=[])
         folders.make(submission, plan.files, place, say)
         try:
-            unpack_into(place / INNER / "program")
+            unpack_into(place / INNER / "program", has_ps=submission.has_ps)
             lease = attend.start(
                 str(place),
                 ["/bin/sh", str(place / SCRIPT)],
@@ -111,14 +118,16 @@ class Mpi:
             for number in (signal.SIGINT, signal.SIGTERM)
         }
         place, has_stopped = Path(run.details["folder"]), False
+        screen = Screen() if os.isatty(1) else None  # hosts write what the console has
         try:
             with open(place / "log" / "console.log", "rb") as file:
                 while True:
                     state = read_json(str(place / INNER / "state.json")) or {}
                     is_over = state.get("state") != "running" or not is_alive(state.get("process"))
                     while data := file.read(CHUNK_BYTES):
-                        write_all(1, data)
+                        write_all(1, data if screen is None else screen.shown(data))
                     if is_over:
+                        write_all(1, screen.last() if screen is not None else b"")
                         code = self.status(run).code
                         return EXIT_OWN_FAULT if code is None else code
                     if asked:

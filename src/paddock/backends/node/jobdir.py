@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import time
 
 TYPE_CHECKING = False
@@ -84,6 +85,33 @@ def is_alive(process: Mapping[str, Any] | None) -> bool:
     if not isinstance(process, dict) or type(process.get("pid")) is not int:
         return False
     return process_of(process["pid"]) == process
+
+
+def unsafe_folder(path: str) -> str:
+    """The directory on the way to a path whose entries others may exchange; "" for none.
+
+    What others may write to must be sticky, as /tmp is, and what lies in it ours or root's.
+    """
+    for folder in (os.path.realpath(path), os.path.abspath(path)):
+        entry = ""  # what we shall make there
+        while folder != entry:
+            if _is_open(folder, entry):
+                return folder
+            folder, entry = os.path.dirname(folder), folder
+    return ""
+
+
+def _is_open(folder: str, entry: str) -> bool:
+    """Whether others may exchange an entry there; "" is one that is ours."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return False  # it is not there yet: it will be ours
+    if not found.st_mode & stat.S_IWOTH:
+        return False
+    is_there = bool(entry) and os.path.lexists(entry)
+    owner = os.lstat(entry).st_uid if is_there else os.geteuid()
+    return not found.st_mode & stat.S_ISVTX or owner not in (0, os.geteuid(), found.st_uid)
 
 
 def node_state(directory: str) -> dict[str, Any]:

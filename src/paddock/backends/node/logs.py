@@ -22,7 +22,7 @@ from paddock.local.times import RECORD_BYTES, SUFFIX, read_times
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from paddock.backends.words import Query
 
@@ -50,6 +50,38 @@ def rows(
     host: its name in labels. is_shared: the directories in log/ are hosts, and name them.
     is_over(): nothing more will be written; asked again and again while the query follows.
     """
+    found = _rows(directory, query, host, is_shared, is_over, nap)
+    return found if query.tail is None else last_lines(found, query.tail)
+
+
+def last_lines(rows: Iterable[Row], tail: int) -> Iterator[Row]:
+    """The last so many lines, a row each; and whatever comes after a row without lines.
+
+    >>> list(last_lines([(1, "a", b"1\\n2\\n"), (2, "b", b"3\\n"), (3, "", b"")], 2))
+    [(1, 'a', b'2\\n'), (2, 'b', b'3\\n'), (3, '', b'')]
+    """
+    kept: deque[Row] = deque(maxlen=tail)
+    left = iter(rows)
+    for at_ns, label, data in left:
+        if not data:
+            yield from kept
+            kept.clear()
+            yield at_ns, label, data
+            break
+        lines = data.removesuffix(b"\n").rsplit(b"\n", tail)[-tail:] if tail else []
+        kept.extend((at_ns, label, line + b"\n") for line in lines)
+    yield from kept
+    yield from left
+
+
+def _rows(
+    directory: str,
+    query: Query,
+    host: str,
+    is_shared: bool,
+    is_over: Callable[[], bool],
+    nap: Callable[[float], None],
+) -> Iterator[Row]:
     logs: dict[str, Log] = {}
     top = os.path.join(directory, "log")
     said_ns = 0

@@ -2,7 +2,7 @@
 
 op        does
 --------  ---------------------------------------------------------------
-hello     who and where: name, address, a free port, free bytes on the disk
+hello     who and where: name, address, a free port, free bytes on the disk, numpy if it is needed
 prepare   makes the job's directory, takes its name
 have put place   what was sent (files.py)
 offer take       what hosts send to one another (files.py)
@@ -34,11 +34,13 @@ from paddock.backends.node.jobdir import (
     node_state,
     read_json,
     unlock_making,
+    unsafe_folder,
     write_json,
     write_text,
 )
 from paddock.backends.node.names import Refused, take_name
 from paddock.backends.node.wire import CHUNK_BYTES, Wire, WireEnded
+from paddock.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,7 +127,16 @@ class Host:
     # ------------------------------------------------------------------- start
 
     def _hello(self, row: Row) -> Row:
+        if row.get("has_ps"):
+            from paddock.backends.node import carried
+
+            try:
+                env = {**os.environ, **row["env"]}
+                carried.look(str(row.get("python") or sys.executable), env)
+            except UsageError as error:
+                raise Refused(error.message, error.hint) from error
         root = os.path.expanduser(str(row.get("root") or "~/paddock/jobs"))
+        _refuse_unsafe(root)
         os.makedirs(root, 0o700, exist_ok=True)
         seen = os.environ.get("SSH_CONNECTION", "").split()
         disk = os.statvfs(root)
@@ -142,14 +153,15 @@ class Host:
 
     def _prepare(self, row: Row) -> Row:
         """Make the job's directory, empty. part: where the first host has made it already, as
-        they share this file system: this host's part of it.
+        they share this file system: this host's part of it. is_taken: another job has it.
         """
         directory, submitter = _directory(row), str(row.get("submitter", ""))
+        _refuse_unsafe(os.path.dirname(directory))  # again: somebody else may have made it since
         try:
             os.mkdir(directory, 0o700)
         except FileExistsError:
             if not row.get("index") or read_json(inner(directory, MADE)) != {"by": submitter}:
-                raise
+                return {"part": "", "is_taken": True}
             part = f"nodes/{int(row['index'])}"
             self._made.add(os.path.join(directory, part))
             return {"part": part}
@@ -272,7 +284,7 @@ class Host:
         # Times are by the asker's clock; ours may be another.
         ahead = time.time() - float(row["asked_at"])
         since, until = (float(row[k]) + ahead if row[k] else 0.0 for k in ("since", "until"))
-        query = Query(tuple(row["ranks"]), since, until, bool(row["follow"]))
+        query = Query(tuple(row["ranks"]), since, until, bool(row["follow"]), row["tail"])
         self._wire.send({"re": "clock", "now_ns": time.time_ns()})
 
         def is_over() -> bool:
@@ -354,6 +366,15 @@ def _directory(row: Mapping[str, Any]) -> str:
 def _refuse_stopped(directory: str) -> None:
     if os.path.exists(inner(directory, STOP_FILE)):
         raise Refused("the job was told to end before it had started")
+
+
+def _refuse_unsafe(root: str) -> None:
+    """Who may exchange the job's directory may have anything executed as this user."""
+    if folder := unsafe_folder(root):
+        raise Refused(
+            f"{root}: others may write to {folder}, and so exchange what is in it",
+            f"chmod o-w {folder} (or +t), or choose another --root",
+        )
 
 
 def _identity(path: str) -> str:

@@ -89,7 +89,7 @@ class Script:
             for name in submission.site.texts("files"):
                 data = Path(name).read_bytes()
                 (place / Path(name).name).write_bytes(data)
-            unpack_into(place / INNER / "program")
+            unpack_into(place / INNER / "program", has_ps=submission.has_ps)
         except OSError as error:
             raise UsageError(f"{error.filename}: {error.strerror}") from error
 
@@ -139,6 +139,9 @@ class Script:
             place = Path(run.details["folder"])
             yield from pieces(place, query, is_over=lambda: self.status(run).is_final)
             return
+        if query.follow and query.tail is not None:
+            hint = "write one of them: the site's command prints all there is"
+            raise UsageError("--tail with --follow is not known here", hint=hint)
         shown = 0
         while True:
             is_over = not query.follow or self.status(run).is_final

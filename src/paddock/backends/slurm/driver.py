@@ -133,7 +133,8 @@ class Slurm:
             for at_ns, label, data in log_rows(str(part), query, is_shared=True, is_over=is_over):
                 yield at_ns, before + label, data
 
-        return merge([(lines_of(part), 0) for part in folders.tasks_of(folder) or [folder]])
+        parts = folders.tasks_of(folder) or [folder]
+        return merge([(lines_of(part), 0) for part in parts], query.tail)
 
     def stop(self, run: Run, *, now: bool) -> None:
         """Tell the script, which tells the launchers; the second time, or now: Slurm ends it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import signal
 import threading
@@ -9,12 +10,14 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from paddock.backends.merge import Screen, for_terminal
 from paddock.backends.node.main import ATTACHED_LEASE_SECONDS
 from paddock.backends.ssh.state import checked
 from paddock.errors import EXIT_OWN_FAULT, PaddockError
 from paddock.local.output import write_all
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import FrameType
 
     from paddock.backends.backend import Say
@@ -50,6 +53,7 @@ class Attached:
         self._is_detail = [False for _ in fleet.channels]
         self._ended: dict[int, dict[str, Any] | PaddockError] = {}
         self._asked = 0
+        self._screen = Screen() if os.isatty(1) else None  # a file has what was said as it is
 
     def run(self) -> int:
         """Until all hosts have ended; the job's exit code."""
@@ -60,6 +64,8 @@ class Attached:
         try:
             while len(self._ended) < len(self._fleet.channels):
                 self._take()
+            if self._screen is not None:
+                write_all(1, self._screen.last())
         finally:
             self._is_over.set()
             for number, handler in before.items():
@@ -100,7 +106,7 @@ class Attached:
 
     def _show(self, index: int, data: bytes) -> None:
         if index == 0:
-            write_all(1, data)
+            write_all(1, data if self._screen is None else self._screen.shown(data))
             return
         whole = self._rest[index] + data
         end = whole.rfind(b"\n") + 1
@@ -114,14 +120,19 @@ class Attached:
                 self._kept[index].append(line)
             else:
                 shown.append(line)
-        prefix = f"[{self._fleet.channels[index].target.login}] ".encode()
-        write_all(1, b"".join(prefix + line for line in shown))
+        self._tell(index, shown)
 
     def _show_kept(self) -> None:
         for index, lines in enumerate(self._kept):
-            prefix = f"[{self._fleet.channels[index].target.login}] ".encode()
-            write_all(1, b"".join(prefix + line for line in lines))
+            self._tell(index, lines)
             lines.clear()
+
+    def _tell(self, index: int, lines: Iterable[bytes]) -> None:
+        """Lines of one host, which their prefix names."""
+        prefix = f"[{self._fleet.channels[index].target.login}] ".encode()
+        is_terminal = self._screen is not None
+        shown = (for_terminal(line) if is_terminal else line for line in lines)
+        write_all(1, b"".join(prefix + line for line in shown))
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._asked += 1

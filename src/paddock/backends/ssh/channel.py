@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import stat
@@ -40,16 +41,18 @@ class HostError(PaddockError):
 class Channel:
     """A host that answers. Close it; closing ends an attached job there."""
 
-    def __init__(self, target: Target, ssh: str = "ssh") -> None:
-        """Connect. Raises HostError."""
+    def __init__(
+        self, target: Target, ssh: str = "ssh", answer_seconds: float = ANSWER_SECONDS
+    ) -> None:
+        """Connect. answer_seconds: for all that is asked of it. Raises HostError."""
         self.target = target
+        self._answer_seconds = answer_seconds
         self._lock = threading.Lock()
         self._why: HostError | None = None  # once the connection has broken
         # A file: the master connection that ssh leaves behind keeps its stderr open.
         with tempfile.TemporaryFile() as errors:
             self._errors = os.dup(errors.fileno())
-        archive = program.build()
-        command = boot_command(program.digest(), len(archive), target.python)
+        command = boot_command(program.digest(has_ps=target.has_ps), target.python)
         try:
             self._process = subprocess.Popen(
                 [*ssh_words(target, control_path(), ssh), command],
@@ -62,19 +65,21 @@ class Channel:
             raise PaddockError(f"{ssh} is not installed", hint="install openssh-client") from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._wire = Wire(self._process.stdout.fileno(), self._process.stdin.fileno())
-        self._boot(archive)
+        self._boot()
 
-    def _boot(self, archive: bytes) -> None:
+    def _boot(self) -> None:
         # Byte by byte would be slow, and a buffer would swallow answers: it is the wire's own.
         try:
-            found = self._wire.receive(ANSWER_SECONDS)
+            found = self._wire.receive(self._answer_seconds)
             if found is None:
                 raise self._silent()
             row, _ = found
             if row.get("error"):
                 raise self._fault(str(row["error"]), str(row.get("hint", "")))
             if row.get("need"):
-                self._wire.write(archive)
+                archive = program.build(has_ps=self.target.has_ps)
+                head = f"{hashlib.sha256(archive).hexdigest()}{len(archive):012}"
+                self._wire.write(head.encode() + archive)
         except (WireEnded, OSError) as error:
             raise self._broken() from error
         except (ValueError, json.JSONDecodeError) as error:
@@ -123,7 +128,7 @@ class Channel:
     def ask(self, op: str, data: bytes = b"", **row: Any) -> dict[str, Any]:
         """One request and its answer, which comes soon; that to `delete` when all is removed."""
         self.send(op, data, **row)
-        return self.receive(None if op == "delete" else ANSWER_SECONDS)[0]
+        return self.receive(None if op == "delete" else self._answer_seconds)[0]
 
     def close(self) -> None:
         """Let the host go; what runs detached there goes on."""
@@ -148,7 +153,7 @@ class Channel:
         self._process.kill()
         return HostError(
             self.target.login,
-            f"it has not answered for {ANSWER_SECONDS:.0f} s",
+            f"it has not answered for {self._answer_seconds:.0f} s",
             "is it very busy, or does its file system hang?",
         )
 

@@ -7,11 +7,12 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.registry import damaged
+from paddock.backends.backend import NotAllTold
+from paddock.backends.registry import IdTaken, damaged
 from paddock.backends.ssh.attached import Attached
 from paddock.backends.ssh.channel import Channel
 from paddock.backends.ssh.command import HERE, Target
-from paddock.backends.ssh.fleet import Fleet, all_or_none, at_all
+from paddock.backends.ssh.fleet import Desk, Fleet, all_or_none, at_all, tried
 from paddock.backends.ssh.plan import (
     chosen,
     filled,
@@ -23,7 +24,7 @@ from paddock.backends.ssh.plan import (
 )
 from paddock.backends.ssh.state import checked, found_jobs, status_of
 from paddock.backends.words import ALIVE, Handle
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,14 +54,18 @@ class Ssh:
             id=submission.run_id,
             cwd=submission.workspace,
             is_elastic=submission.job.is_elastic,
+            lease_seconds=submission.job.rendezvous.lease_seconds,
             may_run=[],
         )
         say(f"connecting to {len(targets)} hosts" if len(targets) > 1 else "connecting")
         fleet = Fleet(targets)
         try:
             hellos = fleet.each(
-                lambda _i, channel: channel.ask("hello", root=root, cwd=submission.workspace)
-            )
+                lambda _i, channel: channel.ask(
+                    "hello", root=root, cwd=submission.workspace, python=channel.target.python,
+                    has_ps=submission.has_ps, env=dict(submission.env),
+                )
+            )  # fmt: skip
             try:
                 self._start(submission, fleet, hellos, run, say)
             except BaseException:
@@ -92,14 +97,21 @@ class Ssh:
         # The first host decides who has the name; the others follow.
         request = {**self._base(run), "name": submission.name, "submitter": secrets.token_hex(8)}
         taking = {**request, "takes_name": submission.takes_name}
-        all_or_none(at_all(fleet.channels[:1], lambda first: first.ask("prepare", **taking)))
+        first = all_or_none(at_all(fleet.channels[:1], lambda one: one.ask("prepare", **taking)))
+        _refuse_taken(targets, first, submission.run_id)
 
-        def prepare(index: int, channel: Channel) -> str:
-            return str(channel.ask("prepare", **request, index=index)["part"]) if index else ""
+        def prepare(index: int, channel: Channel) -> dict[str, Any]:
+            return channel.ask("prepare", **request, index=index) if index else first[0]
 
-        parts = fleet.each(prepare)
+        prepared = fleet.each(prepare)
+        _refuse_taken(targets, prepared, submission.run_id)
+        parts = [str(row["part"]) for row in prepared]
         run.keep(parts=parts)
-        job |= {"parts": parts, "cwd": submission.workspace}
+        workspaces = [hello["workspace"] for hello in hellos]
+        own = _own_output(parts, workspaces)
+        run.keep(own_output=own)
+        is_common = [bool(each) and workspaces.count(each) > 1 for each in workspaces]
+        job |= {"parts": parts, "cwd": submission.workspace, "own_output": own}
         addresses = [t.address or h["address"] for t, h in zip(targets, hellos, strict=True)]
         if submission.package:
             from paddock.backends.ssh.transfer import send_package
@@ -107,7 +119,6 @@ class Ssh:
             send_package(submission, fleet, self._base(run), parts, addresses, say)
         known = {f"ADDRESS_{i}": address for i, address in enumerate(addresses)}
         known["PORT_0"] = str(hellos[0]["port"])
-        workspaces = [hello["workspace"] for hello in hellos if hello["workspace"]]
         cluster = {
             "job": submission.run_id,
             "nodes": [
@@ -124,7 +135,7 @@ class Ssh:
                 "start",
                 **self._base(run, index),
                 cwd=submission.workspace or whole,
-                is_shared=bool(parts[index]) or workspaces.count(hellos[index]["workspace"]) > 1,
+                is_shared=bool(parts[index]) or is_common[index],
                 words=[*filled(words, {**known, "JOB": directory}), *user_words(submission)],
                 job=job,
                 env={"PADDOCK_TOKEN": submission.token, **dict(submission.env)},
@@ -164,25 +175,47 @@ class Ssh:
     # -------------------------------------------------------------------- later
 
     def status(self, run: Run) -> Status:
-        """Ask the first host, which knows the whole; and all of them when that is not enough.
+        """Ask the hosts, with all patience."""
+        (status,) = self.statuses([run])
+        if isinstance(status, PaddockError):
+            raise status
+        return status
+
+    def statuses(
+        self, runs: Sequence[Run], *, is_brief: bool = False
+    ) -> list[Status | PaddockError]:
+        """Ask the first hosts, which know the whole; and all of them where that is not enough.
 
         A host that cannot be asked is said to be unknown, if others answer.
         """
-        names = [target.login for target in self._run_targets(run)]
-        first = self._each(run, "status", only_first=True)[0]
-        if not isinstance(first, PaddockError) and not run.details.get("is_elastic"):
-            first = checked(first)
-            whole = first["whole"]
-            if first["state"] in ALIVE and whole.get("nodes") and not whole["verdict"]:
-                return status_of(names, [first], time.time())
-        rows = [first, *self._each(run, "status", only_first=False)] if len(names) > 1 else [first]
-        if all(isinstance(row, PaddockError) for row in rows):
-            all_or_none(rows)
-        told = [
-            {"state": "unknown", "why": row.message} if isinstance(row, PaddockError) else row
-            for row in rows
+        desk = Desk(is_brief=is_brief)
+        targets = [tried(lambda run: tuple(self._run_targets(run)), run) for run in runs]
+        rows: list[list[dict[str, Any] | PaddockError]] = [
+            [each] if isinstance(each, PaddockError) else [] for each in targets
         ]
-        return status_of(names, told, time.time())
+        try:
+            for is_first in (True, False):
+                left = [
+                    (at, node, target)
+                    for at, hosts in enumerate(targets)
+                    if not isinstance(hosts, PaddockError) and not _is_told(runs[at], rows[at])
+                    for node, target in enumerate(hosts)
+                    if is_first == (node == 0)
+                ]
+                desk.connect(target for _, _, target in left)
+
+                def ask(question: tuple[int, int, Target]) -> dict[str, Any] | PaddockError:
+                    at, node, target = question
+                    return desk.ask(target, "status", **self._base(runs[at], node))
+
+                for (at, _, _), row in zip(left, at_all(left, ask), strict=True):
+                    rows[at].append(row)
+        finally:
+            desk.close()
+        return [
+            hosts if isinstance(hosts, PaddockError) else tried(_status_of, (hosts, rows[at]))
+            for at, hosts in enumerate(targets)
+        ]
 
     def logs(self, run: Run, query: Query) -> Iterator[Piece]:
         """Lines of all hosts, in order of time."""
@@ -194,28 +227,46 @@ class Ssh:
     def stop(self, run: Run, *, now: bool) -> None:
         """Ask every host; a job of several nodes ends with any of them."""
         results = self._each(run, "stop", now=now)
-        if all(isinstance(row, PaddockError) for row in results):
+        silent = [row for row in results if isinstance(row, PaddockError)]
+        if len(silent) == len(results):
             all_or_none(results)
+        if silent:
+            lease = run.details.get("lease_seconds")
+            then = f"its ranks end within their lease{f' of {lease:g} s' if lease else ''}"
+            if run.details.get("is_elastic"):
+                then = "the job is elastic, and may go on there"
+            hint = f"the others are told; {then}. When it answers: paddock stop {run.run_id}"
+            raise NotAllTold.of(
+                [Problem(f"{row.message}; it is not told to end", hint) for row in silent]
+            )
 
     def fetch(self, run: Run, to: Path, say: Say) -> None:
-        """log/ of every host, output/ of the first."""
+        """log/ of every host, and output/ of each that has one to itself."""
         from paddock.backends.ssh.transfer import fetch_into
 
         targets = self._run_targets(run)
+        names = [target.name for target in targets]
+        folders = [
+            to / (name if names.count(name) == 1 else f"{name}.{index}")
+            for index, name in enumerate(names)
+        ]
+        own = run.details.get("own_output") or [0]
 
-        def fetch(pair: tuple[int, Target]) -> None:
+        def fetch(pair: tuple[int, Target]) -> str:
             index, target = pair
-            folder = to if len(targets) == 1 else to / target.name
-            names = FETCHED if index == 0 else FETCHED[:1]
             channel = Channel(target)
+            wanted = FETCHED if index in own else FETCHED[:1]
             try:
-                request = {**self._base(run, index), "names": names, "cwd": run.details["cwd"]}
-                fetch_into(channel, request, folder)
+                request = {**self._base(run, index), "names": wanted, "cwd": run.details["cwd"]}
+                return fetch_into(channel, request, folders[index] if len(targets) > 1 else to)
             finally:
                 channel.close()
 
-        all_or_none(at_all(list(enumerate(targets)), fetch))
-        say(f"fetched into {to}")
+        results = at_all(list(enumerate(targets)), fetch)
+        for target, result in zip(targets, results, strict=True):
+            if isinstance(result, str):
+                say(f"{target.login}: {result}")
+        all_or_none(results)
 
     def delete(self, run: Run) -> None:
         """Remove the job's directory from every host; from none, if one cannot be asked."""
@@ -256,10 +307,8 @@ class Ssh:
         part = parts[index] if index < len(parts) else ""
         return {"root": run.details["root"], "id": run.details["id"], "part": part}
 
-    def _each(
-        self, run: Run, op: str, only_first: bool | None = None, **row: Any
-    ) -> list[dict[str, Any] | PaddockError]:
-        """Connect to each host, ask, and close again. only_first: it alone, or all but it."""
+    def _each(self, run: Run, op: str, **row: Any) -> list[dict[str, Any] | PaddockError]:
+        """Connect to each host, ask, and close again."""
 
         def ask(pair: tuple[int, Target]) -> dict[str, Any]:
             index, target = pair
@@ -269,10 +318,48 @@ class Ssh:
             finally:
                 channel.close()
 
-        targets = list(enumerate(self._run_targets(run)))
-        if only_first is not None:
-            targets = targets[:1] if only_first else targets[1:]
-        return at_all(targets, ask)
+        return at_all(list(enumerate(self._run_targets(run))), ask)
+
+
+def _refuse_taken(targets: Sequence[Target], rows: Sequence[dict[str, Any]], run_id: str) -> None:
+    """Raises IdTaken when a host has a directory of that id already."""
+    for target, row in zip(targets, rows, strict=False):
+        if row.get("is_taken"):
+            raise IdTaken(f"{target.login}: there is a job {run_id} already")
+
+
+def _is_told(run: Run, rows: Sequence[dict[str, Any] | PaddockError]) -> bool:
+    """Whether the first host has told of the whole job, which goes on."""
+    if not rows or isinstance(rows[0], PaddockError) or run.details.get("is_elastic"):
+        return False
+    first = checked(rows[0])
+    whole = first["whole"]
+    return bool(first["state"] in ALIVE and whole.get("nodes") and not whole["verdict"])
+
+
+def _status_of(told: tuple[Sequence[Target], Sequence[dict[str, Any] | PaddockError]]) -> Status:
+    """Raises UsageError with all that is wrong when no host answers."""
+    targets, rows = told
+    if all(isinstance(row, PaddockError) for row in rows):
+        all_or_none(rows)
+    known = [
+        {"state": "unknown", "why": row.message} if isinstance(row, PaddockError) else row
+        for row in rows
+    ]
+    return status_of([target.login for target in targets], known, time.time())
+
+
+def _own_output(parts: Sequence[str], workspaces: Sequence[str]) -> list[int]:
+    """The hosts whose working directory is no other's before them; by what they call it.
+
+    >>> _own_output(["", "nodes/1", ""], ["", "", ""]), _own_output([""] * 3, ["a", "a", "b"])
+    ([0, 2], [0, 2])
+    """
+    return [
+        index
+        for index, (part, workspace) in enumerate(zip(parts, workspaces, strict=True))
+        if (workspaces.index(workspace) == index if workspace else not part)
+    ]
 
 
 class Local(Ssh):

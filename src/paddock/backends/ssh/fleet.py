@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddock.backends.ssh.channel import Channel
+from paddock.backends.ssh.command import CONNECT_SECONDS
 from paddock.errors import PaddockError, Problem, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from paddock.backends.ssh.command import Target
 
 AT_ONCE_MAX = 64
+BRIEF_SECONDS = 3
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def at_all(items: Sequence[T], do: Callable[[T], R]) -> list[R | PaddockError]:
     """do(item) for each, at the same time; an error stands in its result's place."""
-
-    def tried(item: T) -> R | PaddockError:
-        try:
-            return do(item)
-        except PaddockError as error:
-            return error
-
     if not items:
         return []
     with ThreadPoolExecutor(min(len(items), AT_ONCE_MAX), "paddock-ssh") as pool:
-        return list(pool.map(tried, items))
+        return list(pool.map(lambda item: tried(do, item), items))
+
+
+def tried(do: Callable[[T], R], item: T) -> R | PaddockError:
+    """do(item), or the error."""
+    try:
+        return do(item)
+    except PaddockError as error:
+        return error
 
 
 def all_or_none(results: Sequence[R | PaddockError]) -> list[R]:
@@ -60,3 +65,43 @@ class Fleet:
     def close(self) -> None:
         """Let all go."""
         at_all(self.channels, lambda channel: channel.close())
+
+
+class Desk:
+    """Questions about many jobs: each host is connected to once, and asked one after another.
+
+    One that cannot be asked is not tried again. is_brief: nor waited for as long.
+    """
+
+    def __init__(self, *, is_brief: bool = False) -> None:
+        self._is_brief = is_brief
+        self._found: dict[Target, tuple[threading.Lock, Channel | PaddockError]] = {}
+
+    def connect(self, targets: Iterable[Target]) -> None:
+        """To those that are not there yet, at once."""
+        new = [each for each in dict.fromkeys(targets) if each not in self._found]
+        for target, found in zip(new, at_all(new, self._channel), strict=True):
+            self._found[target] = threading.Lock(), found
+
+    def ask(self, target: Target, op: str, **row: Any) -> dict[str, Any] | PaddockError:
+        """What a host that was connected to says, or why it cannot be asked."""
+        lock, found = self._found[target]
+        if isinstance(found, PaddockError):
+            return found
+        with lock:
+            try:
+                return found.ask(op, **row)
+            except PaddockError as error:
+                return error
+
+    def close(self) -> None:
+        """Let all go."""
+        found = [each for _, each in self._found.values()]
+        at_all([c for c in found if not isinstance(c, PaddockError)], lambda c: c.close())
+
+    def _channel(self, target: Target) -> Channel:
+        if not self._is_brief:
+            return Channel(target)
+        if target.connect_seconds == CONNECT_SECONDS:  # else it was chosen by the user
+            target = replace(target, connect_seconds=BRIEF_SECONDS)
+        return Channel(target, answer_seconds=target.connect_seconds + BRIEF_SECONDS)

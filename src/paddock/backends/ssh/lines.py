@@ -34,7 +34,7 @@ def merged(
         _Host(target, request, query) for target, request in zip(targets, requests, strict=True)
     ]
     try:
-        yield from merge([(host.rows(), host.ahead_ns()) for host in hosts])
+        yield from merge([(host.rows(), host.ahead_ns()) for host in hosts], query.tail)
     finally:
         for host in hosts:
             host.close()
@@ -52,7 +52,8 @@ class _Host:
         self._is_closed = False
         self._request = {
             **request, "ranks": query.ranks, "since": query.since, "until": query.until,
-            "follow": query.follow, "host": target.name, "asked_at": time.time(),
+            "follow": query.follow, "tail": query.tail, "host": target.name,
+            "asked_at": time.time(),
         }  # fmt: skip
         threading.Thread(target=self._read, daemon=True).start()
 

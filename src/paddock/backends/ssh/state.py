@@ -6,11 +6,14 @@ some stopping                                        stopping
 some running, or starting with ranks elsewhere       running
 some starting                                        starting
 none alive; the coordinator has told the verdict     succeeded, failed, cancelled: as it says
+none alive; some could not be asked                  unknown: it may go on there
 none alive; all succeeded                            succeeded
 none alive; some cancelled                           cancelled
 none alive; some failed                              failed
-none alive; some could not be asked                  unknown
 none alive; else                                     lost
+
+The reason is the verdict's. Without one it is that of a host in the job's state, which it names; of
+a job that was told to end it is that, whichever host heard it first.
 
 A host may be anybody's: what it says is believed only where it has the right type (`checked`).
 """
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 ID = re.compile(r"[a-z0-9][-a-z0-9]{0,63}")
 KNOWN = (*ALIVE, "succeeded", "failed", "cancelled", "lost", "unknown")
 RANKS = ("starting", "running", "succeeded", "failed", "ended")
+TOLD = "told to end"
+ENDS = {"failed": "failed", "cancelled": "been told to end"}
 VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
 
 
@@ -114,13 +119,15 @@ def found_jobs(answer: Mapping[str, Any], targets: Sequence[Target]) -> list[dic
         hosts = [_login(row) for row in _rows(job.get("targets"))]
         if not (ID.fullmatch(run_id) and ID.fullmatch(name) and hosts and known.keys() >= {*hosts}):
             continue
-        parts = job.get("parts")
+        parts, own = job.get("parts"), job.get("own_output")
+        own = own if isinstance(own, list) else []
         details = {
             "targets": [known[host] for host in hosts],
             "root": str(answer.get("root")),
             "id": run_id,
             "cwd": str(job.get("cwd") or ""),
             "parts": [str(part) for part in parts] if isinstance(parts, list) else [],
+            "own_output": [index for index in own if type(index) is int],
         }
         found.append({
             "id": run_id, "name": name, "command": str(job.get("command") or ""),
@@ -155,9 +162,9 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
     if state in ALIVE:
         why, code = str(whole.get("waiting_for") or ""), None
     elif not verdict:
-        why = next((str(row["why"]) for row in rows if row.get("why")), "")
-        codes = [int(row["code"]) for row in rows if row.get("code") is not None]
-        code = next((each for each in codes if each), codes[0] if codes else None)
+        why, code = _reason(names, rows, state)
+    if state == "cancelled" and any(row["state"] == "cancelled" for row in rows):
+        why = TOLD
     return Status(
         state,
         as_of,
@@ -179,12 +186,32 @@ def _state(states: Sequence[str], verdict: str) -> State:
         return "starting"
     if verdict in VERDICTS:
         return VERDICTS[verdict]
+    if "unknown" in states:
+        return "unknown"
     if states and all(state == "succeeded" for state in states):
         return "succeeded"
     for state in ("cancelled", "failed"):
         if state in states:
             return state
-    return "unknown" if "unknown" in states else "lost"
+    return "lost"
+
+
+def _reason(
+    names: Sequence[str], rows: Sequence[Mapping[str, Any]], state: State
+) -> tuple[str, int | None]:
+    """Why, and the code, where the coordinator has told nothing; of an unknown job no code."""
+    found, codes = [], []
+    for name, row in zip(names, rows, strict=False):
+        why = str(row["why"])
+        if row["state"] == state:
+            codes.append(row["code"])
+            is_named = len(names) == 1 or why.startswith(f"{name}: ")
+            found += [why if is_named else f"{name}: {why}"] if why else []
+        elif state == "unknown" and row["state"] in ("failed", "cancelled"):
+            found.append(f"{name} has {ENDS[row['state']]}" + (f": {why}" if why else ""))
+    known = [] if state == "unknown" else [code for code in codes if code is not None]
+    code = next((each for each in known if each), known[0] if known else None)
+    return "; ".join(found if state == "unknown" else found[:1]), code
 
 
 def _node(name: str, row: Mapping[str, Any] | None, told: Mapping[str, Any] | None) -> Node:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.backends.files.package import scan
 from paddock.backends.files.spread import Spread
 from paddock.backends.node.manifest import SHOWN_MAX
+from paddock.backends.node.store import size_text
 from paddock.backends.text import clean
 from paddock.errors import PaddockError
 
@@ -63,8 +64,11 @@ def send_package(
         say(f"code: {sent:,} bytes were sent; the rest was there already")
 
 
-def fetch_into(channel: Channel, request: Mapping[str, Any], folder: Path) -> None:
-    """Unpack what a host sends below a folder; nothing of it can lead out of there."""
+def fetch_into(channel: Channel, request: Mapping[str, Any], folder: Path) -> str:
+    """Unpack what a host sends below a folder; nothing of it can lead out of there.
+
+    Returns how much it was, for people.
+    """
     channel.send("fetch", **request)
 
     class Source:
@@ -82,11 +86,14 @@ def fetch_into(channel: Channel, request: Mapping[str, Any], folder: Path) -> No
             return data
 
     source, host, left_out = Source(), channel.target.login, []
+    sizes: dict[str, list[int]] = {}
     try:
         with tarfile.open(fileobj=source, mode="r|") as tar:  # type: ignore[call-overload]  # read() is all it needs
             for entry in tar:
                 try:
                     tar.extract(entry, folder, filter="data")
+                    if entry.isfile():
+                        sizes.setdefault(entry.name.partition("/")[0], []).append(entry.size)
                 except tarfile.FilterError as error:
                     left_out.append(clean(str(error)))
     except (tarfile.TarError, KeyError, ValueError) as error:
@@ -102,3 +109,5 @@ def fetch_into(channel: Channel, request: Mapping[str, Any], folder: Path) -> No
             f"{host}: all is here but {'; '.join(left_out[:SHOWN_MAX])}{more}",
             hint="what leads outside, and what is no file, is not brought",
         )
+    told = [f"{each}/ {len(n)} files, {size_text(sum(n))}" for each, n in sizes.items()]
+    return f"{'; '.join(told)} -> {folder}" if told else "it has no files of this job"
