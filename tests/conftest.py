@@ -38,6 +38,8 @@ LIMIT_SECONDS = 30.0
 LIMIT_SECONDS_REAL = 120.0
 SLOWDOWN = 2.0  # of a test that shares a processor with another one
 TURNS = pytest.StashKey[Turns]()
+# They assert, and their names do not say so.
+pytest.register_assert_rewrite("conformance.properties", "conformance.labs", "cluster.labs")
 
 # Set by launchers for their ranks. A test started inside such a job must not see them.
 OUTER_JOB = (

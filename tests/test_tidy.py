@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "tests").rglob("*.py"))
-TEST_FILES = [f for f in FILES if f.name.startswith("test_")]
+TEST_FILES = [f for f in FILES if f.name.startswith("test_") or f.name == "properties.py"]
 ASSERTING_CALLS = ("raises", "warns", "fail", "deprecated_call")
 ASSERTING_PREFIXES = ("assert_", "check_", "expect_")
 WORDS_MIN = 3

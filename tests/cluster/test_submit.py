@@ -1,6 +1,7 @@
-"""`paddock submit -b kubernetes` on real nodes: made, asked, followed, stopped, and nothing left.
+"""`paddock submit -b kubernetes` on real nodes: what only Kubernetes has.
 
-All jobs are submitted at once, so that the tests wait beside one another.
+What is so on every backend is in test_conformance.py. All jobs are submitted at once, so that the
+tests wait beside one another.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,19 +32,17 @@ SECONDS_MAX = 90.0
 # Objects that a submission makes.
 KINDS = "jobs,pods,secrets,services,configmaps"
 SCRIPT = """
-import os, signal, sys, time
-what, *rest = sys.argv[1:]
-rank = os.environ["PADDLE_TRAINER_ID"]
-print("rank", rank, "of", os.environ["PADDLE_TRAINERS_NUM"], repr(rest), flush=True)
+import os, sys, time
+(what,) = sys.argv[1:]
+rank = os.environ.get("PADDLE_TRAINER_ID")
+role = os.environ.get("TRAINING_ROLE", "TRAINER")
+print(role, rank, "of", os.environ["PADDLE_TRAINERS_NUM"], flush=True)
 print("var", os.environ.get("MY_VARIABLE"), os.environ.get("PADDLE_MINE"), flush=True)
 if what == "fail" and rank == "1":
     sys.exit(7)
-if what == "deaf":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if what in ("fail", "sleep", "deaf"):
+if what in ("fail", "sleep"):
     time.sleep(600)
 """
-ODD = """a b'"$(HOME)$$x\n训练"""
 
 
 @dataclass
@@ -64,13 +62,16 @@ class Lab:
         assert code in (None, done.returncode), done.stdout + done.stderr
         return done
 
-    def submit(self, name: str, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        """Submit a job under a name."""
+    def words(self, name: str, *words: str) -> list[str]:
+        """What submits a job under a name."""
         own = ("--name", name, "--image", IMAGE, "--cpu", "10m", "--lease", "30", "-d")
         site = f"kubernetes,form=job,namespace={self.place.namespace}"
-        site = site if "-b" not in words else ""
-        where = ("-b", site) if site else ()
-        return self.paddock("submit", *where, *own, *words, code=code)
+        where = ("-b", site) if "-b" not in words else ()
+        return ["submit", *where, *own, *words]
+
+    def submit(self, name: str, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        """Submit a job under a name."""
+        return self.paddock(*self.words(name, *words), code=code)
 
     def status(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.paddock("status", name, "--json").stdout)
@@ -108,25 +109,13 @@ def lab(
     }  # fmt: skip
     with new_namespace(cluster.plane) as namespace:
         made = Lab(Place(cluster.plane, namespace), folder, env)
-        two = ("-n", "3", "--nproc_per_node", "2", "--env", "MY_VARIABLE=se-cret")
-        two += ("--env", "PADDLE_MINE=se-cret-$(HOME)")
-        made.submit("ends", *two, "--", "train.py", "end", ODD)
+        env = ("--env", "MY_VARIABLE=se-cret", "--env", "PADDLE_MINE=se-cret-$(HOME)")
+        made.submit("ends", "-n", "1", *env, "--", "train.py", "end")
         made.submit("fails", "-n", "2", "--", "train.py", "fail")
-        made.submit("stays", "-n", "2", "--", "train.py", "sleep")
+        roles = ("--server_num", "1", "--trainer_num", "2")
+        made.submit("serves", "-n", "2", *roles, "--", "train.py", "sleep")
         made.submit("yields", "-n", "1:2", "--", "train.py", "sleep")
-        made.submit("hurries", "-n", "1", "--grace", "60", "--", "train.py", "deaf")
         yield made
-
-
-def test_three_nodes_of_two_ranks_run_to_their_end(lab: Lab) -> None:
-    status = lab.wait("ends", "succeeded", "failed")
-    assert (status["state"], status["code"]) == ("succeeded", 0), lab.paddock("logs", "ends").stdout
-    said = lab.paddock("logs", "ends").stdout
-    for rank in range(6):
-        assert f"worker {rank}] rank {rank} of 6 {[ODD]!r}" in said, said
-    assert lab.paddock("wait", "ends").returncode == 0
-    of_one = lab.paddock("logs", "ends", "--rank", "3").stdout.splitlines()
-    assert [line.partition("] ")[2] for line in of_one][:1] == [f"rank 3 of 6 {[ODD]!r}"]
 
 
 def test_a_variable_reaches_the_ranks_and_no_file_of_ours(lab: Lab) -> None:
@@ -135,30 +124,6 @@ def test_a_variable_reaches_the_ranks_and_no_file_of_ours(lab: Lab) -> None:
     kept = [p for p in (lab.folder / "state").rglob("*") if p.is_file()]
     assert kept
     assert not [p for p in kept if "se-cret" in p.read_text("utf-8")]
-
-
-def test_a_failed_rank_gives_the_code_and_the_sentence(lab: Lab) -> None:
-    status = lab.wait("fails", "failed")
-    assert status["code"] == 7
-    assert "worker 1" in status["why"]
-    assert "exited with code 7" in status["why"]
-    assert lab.paddock("wait", "fails", code=7)
-    assert "ABORT" in lab.paddock("logs", "fails").stdout
-
-
-def test_a_stopped_job_is_cancelled_and_stays_so(lab: Lab) -> None:
-    assert lab.wait("stays", "running")["ranks_up"] == 2
-    lab.paddock("stop", "stays")
-    assert lab.wait("stays", "cancelled")["why"] == "stopped by paddock stop"
-    assert lab.status("stays")["state"] == "cancelled"
-
-
-def test_a_job_that_is_stopped_now_does_not_get_its_grace(lab: Lab) -> None:
-    lab.wait("hurries", "running")
-    started = time.monotonic()
-    lab.paddock("stop", "--now", "hurries")
-    lab.wait("hurries", "cancelled")
-    assert time.monotonic() - started < 40
 
 
 def test_an_elastic_job_gets_back_a_pod_that_the_cluster_took(lab: Lab) -> None:
@@ -172,6 +137,42 @@ def test_an_elastic_job_gets_back_a_pod_that_the_cluster_took(lab: Lab) -> None:
     assert old not in lab.place.pods()
 
 
+def test_servers_are_told_beside_the_trainers_of_their_pod(lab: Lab) -> None:
+    """By the same word in the status and in the labels of logs."""
+    status = lab.wait("serves", "running")
+    assert [(rank["role"], rank["rank"]) for node in status["nodes"] for rank in node["ranks"]] == [
+        ("server", 0), ("worker", 0), ("worker", 1), ("server", 1), ("worker", 2), ("worker", 3),
+    ]  # fmt: skip
+    name = status["handle"].rpartition("/")[2]
+    lines = (f"[{name}-1 server 1] PSERVER None of 4", f"[{name}-1 worker 3] TRAINER 3 of 4")
+    heard = lambda: all(line in lab.paddock("logs", "serves").stdout for line in lines)  # noqa: E731
+    lab.place.soon("a server and a trainer have spoken", heard)
+    of_one = lab.paddock("logs", "serves", "--rank", "1").stdout
+    assert "TRAINER 1 of 4" in of_one and "PSERVER" not in of_one
+
+
+def test_a_submitter_that_is_killed_while_it_makes_objects_leaves_what_can_be_removed(
+    lab: Lab,
+) -> None:
+    """The job is made first and waits, suspended: without the others it does not start."""
+    words = [
+        sys.executable,
+        "-m",
+        "paddock",
+        *lab.words("torn", "-n", "2", "--", "train.py", "end"),
+    ]
+    running = subprocess.Popen(words, cwd=lab.folder / "code", env=lab.env, stderr=subprocess.PIPE)
+    lab.place.soon("the job is there", lambda: "job.batch/torn-" in lab.left("torn"))
+    running.kill()
+    running.communicate()
+    if lab.status("torn")["state"] not in ("succeeded", "failed"):
+        lab.paddock("stop", "torn")
+    lab.wait("torn", "cancelled", "succeeded")
+    lab.paddock("delete", "torn")
+    lab.place.soon("nothing of torn", lambda: not lab.left("torn"))
+    assert "torn" not in lab.paddock("list").stdout
+
+
 def test_logs_are_followed_until_the_end_also_by_another_who_only_has_the_handle(lab: Lab) -> None:
     handle = lab.status("fails")["handle"]
     other = Lab(lab.place, lab.folder, {**lab.env, "XDG_STATE_HOME": str(lab.folder / "other")})
@@ -179,16 +180,6 @@ def test_logs_are_followed_until_the_end_also_by_another_who_only_has_the_handle
     for pod in ("0", "1"):  # rank 0 may have been ended before it spoke
         told = [line for line in said.splitlines() if f"-{pod}] LAUNCH" in line]
         assert any("first failure: worker 1" in line for line in told), said
-
-
-def test_a_job_that_is_deleted_leaves_nothing(lab: Lab) -> None:
-    lab.wait("ends", "succeeded")
-    to = lab.folder / "fetched"
-    lab.paddock("fetch", "ends", "--to", str(to))
-    assert len(list((to / "log").glob("*.log"))) == 3
-    assert "secret/ends-" in lab.left("ends")
-    lab.paddock("delete", "ends")
-    lab.place.soon("nothing of ends", lambda: not lab.left("ends"), seconds=SECONDS_MAX)
 
 
 def test_an_image_that_cannot_be_pulled_is_told_and_leaves_nothing(lab: Lab) -> None:
@@ -233,11 +224,21 @@ def test_with_the_operator_there_it_becomes_a_paddle_job(lab: Lab, operator: Ope
     role = {"replicas": 2, "template": {"spec": {"containers": [
         {"name": "main", "image": IMAGE, "args": ["show", "PADDLE_TRAINER_ID"]}]}}}  # fmt: skip
     (lab.folder / "code" / "job.json").write_text(json.dumps(job("theirs", worker=role)))
-    lab.submit("paddle", *where, "-n", "2", "--", "train.py", "end")
+    roles = ("--server_num", "1", "--trainer_num", "2", "--server_memory", "96Mi")
+    lab.submit("paddle", *where, "-n", "1", *roles, "--", "train.py", "end")
     lab.paddock("submit", *where, "--name", "filed", "-d", "-f", "job.json")
     status = lab.wait("paddle", "succeeded", "failed")
     said = lab.paddock("logs", "paddle").stdout
     assert status["state"] == "succeeded", said
-    assert "rank 1 of 2" in said
+    assert "TRAINER 1 of 2" in said
+    asked = {pod.partition("-")[2][5:]: found["spec"]["containers"][0]["resources"]["requests"]
+             for pod, found in lab.place.pods().items() if pod.startswith("paddle-")}  # fmt: skip
+    assert asked == {
+        "ps-0": {"cpu": "10m", "memory": "96Mi"},
+        "worker-0": {"cpu": "10m"}, "worker-1": {"cpu": "10m"},
+    }  # fmt: skip
+    assert {rank["role"] for node in status["nodes"] for rank in node["ranks"]} == {
+        "server", "worker",
+    }  # fmt: skip
     assert lab.wait("filed", "succeeded", "failed")["state"] == "succeeded"
     assert "PADDLE_TRAINER_ID=1" in lab.paddock("logs", "filed").stdout

@@ -223,7 +223,7 @@ class Host:
 class Hosts:
     """h1, h2, ... and the laptop on one bridge."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, bridge: Bridge | None = None) -> None:
         self.running: list[Running] = []
         where = os.environ.get(PLACE, "/var/tmp")  # not below /tmp, which each host has for itself
         self.folder = Path(tempfile.mkdtemp(prefix="paddock-hosts-", dir=where))
@@ -232,7 +232,7 @@ class Hosts:
         self.shared = self.folder / "shared"  # at the same path on every host
         self.ssh_config = self.etc / "ssh_config"
         self.machines = self.etc / "machines"  # as mpirun --hostfile takes it
-        self.bridge = Bridge()
+        self.bridge = bridge or Bridge()
         numbers = range(1, count + 1)
         self._hosts = [Host(self, f"h{number}", number) for number in numbers]
         self.laptop = Host(self, "laptop", LAPTOP)

@@ -1,6 +1,7 @@
 """One lab per backend: what `paddock submit` is told there, and what its hosts are.
 
-A conformance test says what must be so everywhere; a lab says how it is said on one backend.
+A property (properties.py) says what must be so everywhere; a lab says how it is said on one
+backend. Lab itself is for hosts that are made here; what others replace comes last.
 """
 
 from __future__ import annotations
@@ -9,19 +10,24 @@ import json
 import re
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
-from local.jobs import wait_until
+from local.jobs import ROOT, wait_until
+from paddock.backends.words import State
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Sequence
-    from pathlib import Path
 
     from conformance.hosts import Host, Hosts, Inside
 
 PADDOCK = (sys.executable, "-m", "paddock")
 ENDED = ("succeeded", "failed", "cancelled", "lost")
+PAGE = ROOT / "docs" / "reference" / "json.md"
+TYPES: dict[str, Any] = {
+    "text": str, "list": list, "number": (int, float), "number, null": (int, float, type(None)),
+}  # fmt: skip
 
 
 @dataclass
@@ -29,15 +35,17 @@ class Lab:
     """A backend on three hosts; the laptop submits.
 
     words: what tells submit where to run. is_shared: whether the hosts share the jobs' directories.
-    on_laptop: part of the job runs on the laptop, and the job ends with it. follows: what may
-    become of the laptop so that a job that is stayed with ends. secret_files: names of files, for
-    their owner only and gone with the job, that may hold secrets meanwhile.
+    asks_first: what the hosts lack is told before anything starts. on_laptop: part of the job
+    runs on the laptop, and the job ends with it. follows: what may become of the laptop so that a
+    job that is stayed with ends. secret_files: names of files, for their owner only and gone with
+    the job, that may hold secrets meanwhile.
     """
 
     name: str
     hosts: Hosts
     words: tuple[str, ...]
     is_shared: bool = False
+    asks_first: bool = False
     on_laptop: bool = False
     follows: tuple[str, ...] = ()
     secret_files: tuple[str, ...] = ()
@@ -91,6 +99,7 @@ class Lab:
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
         assert isinstance(found, dict)
+        check_status(found)
         return found
 
     def until(self, *states: str, job: str = "last") -> dict[str, Any]:
@@ -117,14 +126,52 @@ class Lab:
         return [line for line in done.stdout.splitlines() if "----- paddock:" not in line]
 
     def ranks_alive(self, words: bytes = rb"\0-u\0train\.py") -> list[int]:
-        """Processes of training scripts, on all hosts; not those that started them.
+        """Processes of training scripts, wherever; not those that started them.
 
         words: what else to look for in the command lines.
         """
-        return [
-            pid for host in self.hosts for pid in host.guests()
-            if re.search(words, _command_line(pid))
-        ]  # fmt: skip
+        return [pid for pid in self.guests() if re.search(words, _command_line(pid))]
+
+    # ------------------------------------------------------------------- what others replace
+
+    def node_name(self, index: int) -> str:
+        """How a node of the last job is called."""
+        return self.hosts[index].name
+
+    def lose_node(self, index: int) -> tuple[str, ...]:
+        """Take a node from the last job, without a word; by which texts it may be named."""
+        self.hosts[index].kill()
+        return self.node_name(index), f"node {index}"
+
+    def guests(self) -> list[int]:
+        """Processes of jobs, as this machine counts."""
+        return [pid for host in self.hosts for pid in host.guests()]
+
+    def folders(self) -> list[Path]:
+        """Where files of jobs can be: here, and there."""
+        homes = [host.home for host in self.hosts]
+        return [self.laptop.home / ".local", *homes, self.hosts.shared]
+
+    def left_behind(self) -> list[str]:
+        """What jobs have left there."""
+        roots = [host.home / "paddock" / "jobs" for host in self.hosts]
+        roots.append(self.hosts.shared / "jobs")
+        return [str(path) for root in roots for path in root.glob("[a-z]*")]
+
+    def check_done(self, plan: dict[str, Any]) -> None:
+        """The files of a plan are there, and so are the commands that still run."""
+        for path, text in plan["files"].items():
+            assert without_ports((self.hosts.folder / path).read_text()) == without_ports(text)
+        hosts = {host.name: host for host in self.hosts} | {"here": self.laptop}
+        for step in plan["steps"]:
+            if not step["argv"] or step["argv"][0] == "sbatch":  # which has ended
+                continue
+            wanted = re.sub(r"\\\$[A-Z_0-9]+", r"\\S+", re.escape("\0".join(step["argv"])))
+            there = [_command_line(pid).decode() for pid in hosts[step["where"]].guests()]
+            found = [
+                line for line in there if re.search(without_ports(wanted), without_ports(line))
+            ]
+            assert found, (step, there)
 
 
 HEAD = """\
@@ -145,6 +192,25 @@ def _command_line(pid: int) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+def without_ports(text: str) -> str:
+    """Another job meets at another port."""
+    return re.sub(r"(:|port )\d{5}\b", r"\1PORT", text)
+
+
+def check_status(status: dict[str, Any]) -> None:
+    """It is as docs/reference/json.md says: keys in order, types, words."""
+    key = re.compile(r"^\| `(\w+)` \| ((?:text|number|list)[^|]*) \|", re.MULTILINE)
+    job, host, rank = map(key.findall, PAGE.read_text("utf-8").split("\nEach of "))
+    hosts = status["nodes"]
+    ranks = [each for one in hosts for each in one["ranks"]]
+    for rows, table in [(status, job), *((h, host) for h in hosts), *((r, rank) for r in ranks)]:
+        assert [*rows] == [key for key, _ in table]
+        assert all(isinstance(rows[key], TYPES[kind]) for key, kind in table), rows
+    assert {each["state"] for each in (status, *hosts)} <= {*get_args(State)}, status
+    assert {each["role"] for each in ranks} <= {"worker", "server", "heter"}, ranks
+    assert {each["state"] for each in ranks} <= {"running", "succeeded", "failed", "ended"}, ranks
 
 
 def secrets_in(folders: Sequence[Path], secret: str) -> list[Path]:

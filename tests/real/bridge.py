@@ -38,8 +38,12 @@ def hold(*namespaces: str) -> subprocess.Popen[str]:
 class Bridge:
     """Its ports have numbers."""
 
-    def __init__(self) -> None:
-        self._holder = hold("--net")
+    def __init__(self, enter: Sequence[str] = ()) -> None:
+        """A new one; or the one called `bridge` in the network to which these words lead."""
+        self._holder = None if enter else hold("--net")
+        if self._holder is None:
+            self._ip = [*enter, "ip"]
+            return
         self._ip = ["nsenter", "-t", str(self._holder.pid), "--net", "ip"]
         self._run("link", "add", "name", "bridge", "type", "bridge", "forward_delay", "0")
         self._run("link", "set", "bridge", "up")
@@ -69,6 +73,7 @@ class Bridge:
         self._run("link", "set", f"port{port}", "up")
 
     def close(self) -> None:
-        """No bridge any more."""
-        self._holder.kill()
-        self._holder.communicate()
+        """No bridge any more, if it is ours."""
+        if self._holder is not None:
+            self._holder.kill()
+            self._holder.communicate()

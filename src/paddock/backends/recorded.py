@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.words import Node, Rank
+from paddock.backends.words import Node, Rank, role_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ def ended(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 def _node(row: Mapping[str, Any]) -> Node:
     ranks = tuple(
-        Rank(str(r["role"]), int(r["rank"]), str(r["state"]), r.get("code"))
+        Rank(role_word(str(r["role"])), int(r["rank"]), str(r["state"]), r.get("code"))
         for r in row.get("ranks") or ()
     )
     is_up = any(rank.state == "running" for rank in ranks)

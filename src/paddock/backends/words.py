@@ -142,6 +142,15 @@ class Rank:
     code: int | None = None
 
 
+def role_word(role: str) -> str:
+    """What statuses and the labels of logs call a role of the launcher, the operator or Volcano.
+
+    >>> role_word("ps"), role_word("worker")
+    ('server', 'worker')
+    """
+    return {"ps": "server", "pserver": "server", "trainer": "worker"}.get(role, role)
+
+
 @dataclass(frozen=True)
 class Node:
     """One host of a job, as its backend knows it now."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from kube.scripted import answer, stream, talking
 from paddock.backends.kubernetes import follow
+from paddock.backends.kubernetes.parse import INDEX_LABELS, LOST, Seen
 from paddock.backends.words import Query
+from paddock.errors import UsageError
 from paddock.kube.objects import Pod
+
+if TYPE_CHECKING:
+    from paddock.kube.lightkube import LightkubeClient
 
 RUNS = {"metadata": {"name": "a-0-xyz"}, "status": {"phase": "Running"}}
 ENDED = {"metadata": {"name": "a-0-xyz"}, "status": {"phase": "Succeeded"}}
@@ -37,3 +43,33 @@ def test_a_stream_that_breaks_is_taken_up_where_it_broke(monkeypatch: pytest.Mon
     said, since = asyncio.run(scenario())
     assert said == [b"one\n", b"and one\n", b"two\n"]
     assert since == ["", "", "2026-01-01T00:00:05Z", ""]
+
+
+def test_pods_whose_logs_cannot_be_read_do_not_keep_back_the_others() -> None:
+    """They are named when all others have been told, and a node that is lost is not waited for."""
+    lost = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
+    pods = [
+        msgspec.convert({
+            "metadata": {"name": f"a-{i}-xyz", "labels": {INDEX_LABELS[0]: str(i)}},
+            "status": {"phase": "Running", "conditions": lost if i == 2 else []},
+        }, Pod)
+        for i in range(3)
+    ]  # fmt: skip
+    seen = Seen("job", {}, pods, ("a-0", "a-1", "a-2"), {"worker": 1}, 1.0)
+
+    async def look(_client: LightkubeClient) -> Seen:
+        return seen
+
+    async def scenario() -> tuple[list[bytes], str, int]:
+        said = []
+        async with talking(answer(500, {"message": "no route"}), stream(FIRST)) as (server, client):
+            try:
+                async for piece in follow._whole(client, "ml", look, Query()):
+                    said.append(piece.data)
+            except UsageError as error:
+                return said, str(error), len(server.asked)
+        raise AssertionError("nobody was told")
+
+    said, told, asked = asyncio.run(scenario())
+    assert (said, asked) == ([b"one\n"], 2)
+    assert "logs of a-0: " in told and f"logs of a-2: {LOST}" in told

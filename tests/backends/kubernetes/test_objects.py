@@ -161,6 +161,39 @@ def test_servers_have_pods_of_their_own_where_roles_are_known() -> None:
     assert [(t["name"], t["replicas"]) for t in tasks["tasks"]] == [("pserver", 2), ("trainer", 4)]
 
 
+@pytest.mark.parametrize(
+    ("form", "server", "trainer"),
+    [("paddlejob", "ps", "worker"), ("volcano-job", "pserver", "trainer")],
+)
+def test_servers_and_trainers_ask_for_what_each_of_them_needs(
+    form: str, server: str, trainer: str
+) -> None:
+    words = ("--server_num", "1", "--trainer_num", "1", "train.py")
+    of = submission(*words, cpu="4", memory="8Gi", gpus="2", server_cpu="16", server_memory="64Gi")
+    found = made(of, form)
+    of_server, of_trainer = (
+        pod_of(found, form, role)["containers"][0]["resources"] for role in (server, trainer)
+    )
+    assert of_server == {
+        "requests": {"cpu": "16", "memory": "64Gi"}, "limits": {"memory": "64Gi"},
+    }  # fmt: skip
+    assert of_trainer["requests"] == {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2"}
+    plan = planned(of, form)
+    assert [row[3] for row in plan.rows] == ["cpu", "2 nvidia.com/gpu"]
+    assert plan.why['cpu: "16"'] == "--server_cpu 16"
+    assert plan.why['cpu: "4"'] == "--cpu 4"
+
+
+def test_servers_ask_for_what_all_ask_for_and_for_devices_only_when_told() -> None:
+    words = ("--server_num", "1", "--trainer_num", "1", "train.py")
+    of = submission(*words, cpu="4", gpus="2", server_gpus="1")
+    found = pod_of(made(of, "paddlejob"), "paddlejob", "ps")["containers"][0]["resources"]
+    assert found["requests"] == {"cpu": "4", "nvidia.com/gpu": "1"}
+    mixed = planned(submission(*words, server_memory="1Gi"))
+    assert any("share their pods" in sentence for sentence in mixed.cannot)
+    assert mixed.rows[0][2] == "1 server, 1 worker"
+
+
 def test_an_elastic_job_keeps_its_bounds_and_its_lost_pods_come_back() -> None:
     of = submission("--nnodes", "2:4", "train.py")
     spec: Any = made(of)[0].manifest["spec"]
@@ -253,7 +286,9 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 def test_what_a_cluster_cannot_do_is_said_in_the_plan() -> None:
     told = " ".join(planned(submission("train.py")).cannot)
-    assert "output/" in told
+    assert "fetch brings logs only; output/ is gone with the pods" in told
+    kept = planned(submission("train.py", volumes="out:/out")).cannot
+    assert any("stays on its volumes" in sentence for sentence in kept)
     assert "paddock stop" in told
 
 

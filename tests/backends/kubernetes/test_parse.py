@@ -44,7 +44,8 @@ def pod(index: int, phase: str = "Running", *, age: int = 0, **more: Any) -> Pod
             "reason": more.get("reason", "Error"),
             "finishedAt": f"2026-01-01T00:00:{more.get('ended', 10)}Z",
         }  # fmt: skip
-    conditions = []
+    conditions = [{"type": kind, "status": said, "reason": more.get("gate")}
+                  for kind, said in more.get("says", ())]  # fmt: skip
     if "unscheduled" in more:
         conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                        "message": more["unscheduled"]}]  # fmt: skip
@@ -74,10 +75,13 @@ def job(*conditions: str, stopped: bool = False, suspended: bool = False, **meta
 
 
 def seen(top: Any, *pods: Pod, form: str = "job", events: tuple[str, ...] = ()) -> Status:
-    return status_of(Seen(form, top, pods, NAMES, 2, 100.0, events))
+    return status_of(Seen(form, top, pods, NAMES, {"worker": 2}, 100.0, events))
 
 
 RUNNING = (pod(0), pod(1))
+NOT_READY = (("Ready", "False"), ("ContainersReady", "True"))
+LOST_POD = pod(1, says=NOT_READY)
+ELASTIC = {**job(), "spec": {"podFailurePolicy": {}}}
 ROWS: tuple[tuple[str, Any, tuple[Pod, ...], State], ...] = (
     ("it is gone", None, (), "lost"),
     ("nothing yet", job(), (), "pending"),
@@ -86,6 +90,11 @@ ROWS: tuple[tuple[str, Any, tuple[Pod, ...], State], ...] = (
     ("one of two runs", job(), (pod(0), pod(1, "Pending")), "starting"),
     ("both run", job(), RUNNING, "running"),
     ("one has ended, one runs", job(), (pod(0, "Succeeded", code=0), pod(1)), "running"),
+    ("a node is lost", job(), (pod(0), LOST_POD), "running"),
+    ("a node is lost, the other has failed", job(), (pod(0, "Failed"), LOST_POD), "failed"),
+    ("the same, and it is elastic", ELASTIC, (pod(0, "Failed"), LOST_POD), "unknown"),
+    ("all nodes are lost", job(), (pod(0, says=NOT_READY), LOST_POD), "unknown"),
+    ("stopped, and a node is lost", job(stopped=True, suspended=True), (LOST_POD,), "stopping"),
     ("complete", job("SuccessCriteriaMet", "Complete"), RUNNING, "succeeded"),
     ("failed", job("FailureTarget", "Failed"), (pod(0, "Failed", code=7),), "failed"),
     ("stopped, pods end", job(stopped=True, suspended=True), (pod(0, deleted="x"),), "stopping"),
@@ -134,6 +143,10 @@ PHASE_ROWS: tuple[tuple[Pod, State], ...] = (
     (pod(0, "Failed"), "failed"),
     (pod(0, "Failed", deleted="x"), "failed"),
     (pod(0, "Unknown"), "unknown"),
+    (LOST_POD, "unknown"),
+    (pod(0, says=(("Ready", "True"), ("ContainersReady", "True"))), "running"),
+    (pod(0, says=(("Ready", "False"), ("ContainersReady", "False"))), "running"),
+    (pod(0, says=NOT_READY, gate="ReadinessGatesNotReady"), "running"),
 )
 
 
@@ -155,7 +168,7 @@ def test_a_sentence_that_a_long_traceback_pushed_out_is_read_from_the_log() -> N
     one = pod(1, "Failed", code=7, message="  File x\nValueError: odd")
     assert not has_report(one)
     top = job("Failed")
-    found = status_of(Seen("job", top, (one,), NAMES, 1, 1.0, tail=LOG_OF_A_FAILURE))
+    found = status_of(Seen("job", top, (one,), NAMES, {"worker": 1}, 1.0, tail=LOG_OF_A_FAILURE))
     assert found.why == "a-1: worker 1 on a-1 exited with code 7"
 
 
@@ -188,6 +201,25 @@ def test_a_pod_that_was_made_again_counts_and_not_the_one_before() -> None:
     assert [node.state for node in found.nodes] == ["running", "running"]
     assert found.ranks_up == 4
     assert [rank.rank for node in found.nodes for rank in node.ranks] == [0, 1, 2, 3]
+
+
+def test_servers_of_a_pod_are_told_beside_its_trainers() -> None:
+    roles = {"server": 1, "worker": 2}
+    found = status_of(Seen("job", job(), RUNNING, NAMES, roles, 100.0))
+    assert [(rank.role, rank.rank) for rank in found.nodes[1].ranks] == [
+        ("server", 1), ("worker", 2), ("worker", 3),
+    ]  # fmt: skip
+
+
+def test_a_pod_of_one_process_has_it_in_its_name() -> None:
+    names = ("a-ps-0", "a-worker-1", "a-pserver-2", "a-trainer-3")
+    pods = [msgspec.convert({"metadata": {"name": name}, "status": {"phase": "Running"}}, Pod)
+            for name in names]  # fmt: skip
+    top: Any = {"metadata": {}, "spec": {}, "status": {"phase": "Running"}}
+    found = status_of(Seen("paddlejob", top, pods, names, {}, 100.0))
+    assert [(rank.role, rank.rank) for node in found.nodes for rank in node.ranks] == [
+        ("server", 0), ("worker", 1), ("server", 2), ("worker", 3),
+    ]  # fmt: skip
 
 
 def test_what_a_container_said_cannot_move_the_cursor() -> None:

@@ -72,7 +72,7 @@ def test_lines_come_in_the_order_in_which_they_were_written(tmp_path: Path, fold
     Written(folder / "workerlog.1").begin(3).say(2, b"b\nbb\n").say(3, b"c\n")
     Written(folder / "serverlog.0").begin(0, "ps").say(2.5, b"s\n")
     assert told(tmp_path) == [
-        (1, "h2 worker 2", b"a\n"), (2, "h2 worker 3", b"b\nbb\n"), (2.5, "h2 ps 0", b"s\n"),
+        (1, "h2 worker 2", b"a\n"), (2, "h2 worker 3", b"b\nbb\n"), (2.5, "h2 server 0", b"s\n"),
         (3, "h2 worker 3", b"c\n"), (4, "h2 worker 2", b"d\n"),
     ]  # fmt: skip
 

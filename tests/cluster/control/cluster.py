@@ -187,6 +187,11 @@ class Cluster:
 
     # ---------------------------------------------------------------------------------- using
 
+    @property
+    def enter(self) -> tuple[str, ...]:
+        """What a command in the network of the control plane begins with; its bridge is there."""
+        return self._control.enter
+
     def load_image(self, path: Path) -> None:
         """Put the images of a docker-archive on every node, side by side."""
         started = [(node, node.start_import(path)) for node in self.nodes]

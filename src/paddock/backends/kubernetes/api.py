@@ -16,7 +16,7 @@ from paddock.backends.kubernetes.objects import (
     Object,
     owned,
 )
-from paddock.backends.kubernetes.parse import container_of, hopeless, newest_pods, note_of
+from paddock.backends.kubernetes.parse import container_of, hopeless, is_lost, newest_pods, note_of
 from paddock.backends.kubernetes.refusals import explained
 from paddock.errors import UsageError
 from paddock.kube.client import PODS, KubeError, Query, Resource
@@ -204,7 +204,9 @@ async def end(client: LightkubeClient, seen: Seen, namespace: str, *, now: bool)
     elif any(label.startswith("kueue.x-k8s.io/") for label in meta.get("labels") or {}):
         await client.delete(resource, namespace, name, uid=uid)
     for pod in newest_pods(seen).values() if now else ():
+        # With 0 the pod would be gone from the list at once, and its processes go on for the whole
+        # of their grace: that is for nodes which do not answer.
+        grace_seconds = 0 if is_lost(pod) else 1
+        one = pod.metadata
         with contextlib.suppress(KubeError):  # it has gone meanwhile
-            await client.delete(
-                PODS, namespace, pod.metadata.name, uid=pod.metadata.uid, grace_seconds=0
-            )
+            await client.delete(PODS, namespace, one.name, uid=one.uid, grace_seconds=grace_seconds)

@@ -79,7 +79,7 @@ class Kubernetes:
             kubeconfig=_kubeconfig(submission.site),
             context=submission.site.text("context"),
             names=[row[1] for row in plan.rows],
-            ranks=_ranks(told(submission, form), options),
+            roles=told(submission, options, form)["roles"],
         )
         run.move(Handle("kubernetes", namespace, name))
         say(f"making {len(objects)} objects in namespace {namespace}")
@@ -211,8 +211,8 @@ async def _see(client: LightkubeClient, run: Run) -> Seen:
     events: list[str] = []
     if top is not None and not pods:
         events = await api.refusals_of(client, place, top["metadata"]["uid"])
-    names, ranks = run.details["names"], run.details["ranks"]
-    seen = Seen(form, top, pods, names, ranks, time.time(), events)
+    names, roles = run.details["names"], run.details["roles"]
+    seen = Seen(form, top, pods, names, roles, time.time(), events)
     found = newest_pods(seen)
     failed = found.get(first_failed(found))
     if failed is None or has_report(failed):
@@ -226,7 +226,7 @@ def _details(form: str, job: dict[str, Any]) -> dict[str, Any]:
     return {
         "form": form, "uid": job["metadata"]["uid"],
         "names": [str(name) for name in names] if isinstance(names, list) else [],
-        "ranks": _ranks(said, None),
+        "roles": _roles(said.get("roles")),
     }  # fmt: skip
 
 
@@ -239,13 +239,10 @@ def _said(job: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _ranks(said: dict[str, object], options: Options | None) -> int:
-    """Processes of a pod, as far as it can be known from outside."""
-    ranks = said.get("ranks")
-    if isinstance(ranks, int):
-        return ranks
-    devices = [int(n) for n in options.devices.values()] if options is not None else []
-    return devices[0] if devices else 1
+def _roles(said: object) -> dict[str, int]:
+    """Processes of a pod; what is no number is left out."""
+    rows = said.items() if isinstance(said, dict) else ()
+    return {str(role): count for role, count in rows if isinstance(count, int)}
 
 
 def _kubeconfig(site: Site) -> str:

@@ -1,4 +1,8 @@
-"""The logs of all pods of a job as one stream, also while it runs."""
+"""The logs of all pods of a job as one stream, also while it runs.
+
+A pod whose log cannot be read, or whose node does not answer, does not keep back the others' lines:
+it is named when those have ended.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,21 @@ import heapq
 from typing import TYPE_CHECKING
 
 from paddock.backends.kubernetes.lines import is_wanted, piece_of, since_parameter
-from paddock.backends.kubernetes.parse import container_of, newest_pods, status_of
+from paddock.backends.kubernetes.parse import LOST, container_of, is_lost, newest_pods, status_of
+from paddock.errors import Problem, UsageError
 from paddock.kube.client import PODS, KubeError
 from paddock.kube.connect import find_config
 from paddock.kube.lightkube import open_client
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterator,
+        Mapping,
+    )
 
     from paddock.backends.kubernetes.parse import Seen
     from paddock.backends.words import Piece, Query
@@ -33,7 +45,7 @@ NO_LOG = (400, 404)
 def stream(
     kubeconfig: str, context: str, namespace: str, look: Look, query: Query
 ) -> Iterator[Piece]:
-    """Lines in order of time; with follow until the job has ended. Raises KubeError.
+    """Lines in order of time; with follow until the job has ended. Raises KubeError, UsageError.
 
     The loop runs while the next piece is waited for.
     """
@@ -55,10 +67,12 @@ def stream(
 async def _whole(
     client: LightkubeClient, namespace: str, look: Look, query: Query
 ) -> AsyncGenerator[Piece, None]:
-    seen = await look(client)
+    pods = newest_pods(await look(client))
+    missing = {name: LOST for name, pod in pods.items() if is_lost(pod)}
     streams = [
-        _pieces(client, namespace, name, pod, query, is_followed=False)
-        for name, pod in newest_pods(seen).items()
+        _noted(missing, name, _pieces(client, namespace, name, pod, query, is_followed=False))
+        for name, pod in pods.items()
+        if name not in missing
     ]
     heap: list[tuple[int, int, Piece]] = []
     for number, one in enumerate(streams):
@@ -68,6 +82,23 @@ async def _whole(
         yield piece
         heapq.heappop(heap)
         await _push(heap, number, streams[number])
+    _complain(missing)
+
+
+async def _noted(
+    missing: dict[str, str], name: str, pieces: AsyncIterator[Piece]
+) -> AsyncIterator[Piece]:
+    """The same; why it breaks off is noted."""
+    try:
+        async for piece in pieces:
+            yield piece
+    except KubeError as error:
+        missing[name] = error.message
+
+
+def _complain(missing: Mapping[str, str]) -> None:
+    if missing:
+        raise UsageError.of([Problem(f"logs of {name}: {why}") for name, why in missing.items()])
 
 
 async def _push(heap: list[tuple[int, int, Piece]], number: int, one: AsyncIterator[Piece]) -> None:
@@ -115,13 +146,17 @@ async def _oversee(
 ) -> None:
     """Follow every pod that comes, until the job has ended and all was read."""
 
+    missing: dict[str, str] = {}
+
     async def read(name: str, pod: Pod) -> None:
-        async for piece in _pieces(client, namespace, name, pod, query, is_followed=True):
+        pieces = _pieces(client, namespace, name, pod, query, is_followed=True)
+        async for piece in _noted(missing, name, pieces):
             await queue.put(piece)
 
     while True:
         seen = await look(client)
-        for name, pod in newest_pods(seen).items():
+        pods = newest_pods(seen)
+        for name, pod in pods.items():
             if pod.metadata.uid not in tasks and pod.status.phase not in ("", "Pending"):
                 following = asyncio.ensure_future(read(name, pod))
                 tasks[pod.metadata.uid] = following
@@ -129,7 +164,12 @@ async def _oversee(
             break
         # sleep: new pods are rare
         await asyncio.sleep(POLL_SECONDS)
-    await asyncio.gather(*tasks.values())
+    for name, pod in pods.items():
+        if is_lost(pod) and pod.metadata.uid in tasks:
+            tasks[pod.metadata.uid].cancel()
+            missing[name] = LOST
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    _complain(missing)
 
 
 async def _pieces(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.kubernetes.words import PORT
+from paddock.backends.words import role_word
 from paddock.core.job import Role
 from paddock.core.value import replace
 from paddock.errors import UsageError
@@ -33,6 +34,7 @@ VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 # Processes of a ps job, as the launcher of a pod reads them (jobfile/environment.py).
 TRAINER, PSERVER = "trainer", "pserver"
+ORDER = ("ps", "worker", "heter")
 
 
 def job_spec(job: Job, options: Options, name: str, template: Manifest) -> Manifest:
@@ -61,11 +63,16 @@ def job_spec(job: Job, options: Options, name: str, template: Manifest) -> Manif
     return found
 
 
-def paddle_spec(job: Job, options: Options, template: Manifest) -> Manifest:
-    """Spec of a PaddleJob: a pod for each node; with servers, a pod for each process."""
-    roles: dict[str, int] = {"worker": job.nnodes_max}
-    if job.mode != "collective":
-        roles = {role.name: processes(job, role.name) for role in job.roles}
+def pods_of(job: Job) -> dict[str, int]:
+    """Pods of a PaddleJob by role: one for each node; with servers, one for each process."""
+    if job.mode == "collective":
+        return {"worker": job.nnodes_max}
+    return {role.name: processes(job, role.name) for role in job.roles}
+
+
+def paddle_spec(job: Job, options: Options, templates: Mapping[str, Manifest]) -> Manifest:
+    """Spec of a PaddleJob."""
+    roles = pods_of(job)
     found: Manifest = {"suspend": True, "cleanPodPolicy": "Never"}
     gang: Manifest = {}
     if options.scheduler in ("volcano", "coscheduling"):
@@ -79,7 +86,7 @@ def paddle_spec(job: Job, options: Options, template: Manifest) -> Manifest:
         one: Manifest = {"replicas": replicas}
         if role == "worker" and job.is_elastic:
             one |= {"requests": job.nnodes_min, "limits": job.nnodes_max}
-        found[role] = one | {"template": template}
+        found[role] = one | {"template": templates[role]}
     return found
 
 
@@ -163,8 +170,17 @@ def pod_names(job: Job, form: str, name: str) -> list[str]:
         return [f"{name}-{task}-{i}" for task, n in tasks_of(job).items() for i in range(n)]
     if job.mode == "collective":
         return [f"{name}-worker-{index}" for index in range(job.nnodes_max)]
-    roles = sorted(job.roles, key=lambda role: ("ps", "worker", "heter").index(role.name))
+    roles = sorted(job.roles, key=lambda role: ORDER.index(role.name))
     return [f"{name}-{r.name}-{i}" for r in roles for i in range(processes(job, r.name))]
+
+
+def serves(pod: str, name: str) -> bool:
+    """Whether a pod of the job NAME runs servers only.
+
+    >>> serves("a-ps-0", "a"), serves("a-pserver-1", "a"), serves("ps-0", "ps")
+    (True, True, False)
+    """
+    return pod.startswith((f"{name}-ps-", f"{name}-{PSERVER}-"))
 
 
 def pod_group(options: Options, name: str, members: int) -> Manifest:
@@ -185,9 +201,24 @@ def gang_labels(options: Options, name: str, form: str) -> tuple[dict[str, str],
     return {COSCHEDULING_LABEL: name}, {}
 
 
-def roles_shown(job: Job, devices: Sequence[str]) -> str:
-    """Processes of a node, for the table."""
-    worker = job.role("worker")
-    if worker is not None and worker.count:
-        return str(worker.count)
-    return devices[0] if devices else str(worker.on_cpu if worker is not None else 1)
+def roles_of(job: Job, devices: Sequence[str]) -> dict[str, int]:
+    """Processes of a pod that has several, by role, servers first; workers one a device.
+
+    >>> from paddock.core.job import Command, Job
+    >>> roles_of(Job(Command("script", "t.py"), roles=(Role("worker"), Role("ps", 1))), ["4"])
+    {'server': 1, 'worker': 4}
+    """
+    each = int(devices[0]) if devices else 0
+    roles = sorted(job.roles, key=lambda role: ORDER.index(role.name))
+    return {role_word(role.name): role.count or each or role.on_cpu for role in roles}
+
+
+def roles_shown(roles: Mapping[str, int]) -> str:
+    """The same for the table.
+
+    >>> roles_shown({"worker": 2}), roles_shown({"server": 1, "worker": 2}), roles_shown({})
+    ('2', '1 server, 2 worker', '1')
+    """
+    if len(roles) > 1:
+        return ", ".join(f"{count} {role}" for role, count in roles.items())
+    return str(*roles.values()) or "1"

@@ -12,18 +12,18 @@ import re
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from paddock.backends.words import Piece
+from paddock.backends.words import Piece, role_word
 
 if TYPE_CHECKING:
     from paddock.backends.words import Query
 
 LINE = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z ?(.*)", re.DOTALL)
-PROCESS = re.compile(rb"\[([a-z]+ (\d+))\] ")
+PROCESS = re.compile(rb"\[([a-z]+) (\d+)\] ")
 NS = 1_000_000_000
 
 
 def piece_of(pod: str, line: bytes) -> tuple[Piece, int | None]:
-    """A line of a pod's log and the rank it is from; None for the launcher's.
+    """A line of a pod's log and the worker it is from; None for a server's, and the launcher's.
 
     >>> piece, rank = piece_of("a-1", b"1970-01-01T00:00:01.5Z [worker 3] loss 0.25\\n")
     >>> piece.at_ns, piece.label, piece.data, rank
@@ -33,7 +33,9 @@ def piece_of(pod: str, line: bytes) -> tuple[Piece, int | None]:
     found = PROCESS.match(said)
     if found is None:
         return Piece(at_ns, pod, said), None
-    return Piece(at_ns, f"{pod} {found[1].decode()}", said[found.end() :]), int(found[2])
+    role, rank = role_word(found[1].decode()), int(found[2])
+    piece = Piece(at_ns, f"{pod} {role} {rank}", said[found.end() :])
+    return piece, rank if role == "worker" else None
 
 
 def split_time(line: bytes) -> tuple[int, bytes]:
@@ -47,7 +49,7 @@ def split_time(line: bytes) -> tuple[int, bytes]:
 
 
 def is_wanted(piece: Piece, rank: int | None, query: Query) -> bool:
-    """Whether a query asks for this line; the launcher's own lines are of no rank."""
+    """Whether a query asks for this line; servers' and the launcher's lines are of none."""
     if query.ranks and rank not in query.ranks:
         return False
     if query.since and piece.at_ns < query.since * NS:

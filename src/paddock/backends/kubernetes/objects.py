@@ -114,7 +114,7 @@ def objects_of(
     kept: Manifest = {"name": name, "labels": labels}
     secret: Manifest = {"metadata": kept, "immutable": True, "stringData": _secrets(submission)}
     spec = _spec(submission, options, form, name, labels, [one.name for one in maps], patch)
-    noted = json.dumps(told(submission, form), ensure_ascii=False)
+    noted = json.dumps(told(submission, options, form), ensure_ascii=False)
     of_file: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}}
     if is_file(submission, form):
         of_file = paddlefile.metadata_of(paddlefile.read(submission.file))
@@ -166,16 +166,15 @@ def is_held(options: Options, form: str) -> bool:
     return form == "paddlejob" or (form == "job" and options.scheduler != "kueue")
 
 
-def told(submission: Submission, form: str) -> dict[str, object]:
+def told(submission: Submission, options: Options, form: str) -> dict[str, object]:
     """What a lost registry is made anew from. The launcher's flags stand in the pods as well."""
     job = submission.job
-    worker = job.role("worker")
     # A pod for each process, or of a launcher of whose words we know nothing.
     is_split = form != "job" and (job.mode != "collective" or bool(submission.file))
     return {
         "name": submission.name, "run": submission.run_id, "program": job.command.program,
         "names": pod_names(submission, form),
-        "ranks": 1 if is_split else worker.count if worker is not None else None,
+        "roles": {} if is_split else forms.roles_of(job, list(options.devices.values())),
     }  # fmt: skip
 
 
@@ -184,11 +183,13 @@ def plan_of(
 ) -> Plan:
     """What will be done with these objects."""
     name = found[0].name
-    each = forms.roles_shown(submission.job, list(options.devices.values()))
-    ranks = each if told(submission, form)["ranks"] != 1 else "1"
-    devices = ", ".join(f"{n} {r}" for r, n in options.devices.items()) or "cpu"
-    pods = pod_names(submission, form)
-    rows = tuple((str(i), pod, ranks, devices) for i, pod in enumerate(pods))
+    roles = told(submission, options, form)["roles"]
+    assert isinstance(roles, dict)
+    ranks = forms.roles_shown(roles)
+    rows = tuple(
+        (str(i), pod, ranks, _devices(options.of_servers if forms.serves(pod, name) else options))
+        for i, pod in enumerate(pod_names(submission, form))
+    )
     steps = [
         Step(
             namespace,
@@ -206,10 +207,14 @@ def plan_of(
         lines = yaml_lines(_visible(one))
         files[one.file] = "".join(f"{line}\n" for _, line in lines)
         for path, line in lines:
-            reasons.setdefault(line.strip(), set()).add(reason_of(submission, path))
+            reasons.setdefault(line.strip(), set()).add(reason_of(submission, path, line))
     # A line that stands in several places for several reasons is left without one.
     why = {line: told for line, (told, *others) in reasons.items() if told and not others}
     return Plan(rows, tuple(steps), files, _cannot(submission, options, form), why)
+
+
+def _devices(options: Options) -> str:
+    return ", ".join(f"{n} {r}" for r, n in options.devices.items()) or "cpu"
 
 
 def _spec(
@@ -219,11 +224,13 @@ def _spec(
     job = submission.job
     more_labels, annotations = forms.gang_labels(options, name, form)
 
-    def template(ours: list[str], env: list[Manifest], start: str = START) -> Manifest:
+    def template(
+        ours: list[str], env: list[Manifest], start: str = START, *, serves: bool = False
+    ) -> Manifest:
         argv = launch_words(submission, options.interpreter, options.program, ours)
         found = template_of(
-            options, labels={**labels, **more_labels}, argv=argv, secret=name, maps=maps, env=env,
-            start=start, workdir=submission.workspace,
+            options.of_servers if serves else options, labels={**labels, **more_labels},
+            argv=argv, secret=name, maps=maps, env=env, start=start, workdir=submission.workspace,
             grace_seconds=job.grace_seconds, patch=patch,
         )  # fmt: skip
         if annotations:
@@ -240,7 +247,9 @@ def _spec(
         document = paddlefile.read(submission.file)
         return paddlefile.spec_of(document, image=options.image, secret=name, labels=labels)
     if form == "paddlejob":
-        return forms.paddle_spec(job, options, template(console_words(), []))
+        pods = {role: template(console_words(), [], serves=role == "ps")
+                for role in forms.pods_of(job)}  # fmt: skip
+        return forms.paddle_spec(job, options, pods)
     templates = {}
     for task in forms.tasks_of(job):
         env: dict[str, str] = {
@@ -251,7 +260,9 @@ def _spec(
         if servers := forms.endpoints(job, name, forms.PSERVER):
             env["PADDLE_PSERVERS_IP_PORT_LIST"] = servers
         entries: list[Manifest] = [{"name": key, "value": text} for key, text in env.items()]
-        templates[task] = template(console_words(), entries, START_OF_TASK)
+        templates[task] = template(
+            console_words(), entries, START_OF_TASK, serves=task == forms.PSERVER
+        )
     return forms.volcano_spec(job, options, name, templates)
 
 
@@ -325,10 +336,13 @@ def _cannot(submission: Submission, options: Options, form: str) -> tuple[str, .
     found = [*foreign("kubernetes", submission.extra)]
     if is_file(submission, form):
         found.append("flags and the current directory: the file and its images say all")
+    kept = "what the job writes stays on its volumes"
     if not options.volumes:
-        found.append(
-            "output/ is gone with the pods: write to a volume (--volumes CLAIM:/path) to keep it"
-        )
+        kept = "output/ is gone with the pods: write to a volume (--volumes CLAIM:/path) to keep it"
+    found.append(f"paddock fetch brings logs only; {kept}")
+    if form == "job" and (options.server_cpu or options.server_memory or options.server_devices):
+        found.append("server_cpu, server_memory, server_gpus: servers and trainers share their "
+                     "pods, which have cpu, memory and gpus")  # fmt: skip
     if not submission.is_detached:
         found.append("the job goes on when this terminal is closed: end it with paddock stop")
     if form == "volcano-job" and submission.job.is_elastic:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from paddock.errors import Problem, UsageError
@@ -41,7 +41,8 @@ class Volume:
 
 @dataclass(frozen=True)
 class Options:
-    """Texts are "" where nothing is said. devices: resource name -> number."""
+    """Texts are "" where nothing is said. devices: resource name -> number. server_...: of pods
+    that run servers only; what is "" there is as of all, but devices, of which they have none."""
 
     image: str = ""
     namespace: str = ""
@@ -52,6 +53,9 @@ class Options:
     memory: str = ""
     storage: str = ""
     devices: Mapping[str, str] = field(default_factory=dict)
+    server_cpu: str = ""
+    server_memory: str = ""
+    server_devices: Mapping[str, str] = field(default_factory=dict)
     volumes: tuple[Volume, ...] = ()
     secrets: tuple[str, ...] = ()
     pull_secrets: tuple[str, ...] = ()
@@ -63,6 +67,16 @@ class Options:
     program: str = "sent"
     server_num: int = 0
     trainer_num: int = 0
+
+    @property
+    def of_servers(self) -> Options:
+        """The same for a pod that runs servers only."""
+        return replace(
+            self,
+            cpu=self.server_cpu or self.cpu,
+            memory=self.server_memory or self.memory,
+            devices=self.server_devices,
+        )
 
 
 def read_options(submission: Submission) -> Options:
@@ -80,7 +94,10 @@ def read_options(submission: Submission) -> Options:
         cpu=reading.amount("cpu"),
         memory=reading.amount("memory"),
         storage=reading.amount("storage"),
-        devices=reading.devices(),
+        devices=reading.devices("gpus"),
+        server_cpu=reading.amount("server_cpu"),
+        server_memory=reading.amount("server_memory"),
+        server_devices=reading.devices("server_gpus"),
         volumes=tuple(reading.volumes()),
         secrets=reading.names("secrets"),
         pull_secrets=reading.names("pull_secrets"),
@@ -175,13 +192,13 @@ class _Reading:
             self.problem(f"{name}: '{found}' is not an amount", "as 500m or 2; as 512Mi or 4Gi")
         return found
 
-    def devices(self) -> dict[str, str]:
+    def devices(self, name: str) -> dict[str, str]:
         """ "8", "huawei.com/Ascend910=8"."""
         found: dict[str, str] = {}
-        for part in self.texts("gpus"):
+        for part in self.texts(name):
             resource, equals, number = part.rpartition("=")
             if not (number.isascii() and number.isdigit()):
-                self.problem(f"gpus: '{part}' is not a number", "as 8, or huawei.com/Ascend910=8")
+                self.problem(f"{name}: '{part}' is not a number", "as 8, or huawei.com/Ascend910=8")
             elif int(number):
                 found[resource if equals else GPU] = number
         return found

@@ -12,6 +12,7 @@ volcano-job   state.phase: VOLCANO_PHASES
 any           not there                         lost
               being deleted                     stopping
 
+job, pods     those who have not failed do not answer, and it is not elastic: failed
 pods          all run                           running
               some run or have begun            starting
               none has a node                   pending
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.backends.kubernetes.objects import STOPPED
 from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER
-from paddock.backends.words import Node, Rank, Status
+from paddock.backends.words import Node, Rank, Status, role_word
 from paddock.kube.objects import seconds
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ GONE: dict[State, State] = {
 }  # fmt: skip
 UNSEEN = "no operator has looked at it yet; is one running?"
 BY_US = "stopped by paddock stop"
+LOST = "its node does not answer"
 WHY_MAX = 300  # characters
 
 
@@ -68,7 +70,8 @@ WHY_MAX = 300  # characters
 class Seen:
     """What was read of a job. top: the job as it is, None when it is not there.
 
-    names: how its pods are called, in order. ranks: processes of each. events: why pods could not
+    names: how its pods are called, in order. roles: processes of each by role, where a pod has
+    several; else its name says its one. events: why pods could not
     be made, the newest last. tail: the end of the log of the pod that failed first, where its
     status does not hold enough of it. at: seconds since 1970.
     """
@@ -77,7 +80,7 @@ class Seen:
     top: Mapping[str, Any] | None
     pods: Sequence[Pod]
     names: Sequence[str]
-    ranks: int
+    roles: Mapping[str, int]
     at: float
     events: Sequence[str] = ()
     tail: str = ""
@@ -168,15 +171,29 @@ def pod_state(pod: Pod) -> State:
         return "failed"
     if pod.metadata.deletionTimestamp:
         return "stopping"
+    if phase == "Unknown" or is_lost(pod):
+        return "unknown"
     if phase == "Running":
         return "running"
-    if phase == "Unknown":
-        return "unknown"
     return "starting" if pod.spec.nodeName else "pending"
+
+
+def is_lost(pod: Pod) -> bool:
+    """Whether its node does not answer: then Kubernetes calls a pod not ready whose containers are.
+
+    So does a gate of the user's, which says that it is one.
+    """
+    said = {one.type: one for one in pod.status.conditions or ()}
+    ready, containers = said.get("Ready"), said.get("ContainersReady")
+    if ready is None or containers is None or ready.reason == "ReadinessGatesNotReady":
+        return False
+    return (ready.status, containers.status) == ("False", "True")
 
 
 def note_of(pod: Pod) -> str:
     """What a pod waits for, or how it ended: one sentence, "" for one that runs."""
+    if is_lost(pod):
+        return LOST
     for container in pod.status.containerStatuses or ():
         waiting, ended = container.state.waiting, container.state.terminated
         if waiting is not None and waiting.reason not in USUAL:
@@ -225,6 +242,8 @@ def _top(seen: Seen, nodes: Sequence[Node]) -> tuple[State, str, float]:
         since = seconds(status.get("completionTime"))
     else:
         state, why, since = _of_conditions(status, nodes)
+        if state == "unknown" and "podFailurePolicy" not in spec and _has_failed(nodes):
+            state = "failed"  # its launchers end one another; Kubernetes waits five minutes
     is_over = state in ("succeeded", "failed", "cancelled")
     if is_stopped and not is_over and seen.form != "volcano-job":
         state, why = (
@@ -254,11 +273,17 @@ def _of_conditions(status: Mapping[str, Any], nodes: Sequence[Node]) -> tuple[St
 
 def _of_nodes(nodes: Sequence[Node]) -> State:
     states = [node.state for node in nodes]
-    if states and all(state in ("running", "succeeded", "failed") for state in states):
+    if "unknown" in states and set(states) <= {"unknown", "succeeded", "failed"}:
+        return "unknown"
+    if states and set(states) <= {"running", "succeeded", "failed", "unknown"}:
         return "running"
     if any(state in ("running", "succeeded", "failed", "starting") for state in states):
         return "starting"
     return "stopping" if "stopping" in states else "pending"
+
+
+def _has_failed(nodes: Sequence[Node]) -> bool:
+    return any(node.state == "failed" for node in nodes)
 
 
 def _is_anybody_left(nodes: Sequence[Node]) -> bool:
@@ -271,13 +296,10 @@ def _node(index: int, name: str, pod: Pod | None, seen: Seen) -> Node:
     state = pod_state(pod)
     said = {"running": "running", "succeeded": "succeeded", "failed": "failed"}.get(state)
     code = _code(pod)
-    ranks = tuple(
-        Rank(
-            _role(name), index * seen.ranks + i if seen.form == "job" else _place(name), said, code
-        )
-        for i in range(seen.ranks)
-        if said is not None
-    )
+    places = [(_role(name), _place(name))]
+    if seen.roles:
+        places = [(r, index * count + i) for r, count in seen.roles.items() for i in range(count)]
+    ranks = tuple(Rank(role, rank, said, code) for role, rank in places if said is not None)
     where = f"on {pod.spec.nodeName}" if pod.spec.nodeName else ""
     return Node(name, state, ranks, _short("; ".join(filter(None, (where, note_of(pod))))))
 
@@ -290,8 +312,8 @@ def _after(node: Node, state: State) -> Node:
 
 
 def _role(name: str) -> str:
-    kind = name.rpartition("-")[0].rpartition("-")[2]
-    return {"ps": "server", "pserver": "server", "heter": "heter"}.get(kind, "worker")
+    role = role_word(name.rpartition("-")[0].rpartition("-")[2])
+    return role if role in ("server", "heter") else "worker"
 
 
 def _place(name: str) -> int:

@@ -65,11 +65,11 @@ PLAIN = {
 }
 
 
-def reason_of(submission: Submission, path: str) -> str:
+def reason_of(submission: Submission, path: str, line: str = "") -> str:
     """One line's reason; "" where it speaks for itself. path: as shown.yaml_lines gives it."""
     whole = "." + path.replace("[]", "")
     for key, option in OPTION_OF.items():
-        if _is_in(whole, key) and (told := _of_option(submission, option)):
+        if _is_in(whole, key) and (told := _of_role(submission, option, line)):
             return told
     for key, name in FIELD_OF.items():
         source = submission.job.sources.get(name)
@@ -85,6 +85,14 @@ def _is_in(path: str, key: str) -> bool:
     (True, False)
     """
     return path.endswith(key) or f"{key}." in path
+
+
+def _of_role(submission: Submission, name: str, line: str) -> str:
+    """The same; what only servers have stands in their lines alone."""
+    own = f"server_{name}"
+    text = str(submission.extra.get(own) or submission.site.options.get(own, ""))
+    is_own = bool(text) and text in line
+    return _of_option(submission, own if is_own else name)
 
 
 def _of_option(submission: Submission, name: str) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.words import FINAL, Node, Rank, State, Status
+from paddock.backends.words import FINAL, Node, Rank, State, Status, role_word
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError
 
 if TYPE_CHECKING:
@@ -275,7 +275,12 @@ def _nodes(told: Told, state: State) -> tuple[Node, ...]:
     rows = told.whole.get("nodes")
     for row in rows if isinstance(rows, list) else ():
         ranks = tuple(
-            Rank(str(r.get("role")), _number(r.get("rank")), str(r.get("state")), r.get("code"))
+            Rank(
+                role_word(str(r.get("role"))),
+                _number(r.get("rank")),
+                str(r.get("state")),
+                r.get("code"),
+            )
             for r in row.get("ranks") or ()
         )
         own: State = state

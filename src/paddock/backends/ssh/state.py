@@ -26,7 +26,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.ssh.command import Target
-from paddock.backends.words import ALIVE, Node, Rank, State, Status
+from paddock.backends.words import ALIVE, Node, Rank, State, Status, role_word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -218,7 +218,7 @@ def _node(name: str, row: Mapping[str, Any] | None, told: Mapping[str, Any] | No
     """One host: what it says itself, and what the coordinator has told of its ranks."""
     ranks = [
         Rank(
-            "server" if each["role"] == "ps" else str(each["role"]),
+            role_word(str(each["role"])),
             int(each["rank"]),
             str(each["state"]),
             each.get("code"),
@@ -235,7 +235,11 @@ def _node(name: str, row: Mapping[str, Any] | None, told: Mapping[str, Any] | No
         for each in row.get("ranks") or {}:
             role, _, rank = str(each).partition(" ")
             ranks.append(
-                Rank(role, int(rank) if rank.isdecimal() and len(rank) < 10 else -1, "running")
+                Rank(
+                    role_word(role),
+                    int(rank) if rank.isdecimal() and len(rank) < 10 else -1,
+                    "running",
+                )
             )
         ranks.sort(key=lambda rank: (rank.role, rank.rank))
     if state not in ALIVE:  # whatever was told before

@@ -1,0 +1,194 @@
+"""What holds on every backend: one text of each property, collected wherever there is a lab.
+
+tests/conformance/test_conformance.py has the labs on hosts, tests/cluster/test_conformance.py
+those on a cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from conformance.labs import secrets_in
+from local.jobs import wait_until
+
+if TYPE_CHECKING:
+    from conformance.labs import Lab
+
+FAR = "time.sleep(3600)\n"
+UP = "say('rank-is-up')\n"
+
+
+def test_every_rank_gets_its_place(lab: Lab) -> None:
+    """Six ranks on three hosts, and all know where they are."""
+    script = lab.script(
+        "say('at', RANK, WORLD, os.environ['PADDLE_LOCAL_RANK'], os.uname().nodename,"
+        " os.environ['PADDLE_TRAINER_ENDPOINTS'].count(','), sys.argv[1:])\n"
+    )
+    lab.submitted(script, "--lr", "0.1", "two words", "$(id)", "$(HOME)$$x", "q'\"q\\n", "中文")
+    assert lab.paddock("wait").returncode == 0
+    lines = sorted(line.partition("] ")[2] for line in lab.logs() if "] at " in line)
+    args = "['--lr', '0.1', 'two words', '$(id)', '$(HOME)$$x', 'q\\'\"q\\\\n', '中文']"
+    names = [lab.node_name(index) for index in range(3)]
+    assert lines == [f"at {r} 6 {r % 2} {names[r // 2]} 5 {args}" for r in range(6)]
+    assert len(lab.paddock("logs", "last", "-n", 2).stdout.splitlines()) == 2
+    assert [line.partition("] ")[2] for line in lab.logs("last", "--rank", "3")] == [lines[3]]
+
+
+def test_the_first_failure_is_named_and_ends_all(lab: Lab) -> None:
+    """The job's code is the rank's, and status says which one, where."""
+    text = f"if RANK == 3:\n    time.sleep(0.5)\n    sys.exit(7)\n{FAR}"
+    lab.submitted(lab.script(text))
+    assert lab.paddock("wait").returncode == 7
+    status = lab.status()
+    assert (status["state"], status["code"]) == ("failed", 7)
+    assert "worker 3" in status["why"] and lab.node_name(1) in status["why"]
+    wait_until(lambda: not lab.ranks_alive())
+
+
+@pytest.mark.parametrize("now", [False, True], ids=["asked", "now"])
+def test_stop_ends_every_rank(lab: Lab, now: bool) -> None:
+    """Asked, they may save; at once, nobody is asked, and nothing is waited for."""
+    save = "signal.SIG_IGN" if now else "save"
+    text = (
+        "def save(*_):\n    say('saved', RANK)\n    sys.exit(0)\n"
+        f"signal.signal(signal.SIGTERM, {save})\n{UP}{FAR}"
+    )
+    job = lab.submitted("--grace", 600, lab.script(text))
+    following = lab.laptop.start(lab.command("logs", "-f", job), env=lab.env)
+    following.wait_for("rank-is-up", count=6)
+    assert lab.paddock("stop", job, *(["--now"] if now else [])).returncode == 0
+    assert lab.until("cancelled", job=job)["state"] == "cancelled"
+    wait_until(lambda: not lab.ranks_alive())
+    followed = following.end()
+    assert followed.code == 0, followed.err
+    assert len(re.findall(r"saved \d$", followed.out, re.MULTILINE)) == 6 or now
+
+
+def test_a_lost_host_ends_the_job(lab: Lab) -> None:
+    """And the others do not train on alone; what they said can be read."""
+    lab.submitted("--lease", 2, lab.script(UP + FAR))
+    lab.until_up(6)
+    named = lab.lose_node(1)
+    status = lab.until("failed", "lost")
+    assert any(text in status["why"] for text in named), status
+    wait_until(lambda: not lab.ranks_alive())
+    assert lab.paddock("logs", "last").stdout.count("rank-is-up") >= 2
+
+
+def test_a_detached_job_outlives_the_laptop(lab: Lab) -> None:
+    """Also one that is started again: the registry knows, and logs go on."""
+    job = lab.submitted(lab.script(UP + FAR))
+    lab.until_up(6, job)
+    registry = lab.laptop.home / ".local" / "state"
+    kept = {path: path.read_bytes() for path in registry.rglob("*") if path.is_file()}
+    lab.laptop.kill()
+    lab.laptop.boot()
+    if lab.on_laptop:
+        assert lab.status(job)["state"] == "lost"
+        wait_until(lambda: not lab.ranks_alive())
+        return
+    for path, content in kept.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    assert lab.status(job)["ranks_up"] == 6
+    assert len([line for line in lab.logs(job) if line.endswith("rank-is-up")]) == 6
+    assert lab.paddock("stop", job, "--now").returncode == 0
+    wait_until(lambda: not lab.ranks_alive())
+
+
+@pytest.mark.parametrize("how", ["killed", "cut"])
+def test_an_attached_job_ends_with_its_submitter(lab: Lab, how: str) -> None:
+    """Whatever becomes of the laptop; where the backend can tell. Elsewhere it goes on."""
+    running = lab.stay(lab.script(UP + FAR))
+    running.wait_for("rank-is-up")
+    wait_until(lambda: len(lab.ranks_alive()) == 6)
+    if how == "killed":
+        os.kill(running.pid, signal.SIGKILL)
+    else:
+        lab.laptop.cut_cable()
+    if how in lab.follows:
+        wait_until(lambda: not lab.ranks_alive())
+    else:
+        lab.laptop.mend_cable()
+        lab.until_up(6)
+        assert len(lab.ranks_alive()) == 6
+
+
+def test_ctrl_c_ends_an_attached_job(lab: Lab) -> None:
+    """The code says so."""
+    running = lab.stay(lab.script(UP + FAR))
+    running.wait_for("rank-is-up")
+    os.kill(running.pid, signal.SIGINT)
+    ended = running.end()
+    assert ended.code in (130, 143)
+    wait_until(lambda: not lab.ranks_alive())
+
+
+def test_a_name_in_use_is_refused(lab: Lab) -> None:
+    """And can be taken over."""
+    script = lab.script(FAR)
+    lab.submitted("--name", "mine", script)
+    again = lab.submit("--name", "mine", script)
+    assert again.returncode == 2
+    assert "the name 'mine' is in use" in again.stderr and "--replace" in again.stderr
+    assert lab.submit("--name", "mine", "--replace", script).returncode == 0
+    lab.until_up(6)
+    assert len(lab.ranks_alive()) == 6
+
+
+def test_a_bad_interpreter_is_named_and_nothing_is_left(lab: Lab) -> None:
+    """Before anything has started, where the hosts can be asked before; else by the job's end."""
+    done = lab.submit("--interpreter", "/no/such/python", lab.script(FAR))
+    if done.returncode == 0 and not lab.asks_first:
+        assert lab.paddock("wait").returncode not in (0, 143)
+        assert "/no/such/python" in lab.status()["why"]
+        return
+    assert done.returncode == 2, done
+    assert "/no/such/python" in done.stderr
+    wait_until(lambda: not lab.ranks_alive())
+    assert json.loads(lab.paddock("list", "--json").stdout) == []
+
+
+def test_no_secret_is_in_any_file(lab: Lab) -> None:
+    """Neither the job's key nor what --env says."""
+    text = "say('long', len(os.environ['SECRET']))\n"
+    lab.submitted("--env", "SECRET=hush-hush", lab.script(text + FAR))
+    lab.until_up(6)
+    found = secrets_in(lab.folders(), "hush-hush")
+    assert all(path.name in lab.secret_files for path in found), found
+    assert all(path.stat().st_mode & 0o077 == 0 for path in found)
+    assert lab.paddock("stop", "last").returncode == 0
+    lab.until("cancelled")
+    assert secrets_in(lab.folders(), "hush-hush") == []
+
+
+def test_nothing_is_left_after_delete(lab: Lab) -> None:
+    """No process, no directory, no entry; but what was fetched."""
+    job = lab.submitted(lab.script("say('done')\n"))
+    assert lab.paddock("wait", job).returncode == 0
+    assert lab.paddock("fetch", job, "--to", "mine").returncode == 0
+    logs = [path for path in (lab.project / "mine").rglob("*") if path.is_file()]
+    assert sum(path.read_bytes().count(b"done\n") for path in logs) == 6
+    assert lab.paddock("delete", job).returncode == 0
+    assert json.loads(lab.paddock("list", "--json").stdout) == []
+    wait_until(lambda: not lab.left_behind())
+
+
+def test_what_a_dry_run_shows_is_what_is_done(lab: Lab) -> None:
+    """Every file, object and command; and a dry run does nothing."""
+    script = lab.script(FAR)
+    words = ("--name", "same", script, "--lr", "two words", "$(id)")
+    shown = lab.submit("--dry-run", "--json", *words)
+    assert shown.returncode == 0, shown.stderr
+    assert not lab.left_behind()
+    plan = json.loads(shown.stdout)
+    lab.submitted(*words)
+    lab.until_up(6)
+    mine = lab.status()["id"]
+    lab.check_done(json.loads(shown.stdout.replace(plan["id"], mine)))
