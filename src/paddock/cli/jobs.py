@@ -289,15 +289,17 @@ def run_stop(argv: Sequence[str]) -> int:
     if not words.jobs:
         raise UsageError("which job?", hint="paddock stop ID, or last, or all")
     now = "now" in words.values
+    runs = words.runs()
+    found = ask_all(runs, is_brief=True)
+    seen = {run.run_id: status for run, status in zip(runs, found, strict=True)}
 
     def stop(run: Run) -> str:
-        (status,) = ask_all([run], is_brief=True)
-        if status.is_final:
+        if (status := seen[run.run_id]).is_final:
             return f"{run.handle} has ended already: {status.state}"
         find_backend(run.handle.backend).stop(run, now=now)
         return f"{run.handle} is told to end" + (" at once" if now else "")
 
-    return _each(words, stop)
+    return _each(words, runs, stop, at_once=AT_ONCE)
 
 
 def run_wait(argv: Sequence[str]) -> int:
@@ -352,7 +354,7 @@ def run_fetch(argv: Sequence[str]) -> int:
         find_backend(run.handle.backend).fetch(run, to, lambda text: _say(clean(text)))
         return f"{run.handle} -> {to}"
 
-    return _each(words, fetch)
+    return _each(words, words.runs(), fetch)
 
 
 def run_delete(argv: Sequence[str]) -> int:
@@ -376,24 +378,31 @@ def run_delete(argv: Sequence[str]) -> int:
         run.forget()
         return f"{run.handle} is removed"
 
-    return _each(words, delete)
+    return _each(words, words.runs(), delete)
 
 
-def _each(words: Words, do: Callable[[Run], str]) -> int:
+def _each(words: Words, runs: Sequence[Run], do: Callable[[Run], str], at_once: int = 1) -> int:
     """Do it to every job that is meant; what failed is told at the end, all of it."""
     problems: list[Problem] = []
     told = []
-    for run in words.runs():
+
+    def tried(run: Run) -> str | PaddockError:
         try:
-            text = do(run)
+            return do(run)
         except PaddockError as error:
-            found = error.problems if isinstance(error, UsageError) else [
-                Problem(error.message, error.hint)]  # fmt: skip
-            problems += found
-            continue
-        told.append({"handle": str(run.handle), "what": text})
-        if not words.is_json:
-            print(text)
+            return error
+
+    with ThreadPoolExecutor(at_once) as pool:
+        results = pool.map(tried, runs) if at_once > 1 else map(tried, runs)
+        for run, text in zip(runs, results, strict=True):
+            if isinstance(text, UsageError):
+                problems += text.problems
+            elif isinstance(text, PaddockError):
+                problems.append(Problem(text.message, text.hint))
+            else:
+                told.append({"handle": str(run.handle), "what": text})
+                if not words.is_json:
+                    print(text)
     if words.is_json:
         print(json.dumps(told))
     if problems:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from paddock.backends.mpi.command import Mpirun, complaints, read_version
+from paddock.backends.mpi.driver import _held
 from paddock.backends.mpi.plan import plan_of
 from paddock.backends.mpi.state import status_of
 from paddock.backends.words import Site, Submission
 from paddock.errors import UsageError
 from paddock.jobfile.parse import parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 OPEN_MPI_4 = Mpirun("/usr/bin/mpirun", "openmpi", 4)
 HOSTS = ("h1 slots=2", "h2=10.0.0.2", "h3")
@@ -103,6 +109,18 @@ def test_a_job_without_hosts_says_that_it_runs_here() -> None:
     assert "this machine" in plan_of(nowhere, OPEN_MPI_4, FOLDER, "/w").cannot[0]
     assert plan_of(nowhere, OPEN_MPI_4, FOLDER, "/w", is_allocated=True).cannot == ()
     assert plan_of(submission(), OPEN_MPI_4, FOLDER, "/w").cannot == ()
+
+
+@pytest.mark.parametrize(("state", "held"), [("running", "held on other"), ("failed", "")])
+def test_name_of_a_job_that_another_machine_holds_is_in_use(
+    tmp_path: Path, state: str, held: str
+) -> None:
+    """Its processes cannot be looked for here."""
+    inner = tmp_path / ".paddock"
+    inner.mkdir()
+    (inner / "host").write_text("other")
+    (inner / "state.json").write_text(json.dumps({"state": state, "process": {"pid": 1}}))
+    assert _held(tmp_path) == held
 
 
 def test_all_that_mpirun_cannot_do_is_said_at_once() -> None:
