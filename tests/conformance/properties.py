@@ -170,11 +170,11 @@ def test_no_secret_is_in_any_file(lab: Lab) -> None:
 
 def test_nothing_is_left_after_delete(lab: Lab) -> None:
     """No process, no directory, no entry; but what was fetched."""
-    job = lab.submitted(lab.script("say('done')\n"))
+    job = lab.submitted(lab.script("say('done', RANK)\n"))
     assert lab.paddock("wait", job).returncode == 0
     assert lab.paddock("fetch", job, "--to", "mine").returncode == 0
-    logs = [path for path in (lab.project / "mine").rglob("*") if path.is_file()]
-    assert sum(path.read_bytes().count(b"done\n") for path in logs) == 6
+    text = b"".join(p.read_bytes() for p in (lab.project / "mine").rglob("*") if p.is_file())
+    assert all(f"done {rank}\n".encode() in text for rank in range(6))
     assert lab.paddock("delete", job).returncode == 0
     assert json.loads(lab.paddock("list", "--json").stdout) == []
     wait_until(lambda: not lab.left_behind())
