@@ -13,7 +13,7 @@ import yaml
 
 from conformance.hosts import Hosts
 from conformance.labs import Lab
-from local.jobs import marked
+from local.jobs import marked, wait_until
 from paddock import __version__
 from paddock.backends.kubernetes.objects import HIDDEN
 from real.bridge import Bridge
@@ -55,6 +55,11 @@ class ClusterLab(Lab):
         site = f"kubernetes,form=job,namespace={self.place.namespace}"
         self.words = ("-b", site, "-n", "3", "--image", IMAGE, "--cpu", "10m",
                       "--env", f"{MARK}={self.mark}")  # fmt: skip
+
+    def until_up(self, ranks: int, job: str = "last") -> None:
+        """The same, and processes are there: Kubernetes tells of pods only."""
+        super().until_up(ranks, job)
+        wait_until(lambda: len(self.ranks_alive()) >= ranks)
 
     def node_name(self, index: int) -> str:
         """The pod, as Kubernetes calls its host."""
