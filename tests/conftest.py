@@ -16,12 +16,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from beside import Turns, leave_network
 from standstill import Standstills
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+# Hypothesis repeats itself, and no clock judges: a loaded machine is not a bug.
+settings.register_profile(
+    "paddock",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("paddock")
 
 LIMIT_SECONDS = 30.0
 LIMIT_SECONDS_REAL = 120.0

@@ -4,8 +4,8 @@ A host is the first process of a process namespace, with a network, host name, m
 memory of its own. It takes lines of shell on its standard input and ends with it, so with the
 tests at the latest; the kernel ends everything else on that host.
 
-The laptop is one more host: where people type. It alone has the repository and the Python that
-runs the tests. The other hosts have the Python of the system, and nothing of ours.
+The laptop is one more host: where people type. It alone has the repository and the packages of the
+tests. The other hosts have the Python of the system, and the bare one that ours was made from.
 
 What is left of the machine's file system is shared by all hosts, and read only by habit.
 """
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,11 +34,13 @@ HOME, TMP = Path("/root"), Path("/tmp")  # each host has its own
 NETWORK = "10.124.0"
 LAPTOP, CONTROLLER = 100, 101  # their numbers; those of hosts begin with 1
 SLOTS = 2
+PLACE = "PADDOCK_TEST_HOSTS"  # where their files are: another file system, for measurements
 NAMESPACES = ("--net", "--uts", "--ipc", "--mount", "--pid")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PYTHON = "/usr/bin/python3"  # what all hosts have
+BASE = Path(sys.base_prefix).resolve()  # the Python that .venv was made from: all hosts have it
 # What only the laptop has.
-OURS = sorted({p.resolve() for p in (ROOT, Path(sys.prefix), Path(sys.base_prefix))})
+OURS = sorted({p.resolve() for p in (ROOT, Path(sys.prefix), BASE)})
 
 SSH = {
     "sshd": "openssh-server", "ssh": "openssh-client", "ssh-keygen": "openssh-client",
@@ -143,12 +146,12 @@ class Host:
         yield "mount -t tmpfs none /dev/shm"
         for path in OURS:
             for private, here in ((HOME, self.home), (TMP, self.tmp)):
-                if private in path.parents and self.number == LAPTOP:
+                if private in path.parents and (self.number == LAPTOP or path == BASE):
                     there = here / path.relative_to(private)
                     yield f"mkdir -p {there}\nmount --bind {path} {there}"
         yield f"mount --rbind {self.home} {HOME}\nmount --rbind {self.tmp} {TMP}"
         if self.number != LAPTOP:
-            for path in sorted({*OURS} - {Path(sys.base_prefix).resolve()}):
+            for path in sorted({*OURS} - {BASE}):
                 yield f"[ ! -d {path} ] || mount -t tmpfs none {path}"
 
     def sh(self, lines: str) -> None:
@@ -222,8 +225,8 @@ class Hosts:
 
     def __init__(self, count: int) -> None:
         self.running: list[Running] = []
-        # Not below /tmp, which each host has for itself.
-        self.folder = Path(tempfile.mkdtemp(prefix="paddock-hosts-", dir="/var/tmp"))
+        where = os.environ.get(PLACE, "/var/tmp")  # not below /tmp, which each host has for itself
+        self.folder = Path(tempfile.mkdtemp(prefix="paddock-hosts-", dir=where))
         self.folder.chmod(0o755)
         self.etc = self.folder / "etc"
         self.shared = self.folder / "shared"  # at the same path on every host
@@ -281,6 +284,21 @@ class Hosts:
         )
         program.chmod(0o755)
         return program
+
+    def make_python(self, *packages: str) -> Path:
+        """A Python of the site, at the same path on all hosts: with these packages of ours, only.
+
+        Nothing but folders of these names is copied, as for numpy: no numba, no xxhash.
+        """
+        folder = self.shared / "-".join(("python", *packages))
+        run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+        (site,) = folder.glob("lib/python3.*/site-packages")
+        for package in packages:
+            (found,) = find_spec(package).submodule_search_locations
+            for each in (Path(found), Path(found).with_name(f"{package}.libs")):
+                if each.exists():
+                    shutil.copytree(each, site / each.name)
+        return folder / "bin" / "python"
 
     def close(self) -> None:
         """Switch everything off; nothing is left."""

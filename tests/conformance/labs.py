@@ -116,11 +116,14 @@ class Lab:
         assert done.returncode == 0, done.stderr
         return [line for line in done.stdout.splitlines() if "----- paddock:" not in line]
 
-    def ranks_alive(self) -> list[int]:
-        """Processes of training scripts, on all hosts; not those that started them."""
+    def ranks_alive(self, words: bytes = rb"\0-u\0train\.py") -> list[int]:
+        """Processes of training scripts, on all hosts; not those that started them.
+
+        words: what else to look for in the command lines.
+        """
         return [
             pid for host in self.hosts for pid in host.guests()
-            if re.search(rb"\0-u\0train\.py", _command_line(pid))
+            if re.search(words, _command_line(pid))
         ]  # fmt: skip
 
 

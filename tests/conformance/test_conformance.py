@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from shutil import copytree
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,21 @@ if TYPE_CHECKING:
     from conformance.hosts import Hosts
 
 FAR = "time.sleep(3600)\n"
+# Every trainer adds 1 to each row, five times; rows that are read are those of the step before.
+TABLE = """\
+import numpy as np
+import paddock
+from paddock.ps import Client, InitialSpec, OptimizerSpec, SparseSpec
+keys = np.arange(100)
+with Client(strategy="sync") as client:
+    kind = OptimizerSpec("sgd", 1.0), InitialSpec("zeros")
+    client.create(SparseSpec("rows", 2, *kind, merge="sum"))
+    for step in range(5):
+        client.push("rows", keys, -np.ones((100, 2), np.float32))
+        client.step()
+    found = np.unique(client.pull("rows", keys)).tolist()
+    say("learned", found, len(os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")))
+"""
 
 
 def ssh_lab(hosts: Hosts, _request: pytest.FixtureRequest) -> Lab:
@@ -207,3 +223,40 @@ def test_nothing_is_left_after_delete(lab: Lab) -> None:
     roots = [host.home / "paddock" / "jobs" for host in lab.hosts]
     for root in [*roots, lab.hosts.shared / "jobs"]:
         assert not list(root.glob("[a-z]*"))
+
+
+def test_servers_train_a_table_on_hosts_that_have_numpy_only(lab: Lab) -> None:
+    """Ours, from the launcher's own archive: hosts have neither paddock nor numba nor xxhash.
+
+    Found in the script, asked for, or in a workspace whose script is not seen from the laptop.
+    """
+    script = lab.script(TABLE)
+    words = {"ssh": [], "mpi": ["--server_script", "pserver"], "slurm": []}[lab.name]
+    if lab.name == "slurm":
+        copytree(lab.project, lab.hosts.shared / "work")
+        (lab.project / script).unlink()
+        words = ["--workspace", lab.hosts.shared / "work"]
+    lab.submitted(
+        "--server_num", 1, "--interpreter", lab.hosts.make_python("numpy"), *words, script
+    )
+    assert lab.paddock("wait").returncode == 0, lab.paddock("logs").stdout
+    told = [line.partition("] ")[2] for line in lab.logs() if "] learned " in line]
+    assert told == ["learned [30.0] 3"] * 6
+
+
+def test_hosts_without_numpy_are_named_before_anything_starts(lab: Lab) -> None:
+    """All at once, with what to do; a batch system cannot ask its hosts before the job is there."""
+    python = lab.hosts.make_python()
+    words = ["--server_num", 1, "--server_script", "pserver", "--interpreter", python]
+    done = lab.submit(*words, lab.script(FAR))
+    if lab.name == "slurm":
+        assert lab.paddock("wait").returncode == 2
+        assert f": there is no numpy ({python}); the parameter server needs" in lab.status()["why"]
+        return
+    assert done.returncode == 2, done
+    assert [f"{host.name}: there is no numpy" in done.stderr for host in lab.hosts] == [True] * 3
+    assert "-m pip install 'numpy>=1.26'" in done.stderr and "--interpreter" in done.stderr
+    assert json.loads(lab.paddock("list", "--json").stdout) == []
+    roots = [host.home / "paddock" / "jobs" for host in lab.hosts]
+    assert not [each for root in [*roots, lab.hosts.shared / "jobs"] for each in root.glob("*")]
+    wait_until(lambda: not lab.ranks_alive(rb"python"))

@@ -258,7 +258,9 @@ def test_a_paddlejob_names_what_its_servers_run() -> None:
 
 def test_a_paddlejob_can_ask_for_paddocks_server() -> None:
     """By its command, or by its module."""
-    assert of_file(pod("python", "train.py"), pod("paddock", "pserver")).is_provided
+    found = of_file(pod("python", "train.py"), pod("paddock", "pserver", "--ack", "disk"))
+    assert found.is_provided
+    assert found.command == Command("module", "paddock", ("pserver", "--ack", "disk"), PYTHON)
     assert of_file(pod("python", "train.py"), pod("python", "-m", "paddock", "pserver")).is_provided
 
 

@@ -58,7 +58,9 @@ def test_the_record_follows_a_running_job(world: World) -> None:
     world.events.wait("up", 1, 1)
     world.events.wait("up", 0, 1)
     world.open_gate(2)
-    assert job.end().code == 0
+    ended = job.end()
+    assert ended.code == 0
+    assert "Configuration" not in ended.err  # who submitted it has seen the plan
     status = read(folder, "status.json")
     assert (status["attempt"], status["restarts"]) == (1, 1)
     assert status["verdict"] == {"kind": "succeed", "code": 0, "text": ""}

@@ -35,7 +35,7 @@ def with_status(observed: Observed, status: object) -> Observed:
     )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=60, suppress_health_check=SLOW)
 @given(moments())
 def test_any_job_gets_a_decision_and_a_status_that_stays(observed: Observed) -> None:
     """No user's job may end the operator, or make it write for ever.
@@ -162,7 +162,7 @@ def check_started(world: World) -> None:
             assert env["POD_IP"] == pod["status"]["podIP"]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=20, suppress_health_check=SLOW)
 @given(st.sampled_from(JOBS), happenings)
 def test_whatever_happens_every_rule_holds_and_the_job_settles(
     spec: dict[str, Any], happened: list[tuple[Any, int]]

@@ -33,7 +33,7 @@ def run_job(
     launcher = Launcher(job, env)
     run = launcher.run
     banner = [launch_line("WARNING", note) for note in notes]
-    if run.level <= 20:
+    if run.level <= 20 and not job.record:  # of a submitted job the plan has been shown
         banner += [launch_line("INFO", line) for line in configuration_lines(shown)]
     launcher.output.say("".join(banner))
     if job.rendezvous.kind == "alone":

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from paddock.backends.sites.keys import BY_NAME as KEYS
 from paddock.errors import Problem
 from paddock.jobfile.flags import BY_NAME as LAUNCH
 from paddock.jobfile.suggest import LAUNCH_HELP
 from paddock.jobfile.words import Words, take_flag
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,11 @@ FLAGS = (
     Own("servers_on", "even|HOST,...", "which ranks are servers (mpi)", BATCH),
 )  # fmt: skip
 BY_NAME = {name: flag for flag in FLAGS for name in (flag.name, *flag.aliases)}
+# Of flags that are no key of a site: the backends that honour them. All do where it says nothing.
+ONLY = {
+    "data": ("ssh", "local"), "from": ("script",), "array": ("slurm",), "after": ("slurm",),
+    "servers_on": ("mpi",),
+}  # fmt: skip
 # Decided by where the job runs, so that nobody can say it beside.
 DECIDED = {
     "master": "the submission says where the nodes meet",
@@ -105,6 +111,21 @@ class Split:
     env: list[str] = field(default_factory=list)
     script: tuple[str, ...] = ()
     problems: list[Problem] = field(default_factory=list)
+
+
+def foreign(backend: str, own: Mapping[str, str]) -> tuple[str, ...]:
+    """What was said, and this backend cannot honour.
+
+    >>> foreign("mpi", {"image": "train:1", "data": "train-*", "n": "2"})
+    ('--image: for kubernetes only', '--data: for ssh and local only; all nodes see the same files')
+    """
+    found = []
+    for name in own:
+        backends = KEYS[name].backends if name in KEYS else ONLY.get(name, (backend,))
+        if backend not in backends:
+            more = "; all nodes see the same files" if name == "data" else ""
+            found.append(f"--{name.replace('_', '-')}: for {' and '.join(backends)} only{more}")
+    return tuple(found)
 
 
 def split_words(argv: Sequence[str]) -> Split:

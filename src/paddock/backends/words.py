@@ -86,8 +86,8 @@ class Submission:
     without -f. file: what -f names, as JSON. takes_name: nobody else may have this name while the
     job runs. package: a directory whose content becomes the working directory, "" for none.
     workspace: a directory that is there already. data: a glob below package whose numbered files
-    are dealt out. is_detached: the job outlives the one who submits it. extra: the words after
-    the flags that only one backend knows (image, account, ...), by name.
+    are dealt out. is_detached: the job outlives the one who submits it. has_ps: it uses paddock.ps.
+    extra: the words after the flags that only one backend knows (image, account, ...), by name.
     """
 
     run_id: str
@@ -101,6 +101,7 @@ class Submission:
     data: str = ""
     is_detached: bool = False
     takes_name: bool = False
+    has_ps: bool = False
     env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     token: str = field(default="", repr=False)
     extra: Mapping[str, str] = field(default_factory=dict)

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXTRA = ("numpy", "numba", "xxhash")
+NEEDED = "numpy"  # of the extra; numba and xxhash only make it faster
 
 
 def run(argv: Sequence[str]) -> int:
@@ -31,8 +31,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def missing_extra(error: ImportError) -> UsageError:
-    """What to say where numpy or xxhash is not installed. Raises `error` when it is another."""
-    if (error.name or "").partition(".")[0] not in EXTRA:
+    """What to say where numpy is not installed. Raises `error` when it is another."""
+    if (error.name or "").partition(".")[0] != NEEDED:
         raise error
     return UsageError(
         f"the parameter server needs {error.name}, which is not installed",

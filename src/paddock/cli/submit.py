@@ -20,11 +20,13 @@ from paddock.backends.flags import split_words
 from paddock.backends.registry import DRAWS, IdTaken, Registry, keep_plan, new_id
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
+from paddock.backends.text import as_name
 from paddock.backends.words import Handle, Site, Submission
 from paddock.cli.jobs import ask, show_table, stay, watch
 from paddock.contracts.environment import inherited
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.jobfile.parse import parse
+from paddock.jobfile.servers import uses_ps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -219,9 +221,10 @@ def read_submission(split: Split) -> Submission:
         data=own.get("data", ""),
         is_detached="detach" in own or "watch" in own,
         takes_name="name" in own,
+        has_ps=uses_ps(job, own.get("package", "")),
         env=tuple(kept.items()),
         token=secrets.token_hex(16),
-        extra=own,
+        extra={**own, "n": own.get("n") or split.nnodes},
     )
 
 
@@ -280,8 +283,7 @@ def _read_job(split: Split, nnodes: str, python: str) -> tuple[Job, str]:
 def _name_of(job: Job | None) -> str:
     """A name from the script's: letters, digits and dashes."""
     program = os.path.basename(job.command.program) if job is not None else ""
-    text = re.sub(r"[^a-z0-9]+", "-", program.removesuffix(".py").lower()).strip("-")[:40]
-    return text.strip("-") or "job"
+    return as_name(program.removesuffix(".py"))
 
 
 def _shown_command(job: Job) -> str:

@@ -224,8 +224,10 @@ def _with_server_command(job: Job, reading: _Reading, base: Parsed) -> Job:
     own = pod.command if pod is not None and not base.job.command.program else None
     if own is None or own == job.command or "server_script" in base.given:
         return job
-    from paddock.jobfile.servers import chosen
+    from paddock.jobfile.servers import chosen, is_pserver, to_command
 
+    if is_pserver(own) and own.program == "paddock":  # ours: no program, but this very version
+        own = to_command(list(own.args), base.job.command.python)
     path = "spec.ps.template.spec.containers[0].command"
     servers = replace(chosen(own, path), max_restarts=job.servers.max_restarts)
     source = Source("file", path, own.program)

@@ -129,6 +129,17 @@ def decide_servers(job: Job) -> Job:
     return replace(job, servers=servers)
 
 
+def uses_ps(job: Job, folder: str = "") -> bool:
+    """Whether a job may need ``paddock.ps``: for its servers, or for a script of it in `folder`."""
+    if job.mode == "ps" and job.servers.is_provided:
+        return True
+    named = {script_path(job.command), script_path(job.command_of("ps"))} - {""}
+    paths = [os.path.join(folder, path) for path in named]
+    if job.mode == "ps" and not all(map(os.path.exists, paths)):
+        return True  # it is on the hosts only: it may
+    return any(_uses_package(node) for path in paths for node in _parse(_read(path)))
+
+
 def script_path(command: Command) -> str:
     """The file behind a script or a module below this directory; "" when it is not Python."""
     if command.kind == "script":

@@ -33,7 +33,7 @@ _HOMES = {
     "init": "paddock.ps.trainer_init",
 }
 _ADAPTERS = ("fleet", "jax", "paddle", "torch")
-_NEEDED = ("numpy", "xxhash")  # The extra paddock[ps]; numba only makes it faster.
+_NEEDED = ("numpy",)  # Of the extra paddock[ps]; numba and xxhash only make it faster.
 
 __all__ = [
     "AccessorSpec",

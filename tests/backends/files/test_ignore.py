@@ -87,9 +87,7 @@ def we_ignore(paths: list[bytes], *files: tuple[bytes, bytes]) -> set[bytes]:
     return {path for path in paths if left_out(path)}
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map(b"".join), max_size=5))
 @example([b"/foo/a**/b", b"**/a/", b"a/**/b", b"x/*", b"!x/a"])
 @example([b"a  ", b"a\\ ", b"\\#a", b"\\!a", b"a\\"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -286,6 +287,19 @@ def test_many_placements_of_the_same_package_at_once_are_all_whole(
 
 
 # --------------------------------------------------------------------------------- the store
+
+
+def test_trimming_looks_past_what_is_being_received(
+    package: Package, tmp_path: Path, host: Host
+) -> None:
+    """It may be whole, and away, before it has been looked at."""
+    send(host, package, tmp_path / "jobs" / "1")
+    old = Path(host.store.new) / "old"
+    old.write_bytes(b"x")
+    os.utime(old, (1, 1))
+    removed = Store(host.store.folder, limit_bytes=0).trim(time.time() + 9000)
+    assert removed == sum(size for size in package.manifest.blobs.values())
+    assert old.exists()
 
 
 def test_contents_unused_for_longest_go_first_and_never_the_latest(

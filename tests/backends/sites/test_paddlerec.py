@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
+from paddock.backends.backend import find_backend
+from paddock.backends.flags import split_words
 from paddock.backends.sites.find import find_site
+from paddock.cli.submit import read_submission
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from paddock.backends.words import Site
 
     Read = Callable[..., Site]
+    Specs = Callable[..., dict[str, Any]]
 
 KUBERNETES = """
 engine:
@@ -61,6 +66,26 @@ def read(tmp_path: Path) -> Read:
     return found
 
 
+@pytest.fixture
+def specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Specs:
+    """What the job is that `paddock submit -b backend.yaml` makes of a script."""
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+
+    def spec(word: str, *flags: str) -> dict[str, Any]:
+        words = ["-b", f"backend.yaml,namespace=ml{word}", *flags, "train.py"]
+        plan = find_backend("kubernetes").plan(read_submission(split_words(words)))
+        (found,) = (
+            row["spec"]
+            for row in map(yaml.safe_load, plan.files.values())
+            if row["kind"] in ("Job", "PaddleJob")
+        )
+        assert isinstance(found, dict)
+        return found
+
+    return spec
+
+
 def test_kubernetes_form_of_the_document_is_read(read: Read) -> None:
     """Their Volcano job, with the same numbers."""
     site = read(KUBERNETES)
@@ -75,6 +100,55 @@ def test_kubernetes_form_of_the_document_is_read(read: Read) -> None:
 def test_worker_num_of_their_page_is_trainer_num(read: Read) -> None:
     """The page said one, the code read the other."""
     assert read(KUBERNETES.replace("trainer_num", "worker_num")).options["trainer_num"] == 3
+
+
+def test_numbers_may_stand_in_quotes(read: Read) -> None:
+    """Their shell did not tell the difference."""
+    assert read(KUBERNETES.replace("num: 2", "num: '2'")).options["server_num"] == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('job_name: "k8s-ctr-dnn"', "job_name: PaddleRec_CTR"),
+     ('job_name: "k8s-ctr-dnn"', "jobname: PaddleRec_CTR"),
+     ("log_level: 0", "job_name: PaddleRec_CTR"), ("log_level: 0", "jobname: PaddleRec_CTR")],
+)  # fmt: skip
+def test_job_names_of_their_documents_are_made_ours(read: Read, old: str, new: str) -> None:
+    """Capitals and underscores; on top or in submit, in either spelling."""
+    site = read(KUBERNETES.replace(old, new))
+    assert site.text("job_name") == "paddlerec-ctr"
+    assert site.sources["job_name"].endswith(new.partition(":")[0])
+
+
+@pytest.mark.parametrize(
+    ("word", "old", "flags", "pods"),
+    [("", "", (), {"pserver": 2, "trainer": 3}),
+     ("", "", ("-n", "4"), {"pserver": 2, "trainer": 4}),
+     ("", "", ("--server_num=1", "--trainer_num=1"), {"pserver": 1, "trainer": 1}),
+     ("", "server_num: 2", (), {"trainer": 3}),
+     ("", "trainer_num: 3", (), {"pserver": 2, "trainer": 1}),
+     (",form=paddlejob", "", (), {"ps": 2, "worker": 3}),
+     (",form=job", "server_num: 2", (), 3), (",form=job", "server_num: 2", ("-n", "1"), 1)],
+)  # fmt: skip
+def test_servers_and_trainers_become_pods(
+    read: Read, specs: Specs, word: str, old: str, flags: tuple[str, ...], pods: object
+) -> None:
+    """Of a job that does not say how many; in every form. old: a line that is not there."""
+    read(KUBERNETES.replace(old, "") if old else KUBERNETES)
+    spec = specs(word, *flags)
+    if "tasks" in spec:
+        assert {task["name"]: task["replicas"] for task in spec["tasks"]} == pods
+    elif "completions" in spec:
+        assert spec["completions"] == pods
+    else:
+        assert {name: spec[name]["replicas"] for name in ("ps", "worker")} == pods
+
+
+def test_servers_in_a_form_with_one_kind_of_pod_are_refused(read: Read, specs: Specs) -> None:
+    """Never trained without them."""
+    read(KUBERNETES)
+    with pytest.raises(UsageError, match="server_num = 2 of the site"):
+        specs(",form=job")
 
 
 def test_options_of_the_word_win_over_the_file(read: Read) -> None:
@@ -95,7 +169,7 @@ def test_paddlecloud_lies_over_the_site_that_has_the_command(read: Read) -> None
             "FLAGS_communicator_is_sgd_optimizer": "0",
         }  # fmt: skip
         assert [Path(each).name for each in site.texts("files")] == ["config.yaml", "model.py"]
-        assert site.text("job_name") == "ctr"
+        assert (site.text("job_name"), params["job_name"]) == ("ctr", "ctr")
 
 
 def test_paddlecloud_without_a_command_says_so(read: Read) -> None:
@@ -118,7 +192,10 @@ def test_file_with_keys_of_the_cloud_is_refused(read: Read, line: str) -> None:
      ("backend: k9s\nsubmit: {}", "there is no backend 'k9s'"),
      ("backend: k8s", "has no submit"), ("- 1", "holds no"),
      ("backend: k8s\nsubmit: {memry: 1}", "memry is not known"),
-     ("backend: k8s\nsubmit: {server_num: two}", "must be a whole number")],
+     ("backend: k8s\nsubmit: {server_num: two}", "must be a whole number"),
+     ("backend: k8s\nsubmit: {server_num: true}", "must be a whole number from 0 on"),
+     ("backend: k8s\nsubmit: {trainer_num: 0}", "trainer_num must be a whole number from 1 on"),
+     ("backend: k8s\nsubmit: {trainer_num: 2, worker_num: 3}", "worker_num is 3, and .* is 2")],
 )  # fmt: skip
 def test_bad_backend_yaml_says_what_is_wrong(read: Read, text: str, what: str) -> None:
     """And names what is there instead."""

@@ -150,6 +150,15 @@ def test_all_that_is_wrong_with_a_site_is_said_at_once(find: Find) -> None:
     ]
 
 
+def test_flags_of_other_backends_are_left_out_but_hosts_are_not(find: Find) -> None:
+    """One line of flags, and #PADDOCK lines, serve every backend; where it runs is never dropped."""
+    said = {"gres": "gpu:8", "partition": "p", "image": "train:1", "identity": "key"}
+    site = find("ssh", hosts="h1", **said)
+    assert sorted(site.options) == ["hosts", "identity"]
+    with pytest.raises(UsageError, match="slurm has no key 'hosts'"):
+        find("slurm", hosts="h1")
+
+
 def test_numbers_in_tables_become_texts(find: Find) -> None:
     """They are variables in the end."""
     site = find("k", '[site.k]\nbackend = "kubernetes"\nenv = {GLOG_v = 0}\n')

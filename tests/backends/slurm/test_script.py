@@ -156,7 +156,7 @@ def test_what_sbatch_takes_away_is_what_was_put_in(text: str) -> None:
 
 def test_words_of_other_backends_are_named() -> None:
     plan = plan_of(submission("--nnodes=1", "--", "train.py", image="x"), ROOT)
-    assert plan.cannot == ("--image: Slurm has none",)
+    assert plan.cannot == ("--image: for kubernetes only",)
 
 
 def test_every_of_an_array_has_a_directory_of_its_own() -> None:

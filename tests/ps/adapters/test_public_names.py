@@ -25,16 +25,15 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
         _ = ps.quite_another
 
 
-@pytest.mark.parametrize("missing", ["numpy", "xxhash"])
-def test_a_missing_package_is_told_with_the_extra(missing: str) -> None:
+def test_missing_numpy_is_told_with_the_extra() -> None:
     """The base package has no dependencies; a trainer does."""
     program = (
-        f"import sys; sys.modules[{missing!r}] = None\n"
+        "import sys; sys.modules['numpy'] = None\n"
         "from paddock import ps\n"
         "try:\n    ps.Client\nexcept ImportError as error:\n    print(error)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
-    assert f"needs {missing}" in done.stdout
+    assert "needs numpy" in done.stdout
     assert "pip install numpy numba xxhash" in done.stdout

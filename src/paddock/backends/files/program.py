@@ -1,7 +1,8 @@
 """The launcher as an archive: for hosts that have python3, and nothing of Paddock.
 
-The same sources give the same bytes, so its SHA-256 names what runs on a host. It holds what
-`paddock launch` imports, and what answers a submitter (node/); both need the standard library only.
+Hosts keep it by the SHA-256 of its sources, so that it is packed only for one that lacks it. It
+holds what `paddock launch` imports, and what answers a submitter (node/); both need the standard
+library only. A job that uses `paddock.ps` gets a larger one, with that in it (node/carried.py).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import threading
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -21,40 +23,59 @@ MODULES = (
     "__init__.py", "errors.py", "backends/__init__.py", "backends/words.py", "cli/__init__.py",
     "cli/main.py", "cli/launch.py", "cli/explain.py", "cli/help.py", "cli/version.py",
 )  # fmt: skip
+PS_PACKAGES = ("ps",)
+PS_MODULES = ("__main__.py", "cli/pserver.py")
 DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can tell
 START = "from paddock.cli.main import main\n\nmain()\n"
+PS_START = f"from paddock.backends.node.carried import start\n\nstart()\n{START}"
+MAKING = threading.Lock()  # hosts ask at the same time: the first makes it, the others wait
+
+
+def build(*, has_ps: bool) -> bytes:
+    """The archive: a zip file whose root has `__main__.py` and `paddock/`."""
+    with MAKING:
+        return _packed(has_ps)
+
+
+def digest(*, has_ps: bool) -> str:
+    """SHA-256 of its sources, in hex."""
+    with MAKING:
+        return _digest(has_ps)
 
 
 @cache
-def build() -> bytes:
-    """The archive: a zip file whose root has `__main__.py` and `paddock/`."""
+def _files(has_ps: bool) -> dict[str, bytes]:
     root = Path(paddock.__file__).parent
-    names = [*MODULES, "py.typed"]
-    for package in PACKAGES:
+    names = [*MODULES, "py.typed", *(PS_MODULES if has_ps else ())]
+    for package in (*PACKAGES, *(PS_PACKAGES if has_ps else ())):
         names += [str(p.relative_to(root)) for p in (root / package).rglob("*.py")]
+    found = {f"paddock/{name}": (root / name).read_bytes() for name in sorted(names)}
+    return {"__main__.py": (PS_START if has_ps else START).encode(), **found}
+
+
+@cache
+def _packed(has_ps: bool) -> bytes:
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        _add(archive, "__main__.py", START.encode())
-        for name in sorted(names):
-            _add(archive, f"paddock/{name}", (root / name).read_bytes())
+        for name, data in _files(has_ps).items():
+            entry = zipfile.ZipInfo(name.replace(os.sep, "/"), DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, data)
     return target.getvalue()
 
 
-def digest() -> str:
-    """Its SHA-256, in hex."""
-    return hashlib.sha256(build()).hexdigest()
+@cache
+def _digest(has_ps: bool) -> str:
+    found = hashlib.sha256()
+    for name, data in _files(has_ps).items():
+        found.update(f"{name}\0{len(data)}\0".encode() + data)
+    return found.hexdigest()
 
 
-def unpack_into(folder: Path) -> Path:
+def unpack_into(folder: Path, *, has_ps: bool) -> Path:
     """Put the program into a folder that nodes share; returns what Python is started with."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with zipfile.ZipFile(io.BytesIO(build())) as archive:
+    with zipfile.ZipFile(io.BytesIO(build(has_ps=has_ps))) as archive:
         archive.extractall(folder)
     return folder / "__main__.py"
-
-
-def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    entry = zipfile.ZipInfo(name.replace(os.sep, "/"), DATE)
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    entry.external_attr = 0o644 << 16
-    archive.writestr(entry, data)

@@ -17,7 +17,7 @@ try:
     import yaml
 
     from paddock.backends.kubernetes import api, follow
-    from paddock.backends.kubernetes.forms import RESOURCES, with_servers
+    from paddock.backends.kubernetes.forms import RESOURCES, with_roles
     from paddock.backends.kubernetes.objects import (
         ANNOTATION,
         Object,
@@ -171,9 +171,9 @@ class Kubernetes:
             namespace = options.namespace or api.namespace_of(kubeconfig, context)
             patch = _patch(submission.site.options.get("pod_patch"))
             form = options.form or _choose_form(kubeconfig, context)
-            if form != "job":
-                servers = options.server_num
-                job = with_servers(submission.job, servers, options.trainer_num)
+            if not submission.file:
+                trainers = 0 if submission.extra.get("n") else options.trainer_num
+                job = with_roles(submission.job, form, options.server_num, trainers)
                 submission = replace(submission, job=job)
             sent = Sent() if is_file(submission, form) else _sent(submission, options)
             objects = objects_of(submission, options, form, sent, patch)
@@ -265,7 +265,7 @@ def _sent(submission: Submission, options: Options) -> Sent:
     from paddock.backends.files.program import build
 
     return Sent(
-        program=build() if options.program == "sent" else b"",
+        program=build(has_ps=submission.has_ps) if options.program == "sent" else b"",
         work=pack(submission.package, os.environ) if submission.package else b"",
         job=submission.file.encode(),
     )

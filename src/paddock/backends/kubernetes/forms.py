@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.backends.kubernetes.words import PORT
 from paddock.core.job import Role
 from paddock.core.value import replace
+from paddock.errors import UsageError
 from paddock.kube.client import PADDLE_JOBS, Resource
 
 if TYPE_CHECKING:
@@ -106,16 +107,26 @@ def volcano_spec(
     return found | ({"priorityClassName": options.priority_class} if options.priority_class else {})
 
 
-def with_servers(job: Job, servers: int, trainers: int) -> Job:
+def with_roles(job: Job, form: str, servers: int, trainers: int) -> Job:
     """A job that names no roles, with those of its site: so many pods of each, as PaddleRec had it.
 
+    trainers: 0 where -n says how many. Raises UsageError for a form that has one kind of pod.
+
     >>> from paddock.core.job import Command, Job
-    >>> tasks_of(with_servers(Job(Command("script", "t.py")), 2, 3))
+    >>> tasks_of(with_roles(Job(Command("script", "t.py")), "volcano-job", 2, 3))
     {'pserver': 2, 'trainer': 3}
     """
-    if not servers or job.role("ps") is not None:
+    if job.role("ps") is not None or not (servers or trainers):
         return job
-    roles = (Role("ps", servers), Role("worker", max(1, trainers)))
+    if not servers:
+        return replace(job, nnodes_min=trainers, nnodes_max=trainers)
+    if form == "job":
+        raise UsageError(
+            f"server_num = {servers} of the site: in form job every pod has the same processes",
+            hint="form=paddlejob or volcano-job; or -n N --server_num 1 --trainer_num 1: both in"
+            " each pod",
+        )
+    roles = (Role("ps", servers), Role("worker", trainers or job.nnodes_max))
     return replace(job, mode="ps", roles=roles, nnodes_min=1, nnodes_max=1)
 
 

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from paddock.backends.flags import foreign
 from paddock.backends.kubernetes import forms, paddlefile
 from paddock.backends.kubernetes.options import NO_IMAGE, object_name
 from paddock.backends.kubernetes.pods import template_of
@@ -321,7 +322,7 @@ def _summary(data: bytes) -> str:
 
 def _cannot(submission: Submission, options: Options, form: str) -> tuple[str, ...]:
     """What of the user's wishes a cluster cannot honour."""
-    found = []
+    found = [*foreign("kubernetes", submission.extra)]
     if is_file(submission, form):
         found.append("flags and the current directory: the file and its images say all")
     if not options.volumes:
@@ -334,6 +335,4 @@ def _cannot(submission: Submission, options: Options, form: str) -> tuple[str, .
         found.append("--nnodes MIN:MAX: Volcano starts all pods or none")
     if form == "volcano-job" and submission.job.role("heter") is not None:
         found.append("heter workers: the Volcano form has servers and trainers only")
-    if submission.data:
-        found.append("--data: pods are alike and all see the same files; put data on a volume")
     return tuple(found)

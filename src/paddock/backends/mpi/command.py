@@ -58,6 +58,8 @@ cd "$1" || no "$1 is not there" 'name a workspace that all hosts see'
 command -v "$2" >/dev/null || no "there is no $2" 'name a Python of the hosts with --interpreter'
 "$2" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
   no "$2 is older than Python 3.10" 'name another with --interpreter'
+[ ! -e "${0%/*}/program/paddock/ps" ] || "$2" "${0%/*}/program/__main__.py" ready ||
+  { sleep 1; exit 2; }
 : >"${0%/*}/begun-$rank"
 [ "$rank" = 0 ] || exec >>"$3/console-$rank.log" 2>&1
 here=${0%/*} python=$2 launcher=$$

@@ -68,7 +68,7 @@ class Mpi:
         if submission.takes_name:
             folders.take_name(place, submission.name, "state.json", _held)
         try:
-            unpack_into(place / INNER / "program")
+            unpack_into(place / INNER / "program", has_ps=submission.has_ps)
             lease = attend.start(
                 str(place),
                 ["/bin/sh", str(place / SCRIPT)],

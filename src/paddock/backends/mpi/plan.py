@@ -9,6 +9,7 @@ import shlex
 import zlib
 from typing import TYPE_CHECKING
 
+from paddock.backends.flags import foreign
 from paddock.backends.mpi.command import (
     GATE,
     REASONS,
@@ -36,9 +37,6 @@ SCRIPT = f"{INNER}/mpirun.sh"
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 PORTS = (20_000, 10_000)  # first, count: below those that Linux gives away (32768)
 OF_SERVERS = ("--server_num", "--servers", "--trainers", "--trainer_num", "--worker_num")
-OF_OTHERS = ("image", "namespace", "context", "scheduler", "queue", "secrets", "volumes",
-             "pod_patch", "partition", "account", "qos", "constraint", "gres", "time", "array",
-             "after")  # fmt: skip
 
 
 def plan_of(
@@ -100,7 +98,7 @@ def plan_of(
         Step("here", f"{what}; the hosts must see it"),
         Step("here", "start", tuple(word for group, _ in rows for word in group)),
     )
-    cannot = _cannot(submission)
+    cannot = foreign("mpi", submission.extra)
     if not (hosts or is_allocated):
         cannot += ("no hosts are named, so that all runs on this machine: --hosts, --hostfile",)
     return Plan(_table(submission, hosts, count), steps, files, cannot, why)
@@ -204,10 +202,3 @@ def _job_text(submission: Submission) -> str:
         "backend": "mpi",
     }
     return json.dumps(row, ensure_ascii=False, indent=1) + "\n"
-
-
-def _cannot(submission: Submission) -> tuple[str, ...]:
-    found = [f"--{name}: mpirun has none" for name in OF_OTHERS if submission.extra.get(name)]
-    if submission.data:
-        found.append("--data: the hosts share the directory, so each sees all files")
-    return tuple(found)

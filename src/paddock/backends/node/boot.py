@@ -1,8 +1,9 @@
 """The first words on a host: base64 of this source is executed by the python3 that was found.
 
 It must be read by every Python there may be, to say that it is too old; so it is written like that.
-Arguments: the archive's SHA-256 and its size. Answers one line of JSON; when it needs the archive,
-its bytes follow on the input. Then main.py takes over, in the same process.
+Argument: the SHA-256 of the program's sources. Answers one line of JSON; when it needs the archive,
+its SHA-256 in hex, its size as 12 digits and its bytes follow on the input. Then main.py takes
+over, in the same process.
 """
 # it travels on a command line: short, and old
 
@@ -12,9 +13,16 @@ if sys.version_info < (3, 10):
     sys.stderr.write("%s is Python %d.%d\n" % ((sys.executable,) + tuple(sys.version_info[:2])))
     sys.exit(97)
 import json, os
-want, size = sys.argv[2], int(sys.argv[3])
+want = sys.argv[2]
 def say(**row):
     os.write(1, json.dumps(row).encode() + b"\n")
+def take(size):
+    data = b""
+    while len(data) < size:
+        part = os.read(0, size - len(data))
+        if not part: sys.exit(1)
+        data += part
+    return data
 home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
 base = os.path.join(home, "paddock", "program")
 there = os.path.join(base, want)
@@ -25,13 +33,10 @@ try:
     need = not os.path.isdir(there)
     say(python="%d.%d.%d" % tuple(sys.version_info[:3]), need=need)
     if need:
-        data = b""
-        while len(data) < size:
-            part = os.read(0, size - len(data))
-            if not part: sys.exit(1)
-            data += part
+        head = take(76)
+        data = take(int(head[64:]))
         import hashlib
-        if hashlib.sha256(data).hexdigest() != want:
+        if hashlib.sha256(data).hexdigest().encode() != head[:64]:
             raise OSError(5, "the program arrived damaged")
         import io, shutil, tempfile, zipfile
         new = tempfile.mkdtemp(dir=base)

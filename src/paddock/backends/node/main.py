@@ -2,7 +2,7 @@
 
 op        does
 --------  ---------------------------------------------------------------
-hello     who and where: name, address, a free port, free bytes on the disk
+hello     who and where: name, address, a free port, free bytes on the disk, numpy if it is needed
 prepare   makes the job's directory, takes its name
 have put place   what was sent (files.py)
 offer take       what hosts send to one another (files.py)
@@ -39,6 +39,7 @@ from paddock.backends.node.jobdir import (
 )
 from paddock.backends.node.names import Refused, refuse_unsafe, take_name
 from paddock.backends.node.wire import CHUNK_BYTES, Wire, WireEnded
+from paddock.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,6 +126,14 @@ class Host:
     # ------------------------------------------------------------------- start
 
     def _hello(self, row: Row) -> Row:
+        if row.get("has_ps"):
+            from paddock.backends.node import carried
+
+            try:
+                env = {**os.environ, **row["env"]}
+                carried.look(str(row.get("python") or sys.executable), env)
+            except UsageError as error:
+                raise Refused(error.message, error.hint) from error
         root = os.path.expanduser(str(row.get("root") or "~/paddock/jobs"))
         refuse_unsafe(root)
         os.makedirs(root, 0o700, exist_ok=True)

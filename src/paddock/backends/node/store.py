@@ -114,7 +114,8 @@ class Store:
     def _trim(self, now: float) -> int:
         rows = []
         for folder in os.scandir(self.folder):
-            if folder.is_dir(follow_symlinks=False):
+            # What is being received comes and goes meanwhile, and is the receiver's to remove.
+            if folder.is_dir(follow_symlinks=False) and folder.path != self.new:
                 for each in os.scandir(folder.path):
                     found = each.stat(follow_symlinks=False)
                     rows.append((found.st_mtime, found.st_size, each.path))

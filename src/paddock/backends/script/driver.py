@@ -91,7 +91,7 @@ class Script:
             for name in submission.site.texts("files"):
                 data = Path(name).read_bytes()
                 (place / Path(name).name).write_bytes(data)
-            unpack_into(place / INNER / "program")
+            unpack_into(place / INNER / "program", has_ps=submission.has_ps)
         except OSError as error:
             raise UsageError(f"{error.filename}: {error.strerror}") from error
 

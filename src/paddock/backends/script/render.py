@@ -14,6 +14,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
+from paddock.backends.flags import foreign
 from paddock.backends.node.jobdir import INNER
 from paddock.backends.script.parse import PLACE, pattern_problems
 from paddock.backends.words import Plan, Step
@@ -57,8 +58,6 @@ REASONS = {
     'sh ./end_hook.sh "$code"': "end_hook of the site, or yours",
     ". ./config.ini": "config of the site, or what you write there",
 }
-OF_OTHERS = ("image", "namespace", "context", "scheduler", "secrets", "volumes", "pod_patch",
-             "partition", "qos", "constraint", "gres", "array", "after", "servers_on")  # fmt: skip
 
 
 def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> Plan:
@@ -125,7 +124,7 @@ def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> Pl
     }
     source = site.sources.get("config", "config of the site")
     why |= dict.fromkeys(config.splitlines(), source)
-    return Plan(_rows(submission), tuple(steps), files, _cannot(submission), why)
+    return Plan(_rows(submission), tuple(steps), files, foreign("script", submission.extra), why)
 
 
 def again(folder: str, row: Mapping[str, object]) -> Plan:
@@ -231,10 +230,3 @@ def _job_text(
         },
     }
     return json.dumps(row, ensure_ascii=False, indent=1) + "\n"
-
-
-def _cannot(submission: Submission) -> tuple[str, ...]:
-    found = [f"--{name}: a script has none" for name in OF_OTHERS if submission.extra.get(name)]
-    if submission.data:
-        found.append("--data: every node has the same directory")
-    return tuple(found)

@@ -33,6 +33,7 @@ from paddock.jobfile.suggest import nearest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+HOSTS = {"hosts", "hostfile"}
 HOW = "name hosts with --hosts h1,h2, or write [site.NAME] in paddock.toml"
 
 
@@ -48,20 +49,23 @@ def find_site(
 
     word: "" (the default, the only site, or ssh where hosts are given), a site's name, a backend,
     or either with options: ``mpi,hostfile=machines``. conf: a conf.py or backend.yaml, whose site
-    is taken; options of the word win over it, and over both what flags have said of it. Raises
+    is taken; options of the word win over it, and over both what flags have said of it. said: by
+    flags; what only other backends honour is left out, and flags.foreign tells it. Raises
     UsageError with every problem.
     """
+    said = said or {}
     name, inline = _inline(word)
-    inline |= said or {}
+    has_hosts = not HOSTS.isdisjoint({*inline, *said})
     base = os.path.abspath(cwd)
     if name.endswith((".yaml", ".yml", ".json", ".py")) and not conf:
         name, conf = "", name
     profile = read_profile(env, base)
     if conf:
-        return _with_inline(_with_conf(profile, name, conf, base), inline, base, env)
-    name = name or _default(profile, "hosts" in inline or "hostfile" in inline)
+        found = _with_conf(profile, name, conf, base)
+        return _with_inline(found, inline | _honoured(said, found.backend), base, env)
+    name = name or _default(profile, has_hosts)
     if name not in profile.sites and name in BACKENDS:
-        name = _site_of_backend(profile, name, "hosts" in inline or "hostfile" in inline)
+        name = _site_of_backend(profile, name, has_hosts)
     if name in profile.sites:
         options = profile.sites[name]
         found = Site(name, str(options["backend"]), options, profile.sources[name])
@@ -70,7 +74,16 @@ def find_site(
     else:
         known = (*profile.sites, *BACKENDS)
         raise UsageError(f"there is no site or backend '{name}'", hint=nearest(name, known))
-    return _with_inline(found, inline, base, env)
+    return _with_inline(found, inline | _honoured(said, found.backend), base, env)
+
+
+def _honoured(said: Mapping[str, str], backend: str) -> dict[str, str]:
+    """Hosts are in it always: a job must not run elsewhere than where it was said."""
+    return {
+        name: text
+        for name, text in said.items()
+        if name in HOSTS or backend in BY_NAME[name].backends
+    }
 
 
 def _with_inline(site: Site, inline: Mapping[str, str], base: str, env: Mapping[str, str]) -> Site:

@@ -10,6 +10,7 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from paddock.backends.sites.check import secret_problems
+from paddock.backends.text import as_name
 from paddock.backends.words import Site
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.suggest import nearest
@@ -28,7 +29,8 @@ KUBERNETES = {
     "memory": "memory",
     "storage": "storage",
 }
-COUNTS = ("server_num", "trainer_num")
+COUNTS = {"server_num": 0, "trainer_num": 1}  # key of a site -> the smallest
+JOB_NAMES = ("job_name", "jobname")
 CREDENTIALS = ("fs_ugi", "ugi")  # user and password of the file system
 
 
@@ -73,16 +75,25 @@ def _kubernetes(top: Mapping[str, object], submit: Mapping[str, object], name: s
             options["env"] = {"GLOG_v": str(value)}
             sources["env"] = where
         elif key not in KUBERNETES:
-            known = (*KUBERNETES, "log_level")
-            problems.append(Problem(f"{where} is not known", nearest(str(key), known)))
-        elif KUBERNETES[key] in COUNTS and not (isinstance(value, int) and value >= 0):
-            problems.append(Problem(f"{where} must be a whole number, not {value!r}"))
+            if key not in JOB_NAMES:
+                known = (*KUBERNETES, *JOB_NAMES, "log_level")
+                problems.append(Problem(f"{where} is not known", nearest(str(key), known)))
+        elif KUBERNETES[key] in COUNTS:
+            count, least = _count(value), COUNTS[KUBERNETES[key]]
+            if count is None or count < least:
+                what = f"{where} must be a whole number from {least} on, not {value!r}"
+                problems.append(Problem(what))
+            elif options.setdefault(KUBERNETES[key], count) != count:
+                other = f"{sources[KUBERNETES[key]]} is {options[KUBERNETES[key]]}"
+                hint = "they mean the same: leave one out"
+                problems.append(Problem(f"{where} is {count}, and {other}", hint))
+            sources.setdefault(KUBERNETES[key], where)
         else:
-            options[KUBERNETES[key]] = value if KUBERNETES[key] in COUNTS else str(value)
+            options[KUBERNETES[key]] = str(value)
             sources[KUBERNETES[key]] = where
     if problems:
         raise UsageError.of(problems)
-    _take_name(top, {}, options, sources, name)
+    _take_name(top, submit, options, sources, name)
     return Site("kubernetes", "kubernetes", options, sources)
 
 
@@ -117,11 +128,18 @@ def _take_name(
     sources: dict[str, str],
     name: str,
 ) -> None:
+    """Their names have capitals and underscores (PaddleRec_CTR), which those of jobs cannot."""
     for table, where in ((top, ""), (submit, "submit.")):
-        for key in ("job_name", "jobname"):
-            if key in table:
-                options["job_name"] = str(table[key])
+        for key in JOB_NAMES:
+            if table.get(key):
+                options["job_name"] = as_name(str(table[key]))
                 sources["job_name"] = f"{name}: {where}{key}"
+
+
+def _count(value: object) -> int | None:
+    """A number of pods, which may stand in quotes."""
+    text = "" if isinstance(value, bool) else str(value)
+    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def _scalars(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:

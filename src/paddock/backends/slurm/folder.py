@@ -26,7 +26,7 @@ def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Sa
     inner = folder / INNER
     shared.make(submission, {**files, str(inner / "token"): submission.token}, folder, say)
     try:
-        unpack_into(inner / "program")
+        unpack_into(inner / "program", has_ps=submission.has_ps)
     except OSError as error:
         shared.remove(folder)
         raise UsageError(f"the job directory {folder} cannot be filled: {error}") from error

@@ -7,6 +7,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
+from paddock.backends.flags import foreign
 from paddock.backends.slurm.script import (
     INNER,
     build_script,
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from paddock.backends.words import Submission
-
-OF_OTHERS = ("image", "namespace", "context", "scheduler", "queue", "secrets", "volumes",
-             "pod_patch", "servers_on")  # fmt: skip
 
 
 def plan_of(submission: Submission, root: Path) -> Plan:
@@ -89,9 +87,7 @@ def _job_text(submission: Submission) -> str:
 
 def _cannot(submission: Submission) -> tuple[str, ...]:
     """Wishes that Slurm cannot honour."""
-    found = [f"--{name}: Slurm has none" for name in OF_OTHERS if submission.extra.get(name)]
-    if submission.data:
-        found.append("--data: the nodes share the directory, so each sees all files")
+    found = [*foreign("slurm", submission.extra)]
     if "-" in nodes_wanted(submission):
         found.append("growing: Slurm decides once, between both numbers, how many nodes there are")
     return tuple(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import stat
@@ -51,8 +52,7 @@ class Channel:
         # A file: the master connection that ssh leaves behind keeps its stderr open.
         with tempfile.TemporaryFile() as errors:
             self._errors = os.dup(errors.fileno())
-        archive = program.build()
-        command = boot_command(program.digest(), len(archive), target.python)
+        command = boot_command(program.digest(has_ps=target.has_ps), target.python)
         try:
             self._process = subprocess.Popen(
                 [*ssh_words(target, control_path(), ssh), command],
@@ -65,9 +65,9 @@ class Channel:
             raise PaddockError(f"{ssh} is not installed", hint="install openssh-client") from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._wire = Wire(self._process.stdout.fileno(), self._process.stdin.fileno())
-        self._boot(archive)
+        self._boot()
 
-    def _boot(self, archive: bytes) -> None:
+    def _boot(self) -> None:
         # Byte by byte would be slow, and a buffer would swallow answers: it is the wire's own.
         try:
             found = self._wire.receive(self._answer_seconds)
@@ -77,7 +77,9 @@ class Channel:
             if row.get("error"):
                 raise self._fault(str(row["error"]), str(row.get("hint", "")))
             if row.get("need"):
-                self._wire.write(archive)
+                archive = program.build(has_ps=self.target.has_ps)
+                head = f"{hashlib.sha256(archive).hexdigest()}{len(archive):012}"
+                self._wire.write(head.encode() + archive)
         except (WireEnded, OSError) as error:
             raise self._broken() from error
         except (ValueError, json.JSONDecodeError) as error:

@@ -18,15 +18,18 @@ EXIT_NO_PYTHON = 97
 # Tried one after another: 97 means that this one is too old. Only characters that no login shell
 # minds; what varies comes as arguments.
 FIND_PYTHON = (
-    'b=$1;h=$2;n=$3;shift 3;for p in "$@";do command -v "$p" >/dev/null 2>&1||continue;'
-    '"$p" -I -S -c "import base64,sys;exec(base64.b64decode(sys.argv[1]))" "$b" "$h" "$n";'
+    'b=$1;h=$2;shift 2;for p in "$@";do command -v "$p" >/dev/null 2>&1||continue;'
+    '"$p" -I -S -c "import base64,sys;exec(base64.b64decode(sys.argv[1]))" "$b" "$h";'
     "r=$?;[ $r = 97 ]||exit $r;done;exit 97"
 )
 
 
 @dataclass(frozen=True)
 class Target:
-    """One host, as ssh is told of it. address: by which the other hosts reach it, "" to ask it."""
+    """One host, as ssh is told of it. address: by which the other hosts reach it, "" to ask it.
+
+    has_ps: its archive has the parameter server in it.
+    """
 
     name: str
     user: str = ""
@@ -36,6 +39,7 @@ class Target:
     config: str = ""
     python: str = ""
     connect_seconds: int = CONNECT_SECONDS
+    has_ps: bool = False
 
     @property
     def login(self) -> str:
@@ -66,11 +70,11 @@ def ssh_words(target: Target, control: str, ssh: str = "ssh") -> tuple[str, ...]
     return (*words, "--", target.login)
 
 
-def boot_command(digest: str, size: int, python: str = "") -> str:
-    """What the login shell there executes; digest and size are of the archive."""
+def boot_command(digest: str, python: str = "") -> str:
+    """What the login shell there executes; digest is the program's."""
     source = base64.b64encode(BOOT.encode()).decode()
     candidates = (python,) if python else PYTHONS
-    words = ["sh", "-c", FIND_PYTHON, "paddock", source, digest, str(size), *candidates]
+    words = ["sh", "-c", FIND_PYTHON, "paddock", source, digest, *candidates]
     return "exec " + " ".join(shlex.quote(word) for word in words)
 
 

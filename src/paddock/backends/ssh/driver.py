@@ -61,8 +61,11 @@ class Ssh:
         fleet = Fleet(targets)
         try:
             hellos = fleet.each(
-                lambda _i, channel: channel.ask("hello", root=root, cwd=submission.workspace)
-            )
+                lambda _i, channel: channel.ask(
+                    "hello", root=root, cwd=submission.workspace, python=channel.target.python,
+                    has_ps=submission.has_ps, env=dict(submission.env),
+                )
+            )  # fmt: skip
             try:
                 self._start(submission, fleet, hellos, run, say)
             except BaseException:

@@ -7,8 +7,10 @@ $PORT_0      a port that was free there
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from paddock.backends.flags import foreign
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.ssh.command import CONNECT_SECONDS, Target
 from paddock.backends.words import Plan, Step
@@ -57,7 +59,7 @@ def chosen(submission: Submission, targets: Sequence[Target]) -> tuple[Target, .
             f"{len(targets)} host{'s' * (len(targets) != 1)}",
             hint=f"write -n {len(targets)}, or name more hosts",
         )
-    return tuple(targets[: job.nnodes_max])
+    return tuple(replace(t, has_ps=submission.has_ps) for t in targets[: job.nnodes_max])
 
 
 def root_of(site: Site) -> str:
@@ -102,20 +104,15 @@ def plan_of(submission: Submission, targets: Sequence[Target]) -> Plan:
         what = f"make {directory}"
         if submission.package:
             what += f", and what is in {submission.package} in it"
+        if target.has_ps:
+            what += "; numpy is asked for: paddock.ps goes with the launcher"
         steps.append(Step(target.login, what))
     for index, target in enumerate(targets):
         words = (*launch_words(submission, targets, index), *user_words(submission))
         where = submission.workspace or directory
         python = target.python or "python3"
         steps.append(Step(target.login, f"in {where}", (python, "$PADDOCK", "launch", *words)))
-    return Plan(rows, tuple(steps), cannot=_cannot(submission))
-
-
-def _cannot(submission: Submission) -> tuple[str, ...]:
-    """Words that mean nothing over ssh."""
-    names = [n for n in ("image", "queue", "account", "partition", "namespace") if
-             submission.extra.get(n)]  # fmt: skip
-    return tuple(f"--{name}: hosts that ssh reaches have none" for name in names)
+    return Plan(rows, tuple(steps), cannot=foreign(submission.site.backend, submission.extra))
 
 
 def filled(words: Sequence[str], known: Mapping[str, str]) -> list[str]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import tarfile
-from typing import TYPE_CHECKING, Any
+import threading
+import time
+from typing import TYPE_CHECKING, Any, TextIO
 
 from paddock.backends.files.package import scan
 from paddock.backends.files.spread import Spread
@@ -14,7 +17,7 @@ from paddock.backends.text import clean
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from paddock.backends.backend import Say
@@ -22,6 +25,47 @@ if TYPE_CHECKING:
     from paddock.backends.ssh.channel import Channel
     from paddock.backends.ssh.fleet import Fleet
     from paddock.backends.words import Submission
+
+
+SHOWN_SECONDS = 0.2
+
+
+class Progress:
+    """How much of what hosts lack has gone; a line that a terminal sees change."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_shown = stream.isatty()
+        self._shown_at = self._began_at = time.monotonic()
+        self._lock = threading.Lock()  # hosts are sent to at the same time
+        self._total = self._sent = 0
+
+    def watch(self, row: Mapping[str, Any], body: Iterable[bytes]) -> Iterable[bytes]:
+        """The body of a request, counted as it goes."""
+        if row["op"] != "put":
+            return body
+        with self._lock:
+            self._total += int(row["bytes"])
+        return self._counted(body)
+
+    def _counted(self, body: Iterable[bytes]) -> Iterator[bytes]:
+        for part in body:
+            yield part
+            with self._lock:
+                self._sent += len(part)
+                now = time.monotonic()
+                if self._is_shown and now - self._shown_at >= SHOWN_SECONDS:
+                    self._shown_at = now
+                    size = f"{size_text(self._sent)} of {size_text(self._total)}"
+                    self._stream.write(f"\rpaddock: code: {size}\033[K")
+                    self._stream.flush()
+
+    def end(self) -> float:
+        """Take the line away; the seconds that it took."""
+        if self._is_shown and self._shown_at != self._began_at:
+            self._stream.write("\r\033[K")
+            self._stream.flush()
+        return time.monotonic() - self._began_at
 
 
 def send_package(
@@ -47,21 +91,24 @@ def send_package(
     say(f"code: {package}")
 
     alone = [address if not part else "" for address, part in zip(addresses, parts, strict=True)]
-    spread = Spread(package, manifests, alone)
+    spread, progress = Spread(package, manifests, alone), Progress(sys.stderr)
 
     def asking(channel: Channel) -> Ask:
         def ask(row: Mapping[str, Any], body: Iterable[bytes]) -> tuple[Mapping[str, Any], bytes]:
-            return channel.pour({**base, **row}, body)
+            return channel.pour({**base, **row}, progress.watch(row, body))
 
         return ask
 
     def send(index: int, channel: Channel) -> int:
         return 0 if parts[index] else spread.send(index, asking(channel))
 
-    sent = sum(fleet.each(send))
+    try:
+        sent = sum(fleet.each(send))
+    finally:
+        seconds = progress.end()
     fleet.each(lambda index, channel: spread.end(index, asking(channel)))
     if sent:
-        say(f"code: {sent:,} bytes were sent; the rest was there already")
+        say(f"code: {sent:,} bytes were sent in {seconds:.1f} s; the rest was there already")
 
 
 def fetch_into(channel: Channel, request: Mapping[str, Any], folder: Path) -> str:

@@ -15,9 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from paddock.errors import PaddockError
+from paddock.ps.xxh3 import xxh3
 
 Piece = bytes | bytearray | memoryview
 # writev(2): at most IOV_MAX pieces in one call, 1024 on Linux.
@@ -141,7 +140,7 @@ def canonical(value: dict[str, Any]) -> bytes:
 
 def hash_of(data: Piece) -> str:
     """xxh3-64 as 16 hexadecimal digits."""
-    return xxhash.xxh3_64_hexdigest(data)
+    return f"{xxh3(data):016x}"
 
 
 def write_json(path: Path, value: dict[str, Any]) -> str:

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import xxhash
 
 from paddock.ps.durable.files import DamageError
 from paddock.ps.protocol import frames
+from paddock.ps.xxh3 import xxh3
 
 HEAD_SIZE = 64
 _MAGIC = b"PDKLOG\r\n"
@@ -71,7 +71,7 @@ def encode_head(head: Head) -> bytes:
     Head(first=1, server=7, generation=2)
     """
     data = _HEAD.pack(_MAGIC, _VERSION, 0, *head, 0)[:-8]
-    return data + xxhash.xxh3_64_intdigest(data).to_bytes(8, "little")
+    return data + xxh3(data).to_bytes(8, "little")
 
 
 def decode_head(data: bytes, path: Path) -> Head:
@@ -81,7 +81,7 @@ def decode_head(data: bytes, path: Path) -> Head:
     magic, version, _, first, server, generation, checksum = _HEAD.unpack(data)
     if magic != _MAGIC:
         raise LogDamage(path, 0, "it does not begin as a log of paddock does")
-    if xxhash.xxh3_64_intdigest(data[:-8]) != checksum:
+    if xxh3(data[:-8]) != checksum:
         raise LogDamage(path, 0, "the checksum of its head does not fit")
     if version != _VERSION:
         raise DamageError(

@@ -10,9 +10,8 @@ import struct
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
-import xxhash
-
 from paddock.errors import PaddockError
+from paddock.ps.xxh3 import xxh3
 
 Buffer = bytes | bytearray | memoryview
 MAGIC = 0x53505044  # "DPPS"
@@ -119,11 +118,8 @@ class DamageError(FrameError):
 def checksum_of(head: Buffer, *body: Buffer) -> int:
     """xxh3-64 over the header up to its checksum, and the body's pieces in order."""
     if sum(map(len, body)) <= _SMALL:  # One call over a copy is sooner than one for each piece.
-        return xxhash.xxh3_64_intdigest(b"".join((head[: HEADER_SIZE - 8], *body)))
-    digest = xxhash.xxh3_64(head[: HEADER_SIZE - 8])
-    for piece in body:
-        digest.update(piece)
-    return digest.intdigest()
+        return xxh3(b"".join((head[: HEADER_SIZE - 8], *body)))
+    return xxh3(head[: HEADER_SIZE - 8], *body)
 
 
 def encode(header: Header, *body: Buffer) -> bytes:

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError, UsageError
@@ -20,6 +19,7 @@ from paddock.ps.table.initial import Initial
 from paddock.ps.table.sharding import behaved_floats
 from paddock.ps.table.sparse import RowUpdater
 from paddock.ps.table.states import State
+from paddock.ps.xxh3 import xxh3
 
 _ROW = np.zeros(1, np.int64)
 
@@ -162,7 +162,7 @@ class DenseTable:
         """64-bit hash of the content; sums modulo 2 ** 64 over shards and servers."""
         total = 0
         for shard, row in self._rows.items():
-            total += xxhash.xxh3_64_intdigest(row.tobytes(), seed=shard)
+            total += xxh3(row.tobytes(), seed=shard)
         return total & ((1 << 64) - 1)
 
     def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
 from paddock.ps.spec import SparseSpec
 from paddock.ps.table.sharding import shard_of
+from paddock.ps.xxh3 import xxh3
 
 Keys = NDArray[np.int64]
 State = dict[str, NDArray[np.generic]]
@@ -44,9 +44,8 @@ def state_digest(shard: int, state: State, *, exact: bool = False) -> int:
     """The part of one shard in ``digest``; of a table in memory or read from a file."""
     if len(state["keys"]) == 0 and "candidate_keys" not in state:
         return 0
-    hasher = xxhash.xxh3_64(seed=shard)
+    pieces = []
     for name in sorted(state):
         if exact or name.removeprefix("candidate_") not in _HISTORY:
-            hasher.update(name.encode())
-            hasher.update(np.ascontiguousarray(state[name]).tobytes())
-    return hasher.intdigest()
+            pieces += [name.encode(), np.ascontiguousarray(state[name]).tobytes()]
+    return xxh3(*pieces, seed=shard)

@@ -1,0 +1,103 @@
+"""The parameter server that came with the launcher: what it needs here, and who finds it how.
+
+A job that uses `paddock.ps` gets an archive with it. An installed paddock is never hidden by it: it
+is used where there is one, and only elsewhere the archive goes to the end of PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import paddock
+from paddock.errors import UsageError, problem_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+READY = "ready"  # instead of a command: only say what is missing
+NUMPY_MIN = "1.26"  # of paddock[ps] in pyproject.toml
+PROBE = """\
+import importlib.util, json
+found = {"numpy": "", "why": "", "paddock": ""}
+try:
+    import numpy
+    found["numpy"] = numpy.__version__
+except Exception as error:
+    found["why"] = str(error) or type(error).__name__
+try:
+    if importlib.util.find_spec("paddock.ps"):
+        from paddock import __version__
+        found["paddock"] = __version__
+except ImportError:
+    pass
+print(json.dumps(found))
+"""
+
+
+def start() -> None:
+    """In the archive, before its command: processes of the job find the parameter server."""
+    try:
+        installed = look(sys.executable, os.environ)
+    except UsageError as error:
+        error = UsageError(f"{os.uname().nodename}: {error.message}", hint=error.hint)
+        sys.stderr.write(problem_text(error))
+        sys.exit(error.exit_code)
+    if sys.argv[1:] == [READY]:
+        sys.exit(0)
+    if not installed:
+        own = os.path.dirname(os.path.dirname(os.path.abspath(paddock.__file__)))
+        kept = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join((kept, own) if kept else (own,))
+    elif installed != paddock.__version__:
+        sys.stderr.write(
+            f"paddock: warning: {os.uname().nodename}: {sys.executable} has paddock {installed}:"
+            f" servers and trainers there use that, not the {paddock.__version__} of this job\n"
+        )
+
+
+def look(python: str, env: Mapping[str, str]) -> str:
+    """Which paddock with a parameter server is installed for this Python, "" for none.
+
+    Raises UsageError when numpy is missing or too old.
+    """
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            [python, "-c", PROBE], cwd="/", env=dict(env), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, errors="replace", check=False,
+        )  # fmt: skip
+    except OSError as error:
+        raise UsageError(f"{python}: {error.strerror}") from error
+    try:
+        found = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        last = done.stderr.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
+        raise UsageError(f"{python} cannot be asked for numpy: {last[0][:200]}") from None
+    if problem := numpy_problem(found["numpy"], found["why"]):
+        raise UsageError(
+            f"{problem} ({python}); the parameter server needs it",
+            hint=f"there: {python} -m pip install 'numpy>={NUMPY_MIN}';"
+            " or name another Python: --interpreter, interpreter = in the site",
+        )
+    return str(found["paddock"])
+
+
+def numpy_problem(version: str, why: str) -> str:
+    """What is wrong with numpy; "" when nothing is.
+
+    >>> numpy_problem("2.4.0rc1", ""), numpy_problem("1.24.2", "")
+    ('', 'numpy 1.24.2 is older than 1.26')
+    >>> numpy_problem("", "libz.so: cannot open")
+    'numpy cannot be imported: libz.so: cannot open'
+    """
+    if not version:
+        if why == "No module named 'numpy'":
+            return "there is no numpy"
+        return f"numpy cannot be imported: {why[:200]}"
+    least = tuple(map(int, NUMPY_MIN.split(".")))
+    numbers = tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])
+    return f"numpy {version} is older than {NUMPY_MIN}" if numbers < least else ""
