@@ -151,7 +151,7 @@ def test_all_that_is_wrong_with_a_site_is_said_at_once(find: Find) -> None:
 
 
 def test_flags_of_other_backends_are_left_out_but_hosts_are_not(find: Find) -> None:
-    """One line of flags, and #PADDOCK lines, serve every backend; where it runs is never dropped."""
+    """One line of flags serves every backend, and so do #PADDOCK lines; hosts are never dropped."""
     said = {"gres": "gpu:8", "partition": "p", "image": "train:1", "identity": "key"}
     site = find("ssh", hosts="h1", **said)
     assert sorted(site.options) == ["hosts", "identity"]
