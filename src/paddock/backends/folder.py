@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from paddock.backends.node import names
 from paddock.backends.node.jobdir import INNER, read_json
 from paddock.backends.registry import IdTaken
+from paddock.backends.words import DEFAULT_ROOT, FETCHED
 from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from paddock.backends.backend import Say
     from paddock.backends.words import Site, Submission
 
-DEFAULT_ROOT = "~/paddock/jobs"
-FETCHED = ("log", "output")
 HAND_OVER_SECONDS = 300.0  # longer than any queue's command may take
 
 

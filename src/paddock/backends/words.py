@@ -19,6 +19,8 @@ State = Literal[
 ]  # fmt: skip
 FINAL: tuple[State, ...] = ("succeeded", "failed", "cancelled", "lost")
 ALIVE: tuple[State, ...] = ("starting", "running", "stopping")  # launchers are up
+DEFAULT_ROOT = "~/paddock/jobs"  # where jobs have their directories
+FETCHED = ("log", "output")  # of a job's directory
 BACKENDS = ("ssh", "slurm", "mpi", "kubernetes", "script", "local")
 
 

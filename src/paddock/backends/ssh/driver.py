@@ -23,7 +23,7 @@ from paddock.backends.ssh.plan import (
     user_words,
 )
 from paddock.backends.ssh.state import checked, found_jobs, status_of
-from paddock.backends.words import ALIVE, Handle
+from paddock.backends.words import ALIVE, FETCHED, Handle
 from paddock.errors import PaddockError, Problem
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from paddock.backends.backend import Say
     from paddock.backends.registry import Run
     from paddock.backends.words import Piece, Plan, Query, Site, Status, Submission
-
-FETCHED = ("log", "output")
 
 
 class Ssh:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from paddock.backends.flags import foreign
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.ssh.command import CONNECT_SECONDS, Target
-from paddock.backends.words import Plan, Step
+from paddock.backends.words import DEFAULT_ROOT, Plan, Step
 from paddock.core.endpoint import join_endpoint
 from paddock.errors import Problem, UsageError
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 ADDRESS, PORT = "$ADDRESS_0", "$PORT_0"
 JOB_FILE = "$JOB/.paddock/launch.json"  # what -f named
-DEFAULT_ROOT = "~/paddock/jobs"
 
 
 def targets_of(site: Site) -> tuple[Target, ...]:
