@@ -132,7 +132,9 @@ $(VENV)/.bench-ps: $(VENV)/.python pyproject.toml constraints.txt
 
 # command:package, for whatever Debian does not install by itself.
 REAL_TOOLS := etcd:etcd-server etcdctl:etcd-client mpirun:openmpi-bin ip:iproute2 \
-	iptables:iptables faketime:faketime unshare:util-linux openssl:openssl
+	iptables:iptables faketime:faketime unshare:util-linux openssl:openssl \
+	sshd:openssh-server ssh:openssh-client slurmctld:slurmctld slurmd:slurmd srun:slurm-client \
+	munged:munge
 
 tools-real:
 	@missing=; for pair in $(REAL_TOOLS); do \
@@ -144,7 +146,8 @@ tools-real:
 
 CLUSTER_TOOLS := containerd:containerd runc:runc iptables:iptables ip:iproute2 \
 	conntrack:conntrack ethtool:ethtool socat:socat debootstrap:debootstrap openssl:openssl \
-	sysctl:procps /usr/lib/cni/ptp:containernetworking-plugins etcd:etcd-server
+	sysctl:procps /usr/lib/cni/ptp:containernetworking-plugins etcd:etcd-server \
+	sshd:openssh-server
 
 # Kubernetes itself is compiled from Go modules, minutes the first time, and images are made from
 # packages (tests/cluster/control). Both are kept outside of the clone, by what they are made from;
