@@ -27,7 +27,7 @@ from paddock.ps.server.bodies import (
 from paddock.ps.server.held import Held, HeldDense
 from paddock.ps.spec import DenseSpec, from_json, shard_range, to_json
 from paddock.ps.table.finite import check_finite
-from paddock.ps.table.memory import physical_bytes
+from paddock.ps.table.memory import machine_bytes
 from paddock.ps.table.sharding import deal, shard_of
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _check_room_for_dense(store: Store, spec: DenseSpec) -> None:
     start = shard_range(spec.size, spec.shards, shards.start)[0]
     stop = shard_range(spec.size, spec.shards, max(shards.stop - 1, shards.start))[1]
     needed = 4 * Updater(spec.optimizer, 1).width * (stop - start if shards else 0)
-    limit = store.memory_limit_bytes or physical_bytes()
+    limit = store.memory_limit_bytes or machine_bytes()
     if needed > limit - store.nbytes:
         raise Refusal(
             "memory",

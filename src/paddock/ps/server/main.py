@@ -26,8 +26,9 @@ from paddock.ps.server.recovery import Snapshots, keep_place, open_engine
 from paddock.ps.server.serve import Server, Settings
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
+from paddock.ps.table.memory import memory_for_tables
 
-SNAPSHOT_LOOK_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 
 
 def say(line: str) -> None:
@@ -77,17 +78,28 @@ def serve(options: Options, ended: threading.Event) -> None:
     sys.stdout.write(ready_line(server, options) + "\n")
     sys.stdout.flush()
     try:
-        while not ended.wait(SNAPSHOT_LOOK_SECONDS):
+        while not ended.wait(LOOK_SECONDS) and not server.engine.broken:
             if options.end_with_trainers == "yes" and server.is_finished:
                 break
             if snapshots is not None and snapshots.is_due():
                 _try_snapshot(snapshots)
     finally:
-        server.stop()
-        if server.engine.log is not None:  # It has everything: the next start reads it.
-            server.engine.log.close()
-        if server.pairing is not None:
-            server.pairing.file.close()
+        finish(server)
+
+
+def finish(server: Server) -> None:
+    """End it, all that it acknowledged in its log. Raises PaddockError when it is broken."""
+    server.stop()
+    if server.engine.log is not None:  # It has everything: the next start reads it.
+        server.engine.log.close()
+    if server.pairing is not None:
+        server.pairing.file.close()
+    if server.engine.broken:
+        raise PaddockError(
+            f"server {server.settings.server}: {server.engine.broken}",
+            hint="start it again: it goes on from its --data-dir; if it ends like this again, give "
+            "it more memory, or add servers",
+        )
 
 
 def _try_snapshot(snapshots: Snapshots) -> None:
@@ -104,7 +116,7 @@ def make_server(options: Options) -> Server:
     store = Store(
         options.index,
         max(1, len(options.endpoints)),
-        memory_limit_bytes=options.memory_limit,
+        memory_limit_bytes=options.memory_limit or memory_for_tables(),
     )
     file = prepare_pair(options, say)
     keep_place(options.data_dir, options.index, max(1, len(options.endpoints)), options.job)

@@ -84,7 +84,7 @@ OPTIONS = (
         "memory-limit",
         "size",
         "0",
-        "bytes the tables may take; 0 for no limit",
+        "bytes the tables may take; 0: 7/8 of this machine's or container's memory",
         ("PADDOCK_PS_MEMORY_LIMIT",),
     ),
     Option(

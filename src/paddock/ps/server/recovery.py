@@ -84,7 +84,13 @@ def open_engine(
     if snapshot is not None:
         snapshot.plan.check_log(log.first, log.last, path)
     engine = Engine(store, log, ack, clock)
-    count = fill(engine, snapshot)
+    try:
+        count = fill(engine, snapshot)
+    except MemoryError as error:
+        raise PaddockError(
+            f"{path}: what it holds does not fit into this machine's memory: {error}",
+            hint="start it where there is more, or fewer servers beside it",
+        ) from error
     store.plan = None
     for held in store.tables:
         fit(held)

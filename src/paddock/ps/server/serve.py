@@ -348,7 +348,9 @@ class Server:
         return self.store
 
     def check_serving(self) -> None:
-        """Raises Refusal on a replica, and on a primary whose lease has run out."""
+        """Raises Refusal on a replica, and on a primary whose lease has run out; Closed on a
+        server that is ending, whose rows may be changed in part."""
+        self.engine.check_whole()
         if self.pairing is not None and not self.pairing.pair.may_serve():
             raise self.pairing.pair.refusal()
 
