@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+from collections import deque
 from dataclasses import dataclass
 
 from paddock.errors import PaddockError
@@ -33,6 +34,8 @@ from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.stream import Closed, Stream, connect, connect_unix, os_reason
 
 ERROR = int(Flag.ERROR)
+# Answers on their way back, of frames that are posted: as many fit any socket's buffer.
+ANSWERS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class Link:
 
     def __init__(self, endpoint: str, identity: Identity, purpose: str, seconds: float) -> None:
         self.endpoint = endpoint
+        self._awaited = 0
+        self._answers: deque[tuple[Header, bytearray]] = deque()
         host, _, port = endpoint.rpartition(":")
         try:
             sock = connect(host, int(port), seconds)
@@ -146,12 +151,27 @@ class Link:
         """Send one frame."""
         self.stream.send(header, *body)
 
-    def receive(self) -> tuple[Header, bytearray]:
-        """The next answer. Raises Refusal when it is a no."""
+    def post(self, header: Header, *body: Buffer) -> None:
+        """Send one frame of many whose answers are received later.
+
+        They are read meanwhile: a server that cannot send an answer takes no frame.
+        """
+        while self._awaited >= ANSWERS_MAX:
+            self._answers.append(self._read())
+        self.send(header, *body)
+        self._awaited += 1
+
+    def _read(self) -> tuple[Header, bytearray]:
         try:
-            header, body = self.stream.receive()
+            answer = self.stream.receive()
         except FrameError as error:
             raise Closed(error.message) from error
+        self._awaited -= 1
+        return answer
+
+    def receive(self) -> tuple[Header, bytearray]:
+        """The next answer. Raises Refusal when it is a no."""
+        header, body = self._answers.popleft() if self._answers else self._read()
         if header.flags & ERROR:
             raise _no(body)
         return header, body

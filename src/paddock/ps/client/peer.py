@@ -239,7 +239,7 @@ class Peer:
         if "push" not in self._links and not is_first:
             return  # It could not be reached just now; reach tries again, and sends all of them.
         try:
-            self.link("push").send(header, *body)
+            self.link("push").post(header, *body)
         except (Closed, Silent):
             self.drop("push")
             self.reconnects += 1
@@ -254,7 +254,7 @@ class Peer:
 
         def again(link: Link) -> None:
             for frame in self.unacknowledged:
-                link.send(frame.header, *frame.body)
+                link.post(frame.header, *frame.body)
 
         self.retry("push", again)
 
