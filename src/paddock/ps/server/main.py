@@ -11,7 +11,9 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -29,6 +31,9 @@ from paddock.ps.server.witness import Witness
 from paddock.ps.table.memory import memory_for_tables
 
 LOOK_SECONDS = 1.0
+# In a pod, a name may be published later than its program starts: how long, how often.
+NAME_SECONDS = 60.0
+NAME_PAUSE_SECONDS = 0.5
 
 
 def say(line: str) -> None:
@@ -39,7 +44,7 @@ def say(line: str) -> None:
 
 def run(words: Sequence[str], env: Mapping[str, str]) -> int:
     """Run a server with these flags until it is told to end; the exit code."""
-    options = read_options(words, env, is_own_host)
+    options = named_options(words, env)
     for line in options.said:
         say(line)
     if not HAVE_NUMBA:
@@ -59,12 +64,46 @@ def run(words: Sequence[str], env: Mapping[str, str]) -> int:
     return 0
 
 
-def is_own_host(host: str) -> bool:
-    """Whether it names an address of this machine: one that can be bound."""
+def named_options(words: Sequence[str], env: Mapping[str, str]) -> Options:
+    """The options; in a pod, a name that they need and nobody knows yet is waited for.
+
+    Raises UsageError.
+    """
+    deadline = time.monotonic() + (NAME_SECONDS if "KUBERNETES_SERVICE_HOST" in env else 0.0)
+    said = ""
+    while True:
+        unknown: list[str] = []
+        problem: UsageError | None = None
+        try:
+            options = read_options(words, env, partial(is_own_host, unknown=unknown))
+            unknown.clear()  # Those of other servers do not matter any more.
+            is_own_host(options.bind, unknown)
+        except UsageError as error:
+            problem = error
+        if not unknown or time.monotonic() >= deadline:
+            if problem is not None:
+                raise problem
+            return options  # Of a name that nobody knows, listening tells.
+        line = f"waits for the address of {', '.join(unknown)}"
+        if line != said:
+            say(line)
+        said = line
+        time.sleep(NAME_PAUSE_SECONDS)
+
+
+def is_own_host(host: str, unknown: list[str] | None = None) -> bool:
+    """Whether it names an address of this machine: one that can be bound.
+
+    unknown: gets the host, when nobody knows its address.
+    """
     try:
         family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as sock:
             sock.bind(address)
+    except socket.gaierror:
+        if unknown is not None and host not in unknown:
+            unknown.append(host)
+        return False
     except OSError:
         return False
     return True
