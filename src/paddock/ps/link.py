@@ -40,7 +40,7 @@ ANSWERS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a client is. incarnation: drawn anew by each process, larger than those before."""
+    """Who a client is. incarnation: 0 until server 0 has given one."""
 
     job: str
     trainer: int

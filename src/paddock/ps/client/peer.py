@@ -13,7 +13,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from paddock.errors import PaddockError, UsageError
@@ -195,6 +195,11 @@ class Peer:
         """Raises UsageError after `end`."""
         if self.is_ended:
             raise UsageError("the client is closed", hint="make a new Client")
+
+    def name(self, incarnation: int) -> None:
+        """Speak as this life of the trainer, over links that say so."""
+        self.close()
+        self.identity = replace(self.identity, incarnation=incarnation)
 
     def close(self) -> None:
         """End all links; what comes later connects anew."""

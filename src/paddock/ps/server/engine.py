@@ -134,6 +134,9 @@ class Engine:
         return self.write(Header(op, step=step), json.dumps(data).encode())
 
     def _is_repeat(self, header: Header) -> bool:
+        newest = self.store.windows.incarnation_of(header.trainer)
+        if newest is None or header.incarnation > newest:
+            raise Refusal("fenced", f"trainer {header.trainer} has not begun as this incarnation")
         verdict = self.store.windows.check(header.trainer, header.incarnation, header.sequence)
         if verdict is Verdict.FRESH:
             return False

@@ -418,12 +418,18 @@ def _settle_place(
 
 def _warnings(values: Mapping[str, object]) -> list[str]:
     """What is allowed, and seldom meant."""
-    if not values["witness"] or values["ack"] == "replica":
-        return []
-    return [
-        f"warning: --ack {values['ack']}: pushes do not wait for the other server of the pair, "
-        "which may miss some and never takes over by itself; --ack replica has them wait"
-    ]
+    found = []
+    if values["witness"] and values["ack"] != "replica":
+        found.append(
+            f"warning: --ack {values['ack']}: pushes do not wait for the other server of the pair, "
+            "which may miss some and never takes over by itself; --ack replica has them wait"
+        )
+    if values["bind"] in ("0.0.0.0", "::") and not values["token_file"]:
+        found.append(
+            f"warning: --bind {values['bind']} without a token: who reaches this port can read and "
+            "change every table, and end trainers; --token-file FILE, the same for trainers"
+        )
+    return found
 
 
 def usage() -> str:

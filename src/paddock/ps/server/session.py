@@ -240,6 +240,8 @@ class Session:
             raise Refusal("usage", f"a frame of trainer {header.trainer} over another's connection")
         if header.op == Op.COMMIT and self.server.coordinator is not None:
             raise Refusal("usage", "the chief decides when a step is complete")
+        if header.op == Op.FENCE and self.server.coordinator is not None:
+            self.server.coordinator.check_number(header.trainer, header.incarnation)
         written = self.server.engine.write(header, body)
         if header.op == Op.LOAD and self.server.snapshots is not None:
             self.server.snapshots.ask()  # So that the log does without the checkpoint.
