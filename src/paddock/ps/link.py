@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from paddock.errors import PaddockError
+from paddock.ps.endpoint import split_endpoint
 from paddock.ps.protocol.frames import (
     Buffer,
     DamageError,
@@ -57,7 +58,7 @@ class Link:
         self.endpoint = endpoint
         self._awaited = 0
         self._answers: deque[tuple[Header, bytearray]] = deque()
-        host, _, port = endpoint.rpartition(":")
+        host, port = split_endpoint(endpoint)
         try:
             sock = connect(host, int(port), seconds)
         except OSError as error:

@@ -21,6 +21,7 @@ from types import FrameType
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from paddock.errors import PaddockError, UsageError  # after the variable above
+from paddock.ps.endpoint import join_endpoint
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.server.options import Options, read_options
 from paddock.ps.server.pairing import join_pair, prepare_pair
@@ -205,6 +206,6 @@ def ready_line(server: Server, options: Options) -> str:
     """The one line that says the server is ready."""
     s = server.settings
     return (
-        f"pserver {s.server} of {s.servers} is ready on {s.host}:{server.port} "
+        f"pserver {s.server} of {s.servers} is ready on {join_endpoint(s.host, server.port)} "
         f"(job {s.job}, {s.trainers} trainer{'s' * (s.trainers != 1)}, ack {options.ack})"
     )

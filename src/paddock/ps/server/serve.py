@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.errors import UsageError
 from paddock.ps.durable.checkpoint import open_checkpoint
 from paddock.ps.durable.saving import write_part
+from paddock.ps.endpoint import join_endpoint
 from paddock.ps.protocol.frames import Header
 from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
@@ -145,7 +146,7 @@ class Server:
             if error.errno == errno.EADDRINUSE:
                 hint = f"what has it? ss -ltnp 'sport = :{port}'; choose another with --port"
             raise UsageError(
-                f"cannot listen on {host}:{port}: {os_reason(error)}", hint=hint
+                f"cannot listen on {join_endpoint(host, port)}: {os_reason(error)}", hint=hint
             ) from error
         return sock
 
@@ -208,7 +209,7 @@ class Server:
                 if self._stopped.wait(0.05):  # Closed, or out of descriptors for a moment.
                     return
                 continue
-            where = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix socket"
+            where = join_endpoint(*address[:2]) if isinstance(address, tuple) else "unix socket"
             try:
                 if sock.family != socket.AF_UNIX:
                     keep_alive(sock)
