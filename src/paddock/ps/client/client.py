@@ -405,7 +405,7 @@ class Client:
             self.flush()
             self.strategy.leave(self.traffic)
             for peer in self.peers:
-                peer.ask(Op.CONTROL, {"do": "finished"})
+                peer.ask(Op.CLOSE, {})
         finally:
             for peer in self.peers:
                 peer.end()

@@ -91,7 +91,6 @@ class Server:
         self.snapshots: Snapshots | None = None
         self.pairing: Pairing | None = None
         self.witness: Witness | None = None
-        self._finished: set[int] = set()
         self._say = say
         self._said = ""
         self._sessions: dict[Session, None] = {}  # oldest first
@@ -233,7 +232,7 @@ class Server:
     @property
     def is_finished(self) -> bool:
         """Whether every trainer of the job has closed its client."""
-        return len(self._finished) >= self.settings.trainers
+        return len(self.store.closed) >= self.settings.trainers
 
     def forget(self, session: Session) -> None:
         """A connection has ended."""
@@ -400,9 +399,6 @@ class Server:
         if what == "digest":
             with self.engine.at_rest() as lsn:
                 return {"lsn": lsn, "tables": self.store.digests()}
-        if what == "finished":
-            self._finished.add(hello.trainer)
-            return {}
         if what == "progress":
             return self.store.progress()
         if what == "tables":

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 FROM_CLIENTS = frozenset(
     (
         *(Op.CREATE, Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.COMMIT, Op.SHRINK),
-        *(Op.POSITION, Op.MOVE, Op.ADOPT, Op.LOAD, Op.SKIP, Op.FENCE),
+        *(Op.POSITION, Op.MOVE, Op.ADOPT, Op.LOAD, Op.SKIP, Op.FENCE, Op.CLOSE),
     )
 )
 ERROR = int(Flag.ANSWER | Flag.ERROR | Flag.LAST)
