@@ -288,17 +288,17 @@ def test_another_servers_log_is_refused(tmp_path: Path) -> None:
     """Two servers in one directory would mix their records."""
     log = open_log(tmp_path, generation=4)
     fill(log, 3)
-    log.begin_generation(5)
-    log.begin_generation(6)
+    log.roll()
+    log.roll()
     assert log.append(Header(Op.COMMIT), b"{}") == 4
     log.close()
     identity = read_identity(tmp_path)
-    assert identity is not None and identity[1:] == (SERVER, 6)
+    assert identity is not None and identity == (4, SERVER, 4)
     with pytest.raises(PaddockError, match="is that of server 0000000000abcdef"):
         Log(tmp_path, server=1)
-    with pytest.raises(PaddockError, match="generation 6, the server was started with 5"):
-        open_log(tmp_path, generation=5)
-    assert len(bodies_of(open_log(tmp_path, generation=6))) == 4
+    with pytest.raises(PaddockError, match="generation 4, the server was started with 3"):
+        open_log(tmp_path, generation=3)
+    assert len(bodies_of(open_log(tmp_path, generation=4))) == 4
 
 
 class GatedDevice(Device):

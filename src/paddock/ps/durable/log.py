@@ -165,7 +165,7 @@ class Log:
         with self._lock:
             self._check_open()
             if self._end + size > self._segment_bytes and self._end > HEAD_SIZE:
-                self._roll(self._generation)
+                self._roll()
             if self._end + size > self._reserved:
                 self._reserve(size)
             try:
@@ -202,17 +202,12 @@ class Log:
                     continue
                 self._lead_sync()
 
-    def begin_generation(self, generation: int) -> None:
-        """Later records stand in a new segment that names the new generation."""
+    def roll(self) -> None:
+        """Later records stand in a new segment, so that `cut` may delete all those before."""
         with self._lock:
             self._check_open()
-            assert generation >= self._generation
-            if generation != self._generation:
-                if self._end > HEAD_SIZE:
-                    self._roll(generation)
-                else:  # An empty segment is replaced by one of the same name.
-                    self._roll(generation)
-                    del self._segments[-2], self._unsynced[-1]
+            if self._end > HEAD_SIZE:
+                self._roll()
 
     def cut(self, lsn: int) -> int:
         """Deletes the segments that hold only records below `lsn`; how many. The last one stays."""
@@ -255,8 +250,10 @@ class Log:
             while self._syncing:
                 self._synced.wait()
             try:
-                if not self._broken and self._durable < self._last:
-                    self._lead_sync()
+                if not self._broken:
+                    self._trim()
+                    if self._durable < self._last:
+                        self._lead_sync()
             finally:
                 self._release()
                 self._break("it is closed")
@@ -440,20 +437,22 @@ class Log:
         # A disk too full for it may still take the write; a file system without it, all of them.
         self._reserved = self._end + wanted if worked else self._end + self._segment_bytes
 
-    def _roll(self, generation: int) -> None:
+    def _roll(self) -> None:
         """Begins a new segment. The old one is synced by the next that waits for the disk."""
-        before = self._generation
-        self._generation = generation
-        try:
-            self._add_segment(self._last + 1)
-        except PaddockError:
-            self._generation = before
-            raise
+        self._add_segment(self._last + 1)
+        self._trim()
         self._unsynced.append(self._segments[-2].path)
         os.close(self._fd)
         self._fd = os.open(self._segments[-1].path, os.O_RDWR | os.O_CLOEXEC)
         self._end = HEAD_SIZE
         self._reserved = 0
+
+    def _trim(self) -> None:
+        """Gives back the blocks that were reserved behind the last record."""
+        try:
+            self._device.truncate(self._fd, self._end)
+        except OSError:
+            pass  # They only take room.
 
     def _add_segment(self, first: int) -> None:
         head = Head(first, self._server, self._generation)

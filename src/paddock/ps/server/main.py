@@ -128,23 +128,30 @@ def serve(options: Options, ended: threading.Event) -> None:
 
 
 def finish(server: Server) -> None:
-    """End it, all that it acknowledged in its log. Raises PaddockError when it is broken."""
+    """End it, all that it acknowledged in its log. Raises PaddockError when it is broken.
+
+    When all trainers have closed, its tables stay and the log goes, if that takes less room.
+    """
     server.stop()
-    if server.engine.log is not None:  # It has everything: the next start reads it.
-        server.engine.log.close()
+    log, snapshots, engine = server.engine.log, server.snapshots, server.engine
+    is_over = server.is_finished and server.pairing is None and not engine.broken
+    if snapshots is not None and log is not None:
+        if is_over and engine.store.nbytes < log.nbytes:
+            _try_snapshot(snapshots, keep=1)
+        log.close()
     if server.pairing is not None:
         server.pairing.file.close()
-    if server.engine.broken:
+    if engine.broken:
         raise PaddockError(
-            f"server {server.settings.server}: {server.engine.broken}",
+            f"server {server.settings.server}: {engine.broken}",
             hint="start it again: it goes on from its --data-dir; if it ends like this again, give "
             "it more memory, or add servers",
         )
 
 
-def _try_snapshot(snapshots: Snapshots) -> None:
+def _try_snapshot(snapshots: Snapshots, keep: int = 2) -> None:
     try:
-        snapshots.take()
+        snapshots.take(keep)
     except PaddockError as error:
         say(f"no snapshot: {error.message}")  # The log has everything; it goes on growing.
 

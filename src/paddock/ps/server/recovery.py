@@ -180,14 +180,18 @@ class Snapshots:
         """Have one written soon."""
         self._is_asked = True
 
-    def take(self) -> int:
-        """Write a snapshot now, and cut the log behind it; its lsn. Raises PaddockError."""
+    def take(self, keep: int = 2) -> int:
+        """Write a snapshot now, and cut the log behind it; its lsn. Raises PaddockError.
+
+        keep: snapshots that stay, this one included.
+        """
         store, log = self.engine.store, self.engine.log
         assert log is not None
         with self.lock:
             if self._is_filling():
                 raise PaddockError("the replica is still catching up with its primary")
             self._is_asked = False
+            log.roll()
             snapshot = save_snapshot(
                 self.directory,
                 server=self.server,
@@ -197,6 +201,7 @@ class Snapshots:
                 take_state=self._state,
                 take=self._copy,
                 make_durable=log.wait_durable,
+                keep=keep,
             )
             floor = log_floor(self.directory)
             log.cut(floor if self.keep_from is None else min(floor, self.keep_from()))
