@@ -65,8 +65,7 @@ class Log:
     """The log in a directory; opens what is there and cuts a torn tail, or begins at lsn `start`.
 
     server: 64 bits that tell this server's state from any other's. generation: at least that of
-    the last segment. accept_loss: cut at the first damage wherever it is and drop what follows,
-    which a person must have decided. warnings: one line for each thing that was cut.
+    the last segment. warnings: one line for each thing that was cut.
 
     One process at a time: the directory is locked (flock(2), released by the kernel when the
     process dies) until `close` or `abandon`.
@@ -83,7 +82,6 @@ class Log:
         start: int = 1,
         segment_bytes: int = SEGMENT_BYTES,
         device: Device | None = None,
-        accept_loss: bool = False,
     ) -> None:
         self.directory = Path(directory)
         self.warnings: list[str] = []
@@ -102,12 +100,12 @@ class Log:
         self._reserved = 0
         self._directory_fd = self._lock_directory()
         try:
-            self._open(start, accept_loss)
+            self._open(start)
         except BaseException:
             self._release()
             raise
 
-    def _open(self, start: int, accept_loss: bool) -> None:
+    def _open(self, start: int) -> None:
         for leftover in self.directory.glob("log-*.tmp"):
             leftover.unlink()
         self._segments = [
@@ -115,7 +113,7 @@ class Log:
         ]
         self._check_heads()
         if self._segments:
-            self._last, self._end = self._recover(accept_loss)
+            self._last, self._end = self._recover()
         else:
             self._add_segment(start)
             self._last, self._end = start - 1, HEAD_SIZE
@@ -469,29 +467,21 @@ class Log:
 
     # ---------------------------------------------------------------------------- opening
 
-    def _recover(self, accept_loss: bool) -> tuple[int, int]:
+    def _recover(self) -> tuple[int, int]:
         """(last lsn, end of the last segment), after its torn tail was cut."""
-        todo = list(self._segments) if accept_loss else self._segments[-1:]
-        for one in todo:
-            last, end, damage = segment.scan(one)
-            is_newest = one is self._segments[-1]
-            if damage is None:
-                if is_newest:
-                    return last, end
-                continue
-            later = segment.whole_records_after(one.path, damage.offset)
-            if later and not accept_loss:
-                raise LogDamage(
-                    one.path,
-                    damage.offset,
-                    f"{damage.reason}; {later} whole records stand behind it",
-                    hint="start from a replica or a checkpoint; accepting the loss cuts there",
-                )
-            self._cut_tail(one, end, damage, later)
+        one = self._segments[-1]
+        last, end, damage = segment.scan(one)
+        if damage is None:
             return last, end
-        raise AssertionError("the newest segment is always among those scanned")
-
-    def _cut_tail(self, one: Segment, end: int, damage: LogDamage, later: int) -> None:
+        later = segment.whole_records_after(one.path, damage.offset)
+        if later:
+            raise LogDamage(
+                one.path,
+                damage.offset,
+                f"{damage.reason}; {later} whole records stand behind it",
+                hint="start from a replica (--replica-of), or with an empty --data-dir and paddock "
+                "ps load",
+            )
         size = one.path.stat().st_size
         fd = os.open(one.path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -499,13 +489,7 @@ class Log:
             self._device.sync(fd)
         finally:
             os.close(fd)
-        dropped = ""
-        while self._segments[-1] is not one:
-            gone = self._segments.pop()
-            gone.path.unlink()
-            dropped += f", {gone.path.name} was deleted"
-        if later:
-            dropped += f", {later} whole records behind it are lost"
         self.warnings.append(
-            f"log {one.path}: {size - end} bytes at byte {end} were cut: {damage.reason}{dropped}"
+            f"log {one.path}: {size - end} bytes at byte {end} were cut: {damage.reason}"
         )
+        return last, end
