@@ -36,7 +36,6 @@ class Op(IntEnum):
     PULL_DENSE = 4  # body: int64 start; count elements -> float32[count]
     PULL_CHANGED = 5  # geo: rows changed after version `step` -> int64 keys, float32 rows
     STATUS = 6  # -> JSON
-    WAIT = 7  # answered when the global step (or the slowest clock) has reached `step`
     CONTROL = 8  # JSON {"do": ...} -> JSON; what reads or acts on the process, not on the state
     FOLLOW = 9  # a replica asks for the log from `sequence` on
     FETCH = 10  # JSON {"shard", "version"}, part -> a part of a frozen shard; count: of parts

@@ -125,10 +125,6 @@ class SparseTable:
         """How many of these keys have no row."""
         return int(np.count_nonzero(self._index.find(behaved(keys)) < 0))
 
-    def has_all(self, keys: Keys) -> bool:
-        """Whether each of these keys has a row."""
-        return self.unknown(keys) == 0
-
     def has_room(self, keys: Keys, *, bytes_left: int | None = None) -> bool:
         """Whether a push of these keys stays within max_rows, and within bytes_left if given.
 
