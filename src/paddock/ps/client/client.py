@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -51,9 +49,6 @@ REMEMBERED = 4
 # Fewer keys are found again sooner than compared.
 WORTH_REMEMBERING = 512
 
-_incarnation = 0
-_incarnation_lock = threading.Lock()
-
 
 class Client:
     """One trainer's connection to all servers of a job.
@@ -86,18 +81,10 @@ class Client:
         self.strategy: Strategy = make_strategy(strategy, staleness, window, geo_step, place)
         self.paddle_compat = paddle_compat
         self._turns: dict[str, int] = {}
-        token = read_token(place.token_file)
-        while not self._begin(token, timeout):
-            pass  # With a larger incarnation.
-
-    def _begin(self, token: bytes, timeout: float) -> bool:
-        """Connect and join. False: another process has this incarnation."""
         from paddock import __version__
 
-        place = self.place
-        identity = Identity(
-            place.job, place.trainer, new_incarnation(), __version__, token, place.tls_ca
-        )
+        token = read_token(place.token_file)
+        identity = Identity(place.job, place.trainer, 0, __version__, token, place.tls_ca)
         self.peers = [
             Peer(i, e, identity, timeout, servers=len(place.endpoints))
             for i, e in enumerate(place.endpoints)
@@ -107,13 +94,10 @@ class Client:
             for peer in self.peers:
                 peer.retry("control", lambda link: None)
             self.strategy.join(self.traffic)
-        except BaseException as error:
+        except BaseException:
             for peer in self.peers:
                 peer.close()
-            if isinstance(error, Refusal) and error.facts.get("twin"):
-                return False
             raise
-        return True
 
     # ------------------------------------------------------------------------------------ tables
 
@@ -421,7 +405,7 @@ class Client:
             self.flush()
             self.strategy.leave(self.traffic)
             for peer in self.peers:
-                peer.ask(Op.CONTROL, {"do": "finished"})
+                peer.ask(Op.CLOSE, {})
         finally:
             for peer in self.peers:
                 peer.end()
@@ -446,16 +430,3 @@ def _scale_by_shows(rows: Rows, extra: list[Rows]) -> None:
     """Paddle's show_scale: a key's gradient is the sum over its examples by how often it showed."""
     if extra:
         rows /= np.maximum(extra[0], 1.0)[:, None]
-
-
-def new_incarnation() -> int:
-    """A number larger than that of any earlier client of this trainer: tenths of seconds.
-
-    32 bits hold 13 years of them; counted from 2026.
-    """
-    global _incarnation
-    now = max(0, int((time.time() - 1767225600.0) * 10.0)) & 0xFFFFFFFF
-    with _incarnation_lock:
-        # Clients of one process may follow one another faster than the clock ticks.
-        _incarnation = max(now, _incarnation + 1)
-        return _incarnation

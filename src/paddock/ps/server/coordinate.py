@@ -6,6 +6,7 @@ the machine has a reply for it; a new question of the same trainer replaces the 
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import deque
@@ -79,23 +80,45 @@ class Coordinator:
 
     # -------------------------------------------------------------------------------- questions
 
-    def join(
-        self, trainer: int, incarnation: int, terms: dict[str, Any], is_gone: IsGone
-    ) -> dict[str, Any]:
+    def join(self, trainer: int, terms: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
         """A trainer begins; waits until it is a member. Raises Refusal."""
         with self._changed:
             rules = self._rules(terms)
-            checks.check_life(self.engine.store, trainer, incarnation, terms.get("life"))
             if self.chief is None:
                 self.engine.record(Op.RULES, asdict(rules))
                 self.say(f"strategy {rules.strategy}, {rules.trainers} trainers")
             self._agree(rules, terms.get("trainers"))
+            if is_gone():  # A later life of it may be here already.
+                raise Closed("the trainer has gone")
+            incarnation = self._number(trainer, terms)
             reply = self._ask(Join(trainer, incarnation), (trainer, incarnation), is_gone)
         assert isinstance(reply, Welcome)
-        answer: dict[str, Any] = {"step": reply.step}
+        answer: dict[str, Any] = {"step": reply.step, "incarnation": incarnation}
         if reply.commit is not None:
             answer["commit"] = _commit_json(reply.commit)
         return answer
+
+    def _number(self, trainer: int, terms: dict[str, Any]) -> int:
+        """The incarnation of the life that asks: what it was given before, else the next one.
+
+        Not of its clock: a trainer that is moved to another host must not be older than before.
+        """
+        store, life, above = self.engine.store, terms.get("life"), terms.get("above", 0)
+        newest, known = store.lives.get(trainer, (0, ""))
+        is_right = isinstance(life, str) and life and isinstance(above, int)
+        if not is_right or above > newest + checks.LIVES_MAX:
+            raise Refusal("usage", f"life {life!r} of trainer {trainer}, above {above!r}")
+        if known == life and newest > above:
+            return newest
+        incarnation: int = max(newest, above) + 1
+        header = Header(Op.FENCE, trainer=trainer, incarnation=incarnation)
+        self.engine.write(header, json.dumps({"life": life}).encode())
+        return incarnation
+
+    def check_number(self, trainer: int, incarnation: int) -> None:
+        """Raises Refusal on a number that the chief did not give."""
+        if incarnation > self.engine.store.lives.get(trainer, (0, ""))[0]:
+            raise Refusal("usage", "the chief numbers the lives of a trainer")
 
     def _rules(self, terms: dict[str, Any]) -> Rules:
         strategy, staleness = terms.get("strategy", "async"), terms.get("staleness", 0)
@@ -257,7 +280,7 @@ class Coordinator:
         """A Join, Leave or Arrive frame. Raises Refusal."""
         who = header.trainer, header.incarnation
         if header.op == Op.JOIN:
-            return self.join(*who, data, is_gone)
+            return self.join(header.trainer, data, is_gone)
         if header.op == Op.LEAVE:
             self.leave(*who)
             return {}

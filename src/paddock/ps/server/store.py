@@ -71,6 +71,8 @@ class Store:
         self.states: list[str] = []
         # Of each trainer's process: its incarnation, and a number drawn by it.
         self.lives: dict[int, tuple[int, str]] = {}
+        # Trainers that have closed their client, and have not begun again.
+        self.closed: set[int] = set()
         self.rules: Rules | None = None
         self.chief: Chief | None = None
         self.committed = 0  # the newest step of sync
@@ -194,9 +196,12 @@ class Store:
         if op == Op.FENCE:
             self.windows.fence(header.trainer, header.incarnation)
             facts = json_part(body)
+            self.closed.discard(header.trainer)
             self.states = self.states or list(facts.get("states") or ())
             if header.incarnation >= self.lives.get(header.trainer, (0, ""))[0]:
                 self.lives[header.trainer] = header.incarnation, str(facts.get("life", ""))
+        if op == Op.CLOSE:
+            self.closed.add(header.trainer)
         if op == Op.SHRINK:
             data = json_part(body)
             self.rounds[f"{header.table}.{data['shard']}"] = data.get("round")
@@ -424,6 +429,7 @@ class Store:
             "windows": self.windows.to_json(),
             "states": self.states,
             "lives": {str(t): list(life) for t, life in sorted(self.lives.items())},
+            "closed": sorted(self.closed),
             "committed": self.committed,
             "rounds": self.rounds,
             "history": [list(one) for one in self.history],
@@ -463,6 +469,7 @@ class Store:
         self.windows = Windows.from_json(values["windows"])
         self.states = list(values.get("states", ()))
         self.lives = {int(t): (n, life) for t, (n, life) in values.get("lives", {}).items()}
+        self.closed = set(values.get("closed", ()))
         self.committed = values["committed"]
         self.rounds = dict(values.get("rounds", {}))
         self.history = tuple((epoch, first) for epoch, first in values.get("history", ()))
