@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -149,3 +151,58 @@ def test_an_ending_server_lets_go_of_those_that_wait() -> None:
         assert len(told) == 1
         for peer in (*zero.peers, *one.peers):
             peer.close()
+
+
+def alone(*trainers: Client) -> None:
+    """End the connections of trainers without a good-bye, as kill -9 does."""
+    for ps in trainers:
+        for peer in ps.peers:
+            peer.end()
+
+
+def epochs(ps: Client, *names: str) -> None:
+    """A step for "step", else a barrier of that name."""
+    for name in names:
+        if name == "step":
+            ps.push("words", [1], ROW)
+            ps.step()
+        else:
+            ps.barrier(name)
+
+
+@pytest.mark.parametrize("strategy", ["sync", "staleness", "async"])
+def test_a_trainer_that_comes_back_meets_the_others_at_their_barrier(strategy: str) -> None:
+    """Its first life passed "epoch" twice; barriers that the others are past hold it up no more."""
+    with fleet(2, "--num_gradient_servers=2") as servers, ThreadPoolExecutor(2) as pool:
+        pair = both(servers, strategy)
+        life = ["begin", "step", "epoch", "step", "epoch"]
+        for done in [pool.submit(epochs, ps, *life) for ps in pair]:
+            done.result(SECONDS_MAX)
+        alone(pair[1])
+        pair[1] = servers.client(trainer=1, trainers=2, strategy=strategy)
+        pair[1].create(SparseSpec("words", 4))
+        rest = ["step", "epoch", "step", "epoch"]
+        first = pool.submit(epochs, pair[0], *rest)
+        second = pool.submit(epochs, pair[1], "begin", *rest)
+        assert first.result(SECONDS_MAX) is None
+        assert second.result(SECONDS_MAX) is None
+        assert chief(servers)["step"] == (0 if strategy == "async" else 4)
+        close(*pair)
+
+
+def test_a_trainer_in_a_barrier_holds_up_no_other_after_a_restart(tmp_path: Path) -> None:
+    """staleness: clocks are not kept, so it says its own again where it waits."""
+    with (
+        fleet(1, "--num_gradient_servers=2", data=tmp_path) as servers,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        pair = both(servers, "staleness", staleness=1)
+        for done in [pool.submit(epochs, ps, *["step"] * 3) for ps in pair]:
+            done.result(SECONDS_MAX)
+        first = pool.submit(epochs, pair[0], "step", "end")
+        assert until(lambda: chief(servers)["barriers"]) == {"end": [0]}
+        servers.stop_one(0)
+        servers.restart(0)
+        assert pool.submit(epochs, pair[1], "step", "end").result(SECONDS_MAX) is None
+        assert first.result(SECONDS_MAX) is None
+        close(*pair)

@@ -348,8 +348,8 @@ class Client:
         """Wait for all trainers of the job."""
         self.flush()
         self._turns[name] = self._turns.get(name, 0) + 1
-        order = {"do": "barrier", "name": name, "turn": self._turns[name]}
-        self.peers[0].ask(Op.CONTROL, order, again=True)
+        at = {"barrier": name, "turn": self._turns[name], "is_fresh": self.traffic.batch == 0}
+        self.peers[0].ask(Op.ARRIVE, at, step=self.traffic.step - 1, again=True)
 
     def status(self) -> list[dict[str, Any]]:
         """What each server says of itself."""
