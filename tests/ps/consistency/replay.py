@@ -4,7 +4,7 @@ As in tests/scenarios: a block is a command, a line ``----`` and what is expecte
 prose. The first command gives the rules, as ``chief strategy=sync trainers=2``. Then::
 
     @12 arrive 1.7 5          trainer 1, incarnation 7, step 5; also join, leave, heard, gone: 1.7
-    @12 reach 1.7 5 end 2     the same at barrier "end", for the 2nd time; fresh: did no batch
+    @12 reach 1.7 5 end 2     at barrier "end", 2nd time; then fresh: did no batch; 9: waits 9 s
     @13 tick
     restart                   the chief dies and is made again from its log
     restore                   the same, from a snapshot
@@ -92,7 +92,8 @@ class Story:
         trainer, incarnation = (int(part) for part in words[0].split("."))
         if what == "reach":
             step, turn = int(words[1]), int(words[3])
-            return w.Reach(trainer, incarnation, step, words[2], turn, "fresh" in words)
+            limit = next((float(word) for word in words[4:] if word != "fresh"), 0.0)
+            return w.Reach(trainer, incarnation, step, words[2], turn, "fresh" in words, limit)
         if what == "arrive":
             return w.Arrive(trainer, incarnation, int(words[1]))
         return {"join": w.Join, "leave": w.Leave, "heard": w.Heard, "gone": w.Gone}[what](

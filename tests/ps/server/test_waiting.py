@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paddock.errors import UsageError
 from paddock.ps.client.client import Client
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import SparseSpec
@@ -206,3 +207,60 @@ def test_a_trainer_in_a_barrier_holds_up_no_other_after_a_restart(tmp_path: Path
         assert pool.submit(epochs, pair[1], "step", "end").result(SECONDS_MAX) is None
         assert first.result(SECONDS_MAX) is None
         close(*pair)
+
+
+@pytest.mark.parametrize("strategy", ["sync", "staleness", "async", "half_async", "geo"])
+def test_a_barrier_hears_of_a_lost_trainer(strategy: str) -> None:
+    """Whatever the strategy: nobody waits for ever for one who is dead."""
+    with fleet(1, "--num_gradient_servers=2", "--trainer-timeout=0.3") as servers:
+        zero, one = both(servers, strategy)
+        alone(one)
+        with pytest.raises(Refusal, match=r"trainer 1 was silent for 0.3 s") as caught:
+            zero.barrier("read")
+        assert caught.value.code == "failed"
+        assert chief(servers)["barriers"] == {}
+        alone(zero)
+
+
+def test_a_barrier_goes_on_without_an_expelled_trainer() -> None:
+    """With rescale, also in async."""
+    words = ("--num_gradient_servers=2", "--trainer-timeout=0.3", "--on-lost-trainer=rescale")
+    with fleet(1, *words) as servers:
+        zero, one = both(servers, "async")
+        alone(one)
+        zero.barrier("read")
+        assert [member["trainer"] for member in chief(servers)["members"]] == [0]
+        close(zero)
+
+
+def test_a_barrier_says_who_has_not_come_in_time() -> None:
+    """Its own limit, for one who is there and busy."""
+    with fleet(1, "--num_gradient_servers=3") as servers, ThreadPoolExecutor(1) as pool:
+        zero, one, two = [servers.client(trainer=i, trainers=3) for i in range(3)]
+        waits = pool.submit(two.barrier, "read")
+        with pytest.raises(Refusal, match=r"barrier 'read': trainer 1 has not come in 0.4 s"):
+            zero.barrier("read", timeout=0.4)
+        with pytest.raises(UsageError, match="timeout is 0"):
+            zero.barrier("read", timeout=0)
+        assert chief(servers)["barriers"] == {"read": [2]}, "who has no limit waits on"
+        one.close()
+        zero.barrier("read")
+        assert waits.result(SECONDS_MAX) is None
+        close(zero, two)
+
+
+def test_trainers_that_all_wait_for_one_another_are_told_where() -> None:
+    """Uneven batches and a barrier at the end: that is no slow trainer, it is for ever."""
+    with fleet(1, "--num_gradient_servers=2") as servers, ThreadPoolExecutor(2) as pool:
+        zero, one = both(servers, "sync")
+        ends = [
+            pool.submit(epochs, zero, "step", "end"),
+            pool.submit(epochs, one, "step", "step", "end"),
+        ]
+        for end in ends:
+            with pytest.raises(Refusal) as caught:
+                end.result(SECONDS_MAX)
+            assert "trainer 0 waits at barrier 'end'" in caught.value.message
+            assert "trainer 1 waits at step 2" in caught.value.message
+            assert caught.value.code == "failed" and caught.value.hint
+        alone(zero, one)

@@ -115,7 +115,7 @@ class Arrive:
 class Reach:
     """The trainer waits at a barrier. step: those it has done. turn: its own count, by name.
 
-    is_fresh: this life has done no batch yet.
+    is_fresh: this life has done no batch yet. seconds: how long it wants to wait; 0 has no limit.
     """
 
     trainer: int
@@ -124,6 +124,7 @@ class Reach:
     name: str
     turn: int
     is_fresh: bool = False
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ returns is treated like what `handle` returns, except in recovery, where it is d
     Tick                                a member is silent: "rescale"    Expelled
     Tick                                too few have come: "fail"        Fail, Refuse to who waits
     Tick                                too few have come: "rescale"     what has waited for them
+    Tick                                who waits has set a limit        Refuse
+    Tick                                all wait, for one another        Fail, Refuse to who waits
 
     record      effect                                                output
     ---------   ---------------------------------------------------   -----------------------------
@@ -38,6 +40,9 @@ returns is treated like what `handle` returns, except in recovery, where it is d
 A life that came late (barriers.py) calls the barriers at the start of the program again. It passes
 them when nobody else can come: at once where trainers count no steps, else as soon as everybody
 waits, which is soon, for nobody goes further than a step or N without it.
+
+Where trainers count no steps nobody is silent, but while somebody waits at a barrier.
+"All wait" is said after STUCK_SECONDS: until then a dead one's connection has closed (Gone).
 
 Only "sync" commits. The others release Arrive(c) when the slowest member's clock is >= c - N;
 async, half_async and geo at once. A newcomer among them starts at the slowest clock known.
@@ -79,10 +84,15 @@ from paddock.ps.consistency.step_words import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from paddock.ps.protocol.refusals import Code
+
 # Committed steps whose members are kept for repeats. A member is never more than one behind.
 HISTORY = 16
 # A chief that got fewer ticks was itself stopped, and blames nobody for that time.
 TICKS_PER_DEADLINE = 4
+# For so long everybody must have waited, in ticks of at most a second, before they are told.
+STUCK_SECONDS = 3.0
+STUCK = "everybody waits for one another: "
 TRAINERS_MAX = 65536
 # Stands for the trainers that did not come, among those that are silent.
 NOBODY = -1
@@ -125,6 +135,8 @@ class Chief:
         self._ticked: float | None = None
         self._gathers_since: float | None = None
         self._is_content = False  # Has waited long enough for the expected number.
+        self._limits: dict[int, float] = {}  # of who waits at a barrier: until when
+        self._stuck_seconds = 0.0
 
     # ----------------------------------------------------------------------------- what is known
 
@@ -223,7 +235,7 @@ class Chief:
             return self._arrive(event)
         if isinstance(event, Reach):
             self._hear(event.trainer, event.incarnation, now)
-            return self._reach(event)
+            return self._reach(event, now)
         if isinstance(event, Gone):
             reach = self.barriers.waiting.get(event.trainer)
             if reach is not None and reach.incarnation == event.incarnation:
@@ -260,6 +272,7 @@ class Chief:
                 return [Refuse(trainer, incarnation, "usage", reason)]
         older = self._asking.get(trainer, incarnation)
         self._asking[trainer] = incarnation
+        self._silent.pop(trainer, None)
         superseded = [fenced(trainer, older)] if older < incarnation else []
         return [*superseded, *self._settle()]
 
@@ -290,7 +303,7 @@ class Chief:
         self.barriers.waiting.pop(trainer, None)
         return self._settle()
 
-    def _reach(self, event: Reach) -> list[Output]:
+    def _reach(self, event: Reach, now: float) -> list[Output]:
         trainer, incarnation = event.trainer, event.incarnation
         no = self._objection(trainer, incarnation, joining=False)
         if no is None and self.barriers.is_one_too_many(event.name):
@@ -301,6 +314,8 @@ class Chief:
         if self.barriers.has_passed(event):
             return [Release(trainer, incarnation, event.step)]
         self._waiting.pop(trainer, None)
+        if self.barriers.waiting.get(trainer) != event:  # Asked again, its time goes on.
+            self._limits[trainer] = now + (event.seconds or float("inf"))
         self.barriers.waiting[trainer] = event
         if not self._is_sync:  # Clocks are not durable: nobody may wait for one who waits here.
             self._clocks[trainer] = max(event.step, self._clocks.get(trainer, 0))
@@ -335,8 +350,10 @@ class Chief:
         if limit and gap > limit / TICKS_PER_DEADLINE:
             self._seen = {t: min(now, at + gap) for t, at in self._seen.items()}
         outputs = self._tick_gathering(now)
+        is_anyone_awaited = self._is_clocked or bool(self.barriers.waiting)
         for trainer, member in sorted(self._members.items()):
-            if trainer in self._waiting or member.leaving is not None or not limit:
+            waits = self._waits(trainer) or trainer in self._asking or member.leaving is not None
+            if waits or not limit or not is_anyone_awaited:
                 self._seen[trainer] = now  # It waits for us.
             elif now - self._seen.setdefault(trainer, now) > limit and trainer not in self._silent:
                 reason = f"silent for {limit:g} s"
@@ -346,8 +363,8 @@ class Chief:
                     self._silent[trainer] = f"trainer {trainer} was {reason}"
                     outputs.append(Fail(self._silent[trainer]))
         if self._silent:
-            outputs += self._refuse_waiting()
-        return outputs
+            return outputs + self._refuse_all("failed", self.failure)
+        return outputs + self._tick_limits(now) + self._tick_stuck(min(gap, 1.0))
 
     def _tick_gathering(self, now: float) -> list[Output]:
         """Trainers that never come are silent ones too."""
@@ -366,13 +383,38 @@ class Chief:
         self._silent[NOBODY] = f"only {count} trainers have joined in {limit:g} s"
         return [Fail(self._silent[NOBODY])]
 
-    def _refuse_waiting(self) -> list[Output]:
+    def _tick_limits(self, now: float) -> list[Output]:
+        """Who has waited at a barrier for as long as it wanted to."""
         refused: list[Output] = []
-        for trainer in sorted(self._waiting):
-            del self._waiting[trainer]
-            incarnation = self._members[trainer].incarnation
-            refused.append(Refuse(trainer, incarnation, "failed", self.failure))
+        for trainer, reach in sorted(self.barriers.waiting.items()):
+            if now > self._limits[trainer]:
+                del self.barriers.waiting[trainer]
+                there = {t for t, one in self.barriers.waiting.items() if one.name == reach.name}
+                missing = [str(t) for t in self.everyone if t not in (*there, trainer)]
+                who = f"trainer {', '.join(missing)} has" if missing else "some have"
+                reason = f"barrier {reach.name!r}: {who} not come in {reach.seconds:g} s"
+                refused.append(Refuse(trainer, reach.incarnation, "deadline", reason))
         return refused
+
+    def _tick_stuck(self, seconds: float) -> list[Output]:
+        """Everybody waits, and nobody is left who could end that."""
+        self._stuck_seconds = self._stuck_seconds + seconds if self._is_stuck else 0.0
+        if self._stuck_seconds < STUCK_SECONDS:
+            return []
+        self._stuck_seconds = 0.0
+        places = {t: f"step {step}" for t, step in self._waiting.items()}
+        places |= {t: f"barrier {reach.name!r}" for t, reach in self.barriers.waiting.items()}
+        told = ", ".join(f"trainer {t} waits at {places[t]}" for t in sorted(places))
+        reason = STUCK + told
+        return [Fail(reason), *self._refuse_all("failed", reason)]
+
+    def _refuse_all(self, code: Code, reason: str) -> list[Output]:
+        """All that wait, also to join, hear why it is in vain."""
+        lives = dict(self._asking)
+        lives |= {t: m.incarnation for t, m in self._members.items() if self._waits(t)}
+        for waiting in (self._asking, self._waiting, self.barriers.waiting):
+            waiting.clear()
+        return [Refuse(trainer, life, code, reason) for trainer, life in sorted(lives.items())]
 
     # ----------------------------------------------------------------------------------- records
 
@@ -534,10 +576,12 @@ class Chief:
     def forget(self) -> None:
         """After recovery: what trainers have said and was not logged is unknown."""
         self.barriers.waiting.clear()
+        self._limits.clear()
         for facts in (self._clocks, self._waiting, self._asking, self._seen, self._silent):
             facts.clear()
         self._ticked = self._gathers_since = None
         self._is_content = False
+        self._stuck_seconds = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The durable state, JSON-ready; equal states give equal data."""

@@ -36,7 +36,7 @@ from paddock.ps.consistency.step_words import (
     check_rules,
     record_to_json,
 )
-from paddock.ps.consistency.steps import Chief
+from paddock.ps.consistency.steps import STUCK, Chief
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
@@ -103,13 +103,11 @@ class Coordinator:
         strategy, staleness = terms.get("strategy", "async"), terms.get("staleness", 0)
         if strategy not in STRATEGIES or not isinstance(staleness, int):
             raise Refusal("usage", f"strategy {strategy!r}, staleness {staleness!r}")
-        is_clocked = strategy in CLOCKED
         rules = Rules(
             strategy,
             staleness,
             trainers=self.trainers,
-            # Who waits for nobody is not waited for.
-            silent_seconds=self.silent_seconds if is_clocked else 0.0,
+            silent_seconds=self.silent_seconds,
             on_silence=self.on_silence,
         )
         problems = check_rules(rules)
@@ -248,6 +246,9 @@ def _commit_json(done: Committed) -> dict[str, Any]:
 def _reach(header: Header, data: dict[str, Any]) -> Reach:
     """The trainer's question. Raises Refusal."""
     name, turn, is_fresh = (data.get(key) for key in ("barrier", "turn", "is_fresh"))
+    seconds = data.get("seconds", 0)
+    if not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise Refusal("usage", f"barrier {name!r}: timeout is {seconds!r}", hint="0 has no limit")
     if (
         not (isinstance(name, str) and isinstance(turn, int) and isinstance(is_fresh, bool))
         or not 0 < len(name) <= NAME_LENGTH_MAX
@@ -258,7 +259,7 @@ def _reach(header: Header, data: dict[str, Any]) -> Reach:
             f"barrier {str(name)[:NAME_LENGTH_MAX]!r}, turn {turn!r}",
             hint=f"a name of 1 to {NAME_LENGTH_MAX} characters, turns from 1",
         )
-    return Reach(header.trainer, header.incarnation, header.step, name, turn, is_fresh)
+    return Reach(header.trainer, header.incarnation, header.step, name, turn, is_fresh, seconds)
 
 
 def _hint(event: Join | Arrive | Reach, reply: Refuse) -> str:
@@ -269,6 +270,8 @@ def _hint(event: Join | Arrive | Reach, reply: Refuse) -> str:
         return "a job of more trainers: start the servers with a larger --num_gradient_servers"
     if reply.code == "usage" and isinstance(event, Reach):
         return "use one name again and again instead of a new one each time"
+    if reply.code == "failed" and reply.reason.startswith(STUCK):
+        return "each trainer must call step() and barrier() as often as the others, in one order"
     if reply.code == "expelled":
         return "start it again; a longer wait for trainers: --trainer-timeout"
     return ""
