@@ -328,12 +328,22 @@ class Client:
         self.strategy.flush(self.traffic)
         self.traffic.settle(0)
 
-    def barrier(self, name: str = "all") -> None:
-        """Wait for all trainers of the job."""
+    def barrier(self, name: str = "all", *, timeout: float | None = None) -> None:
+        """Wait for all trainers of the job, as long as none is lost; at most `timeout` seconds.
+
+        Raises Refusal that names who is lost, has not come in time, or waits elsewhere.
+        """
+        if timeout is not None and not timeout > 0:
+            raise UsageError(f"barrier {name!r}: timeout is {timeout}", hint="seconds, or None")
         self.flush()
         self._turns[name] = self._turns.get(name, 0) + 1
-        order = {"do": "barrier", "name": name, "turn": self._turns[name]}
-        self.peers[0].ask(Op.CONTROL, order, again=True)
+        where = {
+            "barrier": name,
+            "turn": self._turns[name],
+            "is_fresh": self.traffic.batch == 0,
+            "seconds": timeout or 0,
+        }
+        self.peers[0].ask(Op.ARRIVE, where, step=self.traffic.step - 1, again=True)
 
     def status(self) -> list[dict[str, Any]]:
         """What each server says of itself."""

@@ -47,7 +47,7 @@ class Op(IntEnum):
     COMMIT = 37  # JSON {"step", "members"}: apply what the members contributed to the step
     JOIN = 38
     LEAVE = 39
-    ARRIVE = 40  # a trainer has sent all of `step`; the answer waits for the others
+    ARRIVE = 40  # a trainer has sent all of `step`, or JSON: is at a barrier; the answer waits
     EXPEL = 41  # JSON
     SHRINK = 42  # JSON, one shard
     POSITION = 43  # JSON: how far a trainer has read its data
@@ -61,7 +61,7 @@ class Op(IntEnum):
     FENCE = 50  # earlier incarnations of the trainer are refused from now on
     CLOSE = 52  # JSON {}: the trainer has closed its client
     RULES = 46  # JSON: the strategy that all trainers of the job follow
-    OPEN = 47  # JSON {"name", "turn"}: all members have reached a barrier
+    OPEN = 47  # JSON {"name", "turn", "passed"}: all members have reached a barrier
 
 
 FIRST_RECORD = Op.CREATE

@@ -375,19 +375,13 @@ class Server:
             "trainers": None if self.coordinator is None else self.coordinator.describe(),
         }
 
-    def control(self, hello: Hello, order: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
+    def control(self, hello: Hello, order: dict[str, Any]) -> dict[str, Any]:
         """An order that is no record. Raises Refusal."""
         what = order.get("do")
         if what == "lease":
             return self._witness().answer(order)
         if hello.purpose != "admin" or what not in OF_ANY_ROLE:
             self.check_serving()
-        if what == "barrier":
-            turn = order.get("turn")
-            if not isinstance(turn, int):
-                raise Refusal("usage", f"barrier turn {turn!r}")
-            self._chief().barrier(str(order.get("name")), turn, hello.trainer, is_gone)
-            return {}
         if what in handover.ORDERS:
             if hello.purpose == "admin" and what != "shards":
                 self.check_admin(hello)

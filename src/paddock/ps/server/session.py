@@ -315,7 +315,7 @@ class Session:
         self._say(header, self.server.status())
 
     def _control(self, header: Header, body: memoryview) -> None:
-        self._say(header, self.server.control(self.hello, json_part(body), self.stream.is_gone))
+        self._say(header, self.server.control(self.hello, json_part(body)))
 
     def _coordinate(self, header: Header, body: memoryview) -> None:
         self._say(header, self.server.coordinate(header, json_part(body), self.stream.is_gone))
