@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+from collections import deque
 from dataclasses import dataclass
 
 from paddock.errors import PaddockError
+from paddock.ps.endpoint import split_endpoint
 from paddock.ps.protocol.frames import (
     Buffer,
     DamageError,
@@ -33,11 +35,13 @@ from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.stream import Closed, Stream, connect, connect_unix, os_reason
 
 ERROR = int(Flag.ERROR)
+# Answers on their way back, of frames that are posted: as many fit any socket's buffer.
+ANSWERS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a client is. incarnation: drawn anew by each process, larger than those before."""
+    """Who a client is. incarnation: 0 until server 0 has given one."""
 
     job: str
     trainer: int
@@ -52,7 +56,9 @@ class Link:
 
     def __init__(self, endpoint: str, identity: Identity, purpose: str, seconds: float) -> None:
         self.endpoint = endpoint
-        host, _, port = endpoint.rpartition(":")
+        self._awaited = 0
+        self._answers: deque[tuple[Header, bytearray]] = deque()
+        host, port = split_endpoint(endpoint)
         try:
             sock = connect(host, int(port), seconds)
         except OSError as error:
@@ -146,12 +152,27 @@ class Link:
         """Send one frame."""
         self.stream.send(header, *body)
 
-    def receive(self) -> tuple[Header, bytearray]:
-        """The next answer. Raises Refusal when it is a no."""
+    def post(self, header: Header, *body: Buffer) -> None:
+        """Send one frame of many whose answers are received later.
+
+        They are read meanwhile: a server that cannot send an answer takes no frame.
+        """
+        while self._awaited >= ANSWERS_MAX:
+            self._answers.append(self._read())
+        self.send(header, *body)
+        self._awaited += 1
+
+    def _read(self) -> tuple[Header, bytearray]:
         try:
-            header, body = self.stream.receive()
+            answer = self.stream.receive()
         except FrameError as error:
             raise Closed(error.message) from error
+        self._awaited -= 1
+        return answer
+
+    def receive(self) -> tuple[Header, bytearray]:
+        """The next answer. Raises Refusal when it is a no."""
+        header, body = self._answers.popleft() if self._answers else self._read()
         if header.flags & ERROR:
             raise _no(body)
         return header, body

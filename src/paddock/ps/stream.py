@@ -18,7 +18,16 @@ from typing import Any
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.protocol.frames import HEADER_SIZE, Buffer, Header, decode, encode, verify
+from paddock.ps.protocol.frames import (
+    BODY_MAX,
+    HEADER_SIZE,
+    Buffer,
+    FrameError,
+    Header,
+    decode,
+    encode,
+    verify,
+)
 
 # What is read with a header at once: a small frame is one system call, not two.
 READ_AHEAD_BYTES = 4096
@@ -55,7 +64,12 @@ class Stream:
         # Read and not taken yet: [start, end). A header lies here until the next one is asked for.
         self._ahead = memoryview(bytearray(READ_AHEAD_BYTES))
         self._start = self._end = 0
+        self._deadline: float | None = None
         self.set_silence(silence_seconds)
+
+    def set_deadline(self, moment: float | None) -> None:
+        """All reads end by then (monotonic), however often something comes; None: as they wait."""
+        self._deadline = moment
 
     def set_silence(self, seconds: float) -> None:
         """Change the longest wait; 0 waits for ever."""
@@ -66,6 +80,18 @@ class Stream:
         value = struct.pack("ll", whole, int((seconds - whole) * 1e6))
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, at most so many, which stay to be read. Raises OSError."""
+        return self._sock.recv(size, socket.MSG_PEEK)
+
+    def secure(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from here on, as the server. Raises ssl.SSLError, OSError."""
+        sock = context.wrap_socket(self._sock, server_side=True, do_handshake_on_connect=False)
+        self._sock, self._tls = sock, True
+        if self._deadline is not None:
+            self.set_silence(max(self._deadline - time.monotonic(), 0.001))
+        sock.do_handshake()
 
     def fileno(self) -> int:
         """The descriptor, -1 once closed."""
@@ -121,9 +147,13 @@ class Stream:
         verify(head, header, part)
         return header
 
-    def receive(self) -> tuple[Header, bytearray]:
-        """The next frame, its body in memory of its own."""
+    def receive(self, most: int = BODY_MAX) -> tuple[Header, bytearray]:
+        """The next frame, its body, of at most so many bytes, in memory of its own."""
         header, head = self.receive_header()
+        if header.length > most:
+            raise FrameError(
+                f"a frame announces {header.length} bytes, at most {most} are taken here"
+            )
         body = bytearray(header.length)
         self.read_into(memoryview(body))
         verify(head, header, body)
@@ -141,6 +171,11 @@ class Stream:
 
     def _receive(self, view: memoryview, flags: int) -> int:
         """One system call; the bytes read, at least one."""
+        if self._deadline is not None:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                raise Silent("it took too long")
+            self.set_silence(max(left, 0.001))
         try:
             got = self._sock.recv_into(view, view.nbytes, flags)
         except (BlockingIOError, TimeoutError):

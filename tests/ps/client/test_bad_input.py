@@ -87,9 +87,11 @@ def test_a_mistake_is_one_error_and_changes_nothing(message: str, do: Do, ps: Cl
 def test_nan_names_table_and_key_and_applies_nothing(ps: Client) -> None:
     """At the latest at the next call; later pushes go through."""
     before = ps.digest()
-    with pytest.raises(Refusal, match="table 'words': key 8 has a gradient or value that is NaN"):
+    words = "table 'words': key 8 has a gradient or value that is NaN"
+    with pytest.raises(Refusal, match=words) as caught:
         ps.push("words", [7, 8], NAN)
         ps.flush()
+    assert "clip_value cannot help" in caught.value.hint  # It is applied to what was let in.
     assert ps.digest() == before
     with pytest.raises(Refusal, match="table 'bias': element 1 "):
         ps.push_dense("bias", np.array([0, np.inf, 0, 0, 0, 0], np.float32))

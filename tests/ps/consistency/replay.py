@@ -3,7 +3,8 @@
 As in tests/scenarios: a block is a command, a line ``----`` and what is expected; other lines are
 prose. The first command gives the rules, as ``chief strategy=sync trainers=2``. Then::
 
-    @12 arrive 1.7 5          trainer 1, incarnation 7, step 5; also join, leave, heard: 1.7
+    @12 arrive 1.7 5          trainer 1, incarnation 7, step 5; also join, leave, heard, gone: 1.7
+    @12 reach 1.7 5 end 2     at barrier "end", 2nd time; then fresh: did no batch; 9: waits 9 s
     @13 tick
     restart                   the chief dies and is made again from its log
     restore                   the same, from a snapshot
@@ -89,9 +90,15 @@ class Story:
         if what == "tick":
             return w.Tick()
         trainer, incarnation = (int(part) for part in words[0].split("."))
+        if what == "reach":
+            step, turn = int(words[1]), int(words[3])
+            limit = next((float(word) for word in words[4:] if word != "fresh"), 0.0)
+            return w.Reach(trainer, incarnation, step, words[2], turn, "fresh" in words, limit)
         if what == "arrive":
             return w.Arrive(trainer, incarnation, int(words[1]))
-        return {"join": w.Join, "leave": w.Leave, "heard": w.Heard}[what](trainer, incarnation)
+        return {"join": w.Join, "leave": w.Leave, "heard": w.Heard, "gone": w.Gone}[what](
+            trainer, incarnation
+        )
 
     def write(self, record: w.Record) -> None:
         op, data = w.record_to_json(record)
@@ -121,6 +128,9 @@ def shown(output: w.Output) -> str:
     if isinstance(output, w.Committed):
         members = " ".join(f"{t}.{life}" for t, life in output.members)
         return f"Committed {output.step}: {members}"
+    if isinstance(output, w.Opened):
+        passed = " ".join(f"{trainer}.{life}" for trainer, life, _ in output.passed)
+        return f"Opened {output.name}, {output.turn}: {passed}"
     if isinstance(output, w.Fail):
         return f"Fail: {output.reason}"
     who = f"{type(output).__name__} {output.trainer}.{output.incarnation}"

@@ -10,86 +10,73 @@ from paddock.ps.consistency.barriers import (
     BARRIERS_MAX,
     POSITIONS_KEPT,
     Barriers,
-    Opened,
     Positions,
     position_objection,
 )
+from paddock.ps.consistency.step_words import Opened, Reach
+
+
+def waiting(barriers: Barriers, *trainers: int, name: str = "a", turn: int = 1) -> None:
+    """Trainers wait at a barrier, each in its first life."""
+    for trainer in trainers:
+        barriers.waiting[trainer] = Reach(trainer, 1, 0, name, turn)
 
 
 def test_a_barrier_opens_when_all_have_reached_it() -> None:
     """Nobody goes on before; everybody hears of it."""
     barriers = Barriers()
-    assert barriers.reach("a", 1, 0, (0, 1, 2)) is None
-    assert barriers.reach("a", 1, 2, (0, 1, 2)) is None
-    assert barriers.reach("a", 1, 2, (0, 1, 2)) is None
-    opened = barriers.reach("a", 1, 1, (0, 1, 2))
-    assert opened == Opened("a", 1)
-    assert not barriers.is_open("a", 1), "not before it is logged"
-    assert barriers.apply(opened) == [0, 1, 2]
-    assert barriers.is_open("a", 1)
-    assert not barriers.is_open("a", 2)
+    waiting(barriers, 0, 2)
+    assert barriers.complete((0, 1, 2)) is None
+    waiting(barriers, 1, name="b")
+    assert barriers.complete((0, 1, 2)) is None, "at another one"
+    waiting(barriers, 1)
+    opened = barriers.complete((0, 1, 2))
+    assert opened == Opened("a", 1, ((0, 1, 1), (1, 1, 1), (2, 1, 1)))
+    assert not barriers.has_passed(barriers.waiting[0]), "not before it is logged"
+    barriers.apply(opened)
+    assert barriers.waiting == {}
 
 
 def test_a_lost_answer_is_given_again_after_a_restart() -> None:
     """The others are gone on and will never come back to this turn."""
     barriers = Barriers()
-    barriers.reach("a", 1, 0, (0, 1))
-    opened = barriers.reach("a", 1, 1, (0, 1))
-    assert opened is not None
-    barriers.apply(opened)
+    barriers.apply(Opened("a", 1, ((0, 1, 1), (1, 1, 1))))
     barriers = Barriers.from_json(json.loads(json.dumps(barriers.to_json())))
-    assert barriers.is_open("a", 1)
-    assert barriers.reach("a", 1, 1, (0, 1)) is None
-
-
-def test_a_barrier_does_not_wait_for_those_who_left() -> None:
-    """The last one to be waited for is expelled: the others go on."""
-    barriers = Barriers()
-    barriers.reach("a", 1, 0, (0, 1))
-    assert barriers.recheck((0, 1)) == []
-    barriers.withdraw(1)
-    assert barriers.recheck((0,)) == [Opened("a", 1)]
-
-
-def test_a_dead_trainer_does_not_wait_at_a_barrier() -> None:
-    """Its next life has to come there itself."""
-    barriers = Barriers()
-    barriers.reach("a", 1, 1, (0, 1))
-    barriers.withdraw(1)
-    assert barriers.reach("a", 1, 0, (0, 1)) is None
-    assert barriers.reach("a", 1, 1, (0, 1)) == Opened("a", 1)
+    assert barriers.has_passed(Reach(1, 1, 0, "a", 1))
+    assert not barriers.has_passed(Reach(1, 1, 0, "a", 2))
+    assert not barriers.has_passed(Reach(1, 2, 0, "a", 1)), "another life"
 
 
 def test_nothing_opens_while_there_are_no_members() -> None:
     """The first trainer must not pass alone before the second has joined."""
     barriers = Barriers()
-    assert barriers.reach("a", 1, 0, ()) is None
-    assert barriers.recheck(()) == []
-    assert barriers.recheck((0,)) == [Opened("a", 1)]
+    waiting(barriers, 0)
+    assert barriers.complete(()) is None
+    assert barriers.complete((0,)) is not None
 
 
-def test_a_restarted_trainer_catches_up() -> None:
-    """It counts its turns from 1 and must not wait for what is long open."""
+def test_a_life_that_came_late_meets_who_waits_and_passes_what_is_past() -> None:
+    """It has done no batch; "b" is new to all, "a" has opened; somebody waits at "c"."""
     barriers = Barriers()
-    barriers.apply(Opened("a", 3))
-    assert [barriers.is_open("a", turn) for turn in (1, 2, 3, 4)] == [True, True, True, False]
-
-
-@pytest.mark.parametrize(("name", "turn"), [("", 1), ("x" * 201, 1), ("a", 0)])
-def test_a_nonsensical_barrier_is_refused(name: str, turn: int) -> None:
-    """An empty name is a client's mistake, not a barrier."""
-    no = Barriers().objection(name, turn)
-    assert no is not None and no.code == "usage"
+    for name in ("a", "c"):
+        barriers.apply(Opened(name, 3, ()))
+    waiting(barriers, 0, name="c", turn=4)
+    for name, passes in (("a", True), ("b", False), ("c", False)):
+        barriers.waiting[1] = Reach(1, 2, 0, name, 1, is_fresh=True)
+        assert [reach.trainer for reach in barriers.let_late_pass()] == [1] * passes
+        barriers.waiting[1] = Reach(1, 2, 0, name, 4, is_fresh=True)
+        assert barriers.let_late_pass() == [], "oftener than it has opened"
+        barriers.waiting[1] = Reach(1, 2, 0, name, 1)
+        assert barriers.let_late_pass() == [], "in the middle of its work"
 
 
 def test_names_cannot_be_made_without_end() -> None:
     """barrier(f"batch {i}") would fill the server's memory."""
     barriers = Barriers()
     for i in range(BARRIERS_MAX):
-        barriers.apply(Opened(f"b{i}", 1))
-    assert barriers.objection("b0", 2) is None
-    no = barriers.objection("one more", 1)
-    assert no is not None and "1000 names" in no.message
+        barriers.apply(Opened(f"b{i}", 1, ()))
+    assert not barriers.is_one_too_many("b0")
+    assert barriers.is_one_too_many("one more")
 
 
 def test_a_position_of_an_uncommitted_step_does_not_count() -> None:

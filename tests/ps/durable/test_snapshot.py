@@ -44,7 +44,6 @@ def test_the_plan_applies_each_record_once_to_each_part(tmp_path: Path) -> None:
     """A record between the copies of two shards goes to the one that lacks it."""
     plan = save(tmp_path, 1, 100).plan
     assert (plan.first, plan.settled) == (101, 107)
-    assert not plan.wants_state(100) and plan.wants_state(101)
     assert not plan.wants("wide", 3, 103) and plan.wants("wide", 3, 104)
     assert plan.wanted("wide", np.arange(8), 104).tolist() == [True] * 4 + [False] * 4
     assert plan.wanted("new", np.zeros(2, np.int32), 1).tolist() == [True, True]

@@ -18,9 +18,6 @@ from ps.running import eventually, free_ports
 STEPS_A_ROUND = 3
 AT_ONCE = 0.2  # share of kills right after the start of what was killed before
 LONGEST_SECONDS = 0.06
-# Incarnations are tenths of seconds: two lives in one are told apart, of three the last one is
-# taken for the oldest and refused. No process that is not forked starts as quickly.
-THREE_LIVES_SECONDS = 0.2
 SETTLE_SECONDS = 60.0
 # "half_async merged": threads of each trainer.
 MERGED, THREADS = " merged", 3
@@ -45,7 +42,6 @@ class Chaos:
     is_calm: bool = False
     endpoints: list[str] = field(default_factory=list)
     pids: dict[tuple[str, int], int] = field(default_factory=dict)
-    started: dict[tuple[str, int], list[float]] = field(default_factory=dict)
 
     def run(self) -> dict[str, Any]:
         """{"digest", "applied"} that every trainer found at the end."""
@@ -125,11 +121,6 @@ class Chaos:
             ]
             self.pids[who] = self.nursery.server(words, log)
             return
-        times = self.started.setdefault(who, [])
-        if len(times) > 1:
-            # sleep: see THREE_LIVES_SECONDS
-            time.sleep(max(0.0, times[-2] + THREE_LIVES_SECONDS - time.monotonic()))
-        times.append(time.monotonic())
         options = {
             "endpoints": self.endpoints,
             "trainer": number,

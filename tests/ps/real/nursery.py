@@ -196,7 +196,7 @@ def child(order: dict[str, Any]) -> None:
         os.dup2(log, 1)
         os.dup2(log, 2)
         if order["do"] == "server":
-            main.SNAPSHOT_LOOK_SECONDS = LOOK_SECONDS
+            main.LOOK_SECONDS = LOOK_SECONDS
             code = main.run(order["words"], {})
         else:
             run_trainer(order["facts"])

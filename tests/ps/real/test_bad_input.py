@@ -221,27 +221,6 @@ def test_a_second_process_of_a_trainer_puts_the_first_one_out() -> None:
         first.__exit__(PaddockError, None, None)
 
 
-def test_two_processes_that_drew_one_incarnation_are_told_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Killed and started again within a tenth of a second: its pushes are no repeats."""
-    with inside(2) as endpoints:
-        first = Client(endpoints, trainer=0)
-        first.create(WORDS)
-        first.push("words", KEYS, ONES)
-        first.flush()
-        same = first.peers[0].identity.incarnation
-        drawn = iter([same, same + 1])
-        monkeypatch.setattr("paddock.ps.client.client.new_incarnation", lambda: next(drawn))
-        with Client(endpoints, trainer=0) as second:
-            second.create(WORDS)
-            second.push("words", KEYS, ONES)
-            second.flush()
-            assert second.peers[0].identity.incarnation == same + 1
-            assert applied(second, ["words"]) == {"words": 2}
-        first.__exit__(PaddockError, None, None)
-
-
 def test_rows_beyond_a_limit_are_refused_and_the_rest_goes_on(tmp_path: Path) -> None:
     """max_rows of a table, and --memory-limit of a server."""
     few = SparseSpec("few", 4, OptimizerSpec("sgd"), max_rows=1000)

@@ -204,3 +204,21 @@ def test_too_many_frames_of_one_step_are_refused(monkeypatch: pytest.MonkeyPatch
             ps.push("words", [1], np.ones((1, 2)))
         ps.step()
         ps.close()
+
+
+def test_one_huge_push_is_answered_while_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3,000 answers that nobody reads fill the way back: server and client stood still."""
+    monkeypatch.setattr("paddock.ps.client.traffic.ROWS_MAX", 16)
+    monkeypatch.setattr("paddock.ps.stream.SOCKET_BUFFER_BYTES", 64 << 10)
+    keys = np.arange(48_000)
+    with fleet(1) as one, one.client(timeout=10.0) as ps:
+        ps.create(SparseSpec("words", 8, OptimizerSpec("sgd", 1.0), InitialSpec("zeros")))
+        ps.push("words", keys, np.ones((len(keys), 8)))
+        ps.flush()
+        assert ps.peers[0].reconnects == 0
+        # A server that was away is sent all of it again.
+        ps.push("words", keys, np.ones((len(keys), 8)))
+        ps.peers[0].drop("push")
+        ps.flush()
+        assert ps.peers[0].reconnects == 0
+        assert ps.pull("words", keys).tolist() == [[-2.0] * 8] * len(keys)

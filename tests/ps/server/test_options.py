@@ -205,3 +205,12 @@ def test_a_flag_that_is_nearly_one_is_named_once() -> None:
     with pytest.raises(UsageError) as caught:
         read_options(["--prot", "7164"], {})
     assert [p.hint for p in caught.value.problems] == ["did you mean --port?"]
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+def test_an_open_server_is_warned(address: str) -> None:
+    """Who does not know the token may do nothing; without one, everybody may."""
+    (said,) = read_options([f"--bind={address}"], {}).said
+    assert said.startswith(f"warning: --bind {address} without a token") and "--token-file" in said
+    assert read_options([f"--bind={address}", "--token-file=t"], {}).said == ()
+    assert read_options(["--bind=10.0.0.1"], {}).said == ()

@@ -7,11 +7,12 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps.server.main import make_server, ready_line
+from paddock.ps.server.main import make_server, named_options, ready_line
 from paddock.ps.server.options import read_options
 from paddock.ps.spec import SparseSpec
 from ps.client.running import ROOT, fleet, free_ports
@@ -122,3 +123,36 @@ def test_a_server_that_comes_back_empty_is_refused(tmp_path: Path) -> None:
             ps.pull("words", [1])
         for peer in ps.peers:
             peer.close()
+
+
+@pytest.mark.parametrize("is_pod", [True, False])
+def test_in_a_pod_a_name_that_nobody_knows_yet_is_waited_for(
+    is_pod: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pods start before the name server has their names; elsewhere it is a mistake."""
+    known, asked = {"127.0.0.1"}, []
+    ask = socket.getaddrinfo
+
+    def publish(host: str, *args: Any, **more: Any) -> Any:
+        asked.append(host)
+        if len(asked) > 5:
+            known.add("ps-1.job")
+        if host not in known:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return ask("127.0.0.1", *args, **more)
+
+    monkeypatch.setattr("socket.getaddrinfo", publish)
+    monkeypatch.setattr("paddock.ps.server.main.NAME_PAUSE_SECONDS", 0.0)
+    env = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"} if is_pod else {}
+    words = ["--port=7164", "--endpoints=ps-0.job:7164,ps-1.job:7164"]
+    if not is_pod:
+        with pytest.raises(UsageError, match="port 7164 is that of servers 0, 1"):
+            named_options(words, env)
+        return
+    options = named_options(words, env)
+    assert (options.index, options.bind) == (1, "ps-1.job")
+    assert "waits for the address of ps-0.job, ps-1.job" in capsys.readouterr().err
+    # Found by its number, it still needs an address to listen on.
+    known.clear()
+    asked.clear()
+    assert named_options([*words, "--index=1"], env).bind == "ps-1.job" and len(asked) == 6

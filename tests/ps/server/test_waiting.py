@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from paddock.errors import UsageError
 from paddock.ps.client.client import Client
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import SparseSpec
@@ -149,3 +152,115 @@ def test_an_ending_server_lets_go_of_those_that_wait() -> None:
         assert len(told) == 1
         for peer in (*zero.peers, *one.peers):
             peer.close()
+
+
+def alone(*trainers: Client) -> None:
+    """End the connections of trainers without a good-bye, as kill -9 does."""
+    for ps in trainers:
+        for peer in ps.peers:
+            peer.end()
+
+
+def epochs(ps: Client, *names: str) -> None:
+    """A step for "step", else a barrier of that name."""
+    for name in names:
+        if name == "step":
+            ps.push("words", [1], ROW)
+            ps.step()
+        else:
+            ps.barrier(name)
+
+
+@pytest.mark.parametrize("strategy", ["sync", "staleness", "async"])
+def test_a_trainer_that_comes_back_meets_the_others_at_their_barrier(strategy: str) -> None:
+    """Its first life passed "epoch" twice; barriers that the others are past hold it up no more."""
+    with fleet(2, "--num_gradient_servers=2") as servers, ThreadPoolExecutor(2) as pool:
+        pair = both(servers, strategy)
+        life = ["begin", "step", "epoch", "step", "epoch"]
+        for done in [pool.submit(epochs, ps, *life) for ps in pair]:
+            done.result(SECONDS_MAX)
+        alone(pair[1])
+        pair[1] = servers.client(trainer=1, trainers=2, strategy=strategy)
+        pair[1].create(SparseSpec("words", 4))
+        rest = ["step", "epoch", "step", "epoch"]
+        first = pool.submit(epochs, pair[0], *rest)
+        second = pool.submit(epochs, pair[1], "begin", *rest)
+        assert first.result(SECONDS_MAX) is None
+        assert second.result(SECONDS_MAX) is None
+        assert chief(servers)["step"] == (0 if strategy == "async" else 4)
+        close(*pair)
+
+
+def test_a_trainer_in_a_barrier_holds_up_no_other_after_a_restart(tmp_path: Path) -> None:
+    """staleness: clocks are not kept, so it says its own again where it waits."""
+    with (
+        fleet(1, "--num_gradient_servers=2", data=tmp_path) as servers,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        pair = both(servers, "staleness", staleness=1)
+        for done in [pool.submit(epochs, ps, *["step"] * 3) for ps in pair]:
+            done.result(SECONDS_MAX)
+        first = pool.submit(epochs, pair[0], "step", "end")
+        assert until(lambda: chief(servers)["barriers"]) == {"end": [0]}
+        servers.stop_one(0)
+        servers.restart(0)
+        assert pool.submit(epochs, pair[1], "step", "end").result(SECONDS_MAX) is None
+        assert first.result(SECONDS_MAX) is None
+        close(*pair)
+
+
+@pytest.mark.parametrize("strategy", ["sync", "staleness", "async", "half_async", "geo"])
+def test_a_barrier_hears_of_a_lost_trainer(strategy: str) -> None:
+    """Whatever the strategy: nobody waits for ever for one who is dead."""
+    with fleet(1, "--num_gradient_servers=2", "--trainer-timeout=0.3") as servers:
+        zero, one = both(servers, strategy)
+        alone(one)
+        with pytest.raises(Refusal, match=r"trainer 1 was silent for 0.3 s") as caught:
+            zero.barrier("read")
+        assert caught.value.code == "failed"
+        assert chief(servers)["barriers"] == {}
+        alone(zero)
+
+
+def test_a_barrier_goes_on_without_an_expelled_trainer() -> None:
+    """With rescale, also in async."""
+    words = ("--num_gradient_servers=2", "--trainer-timeout=0.3", "--on-lost-trainer=rescale")
+    with fleet(1, *words) as servers:
+        zero, one = both(servers, "async")
+        alone(one)
+        zero.barrier("read")
+        assert [member["trainer"] for member in chief(servers)["members"]] == [0]
+        close(zero)
+
+
+def test_a_barrier_says_who_has_not_come_in_time() -> None:
+    """Its own limit, for one who is there and busy."""
+    with fleet(1, "--num_gradient_servers=3") as servers, ThreadPoolExecutor(1) as pool:
+        zero, one, two = [servers.client(trainer=i, trainers=3) for i in range(3)]
+        waits = pool.submit(two.barrier, "read")
+        with pytest.raises(Refusal, match=r"barrier 'read': trainer 1 has not come in 0.4 s"):
+            zero.barrier("read", timeout=0.4)
+        with pytest.raises(UsageError, match="timeout is 0"):
+            zero.barrier("read", timeout=0)
+        assert chief(servers)["barriers"] == {"read": [2]}, "who has no limit waits on"
+        one.close()
+        zero.barrier("read")
+        assert waits.result(SECONDS_MAX) is None
+        close(zero, two)
+
+
+def test_trainers_that_all_wait_for_one_another_are_told_where() -> None:
+    """Uneven batches and a barrier at the end: that is no slow trainer, it is for ever."""
+    with fleet(1, "--num_gradient_servers=2") as servers, ThreadPoolExecutor(2) as pool:
+        zero, one = both(servers, "sync")
+        ends = [
+            pool.submit(epochs, zero, "step", "end"),
+            pool.submit(epochs, one, "step", "step", "end"),
+        ]
+        for end in ends:
+            with pytest.raises(Refusal) as caught:
+                end.result(SECONDS_MAX)
+            assert "trainer 0 waits at barrier 'end'" in caught.value.message
+            assert "trainer 1 waits at step 2" in caught.value.message
+            assert caught.value.code == "failed" and caught.value.hint
+        alone(zero, one)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
-from paddock.errors import PaddockError, UsageError
+from paddock.errors import PaddockError
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, shard_range
-from paddock.ps.table.dense import DenseTable, spans
+from paddock.ps.table.dense import DenseTable
 
 
 def make(spec: DenseSpec, shards: range | None = None) -> DenseTable:
@@ -96,15 +94,3 @@ def test_a_loaded_shard_goes_on_as_the_saved_one() -> None:
     assert one.digest() == two.digest()
     with pytest.raises(PaddockError, match="another size or optimizer"):
         two.load_shard(0, {"values": np.zeros((1, 3), np.float32)})
-
-
-def test_frames_are_cut_at_shards() -> None:
-    """Together they are the vector; none is over the limit."""
-    spec = DenseSpec("w", 1001, shards=64)
-    cuts = spans(spec, range(64), 100)
-    assert cuts[0][0] == 0
-    assert cuts[-1][1] == 1001
-    assert all(a[1] == b[0] for a, b in itertools.pairwise(cuts))
-    assert all(make(spec).holds_whole(*cut) and cut[1] - cut[0] <= 100 for cut in cuts)
-    with pytest.raises(UsageError, match="over the limit"):
-        spans(spec, range(64), 10)

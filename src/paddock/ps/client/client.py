@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -51,9 +49,6 @@ REMEMBERED = 4
 # Fewer keys are found again sooner than compared.
 WORTH_REMEMBERING = 512
 
-_incarnation = 0
-_incarnation_lock = threading.Lock()
-
 
 class Client:
     """One trainer's connection to all servers of a job.
@@ -86,18 +81,10 @@ class Client:
         self.strategy: Strategy = make_strategy(strategy, staleness, window, geo_step, place)
         self.paddle_compat = paddle_compat
         self._turns: dict[str, int] = {}
-        token = read_token(place.token_file)
-        while not self._begin(token, timeout):
-            pass  # With a larger incarnation.
-
-    def _begin(self, token: bytes, timeout: float) -> bool:
-        """Connect and join. False: another process has this incarnation."""
         from paddock import __version__
 
-        place = self.place
-        identity = Identity(
-            place.job, place.trainer, new_incarnation(), __version__, token, place.tls_ca
-        )
+        token = read_token(place.token_file)
+        identity = Identity(place.job, place.trainer, 0, __version__, token, place.tls_ca)
         self.peers = [
             Peer(i, e, identity, timeout, servers=len(place.endpoints))
             for i, e in enumerate(place.endpoints)
@@ -107,13 +94,10 @@ class Client:
             for peer in self.peers:
                 peer.retry("control", lambda link: None)
             self.strategy.join(self.traffic)
-        except BaseException as error:
+        except BaseException:
             for peer in self.peers:
                 peer.close()
-            if isinstance(error, Refusal) and error.facts.get("twin"):
-                return False
             raise
-        return True
 
     # ------------------------------------------------------------------------------------ tables
 
@@ -344,12 +328,22 @@ class Client:
         self.strategy.flush(self.traffic)
         self.traffic.settle(0)
 
-    def barrier(self, name: str = "all") -> None:
-        """Wait for all trainers of the job."""
+    def barrier(self, name: str = "all", *, timeout: float | None = None) -> None:
+        """Wait for all trainers of the job, as long as none is lost; at most `timeout` seconds.
+
+        Raises Refusal that names who is lost, has not come in time, or waits elsewhere.
+        """
+        if timeout is not None and not timeout > 0:
+            raise UsageError(f"barrier {name!r}: timeout is {timeout}", hint="seconds, or None")
         self.flush()
         self._turns[name] = self._turns.get(name, 0) + 1
-        order = {"do": "barrier", "name": name, "turn": self._turns[name]}
-        self.peers[0].ask(Op.CONTROL, order, again=True)
+        where = {
+            "barrier": name,
+            "turn": self._turns[name],
+            "is_fresh": self.traffic.batch == 0,
+            "seconds": timeout or 0,
+        }
+        self.peers[0].ask(Op.ARRIVE, where, step=self.traffic.step - 1, again=True)
 
     def status(self) -> list[dict[str, Any]]:
         """What each server says of itself."""
@@ -421,7 +415,7 @@ class Client:
             self.flush()
             self.strategy.leave(self.traffic)
             for peer in self.peers:
-                peer.ask(Op.CONTROL, {"do": "finished"})
+                peer.ask(Op.CLOSE, {})
         finally:
             for peer in self.peers:
                 peer.end()
@@ -446,16 +440,3 @@ def _scale_by_shows(rows: Rows, extra: list[Rows]) -> None:
     """Paddle's show_scale: a key's gradient is the sum over its examples by how often it showed."""
     if extra:
         rows /= np.maximum(extra[0], 1.0)[:, None]
-
-
-def new_incarnation() -> int:
-    """A number larger than that of any earlier client of this trainer: tenths of seconds.
-
-    32 bits hold 13 years of them; counted from 2026.
-    """
-    global _incarnation
-    now = max(0, int((time.time() - 1767225600.0) * 10.0)) & 0xFFFFFFFF
-    with _incarnation_lock:
-        # Clients of one process may follow one another faster than the clock ticks.
-        _incarnation = max(now, _incarnation + 1)
-        return _incarnation

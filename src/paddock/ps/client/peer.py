@@ -13,7 +13,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from paddock.errors import PaddockError, UsageError
@@ -196,6 +196,11 @@ class Peer:
         if self.is_ended:
             raise UsageError("the client is closed", hint="make a new Client")
 
+    def name(self, incarnation: int) -> None:
+        """Speak as this life of the trainer, over links that say so."""
+        self.close()
+        self.identity = replace(self.identity, incarnation=incarnation)
+
     def close(self) -> None:
         """End all links; what comes later connects anew."""
         for purpose in list(self._links):
@@ -239,7 +244,7 @@ class Peer:
         if "push" not in self._links and not is_first:
             return  # It could not be reached just now; reach tries again, and sends all of them.
         try:
-            self.link("push").send(header, *body)
+            self.link("push").post(header, *body)
         except (Closed, Silent):
             self.drop("push")
             self.reconnects += 1
@@ -254,7 +259,7 @@ class Peer:
 
         def again(link: Link) -> None:
             for frame in self.unacknowledged:
-                link.send(frame.header, *frame.body)
+                link.post(frame.header, *frame.body)
 
         self.retry("push", again)
 

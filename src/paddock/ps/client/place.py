@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddock.errors import Problem, UsageError
+from paddock.ps.endpoint import split_endpoint
 
 # PaddlePaddle's names (its fleet role maker); POD_INDEX as the operator's pods have it.
 SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
@@ -132,7 +133,7 @@ def _endpoints(
             problems.append(Problem(f"server endpoint {item!r}", hint))
             continue
         for one in item.split("|"):
-            host, _, port = one.rpartition(":")
+            host, port = split_endpoint(one)
             if not host or not port.isdigit() or not 0 < int(port) < 65536:
                 problems.append(Problem(f"server endpoint {one!r}", "host:port, port 1 to 65535"))
     doubled = sorted({item for item in items if items.count(item) > 1})

@@ -42,16 +42,30 @@ class Strategy:
         terms = {**self.terms(), "life": traffic.life}
         if self.place.is_counted:
             terms["trainers"] = self.place.trainers
+        while not self._begin(traffic, terms):
+            pass  # With a higher number than the chief knew of.
+
+    def _begin(self, traffic: Traffic, terms: dict[str, Any]) -> bool:
+        """Have the chief number this life of the trainer, and begin. False: another one has it."""
         answer = traffic.peers[0].ask(Op.JOIN, terms, again=True)
+        for peer in traffic.peers:
+            peer.name(int(answer["incarnation"]))
         # Each server remembers all of them: one that comes back empty is known as such, also by
         # trainers that have not seen it before.
         states = [peer.server_id for peer in traffic.peers]
         for peer in traffic.peers:
-            peer.ask(Op.FENCE, {"states": states, "life": traffic.life})
+            try:
+                peer.ask(Op.FENCE, {"states": states, "life": traffic.life})
+            except Refusal as refusal:
+                if "newest" not in refusal.facts:
+                    raise
+                terms["above"] = refusal.facts["newest"]
+                return False
         if "commit" in answer:
             for peer in traffic.peers[1:]:
                 peer.ask(Op.COMMIT, answer["commit"])
         traffic.step = int(answer["step"]) + 1
+        return True
 
     def terms(self) -> dict[str, Any]:
         """What all trainers of a job must agree on."""

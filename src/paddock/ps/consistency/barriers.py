@@ -8,113 +8,99 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from paddock.ps.consistency.step_words import Opened, Reach
 from paddock.ps.protocol.refusals import Refusal
 
 BARRIERS_MAX = 1000
-NAME_LENGTH_MAX = 200
 POSITION_BYTES_MAX = 4096
 # Of each trainer. Under sync at most one is of a step not committed yet.
 POSITIONS_KEPT = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """Record (Op.OPEN): every member has reached the barrier for the `turn`-th time."""
-
-    name: str
-    turn: int
-
-
 class Barriers:
-    """Barriers by name, each used any number of times. turn: the trainer's own count, from 1.
+    """Barriers by name, each used any number of times, and who waits at one.
 
-    Asking again gives the same answer. A trainer that starts anew counts from 1 and passes the
-    turns that were opened before without waiting: it catches up with the others.
-    members: Chief.everyone; nothing opens while there are none.
+    The server counts the turns: a barrier opens when everyone waits at it. turn in Reach: the
+    trainer's own count in this life, which tells a question that is asked again from a new one.
+
+    A life that has done no batch yet, and that has asked for fewer turns than have opened, is
+    *late*: it was started again, or came later, and the others may be past this barrier.
 
     >>> barriers = Barriers()
-    >>> barriers.reach("loaded", 1, 0, [0, 1]), barriers.reach("loaded", 1, 1, [0, 1])
-    (None, Opened(name='loaded', turn=1))
-    >>> barriers.apply(Opened("loaded", 1)), barriers.is_open("loaded", 1)
-    ([0, 1], True)
+    >>> for trainer in (0, 1):
+    ...     barriers.waiting[trainer] = Reach(trainer, 7, 0, "loaded", turn=1)
+    >>> opened = barriers.complete((0, 1))
+    >>> opened
+    Opened(name='loaded', turn=1, passed=((0, 7, 1), (1, 7, 1)))
+    >>> barriers.apply(opened)
+    >>> barriers.has_passed(Reach(0, 7, 0, "loaded", turn=1)), barriers.waiting
+    (True, {})
     """
 
     def __init__(self) -> None:
-        self._opened: dict[str, int] = {}
-        self._waiting: dict[str, dict[int, int]] = {}  # trainer: turn
+        # Durable: how often each has opened; what each trainer has passed last.
+        self._turns: dict[str, int] = {}
+        self._passed: dict[int, tuple[int, str, int]] = {}  # incarnation, name, its turn
+        self.waiting: dict[int, Reach] = {}
 
-    def objection(self, name: str, turn: int) -> Refusal | None:
-        """Why the request is wrong; None when it is not."""
-        if not 0 < len(name) <= NAME_LENGTH_MAX or turn < 1:
-            return Refusal(
-                "usage",
-                f"barrier {name[:NAME_LENGTH_MAX]!r}, turn {turn}",
-                hint=f"a name of 1 to {NAME_LENGTH_MAX} characters, turns from 1",
-            )
-        known = self._opened.keys() | self._waiting.keys()
-        if name not in known and len(known) >= BARRIERS_MAX:
-            return Refusal(
-                "usage",
-                f"barrier {name!r}: there are {BARRIERS_MAX} names already",
-                hint="use one name again and again instead of a new one each time",
-            )
-        return None
+    def is_one_too_many(self, name: str) -> bool:
+        """Whether there are too many names to remember another one."""
+        known = self._turns.keys() | {reach.name for reach in self.waiting.values()}
+        return name not in known and len(known) >= BARRIERS_MAX
 
     def describe(self) -> dict[str, list[int]]:
         """Who waits where, by name; for people."""
-        return {name: sorted(waiting) for name, waiting in sorted(self._waiting.items())}
+        names = sorted({reach.name for reach in self.waiting.values()})
+        return {n: sorted(t for t, r in self.waiting.items() if r.name == n) for n in names}
 
-    def is_open(self, name: str, turn: int) -> bool:
-        """Whether a trainer may go on at once."""
-        return turn <= self._opened.get(name, 0)
+    def has_passed(self, reach: Reach) -> bool:
+        """Whether this very question was answered: the answer was lost."""
+        return self._passed.get(reach.trainer) == (reach.incarnation, reach.name, reach.turn)
 
-    def reach(self, name: str, turn: int, trainer: int, members: Iterable[int]) -> Opened | None:
-        """A trainer waits from now on (unless it is open); the record to log if that opens it."""
-        if self.is_open(name, turn):
+    def complete(self, everyone: Iterable[int]) -> Opened | None:
+        """The record to log when everyone waits at the same barrier."""
+        waits = [self.waiting.get(trainer) for trainer in everyone]
+        there = [reach for reach in waits if reach is not None]
+        if not there or len(there) < len(waits) or len({reach.name for reach in there}) > 1:
             return None
-        self._waiting.setdefault(name, {})[trainer] = turn
-        return self._complete(name, members)
+        name = there[0].name
+        passed = tuple((reach.trainer, reach.incarnation, reach.turn) for reach in there)
+        return Opened(name, self._turns.get(name, 0) + 1, passed)
 
-    def _complete(self, name: str, members: Iterable[int]) -> Opened | None:
-        waiting = self._waiting.get(name, {})
-        turns = [waiting.get(trainer, 0) for trainer in members]
-        lowest = min(turns, default=0)
-        return Opened(name, lowest) if lowest > self._opened.get(name, 0) else None
+    def let_late_pass(self) -> list[Reach]:
+        """Those that are late, and where nobody else waits: they wait no longer."""
+        late = {t for t, r in self.waiting.items() if self._is_late(r)}
+        met = {reach.name for trainer, reach in self.waiting.items() if trainer not in late}
+        going = [t for t in sorted(late) if self.waiting[t].name not in met]
+        return [self.waiting.pop(trainer) for trainer in going]
 
-    def withdraw(self, trainer: int) -> None:
-        """The trainer does not wait any more: it left, was expelled or started anew."""
-        for name, waiting in list(self._waiting.items()):
-            waiting.pop(trainer, None)
-            if not waiting:
-                del self._waiting[name]
+    def _is_late(self, reach: Reach) -> bool:
+        return reach.is_fresh and reach.turn <= self._turns.get(reach.name, 0)
 
-    def recheck(self, members: Iterable[int]) -> list[Opened]:
-        """After the members changed: what opens by that."""
-        staying = list(members)
-        found = [self._complete(name, staying) for name in sorted(self._waiting)]
-        return [opened for opened in found if opened is not None]
-
-    def apply(self, opened: Opened) -> list[int]:
-        """Carry out the record; the trainers that go on, by number."""
-        self._opened[opened.name] = max(opened.turn, self._opened.get(opened.name, 0))
-        waiting = self._waiting.pop(opened.name, {})
-        later = {t: turn for t, turn in waiting.items() if not self.is_open(opened.name, turn)}
-        if later:
-            self._waiting[opened.name] = later
-        return sorted(waiting.keys() - later.keys())
+    def apply(self, opened: Opened) -> None:
+        """Carry out the record; once more changes nothing."""
+        self._turns[opened.name] = max(opened.turn, self._turns.get(opened.name, 0))
+        for trainer, incarnation, turn in opened.passed:
+            self._passed[trainer] = incarnation, opened.name, turn
+            self.waiting.pop(trainer, None)
 
     def to_json(self) -> dict[str, Any]:
-        """The durable state: which turns have opened."""
-        return dict(sorted(self._opened.items()))
+        """The durable state."""
+        return {
+            "turns": dict(sorted(self._turns.items())),
+            "passed": {str(t): list(passed) for t, passed in sorted(self._passed.items())},
+        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Barriers:
         """The barriers that to_json gave; nobody waits."""
         barriers = cls()
-        barriers._opened = {name: int(turn) for name, turn in data.items()}
+        barriers._turns = {name: int(turn) for name, turn in data["turns"].items()}
+        barriers._passed = {
+            int(t): (life, n, turn) for t, (life, n, turn) in data["passed"].items()
+        }
         return barriers
 
 

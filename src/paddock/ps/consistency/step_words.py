@@ -15,6 +15,8 @@ from paddock.ps.protocol.refusals import Code
 
 Strategy = Literal["sync", "half_async", "async", "geo", "staleness"]
 STRATEGIES: tuple[Strategy, ...] = ("sync", "half_async", "async", "geo", "staleness")
+# Their trainers count steps together.
+CLOCKED = ("sync", "staleness")
 SILENCES = ("fail", "rescale")
 # (trainer, incarnation)
 Member = tuple[int, int]
@@ -110,6 +112,30 @@ class Arrive:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """The trainer waits at a barrier. step: those it has done. turn: its own count, by name.
+
+    is_fresh: this life has done no batch yet. seconds: how long it wants to wait; 0 has no limit.
+    """
+
+    trainer: int
+    incarnation: int
+    step: int
+    name: str
+    turn: int
+    is_fresh: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The connection over which the trainer waited at a barrier has closed."""
+
+    trainer: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Heard:
     """A sign of life: any frame of the trainer."""
 
@@ -122,7 +148,7 @@ class Tick:
     """Time passes; at least TICKS_PER_DEADLINE times in silent_seconds."""
 
 
-Event = Join | Leave | Arrive | Heard | Tick
+Event = Join | Leave | Arrive | Reach | Gone | Heard | Tick
 
 # ----------------------------------------------------------------------------------------- records
 
@@ -162,7 +188,17 @@ class Committed:
     members: tuple[Member, ...]
 
 
-Record = Joined | Left | Expelled | Committed
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Every member has reached the barrier, for the `turn`-th time. A record, for some may have
+    gone on. passed: trainer, incarnation, and its own turn."""
+
+    name: str
+    turn: int
+    passed: tuple[tuple[int, int, int], ...]
+
+
+Record = Joined | Left | Expelled | Committed | Opened
 _RECORDS: dict[Op, type[Joined] | type[Left] | type[Expelled]] = {
     Op.JOIN: Joined,
     Op.LEAVE: Left,
@@ -179,6 +215,8 @@ def record_to_json(record: Record) -> tuple[Op, dict[str, Any]]:
     """
     if isinstance(record, Committed):
         return Op.COMMIT, {"step": record.step, "members": [list(m) for m in record.members]}
+    if isinstance(record, Opened):
+        return Op.OPEN, {**asdict(record), "passed": [list(one) for one in record.passed]}
     return _OPS[type(record)], asdict(record)
 
 
@@ -187,6 +225,9 @@ def record_from_json(op: int, data: dict[str, Any]) -> Record:
     if op == Op.COMMIT:
         members = tuple((int(trainer), int(life)) for trainer, life in data["members"])
         return Committed(int(data["step"]), members)
+    if op == Op.OPEN:
+        passed = tuple((int(t), int(life), int(turn)) for t, life, turn in data["passed"])
+        return Opened(str(data["name"]), int(data["turn"]), passed)
     return _RECORDS[Op(op)](**data)
 
 
@@ -205,7 +246,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Answers Arrive. commit: sync: to be relayed to the other servers before the next pull."""
+    """Answers Arrive and Reach. commit: sync: relayed to the other servers before the next pull."""
 
     trainer: int
     incarnation: int
@@ -215,7 +256,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answers Join, Leave or Arrive with a no."""
+    """Answers Join, Leave, Arrive or Reach with a no."""
 
     trainer: int
     incarnation: int

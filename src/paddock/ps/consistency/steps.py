@@ -17,10 +17,17 @@ returns is treated like what `handle` returns, except in recovery, where it is d
     Arrive    a member                  all have arrived                 Committed
     Arrive    of a committed step       any                              Release with its members
     Arrive    no member                 any                              Refuse
+    Reach     a member                  the others do not wait there     none until all do
+    Reach     a member                  all wait at this barrier         Opened
+    Reach     a life that came late     the others are past it           Release
+    Reach     answered before           any                              Release
+    Gone      who waits at a barrier    any                              it does not wait there
     Tick                                a member is silent: "fail"       Fail, Refuse to who waits
     Tick                                a member is silent: "rescale"    Expelled
     Tick                                too few have come: "fail"        Fail, Refuse to who waits
     Tick                                too few have come: "rescale"     what has waited for them
+    Tick                                who waits has set a limit        Refuse
+    Tick                                all wait, for one another        Fail, Refuse to who waits
 
     record      effect                                                output
     ---------   ---------------------------------------------------   -----------------------------
@@ -28,6 +35,14 @@ returns is treated like what `handle` returns, except in recovery, where it is d
     Left        no member, now or after its step                      perhaps Committed or Release
     Expelled    no member, what it gave to the open step is void      perhaps Committed or Release
     Committed   the step is done                                      Release to all, then Joined
+    Opened      these have passed the barrier                         Release to them
+
+A life that came late (barriers.py) calls the barriers at the start of the program again. It passes
+them when nobody else can come: at once where trainers count no steps, else as soon as everybody
+waits, which is soon, for nobody goes further than a step or N without it.
+
+Where trainers count no steps nobody is silent, but while somebody waits at a barrier.
+"All wait" is said after STUCK_SECONDS: until then a dead one's connection has closed (Gone).
 
 Only "sync" commits. The others release Arrive(c) when the slowest member's clock is >= c - N;
 async, half_async and geo at once. A newcomer among them starts at the slowest clock known.
@@ -40,19 +55,24 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from paddock.ps.consistency.barriers import BARRIERS_MAX, Barriers
 from paddock.ps.consistency.step_words import (
+    CLOCKED,
     Arrive,
     Committed,
     Event,
     Expelled,
     Fail,
+    Gone,
     Heard,
     Join,
     Joined,
     Leave,
     Left,
     Member,
+    Opened,
     Output,
+    Reach,
     Record,
     Refuse,
     Release,
@@ -64,10 +84,15 @@ from paddock.ps.consistency.step_words import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from paddock.ps.protocol.refusals import Code
+
 # Committed steps whose members are kept for repeats. A member is never more than one behind.
 HISTORY = 16
 # A chief that got fewer ticks was itself stopped, and blames nobody for that time.
 TICKS_PER_DEADLINE = 4
+# For so long everybody must have waited, in ticks of at most a second, before they are told.
+STUCK_SECONDS = 3.0
+STUCK = "everybody waits for one another: "
 TRAINERS_MAX = 65536
 # Stands for the trainers that did not come, among those that are silent.
 NOBODY = -1
@@ -100,6 +125,7 @@ class Chief:
         self._members: dict[int, _Member] = {}
         self._known: dict[int, tuple[int, str]] = {}  # newest incarnation, and how it ended
         self._history: list[Committed] = []
+        self.barriers = Barriers()  # Who waits there is volatile.
         # Volatile.
         self._clocks: dict[int, int] = {}  # the newest step arrived at
         self._waiting: dict[int, int] = {}  # Arrive not answered
@@ -109,6 +135,8 @@ class Chief:
         self._ticked: float | None = None
         self._gathers_since: float | None = None
         self._is_content = False  # Has waited long enough for the expected number.
+        self._limits: dict[int, float] = {}  # of who waits at a barrier: until when
+        self._stuck_seconds = 0.0
 
     # ----------------------------------------------------------------------------- what is known
 
@@ -137,17 +165,19 @@ class Chief:
     @property
     def everyone(self) -> tuple[int, ...]:
         """Whom a barrier waits for: the members' numbers; none while the first ones gather."""
-        return () if self._is_gathering else tuple(sorted(self._members))
+        staying = sorted(t for t, m in self._members.items() if m.leaving is None)
+        return () if self._is_gathering else tuple(staying)
 
     def describe(self) -> dict[str, Any]:
         """Who takes part, how far each is, and who keeps the others waiting; for people."""
-        waits = sorted(self._waiting)
-        awaited = []
-        if waits and self.rules.strategy in ("sync", "staleness"):
+        awaited: list[int] = []
+        if self._waiting and self._is_clocked:
             lowest = min(self._waiting.values())
             needed = lowest if self._is_sync else lowest - self.rules.staleness
             clocks = {t: self._clocks.get(t, m.joined) for t, m in self._members.items()}
-            awaited = [t for t in sorted(clocks) if t not in waits and clocks[t] < needed]
+            awaited = [t for t in sorted(clocks) if t not in self._waiting and clocks[t] < needed]
+        elif self.barriers.waiting:
+            awaited = [t for t in self.everyone if t not in self.barriers.waiting]
         return {
             "strategy": self.rules.strategy,
             "staleness": self.rules.staleness,
@@ -169,11 +199,16 @@ class Chief:
             "asking": sorted(self._asking),
             "waiting_for": awaited,
             "failure": self.failure,
+            "barriers": self.barriers.describe(),
         }
 
     @property
     def _is_sync(self) -> bool:
         return self.rules.strategy == "sync"
+
+    @property
+    def _is_clocked(self) -> bool:
+        return self.rules.strategy in CLOCKED
 
     @property
     def _most(self) -> int:
@@ -198,6 +233,14 @@ class Chief:
         if isinstance(event, Arrive):
             self._hear(event.trainer, event.incarnation, now)
             return self._arrive(event)
+        if isinstance(event, Reach):
+            self._hear(event.trainer, event.incarnation, now)
+            return self._reach(event, now)
+        if isinstance(event, Gone):
+            reach = self.barriers.waiting.get(event.trainer)
+            if reach is not None and reach.incarnation == event.incarnation:
+                del self.barriers.waiting[event.trainer]  # It asks again, or is dead.
+            return []
         if isinstance(event, Heard):
             self._hear(event.trainer, event.incarnation, now)
             return []
@@ -229,6 +272,7 @@ class Chief:
                 return [Refuse(trainer, incarnation, "usage", reason)]
         older = self._asking.get(trainer, incarnation)
         self._asking[trainer] = incarnation
+        self._silent.pop(trainer, None)
         superseded = [fenced(trainer, older)] if older < incarnation else []
         return [*superseded, *self._settle()]
 
@@ -252,13 +296,33 @@ class Chief:
         if no is None and self._is_sync and step != self.step + 1:
             reason = f"trainer {trainer} arrives at step {step}; the next one is {self.step + 1}"
             no = Refuse(trainer, incarnation, "usage", reason)
-        if no is None and self._silent:
-            no = Refuse(trainer, incarnation, "failed", self.failure)
         if no is not None:
             return [no]
         self._clocks[trainer] = max(step, self._clocks.get(trainer, 0))
         self._waiting[trainer] = step
+        self.barriers.waiting.pop(trainer, None)
         return self._settle()
+
+    def _reach(self, event: Reach, now: float) -> list[Output]:
+        trainer, incarnation = event.trainer, event.incarnation
+        no = self._objection(trainer, incarnation, joining=False)
+        if no is None and self.barriers.is_one_too_many(event.name):
+            reason = f"barrier {event.name!r}: there are {BARRIERS_MAX} names already"
+            no = Refuse(trainer, incarnation, "usage", reason)
+        if no is not None:
+            return [no]
+        if self.barriers.has_passed(event):
+            return [Release(trainer, incarnation, event.step)]
+        self._waiting.pop(trainer, None)
+        if self.barriers.waiting.get(trainer) != event:  # Asked again, its time goes on.
+            self._limits[trainer] = now + (event.seconds or float("inf"))
+        self.barriers.waiting[trainer] = event
+        if not self._is_sync:  # Clocks are not durable: nobody may wait for one who waits here.
+            self._clocks[trainer] = max(event.step, self._clocks.get(trainer, 0))
+        return self._settle()
+
+    def _waits(self, trainer: int) -> bool:
+        return trainer in self._waiting or trainer in self.barriers.waiting
 
     def _objection(self, trainer: int, incarnation: int, *, joining: bool) -> Refuse | None:
         """Why this life of the trainer is refused; None when it is not."""
@@ -275,6 +339,8 @@ class Chief:
         if not joining and (member is None or member.incarnation != incarnation):
             reason = f"trainer {trainer} has not joined"
             return Refuse(trainer, incarnation, "usage", reason)
+        if not joining and self._silent:
+            return Refuse(trainer, incarnation, "failed", self.failure)
         return None
 
     def _tick(self, now: float) -> list[Output]:
@@ -284,8 +350,10 @@ class Chief:
         if limit and gap > limit / TICKS_PER_DEADLINE:
             self._seen = {t: min(now, at + gap) for t, at in self._seen.items()}
         outputs = self._tick_gathering(now)
+        is_anyone_awaited = self._is_clocked or bool(self.barriers.waiting)
         for trainer, member in sorted(self._members.items()):
-            if trainer in self._waiting or member.leaving is not None or not limit:
+            waits = self._waits(trainer) or trainer in self._asking or member.leaving is not None
+            if waits or not limit or not is_anyone_awaited:
                 self._seen[trainer] = now  # It waits for us.
             elif now - self._seen.setdefault(trainer, now) > limit and trainer not in self._silent:
                 reason = f"silent for {limit:g} s"
@@ -295,8 +363,8 @@ class Chief:
                     self._silent[trainer] = f"trainer {trainer} was {reason}"
                     outputs.append(Fail(self._silent[trainer]))
         if self._silent:
-            outputs += self._refuse_waiting()
-        return outputs
+            return outputs + self._refuse_all("failed", self.failure)
+        return outputs + self._tick_limits(now) + self._tick_stuck(min(gap, 1.0))
 
     def _tick_gathering(self, now: float) -> list[Output]:
         """Trainers that never come are silent ones too."""
@@ -315,13 +383,38 @@ class Chief:
         self._silent[NOBODY] = f"only {count} trainers have joined in {limit:g} s"
         return [Fail(self._silent[NOBODY])]
 
-    def _refuse_waiting(self) -> list[Output]:
+    def _tick_limits(self, now: float) -> list[Output]:
+        """Who has waited at a barrier for as long as it wanted to."""
         refused: list[Output] = []
-        for trainer in sorted(self._waiting):
-            del self._waiting[trainer]
-            incarnation = self._members[trainer].incarnation
-            refused.append(Refuse(trainer, incarnation, "failed", self.failure))
+        for trainer, reach in sorted(self.barriers.waiting.items()):
+            if now > self._limits[trainer]:
+                del self.barriers.waiting[trainer]
+                there = {t for t, one in self.barriers.waiting.items() if one.name == reach.name}
+                missing = [str(t) for t in self.everyone if t not in (*there, trainer)]
+                who = f"trainer {', '.join(missing)} has" if missing else "some have"
+                reason = f"barrier {reach.name!r}: {who} not come in {reach.seconds:g} s"
+                refused.append(Refuse(trainer, reach.incarnation, "deadline", reason))
         return refused
+
+    def _tick_stuck(self, seconds: float) -> list[Output]:
+        """Everybody waits, and nobody is left who could end that."""
+        self._stuck_seconds = self._stuck_seconds + seconds if self._is_stuck else 0.0
+        if self._stuck_seconds < STUCK_SECONDS:
+            return []
+        self._stuck_seconds = 0.0
+        places = {t: f"step {step}" for t, step in self._waiting.items()}
+        places |= {t: f"barrier {reach.name!r}" for t, reach in self.barriers.waiting.items()}
+        told = ", ".join(f"trainer {t} waits at {places[t]}" for t in sorted(places))
+        reason = STUCK + told
+        return [Fail(reason), *self._refuse_all("failed", reason)]
+
+    def _refuse_all(self, code: Code, reason: str) -> list[Output]:
+        """All that wait, also to join, hear why it is in vain."""
+        lives = dict(self._asking)
+        lives |= {t: m.incarnation for t, m in self._members.items() if self._waits(t)}
+        for waiting in (self._asking, self._waiting, self.barriers.waiting):
+            waiting.clear()
+        return [Refuse(trainer, life, code, reason) for trainer, life in sorted(lives.items())]
 
     # ----------------------------------------------------------------------------------- records
 
@@ -331,6 +424,11 @@ class Chief:
             return self._joined(record) + self._settle()
         if isinstance(record, Committed):
             return self._committed(record) + self._settle()
+        if isinstance(record, Opened):
+            self.barriers.apply(record)
+            for trainer, _, _ in record.passed:
+                self._seen.pop(trainer, None)  # Its time starts at the next tick.
+            return [Release(t, life, self.step) for t, life, _ in record.passed] + self._settle()
         member = self._members.get(record.trainer)
         if member is None or member.incarnation != record.incarnation:
             return []
@@ -348,7 +446,7 @@ class Chief:
         trainer = record.trainer
         outputs: list[Output] = []
         if record.incarnation > self._known.get(trainer, (-1, ""))[0]:
-            if trainer in self._waiting:
+            if self._waits(trainer):
                 outputs.append(fenced(trainer, self._members[trainer].incarnation))
             self._forget(trainer)
             self._known[trainer] = record.incarnation, ""
@@ -384,20 +482,39 @@ class Chief:
         # With nobody left the next ones gather like the first ones.
         if not self._members:
             self.is_started = self._is_content = False
+            self.barriers = Barriers()
 
     def _forget(self, trainer: int) -> None:
+        self.barriers.waiting.pop(trainer, None)
         for facts in (self._clocks, self._waiting, self._seen, self._silent):
             facts.pop(trainer, None)
 
     # ----------------------------------------------------------------------------- going forward
 
     def _settle(self) -> list[Output]:
-        """What has become possible: a commit, releases, a newcomer."""
-        if not self._is_sync:
-            return self._admit() + self._releases()
-        if self._is_complete():
+        """What has become possible: a barrier, a commit, releases, a newcomer."""
+        opened = self.barriers.complete(self.everyone)
+        if opened is not None:
+            return [opened]
+        if self._is_sync and self._is_complete():
             return [Committed(self.step + 1, self.members)]
-        return self._admit(only_lives=not self._is_short)
+        if self._is_sync:
+            found = self._admit(only_lives=not self._is_short)
+        else:
+            found = self._admit() + self._releases()
+        return found or self._let_late_pass()
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Everybody waits; with _settle's other rules looked at, for ever."""
+        everyone = () if self._is_short else self.everyone
+        return bool(everyone) and all(self._waits(trainer) for trainer in everyone)
+
+    def _let_late_pass(self) -> list[Output]:
+        if self._is_clocked and not self._is_stuck:
+            return []
+        going = self.barriers.let_late_pass()
+        return [Release(reach.trainer, reach.incarnation, reach.step) for reach in going]
 
     def _is_complete(self) -> bool:
         return (
@@ -458,10 +575,13 @@ class Chief:
 
     def forget(self) -> None:
         """After recovery: what trainers have said and was not logged is unknown."""
+        self.barriers.waiting.clear()
+        self._limits.clear()
         for facts in (self._clocks, self._waiting, self._asking, self._seen, self._silent):
             facts.clear()
         self._ticked = self._gathers_since = None
         self._is_content = False
+        self._stuck_seconds = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The durable state, JSON-ready; equal states give equal data."""
@@ -474,6 +594,7 @@ class Chief:
             },
             "known": {str(t): list(known) for t, known in sorted(self._known.items())},
             "history": [[c.step, [list(m) for m in c.members]] for c in self._history],
+            "barriers": self.barriers.to_json(),
         }
 
     @classmethod
@@ -487,6 +608,7 @@ class Chief:
             Committed(step, tuple((t, life) for t, life in members))
             for step, members in data["history"]
         ]
+        chief.barriers = Barriers.from_json(data["barriers"])
         return chief
 
 

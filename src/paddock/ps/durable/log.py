@@ -65,8 +65,7 @@ class Log:
     """The log in a directory; opens what is there and cuts a torn tail, or begins at lsn `start`.
 
     server: 64 bits that tell this server's state from any other's. generation: at least that of
-    the last segment. accept_loss: cut at the first damage wherever it is and drop what follows,
-    which a person must have decided. warnings: one line for each thing that was cut.
+    the last segment. warnings: one line for each thing that was cut.
 
     One process at a time: the directory is locked (flock(2), released by the kernel when the
     process dies) until `close` or `abandon`.
@@ -83,7 +82,6 @@ class Log:
         start: int = 1,
         segment_bytes: int = SEGMENT_BYTES,
         device: Device | None = None,
-        accept_loss: bool = False,
     ) -> None:
         self.directory = Path(directory)
         self.warnings: list[str] = []
@@ -102,12 +100,12 @@ class Log:
         self._reserved = 0
         self._directory_fd = self._lock_directory()
         try:
-            self._open(start, accept_loss)
+            self._open(start)
         except BaseException:
             self._release()
             raise
 
-    def _open(self, start: int, accept_loss: bool) -> None:
+    def _open(self, start: int) -> None:
         for leftover in self.directory.glob("log-*.tmp"):
             leftover.unlink()
         self._segments = [
@@ -115,7 +113,7 @@ class Log:
         ]
         self._check_heads()
         if self._segments:
-            self._last, self._end = self._recover(accept_loss)
+            self._last, self._end = self._recover()
         else:
             self._add_segment(start)
             self._last, self._end = start - 1, HEAD_SIZE
@@ -165,7 +163,7 @@ class Log:
         with self._lock:
             self._check_open()
             if self._end + size > self._segment_bytes and self._end > HEAD_SIZE:
-                self._roll(self._generation)
+                self._roll()
             if self._end + size > self._reserved:
                 self._reserve(size)
             try:
@@ -202,17 +200,12 @@ class Log:
                     continue
                 self._lead_sync()
 
-    def begin_generation(self, generation: int) -> None:
-        """Later records stand in a new segment that names the new generation."""
+    def roll(self) -> None:
+        """Later records stand in a new segment, so that `cut` may delete all those before."""
         with self._lock:
             self._check_open()
-            assert generation >= self._generation
-            if generation != self._generation:
-                if self._end > HEAD_SIZE:
-                    self._roll(generation)
-                else:  # An empty segment is replaced by one of the same name.
-                    self._roll(generation)
-                    del self._segments[-2], self._unsynced[-1]
+            if self._end > HEAD_SIZE:
+                self._roll()
 
     def cut(self, lsn: int) -> int:
         """Deletes the segments that hold only records below `lsn`; how many. The last one stays."""
@@ -255,8 +248,10 @@ class Log:
             while self._syncing:
                 self._synced.wait()
             try:
-                if not self._broken and self._durable < self._last:
-                    self._lead_sync()
+                if not self._broken:
+                    self._trim()
+                    if self._durable < self._last:
+                        self._lead_sync()
             finally:
                 self._release()
                 self._break("it is closed")
@@ -440,20 +435,22 @@ class Log:
         # A disk too full for it may still take the write; a file system without it, all of them.
         self._reserved = self._end + wanted if worked else self._end + self._segment_bytes
 
-    def _roll(self, generation: int) -> None:
+    def _roll(self) -> None:
         """Begins a new segment. The old one is synced by the next that waits for the disk."""
-        before = self._generation
-        self._generation = generation
-        try:
-            self._add_segment(self._last + 1)
-        except PaddockError:
-            self._generation = before
-            raise
+        self._add_segment(self._last + 1)
+        self._trim()
         self._unsynced.append(self._segments[-2].path)
         os.close(self._fd)
         self._fd = os.open(self._segments[-1].path, os.O_RDWR | os.O_CLOEXEC)
         self._end = HEAD_SIZE
         self._reserved = 0
+
+    def _trim(self) -> None:
+        """Gives back the blocks that were reserved behind the last record."""
+        try:
+            self._device.truncate(self._fd, self._end)
+        except OSError:
+            pass  # They only take room.
 
     def _add_segment(self, first: int) -> None:
         head = Head(first, self._server, self._generation)
@@ -470,29 +467,21 @@ class Log:
 
     # ---------------------------------------------------------------------------- opening
 
-    def _recover(self, accept_loss: bool) -> tuple[int, int]:
+    def _recover(self) -> tuple[int, int]:
         """(last lsn, end of the last segment), after its torn tail was cut."""
-        todo = list(self._segments) if accept_loss else self._segments[-1:]
-        for one in todo:
-            last, end, damage = segment.scan(one)
-            is_newest = one is self._segments[-1]
-            if damage is None:
-                if is_newest:
-                    return last, end
-                continue
-            later = segment.whole_records_after(one.path, damage.offset)
-            if later and not accept_loss:
-                raise LogDamage(
-                    one.path,
-                    damage.offset,
-                    f"{damage.reason}; {later} whole records stand behind it",
-                    hint="start from a replica or a checkpoint; accepting the loss cuts there",
-                )
-            self._cut_tail(one, end, damage, later)
+        one = self._segments[-1]
+        last, end, damage = segment.scan(one)
+        if damage is None:
             return last, end
-        raise AssertionError("the newest segment is always among those scanned")
-
-    def _cut_tail(self, one: Segment, end: int, damage: LogDamage, later: int) -> None:
+        later = segment.whole_records_after(one.path, damage.offset)
+        if later:
+            raise LogDamage(
+                one.path,
+                damage.offset,
+                f"{damage.reason}; {later} whole records stand behind it",
+                hint="start from a replica (--replica-of), or with an empty --data-dir and paddock "
+                "ps load",
+            )
         size = one.path.stat().st_size
         fd = os.open(one.path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -500,13 +489,7 @@ class Log:
             self._device.sync(fd)
         finally:
             os.close(fd)
-        dropped = ""
-        while self._segments[-1] is not one:
-            gone = self._segments.pop()
-            gone.path.unlink()
-            dropped += f", {gone.path.name} was deleted"
-        if later:
-            dropped += f", {later} whole records behind it are lost"
         self.warnings.append(
-            f"log {one.path}: {size - end} bytes at byte {end} were cut: {damage.reason}{dropped}"
+            f"log {one.path}: {size - end} bytes at byte {end} were cut: {damage.reason}"
         )
+        return last, end

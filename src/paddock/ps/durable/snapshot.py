@@ -87,10 +87,6 @@ class Plan:
         if last < self.settled:
             raise PaddockError(f"{where} holds some up to {self.settled}", hint=hint)
 
-    def wants_state(self, lsn: int) -> bool:
-        """Whether the state lacks this record."""
-        return lsn > self.state_lsn
-
     def wants(self, table: str, shard: int, lsn: int) -> bool:
         """Whether the shard lacks this record; a table the snapshot does not know lacks all."""
         return table not in self.floors or lsn > int(self.floors[table][shard])

@@ -35,7 +35,6 @@ class Op(IntEnum):
     PULL_DENSE = 4  # body: int64 start; count elements -> float32[count]
     PULL_CHANGED = 5  # geo: rows changed after version `step` -> int64 keys, float32 rows
     STATUS = 6  # -> JSON
-    WAIT = 7  # answered when the global step (or the slowest clock) has reached `step`
     CONTROL = 8  # JSON {"do": ...} -> JSON; what reads or acts on the process, not on the state
     FOLLOW = 9  # a replica asks for the log from `sequence` on
     FETCH = 10  # JSON {"shard", "version"}, part -> a part of a frozen shard; count: of parts
@@ -48,7 +47,7 @@ class Op(IntEnum):
     COMMIT = 37  # JSON {"step", "members"}: apply what the members contributed to the step
     JOIN = 38
     LEAVE = 39
-    ARRIVE = 40  # a trainer has sent all of `step`; the answer waits for the others
+    ARRIVE = 40  # a trainer has sent all of `step`, or JSON: is at a barrier; the answer waits
     EXPEL = 41  # JSON
     SHRINK = 42  # JSON, one shard
     POSITION = 43  # JSON: how far a trainer has read its data
@@ -60,8 +59,9 @@ class Op(IntEnum):
     SKIP = 49  # a push that was refused: its sequence will not be used again
     EPOCH = 51  # JSON {"epoch"}: a server of a pair has become the primary
     FENCE = 50  # earlier incarnations of the trainer are refused from now on
+    CLOSE = 52  # JSON {}: the trainer has closed its client
     RULES = 46  # JSON: the strategy that all trainers of the job follow
-    OPEN = 47  # JSON {"name", "turn"}: all members have reached a barrier
+    OPEN = 47  # JSON {"name", "turn", "passed"}: all members have reached a barrier
 
 
 FIRST_RECORD = Op.CREATE

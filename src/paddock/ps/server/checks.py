@@ -27,7 +27,7 @@ from paddock.ps.server.bodies import (
 from paddock.ps.server.held import Held, HeldDense
 from paddock.ps.spec import DenseSpec, from_json, shard_range, to_json
 from paddock.ps.table.finite import check_finite
-from paddock.ps.table.memory import physical_bytes
+from paddock.ps.table.memory import machine_bytes
 from paddock.ps.table.sharding import deal, shard_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 STEP_MAX = 1 << 62
+# Lives of a trainer that one server may not have heard of.
+LIVES_MAX = 1 << 16
 
 
 def check(store: Store, header: Header, body: Body) -> None:
@@ -70,19 +72,20 @@ def check(store: Store, header: Header, body: Body) -> None:
         handover.check(store.find(header.table), header, body, store.server, store.servers)
 
 
-def check_life(store: Store, trainer: int, incarnation: int, life: object) -> None:
-    """Refuses a second process with the incarnation of another.
+def check_life(store: Store, trainer: int, incarnation: object, life: object) -> None:
+    """Refuses a life of a trainer that is not its newest, and one that is far ahead of it.
 
-    Incarnations are tenths of seconds: a process that was killed and started again within one
-    would number its pushes as the dead one did, and they would pass for repeats.
+    Server 0 numbers them one by one, so that is a number of nobody: it would put out all others.
     """
-    known = store.lives.get(trainer)
-    if known is not None and known[0] == incarnation and known[1] != (life or ""):
+    newest, known = store.lives.get(trainer, (0, ""))
+    if not isinstance(incarnation, int) or incarnation > newest + LIVES_MAX:
+        raise Refusal("fenced", f"trainer {trainer}: no server gave it incarnation {incarnation!r}")
+    if incarnation < newest or (incarnation == newest and known != (life or "")):
         raise Refusal(
             "fenced",
-            f"trainer {trainer} has been started twice at the same moment",
+            f"trainer {trainer}: incarnation {incarnation} is not its newest, {newest} is",
             hint="is another process running as this trainer? each needs its own PADDLE_TRAINER_ID",
-            facts={"twin": True},
+            facts={"newest": newest},
         )
 
 
@@ -208,7 +211,7 @@ def _check_room_for_dense(store: Store, spec: DenseSpec) -> None:
     start = shard_range(spec.size, spec.shards, shards.start)[0]
     stop = shard_range(spec.size, spec.shards, max(shards.stop - 1, shards.start))[1]
     needed = 4 * Updater(spec.optimizer, 1).width * (stop - start if shards else 0)
-    limit = store.memory_limit_bytes or physical_bytes()
+    limit = store.memory_limit_bytes or machine_bytes()
     if needed > limit - store.nbytes:
         raise Refusal(
             "memory",

@@ -6,6 +6,7 @@ the machine has a reply for it; a new question of the same trainer replaces the 
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import deque
@@ -13,17 +14,20 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from paddock.ps.consistency.barriers import Opened
 from paddock.ps.consistency.step_words import (
+    CLOCKED,
     STRATEGIES,
     Arrive,
     Committed,
     Event,
     Fail,
+    Gone,
     Heard,
     Join,
     Leave,
+    Opened,
     Output,
+    Reach,
     Refuse,
     Release,
     Reply,
@@ -33,7 +37,7 @@ from paddock.ps.consistency.step_words import (
     check_rules,
     record_to_json,
 )
-from paddock.ps.consistency.steps import Chief
+from paddock.ps.consistency.steps import STUCK, Chief
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
@@ -44,8 +48,7 @@ TICK_SECONDS = 0.25
 # A trainer that waits is looked after: is its connection still there?
 LOOK_SECONDS = 1.0
 IsGone = Callable[[], bool]
-# Their trainers count steps together.
-CLOCKED = ("sync", "staleness")
+NAME_LENGTH_MAX = 200
 
 
 class Coordinator:
@@ -79,35 +82,55 @@ class Coordinator:
 
     # -------------------------------------------------------------------------------- questions
 
-    def join(
-        self, trainer: int, incarnation: int, terms: dict[str, Any], is_gone: IsGone
-    ) -> dict[str, Any]:
+    def join(self, trainer: int, terms: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
         """A trainer begins; waits until it is a member. Raises Refusal."""
         with self._changed:
             rules = self._rules(terms)
-            checks.check_life(self.engine.store, trainer, incarnation, terms.get("life"))
             if self.chief is None:
                 self.engine.record(Op.RULES, asdict(rules))
                 self.say(f"strategy {rules.strategy}, {rules.trainers} trainers")
             self._agree(rules, terms.get("trainers"))
+            if is_gone():  # A later life of it may be here already.
+                raise Closed("the trainer has gone")
+            incarnation = self._number(trainer, terms)
             reply = self._ask(Join(trainer, incarnation), (trainer, incarnation), is_gone)
         assert isinstance(reply, Welcome)
-        answer: dict[str, Any] = {"step": reply.step}
+        answer: dict[str, Any] = {"step": reply.step, "incarnation": incarnation}
         if reply.commit is not None:
             answer["commit"] = _commit_json(reply.commit)
         return answer
+
+    def _number(self, trainer: int, terms: dict[str, Any]) -> int:
+        """The incarnation of the life that asks: what it was given before, else the next one.
+
+        Not of its clock: a trainer that is moved to another host must not be older than before.
+        """
+        store, life, above = self.engine.store, terms.get("life"), terms.get("above", 0)
+        newest, known = store.lives.get(trainer, (0, ""))
+        is_right = isinstance(life, str) and life and isinstance(above, int)
+        if not is_right or above > newest + checks.LIVES_MAX:
+            raise Refusal("usage", f"life {life!r} of trainer {trainer}, above {above!r}")
+        if known == life and newest > above:
+            return newest
+        incarnation: int = max(newest, above) + 1
+        header = Header(Op.FENCE, trainer=trainer, incarnation=incarnation)
+        self.engine.write(header, json.dumps({"life": life}).encode())
+        return incarnation
+
+    def check_number(self, trainer: int, incarnation: int) -> None:
+        """Raises Refusal on a number that the chief did not give."""
+        if incarnation > self.engine.store.lives.get(trainer, (0, ""))[0]:
+            raise Refusal("usage", "the chief numbers the lives of a trainer")
 
     def _rules(self, terms: dict[str, Any]) -> Rules:
         strategy, staleness = terms.get("strategy", "async"), terms.get("staleness", 0)
         if strategy not in STRATEGIES or not isinstance(staleness, int):
             raise Refusal("usage", f"strategy {strategy!r}, staleness {staleness!r}")
-        is_clocked = strategy in CLOCKED
         rules = Rules(
             strategy,
             staleness,
             trainers=self.trainers,
-            # Who waits for nobody is not waited for.
-            silent_seconds=self.silent_seconds if is_clocked else 0.0,
+            silent_seconds=self.silent_seconds,
             on_silence=self.on_silence,
         )
         problems = check_rules(rules)
@@ -134,13 +157,16 @@ class Coordinator:
                 "or these servers still hold an earlier run: restart them without its --data-dir",
             )
 
-    def arrive(self, trainer: int, incarnation: int, step: int, is_gone: IsGone) -> dict[str, Any]:
-        """A trainer has sent all of a step; waits until it may go on. Raises Refusal."""
+    def arrive(self, event: Arrive | Reach, is_gone: IsGone) -> dict[str, Any]:
+        """A trainer has sent all of a step, or is at a barrier; waits until it may go on.
+
+        Raises Refusal.
+        """
         with self._changed:
-            reply = self._ask(Arrive(trainer, incarnation, step), (trainer, incarnation), is_gone)
+            reply = self._ask(event, (event.trainer, event.incarnation), is_gone)
         assert isinstance(reply, Release)
         if reply.commit is None:
-            return {"step": step, "members": []}
+            return {"step": reply.step, "members": []}
         return _commit_json(reply.commit)
 
     def leave(self, trainer: int, incarnation: int) -> None:
@@ -149,7 +175,7 @@ class Coordinator:
             if self.chief is not None:
                 self._handle(Leave(trainer, incarnation))
 
-    def _ask(self, event: Join | Arrive, who: tuple[int, int], is_gone: IsGone) -> Reply:
+    def _ask(self, event: Join | Arrive | Reach, who: tuple[int, int], is_gone: IsGone) -> Reply:
         """The machine's reply to this trainer; lock held. Raises Refusal."""
         number = self._asked.get(who, 0) + 1
         self._asked[who] = number
@@ -162,6 +188,8 @@ class Coordinator:
             if is_gone():
                 if isinstance(event, Join):
                     self._handle(Leave(*who))  # Nobody would be there to take part.
+                elif isinstance(event, Reach):
+                    self._handle(Gone(*who))
                 raise Closed("the trainer has gone")
             self._changed.wait(LOOK_SECONDS)
         reply = self._replies.pop(who)
@@ -185,49 +213,17 @@ class Coordinator:
                 self.say(f"the job has failed: {output.reason}")
             else:
                 op, data = record_to_json(output)
-                if not isinstance(output, Committed):
+                if not isinstance(output, (Committed, Opened)):
                     self.say(_sentence(op, data, counts=chief.rules.strategy in CLOCKED))
                 queue.extend(self.engine.record(op, data).outputs)
-                if op != Op.COMMIT:
-                    self.engine.store.barriers.withdraw(data["trainer"])
-                self._recheck()
         self._changed.notify_all()
-
-    def barrier(self, name: str, turn: int, trainer: int, is_gone: IsGone) -> None:
-        """Wait for all trainers to reach a named barrier for the `turn`-th time."""
-        barriers = self.engine.store.barriers
-        with self._changed:
-            no = barriers.objection(name, turn)
-            if no is not None:
-                raise no
-            life = self._life
-            self._open(barriers.reach(name, turn, trainer, self._live()))
-            while not barriers.is_open(name, turn):
-                if self._stopped or self._life != life:
-                    raise Closed("the server is ending, or no longer the primary")
-                if is_gone():
-                    raise Closed("the trainer has gone")
-                self._changed.wait(LOOK_SECONDS)
-
-    def _open(self, opened: Opened | None) -> None:
-        if opened is not None:
-            self.engine.record(Op.OPEN, asdict(opened))
-            self._changed.notify_all()
-
-    def _live(self) -> tuple[int, ...]:
-        """Trainers that a barrier waits for; none are known while the first ones gather."""
-        return () if self.chief is None else self.chief.everyone
-
-    def _recheck(self) -> None:
-        for opened in self.engine.store.barriers.recheck(self._live()):
-            self._open(opened)
 
     def describe(self) -> dict[str, Any]:
         """Who takes part and who is waited for; {} before the first trainer."""
         with self._changed:
             if self.chief is None:
                 return {}
-            return {**self.chief.describe(), "barriers": self.engine.store.barriers.describe()}
+            return self.chief.describe()
 
     # ------------------------------------------------------------------------------------- time
 
@@ -254,26 +250,51 @@ class Coordinator:
             self._changed.notify_all()
 
     def coordinate(self, header: Header, data: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
-        """A Join, Leave or Arrive frame. Raises Refusal."""
+        """A Join, Leave or Arrive frame, also that of a barrier. Raises Refusal."""
         who = header.trainer, header.incarnation
         if header.op == Op.JOIN:
-            return self.join(*who, data, is_gone)
+            return self.join(header.trainer, data, is_gone)
         if header.op == Op.LEAVE:
             self.leave(*who)
             return {}
-        return self.arrive(*who, header.step, is_gone)
+        if "barrier" in data:
+            return self.arrive(_reach(header, data), is_gone)
+        return self.arrive(Arrive(*who, header.step), is_gone)
 
 
 def _commit_json(done: Committed) -> dict[str, Any]:
     return {"step": done.step, "members": [list(member) for member in done.members]}
 
 
-def _hint(event: Join | Arrive, reply: Refuse) -> str:
+def _reach(header: Header, data: dict[str, Any]) -> Reach:
+    """The trainer's question. Raises Refusal."""
+    name, turn, is_fresh = (data.get(key) for key in ("barrier", "turn", "is_fresh"))
+    seconds = data.get("seconds", 0)
+    if not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise Refusal("usage", f"barrier {name!r}: timeout is {seconds!r}", hint="0 has no limit")
+    if (
+        not (isinstance(name, str) and isinstance(turn, int) and isinstance(is_fresh, bool))
+        or not 0 < len(name) <= NAME_LENGTH_MAX
+        or turn < 1
+    ):
+        raise Refusal(
+            "usage",
+            f"barrier {str(name)[:NAME_LENGTH_MAX]!r}, turn {turn!r}",
+            hint=f"a name of 1 to {NAME_LENGTH_MAX} characters, turns from 1",
+        )
+    return Reach(header.trainer, header.incarnation, header.step, name, turn, is_fresh, seconds)
+
+
+def _hint(event: Join | Arrive | Reach, reply: Refuse) -> str:
     """What a trainer that is refused can do."""
     if reply.code == "fenced":
         return "is another process running as this trainer? each needs its own PADDLE_TRAINER_ID"
     if reply.code == "usage" and isinstance(event, Join):
         return "a job of more trainers: start the servers with a larger --num_gradient_servers"
+    if reply.code == "usage" and isinstance(event, Reach):
+        return "use one name again and again instead of a new one each time"
+    if reply.code == "failed" and reply.reason.startswith(STUCK):
+        return "each trainer must call step() and barrier() as often as the others, in one order"
     if reply.code == "expelled":
         return "start it again; a longer wait for trainers: --trainer-timeout"
     return ""

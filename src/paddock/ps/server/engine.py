@@ -24,6 +24,7 @@ from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
 from paddock.ps.server.bodies import Body
 from paddock.ps.server.store import Store
+from paddock.ps.stream import Closed
 
 Ack = Literal["memory", "log", "disk", "replica"]
 ACKS = ("memory", "log", "disk", "replica")
@@ -60,17 +61,11 @@ class Engine:
         self.appended: Callable[[], None] | None = None
         self.replicated: Callable[[int, int], None] | None = None
         self.order = threading.Lock()
-        self.broken = ""
+        self.broken = ""  # why the server must end
 
     def write(self, header: Header, body: Body) -> Written:
         """Carry out a frame once. Raises Refusal when it is not: then nothing has changed."""
-        if self.broken:
-            raise Refusal(
-                "internal",
-                f"server {self.store.server} could not carry out what it had logged "
-                f"({self.broken}) and takes nothing more",
-                hint="a bug: please report it with the server's last lines",
-            )
+        self.check_whole()
         header = header._replace(stamp=self.clock())
         epoch = self._epoch()
         try:
@@ -82,6 +77,11 @@ class Engine:
         # A repeat waits too: what it repeats may not be safe yet.
         self._keep(self.lsn, epoch)
         return written
+
+    def check_whole(self) -> None:
+        """Raises Closed once a logged record could not be carried out: the server is ending."""
+        if self.broken:
+            raise Closed(self.broken)
 
     def _epoch(self) -> int:
         return 0 if self.may_write is None else self.may_write()
@@ -120,18 +120,23 @@ class Engine:
 
     @contextmanager
     def _logged(self, header: Header) -> Iterator[None]:
-        """A logged record must be carried out: when it is not, no other may be."""
+        """A logged record must be carried out. When it is not, nobody is told no, for the next
+        start does it; no other may be, and the server ends (main.py)."""
         try:
             yield
         except Exception as error:
-            self.broken = f"record of op {header.op}: {type(error).__name__}: {error}"
-            raise
+            what = f"{type(error).__name__}: {error}"
+            self.broken = f"record {self.lsn} (op {header.op}) could not be carried out: {what}"
+            raise Closed(self.broken) from error
 
     def record(self, op: Op, data: dict[str, Any], *, step: int = 0) -> Written:
         """Write a record that this server makes itself."""
         return self.write(Header(op, step=step), json.dumps(data).encode())
 
     def _is_repeat(self, header: Header) -> bool:
+        newest = self.store.windows.incarnation_of(header.trainer)
+        if newest is None or header.incarnation > newest:
+            raise Refusal("fenced", f"trainer {header.trainer} has not begun as this incarnation")
         verdict = self.store.windows.check(header.trainer, header.incarnation, header.sequence)
         if verdict is Verdict.FRESH:
             return False

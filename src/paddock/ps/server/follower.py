@@ -306,7 +306,10 @@ class Follower:
         engine = self.engine
         log = engine.log
         assert log is not None
-        self.pair.say(f"records {end} to {log.last - 1} were never acknowledged and are discarded")
+        told = "were never acknowledged"
+        if engine.ack != "replica":
+            told = f"(some acknowledged, perhaps: --ack {engine.ack}) are not the primary's"
+        self.pair.say(f"records {end} to {log.last - 1} {told} and are discarded")
         for path in list_snapshots(log.directory):
             if not _is_below(path, end):
                 remove_tree(path)

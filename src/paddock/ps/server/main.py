@@ -11,7 +11,9 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -19,6 +21,7 @@ from types import FrameType
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from paddock.errors import PaddockError, UsageError  # after the variable above
+from paddock.ps.endpoint import join_endpoint
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.server.options import Options, read_options
 from paddock.ps.server.pairing import join_pair, prepare_pair
@@ -26,8 +29,12 @@ from paddock.ps.server.recovery import Snapshots, keep_place, open_engine
 from paddock.ps.server.serve import Server, Settings
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
+from paddock.ps.table.memory import memory_for_tables
 
-SNAPSHOT_LOOK_SECONDS = 1.0
+LOOK_SECONDS = 1.0
+# In a pod, a name may be published later than its program starts: how long, how often.
+NAME_SECONDS = 60.0
+NAME_PAUSE_SECONDS = 0.5
 
 
 def say(line: str) -> None:
@@ -38,7 +45,7 @@ def say(line: str) -> None:
 
 def run(words: Sequence[str], env: Mapping[str, str]) -> int:
     """Run a server with these flags until it is told to end; the exit code."""
-    options = read_options(words, env, is_own_host)
+    options = named_options(words, env)
     for line in options.said:
         say(line)
     if not HAVE_NUMBA:
@@ -58,12 +65,46 @@ def run(words: Sequence[str], env: Mapping[str, str]) -> int:
     return 0
 
 
-def is_own_host(host: str) -> bool:
-    """Whether it names an address of this machine: one that can be bound."""
+def named_options(words: Sequence[str], env: Mapping[str, str]) -> Options:
+    """The options; in a pod, a name that they need and nobody knows yet is waited for.
+
+    Raises UsageError.
+    """
+    deadline = time.monotonic() + (NAME_SECONDS if "KUBERNETES_SERVICE_HOST" in env else 0.0)
+    said = ""
+    while True:
+        unknown: list[str] = []
+        problem: UsageError | None = None
+        try:
+            options = read_options(words, env, partial(is_own_host, unknown=unknown))
+            unknown.clear()  # Those of other servers do not matter any more.
+            is_own_host(options.bind, unknown)
+        except UsageError as error:
+            problem = error
+        if not unknown or time.monotonic() >= deadline:
+            if problem is not None:
+                raise problem
+            return options  # Of a name that nobody knows, listening tells.
+        line = f"waits for the address of {', '.join(unknown)}"
+        if line != said:
+            say(line)
+        said = line
+        time.sleep(NAME_PAUSE_SECONDS)
+
+
+def is_own_host(host: str, unknown: list[str] | None = None) -> bool:
+    """Whether it names an address of this machine: one that can be bound.
+
+    unknown: gets the host, when nobody knows its address.
+    """
     try:
         family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as sock:
             sock.bind(address)
+    except socket.gaierror:
+        if unknown is not None and host not in unknown:
+            unknown.append(host)
+        return False
     except OSError:
         return False
     return True
@@ -77,22 +118,40 @@ def serve(options: Options, ended: threading.Event) -> None:
     sys.stdout.write(ready_line(server, options) + "\n")
     sys.stdout.flush()
     try:
-        while not ended.wait(SNAPSHOT_LOOK_SECONDS):
+        while not ended.wait(LOOK_SECONDS) and not server.engine.broken:
             if options.end_with_trainers == "yes" and server.is_finished:
                 break
             if snapshots is not None and snapshots.is_due():
                 _try_snapshot(snapshots)
     finally:
-        server.stop()
-        if server.engine.log is not None:  # It has everything: the next start reads it.
-            server.engine.log.close()
-        if server.pairing is not None:
-            server.pairing.file.close()
+        finish(server)
 
 
-def _try_snapshot(snapshots: Snapshots) -> None:
+def finish(server: Server) -> None:
+    """End it, all that it acknowledged in its log. Raises PaddockError when it is broken.
+
+    When all trainers have closed, its tables stay and the log goes, if that takes less room.
+    """
+    server.stop()
+    log, snapshots, engine = server.engine.log, server.snapshots, server.engine
+    is_over = server.is_finished and server.pairing is None and not engine.broken
+    if snapshots is not None and log is not None:
+        if is_over and engine.store.nbytes < log.nbytes:
+            _try_snapshot(snapshots, keep=1)
+        log.close()
+    if server.pairing is not None:
+        server.pairing.file.close()
+    if engine.broken:
+        raise PaddockError(
+            f"server {server.settings.server}: {engine.broken}",
+            hint="start it again: it goes on from its --data-dir; if it ends like this again, give "
+            "it more memory, or add servers",
+        )
+
+
+def _try_snapshot(snapshots: Snapshots, keep: int = 2) -> None:
     try:
-        snapshots.take()
+        snapshots.take(keep)
     except PaddockError as error:
         say(f"no snapshot: {error.message}")  # The log has everything; it goes on growing.
 
@@ -104,7 +163,7 @@ def make_server(options: Options) -> Server:
     store = Store(
         options.index,
         max(1, len(options.endpoints)),
-        memory_limit_bytes=options.memory_limit,
+        memory_limit_bytes=options.memory_limit or memory_for_tables(),
     )
     file = prepare_pair(options, say)
     keep_place(options.data_dir, options.index, max(1, len(options.endpoints)), options.job)
@@ -154,6 +213,6 @@ def ready_line(server: Server, options: Options) -> str:
     """The one line that says the server is ready."""
     s = server.settings
     return (
-        f"pserver {s.server} of {s.servers} is ready on {s.host}:{server.port} "
+        f"pserver {s.server} of {s.servers} is ready on {join_endpoint(s.host, server.port)} "
         f"(job {s.job}, {s.trainers} trainer{'s' * (s.trainers != 1)}, ack {options.ack})"
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 
 from paddock.errors import Problem, UsageError
+from paddock.ps.endpoint import bare, split_endpoint
 from paddock.ps.server.place import IsOwn, find_index, own_endpoint
 
 DEFAULT_PORT = 7164  # The users' documents; the program's own default was 20134.
@@ -84,7 +85,7 @@ OPTIONS = (
         "memory-limit",
         "size",
         "0",
-        "bytes the tables may take; 0 for no limit",
+        "bytes the tables may take; 0: 7/8 of this machine's or container's memory",
         ("PADDOCK_PS_MEMORY_LIMIT",),
     ),
     Option(
@@ -324,7 +325,8 @@ def _settle(
     trainers = values["num_gradient_servers"]
     assert isinstance(trainers, int)
     need(trainers >= 1, f"--num_gradient_servers is {trainers}", "the number of trainers")
-    advertised = str(values["advertise"]).rpartition(":")[0]
+    values["bind"] = bare(str(values["bind"]))
+    advertised = split_endpoint(str(values["advertise"]))[0]
     names = {str(values["bind"]), advertised, env.get("POD_IP", LOOPBACK[0])} - {""}
     _settle_place(values, names, is_own, problems)
     index, mine = values["index"], ""
@@ -333,7 +335,7 @@ def _settle(
         replica_of = str(values["replica_of"])
         mine = own_endpoint(endpoints[index], port, replica_of, names, is_own)
     # Explicitly listed in the job's endpoints: the launcher, or an operator, chose it.
-    host = mine.rpartition(":")[0]
+    host = split_endpoint(mine)[0]
     values["bind"] = values["bind"] or host or ("0.0.0.0" if values["token_file"] else LOOPBACK[0])
     _settle_pair(values, mine, problems)
     need(
@@ -348,7 +350,7 @@ def _settle_pair(values: dict[str, object], mine: str, problems: list[Problem]) 
     witness, replica_of = str(values["witness"]), str(values["replica_of"])
     for name in ("witness", "replica_of", "advertise"):
         text = str(values[name])
-        if text and not text.rpartition(":")[2].isdigit():
+        if text and not split_endpoint(text)[1].isdigit():
             problems.append(Problem(f"--{name.replace('_', '-')} is {text!r}", "host:port"))
     if values["ack"] == "replica" and not witness:
         problems.append(Problem("--ack replica needs a witness", "--witness HOST:PORT"))
@@ -418,12 +420,18 @@ def _settle_place(
 
 def _warnings(values: Mapping[str, object]) -> list[str]:
     """What is allowed, and seldom meant."""
-    if not values["witness"] or values["ack"] == "replica":
-        return []
-    return [
-        f"warning: --ack {values['ack']}: pushes do not wait for the other server of the pair, "
-        "which may miss some and never takes over by itself; --ack replica has them wait"
-    ]
+    found = []
+    if values["witness"] and values["ack"] != "replica":
+        found.append(
+            f"warning: --ack {values['ack']}: pushes do not wait for the other server of the pair, "
+            "which may miss some and never takes over by itself; --ack replica has them wait"
+        )
+    if values["bind"] in ("0.0.0.0", "::") and not values["token_file"]:
+        found.append(
+            f"warning: --bind {values['bind']} without a token: who reaches this port can read and "
+            "change every table, and end trainers; --token-file FILE, the same for trainers"
+        )
+    return found
 
 
 def usage() -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from paddock.errors import UsageError
 from paddock.ps.consistency.replication import NEAR_RECORDS, Member, Role, recovered
+from paddock.ps.endpoint import join_endpoint
 from paddock.ps.link import Identity
 from paddock.ps.protocol.frames import Header
 from paddock.ps.server.feed import Feed
@@ -75,7 +76,7 @@ def join_pair(server: Server, options: Options, file: MemberFile) -> None:
 
 def _endpoint(server: Server, options: Options) -> str:
     """Where the other server of the pair reaches this one."""
-    return options.advertise or f"{options.bind}:{server.port}"
+    return options.advertise or join_endpoint(options.bind, server.port)
 
 
 def _trusted(options: Options) -> str:

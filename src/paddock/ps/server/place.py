@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from paddock.errors import Problem
+from paddock.ps.endpoint import split_endpoint
 
 IsOwn = Callable[[str], bool]
 
@@ -79,8 +80,8 @@ def narrowed(halves: Sequence[str], names: Collection[str], is_own: IsOwn) -> li
 
 
 def _host(endpoint: str) -> str:
-    return endpoint.rpartition(":")[0]
+    return split_endpoint(endpoint)[0]
 
 
 def _port(endpoint: str) -> str:
-    return endpoint.rpartition(":")[2]
+    return split_endpoint(endpoint)[1]

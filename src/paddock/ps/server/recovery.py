@@ -84,7 +84,13 @@ def open_engine(
     if snapshot is not None:
         snapshot.plan.check_log(log.first, log.last, path)
     engine = Engine(store, log, ack, clock)
-    count = fill(engine, snapshot)
+    try:
+        count = fill(engine, snapshot)
+    except MemoryError as error:
+        raise PaddockError(
+            f"{path}: what it holds does not fit into this machine's memory: {error}",
+            hint="start it where there is more, or fewer servers beside it",
+        ) from error
     store.plan = None
     for held in store.tables:
         fit(held)
@@ -174,14 +180,18 @@ class Snapshots:
         """Have one written soon."""
         self._is_asked = True
 
-    def take(self) -> int:
-        """Write a snapshot now, and cut the log behind it; its lsn. Raises PaddockError."""
+    def take(self, keep: int = 2) -> int:
+        """Write a snapshot now, and cut the log behind it; its lsn. Raises PaddockError.
+
+        keep: snapshots that stay, this one included.
+        """
         store, log = self.engine.store, self.engine.log
         assert log is not None
         with self.lock:
             if self._is_filling():
                 raise PaddockError("the replica is still catching up with its primary")
             self._is_asked = False
+            log.roll()
             snapshot = save_snapshot(
                 self.directory,
                 server=self.server,
@@ -191,6 +201,7 @@ class Snapshots:
                 take_state=self._state,
                 take=self._copy,
                 make_durable=log.wait_durable,
+                keep=keep,
             )
             floor = log_floor(self.directory)
             log.cut(floor if self.keep_from is None else min(floor, self.keep_from()))

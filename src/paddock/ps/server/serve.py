@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from paddock.errors import PaddockError, UsageError
+from paddock.errors import UsageError
 from paddock.ps.durable.checkpoint import open_checkpoint
 from paddock.ps.durable.saving import write_part
-from paddock.ps.protocol.frames import MAGIC, Header, Op
+from paddock.ps.endpoint import join_endpoint
+from paddock.ps.protocol.frames import Header
 from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks, handover
@@ -26,7 +27,7 @@ from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator, IsGone
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.held import HeldSparse
 from paddock.ps.server.recovery import Snapshots
-from paddock.ps.server.session import ERROR, Session
+from paddock.ps.server.session import Session
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from paddock.ps.server.pairing import Pairing
 
 BACKLOG = 512
-SIGNATURE = MAGIC.to_bytes(4, "little")
+# Connections that have not said who they are. One more, and the oldest of them ends: a trainer
+# needs a moment only, so none is kept out.
+STRANGERS_MAX = 128
 # A trainer whose connection is open is silent only after so many --trainer-timeout.
 PATIENCE = 10
 # Within these a connection that was replaced has ended; else the new one ends, and comes again.
@@ -88,14 +91,13 @@ class Server:
         self.snapshots: Snapshots | None = None
         self.pairing: Pairing | None = None
         self.witness: Witness | None = None
-        self._finished: set[int] = set()
         self._say = say
         self._said = ""
         self._sessions: dict[Session, None] = {}  # oldest first
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self._stopped = threading.Event()
-        self._tls = self._tls_context()
+        self.tls = self._tls_context()
         self._listener = self._listen()
         self.port: int = self._listener.getsockname()[1]
         self._unix_name, self._unix = self._listen_unix()
@@ -143,14 +145,14 @@ class Server:
             if error.errno == errno.EADDRINUSE:
                 hint = f"what has it? ss -ltnp 'sport = :{port}'; choose another with --port"
             raise UsageError(
-                f"cannot listen on {host}:{port}: {os_reason(error)}", hint=hint
+                f"cannot listen on {join_endpoint(host, port)}: {os_reason(error)}", hint=hint
             ) from error
         return sock
 
     def _listen_unix(self) -> tuple[str, socket.socket | None]:
         """An abstract Unix socket beside the port (unix(7)); none with TLS or where there is no
         such thing."""
-        if self._tls is not None or not sys.platform.startswith("linux"):
+        if self.tls is not None or not sys.platform.startswith("linux"):
             return "", None
         name = f"paddock-ps-{self.settings.server_id}-{self.port}"
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -206,52 +208,31 @@ class Server:
                 if self._stopped.wait(0.05):  # Closed, or out of descriptors for a moment.
                     return
                 continue
+            where = join_endpoint(*address[:2]) if isinstance(address, tuple) else "unix socket"
             try:
-                threading.Thread(target=self._begin, args=(sock, address), daemon=True).start()
+                if sock.family != socket.AF_UNIX:
+                    keep_alive(sock)
+                session = Session(self, sock, where)
+            except OSError:  # It has gone again.
+                sock.close()
+                continue
+            with self._lock:
+                self._sessions[session] = None
+                strangers = [one for one in self._sessions if not one.is_known]
+            for one in strangers[:-STRANGERS_MAX]:
+                one.stream.interrupt()
+            try:
+                threading.Thread(target=session.run, daemon=True).start()
             except RuntimeError as error:  # No thread is left for it; others are served.
+                self.forget(session)
                 sock.close()
                 self.say(f"a connection was turned away: {error}")
                 self._stopped.wait(0.05)
 
-    def _begin(self, sock: socket.socket, address: object) -> None:
-        where = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix socket"
-        try:
-            if sock.family != socket.AF_UNIX:
-                keep_alive(sock)
-            if self._tls is not None:
-                sock.settimeout(10.0)
-                if sock.recv(len(SIGNATURE), socket.MSG_PEEK) == SIGNATURE:
-                    self._refuse_plain(sock, where)
-                    return
-                sock = self._tls.wrap_socket(sock, server_side=True)
-        except (ssl.SSLError, OSError) as error:
-            self.say(f"{where}: no TLS: {error}")
-            sock.close()
-            return
-        session = Session(self, Stream(sock, 10.0), where)
-        with self._lock:
-            self._sessions[session] = None
-        session.run()
-
-    def _refuse_plain(self, sock: socket.socket, where: str) -> None:
-        """Tell a trainer that speaks without TLS, in its own words."""
-        self.say(f"{where}: refused: it speaks without TLS")
-        stream = Stream(sock, 1.0)
-        refusal = Refusal(
-            "auth",
-            f"server {self.settings.server} speaks TLS only",
-            hint="Client(tls_ca=...), or PADDOCK_PS_TLS_CA",
-        )
-        try:
-            stream.send(Header(Op.HELLO, ERROR), refusal.to_body())
-        except PaddockError:
-            pass  # It has gone.
-        stream.finish()
-
     @property
     def is_finished(self) -> bool:
         """Whether every trainer of the job has closed its client."""
-        return len(self._finished) >= self.settings.trainers
+        return len(self.store.closed) >= self.settings.trainers
 
     def forget(self, session: Session) -> None:
         """A connection has ended."""
@@ -348,7 +329,9 @@ class Server:
         return self.store
 
     def check_serving(self) -> None:
-        """Raises Refusal on a replica, and on a primary whose lease has run out."""
+        """Raises Refusal on a replica, and on a primary whose lease has run out; Closed on a
+        server that is ending, whose rows may be changed in part."""
+        self.engine.check_whole()
         if self.pairing is not None and not self.pairing.pair.may_serve():
             raise self.pairing.pair.refusal()
 
@@ -392,19 +375,13 @@ class Server:
             "trainers": None if self.coordinator is None else self.coordinator.describe(),
         }
 
-    def control(self, hello: Hello, order: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
+    def control(self, hello: Hello, order: dict[str, Any]) -> dict[str, Any]:
         """An order that is no record. Raises Refusal."""
         what = order.get("do")
         if what == "lease":
             return self._witness().answer(order)
         if hello.purpose != "admin" or what not in OF_ANY_ROLE:
             self.check_serving()
-        if what == "barrier":
-            turn = order.get("turn")
-            if not isinstance(turn, int):
-                raise Refusal("usage", f"barrier turn {turn!r}")
-            self._chief().barrier(str(order.get("name")), turn, hello.trainer, is_gone)
-            return {}
         if what in handover.ORDERS:
             if hello.purpose == "admin" and what != "shards":
                 self.check_admin(hello)
@@ -416,9 +393,6 @@ class Server:
         if what == "digest":
             with self.engine.at_rest() as lsn:
                 return {"lsn": lsn, "tables": self.store.digests()}
-        if what == "finished":
-            self._finished.add(hello.trainer)
-            return {}
         if what == "progress":
             return self.store.progress()
         if what == "tables":

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import ssl
 import threading
 import time
 import traceback
@@ -20,6 +22,7 @@ import numpy as np
 from paddock.errors import PaddockError
 from paddock.ps.protocol.frames import (
     BODY_MAX,
+    MAGIC,
     Flag,
     FrameError,
     Header,
@@ -48,12 +51,15 @@ if TYPE_CHECKING:
 FROM_CLIENTS = frozenset(
     (
         *(Op.CREATE, Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.COMMIT, Op.SHRINK),
-        *(Op.POSITION, Op.MOVE, Op.ADOPT, Op.LOAD, Op.SKIP, Op.FENCE),
+        *(Op.POSITION, Op.MOVE, Op.ADOPT, Op.LOAD, Op.SKIP, Op.FENCE, Op.CLOSE),
     )
 )
 ERROR = int(Flag.ANSWER | Flag.ERROR | Flag.LAST)
-# A greeting that takes longer is not one.
+# Who has not said who it is gets no more time, for TLS, greeting and proof together...
 GREETING_SECONDS = 10.0
+# ...and no more memory.
+GREETING_BYTES = 16 << 10
+SIGNATURE = MAGIC.to_bytes(4, "little")
 _NO_HELLO = Hello("", "", 0, 0, "", "")
 _OF_ANY_ROLE = (Op.STATUS, Op.CONTROL, Op.FOLLOW)
 
@@ -61,9 +67,9 @@ _OF_ANY_ROLE = (Op.STATUS, Op.CONTROL, Op.FOLLOW)
 class Session:
     """Runs in a thread of its own. hello: what the client said of itself."""
 
-    def __init__(self, server: Server, stream: Stream, where: str) -> None:
+    def __init__(self, server: Server, sock: socket.socket, where: str) -> None:
         self.server = server
-        self.stream = stream
+        self.stream = Stream(sock, GREETING_SECONDS)
         self.where = where
         self.hello = _NO_HELLO
         self.heard_at = time.monotonic()
@@ -85,6 +91,11 @@ class Session:
         }
 
     @property
+    def is_known(self) -> bool:
+        """Whether the other side has said who it is."""
+        return self.hello is not _NO_HELLO
+
+    @property
     def who(self) -> tuple[int, int]:
         """(trainer, incarnation) at the other end."""
         return self.hello.trainer, self.hello.incarnation
@@ -92,8 +103,10 @@ class Session:
     def run(self) -> None:
         """Serve until the other side ends the connection."""
         try:
-            if self._greet():
+            self.stream.set_deadline(time.monotonic() + GREETING_SECONDS)
+            if self._secure() and self._greet():
                 self.server.end_former(self)
+                self.stream.set_deadline(None)
                 self.stream.set_silence(0)  # A trainer may compute for as long as it likes.
                 while True:
                     self._serve_one()
@@ -108,10 +121,27 @@ class Session:
 
     # ---------------------------------------------------------------------------------- greeting
 
-    def _greet(self) -> bool:
-        self.stream.set_silence(GREETING_SECONDS)
+    def _secure(self) -> bool:
+        """Speak TLS, where this server does; whether it works."""
+        if self.server.tls is None:
+            return True
         try:
-            header, body = self.stream.receive()
+            if self.stream.peek(len(SIGNATURE)) != SIGNATURE:
+                self.stream.secure(self.server.tls)
+                return True
+        except (ssl.SSLError, OSError) as error:
+            self.server.say(f"{self.where}: no TLS: {error}")
+            return False
+        self.server.say(f"{self.where}: refused: it speaks without TLS")
+        what = f"server {self.server.store.server} speaks TLS only"
+        hint = "Client(tls_ca=...), or PADDOCK_PS_TLS_CA"
+        self._refuse(Header(Op.HELLO), Refusal("auth", what, hint=hint))
+        self.stream.finish()
+        return False
+
+    def _greet(self) -> bool:
+        try:
+            header, body = self.stream.receive(GREETING_BYTES)
         except FrameError as error:
             what = f"server {self.server.store.server} cannot read the greeting: {error.message}"
             self._refuse(Header(Op.HELLO), Refusal("usage", what, hint=error.hint))
@@ -134,7 +164,7 @@ class Session:
             return False
 
     def _expect_proof(self, hello: Hello, challenge: str) -> None:
-        header, body = self.stream.receive()
+        header, body = self.stream.receive(GREETING_BYTES)
         wanted = proof_of(self.server.token, "trainer", hello.nonce, challenge)
         try:
             given = bytes(body).decode("ascii")
@@ -210,6 +240,8 @@ class Session:
             raise Refusal("usage", f"a frame of trainer {header.trainer} over another's connection")
         if header.op == Op.COMMIT and self.server.coordinator is not None:
             raise Refusal("usage", "the chief decides when a step is complete")
+        if header.op == Op.FENCE and self.server.coordinator is not None:
+            self.server.coordinator.check_number(header.trainer, header.incarnation)
         written = self.server.engine.write(header, body)
         if header.op == Op.LOAD and self.server.snapshots is not None:
             self.server.snapshots.ask()  # So that the log does without the checkpoint.
@@ -283,7 +315,7 @@ class Session:
         self._say(header, self.server.status())
 
     def _control(self, header: Header, body: memoryview) -> None:
-        self._say(header, self.server.control(self.hello, json_part(body), self.stream.is_gone))
+        self._say(header, self.server.control(self.hello, json_part(body)))
 
     def _coordinate(self, header: Header, body: memoryview) -> None:
         self._say(header, self.server.coordinate(header, json_part(body), self.stream.is_gone))

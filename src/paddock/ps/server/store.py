@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddock.ps.consistency.barriers import Barriers, Opened, Positions
+from paddock.ps.consistency.barriers import Positions
 from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
 from paddock.ps.consistency.step_words import Output, Rules, record_from_json
 from paddock.ps.consistency.steps import Chief
@@ -42,7 +42,7 @@ from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sharding import deal, shard_of
 from paddock.ps.table.sparse import SparseTable
 
-OF_THE_CHIEF = (Op.JOIN, Op.LEAVE, Op.EXPEL, Op.COMMIT)
+OF_THE_CHIEF = (Op.JOIN, Op.LEAVE, Op.EXPEL, Op.COMMIT, Op.OPEN)
 OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT)
 
 
@@ -71,6 +71,8 @@ class Store:
         self.states: list[str] = []
         # Of each trainer's process: its incarnation, and a number drawn by it.
         self.lives: dict[int, tuple[int, str]] = {}
+        # Trainers that have closed their client, and have not begun again.
+        self.closed: set[int] = set()
         self.rules: Rules | None = None
         self.chief: Chief | None = None
         self.committed = 0  # the newest step of sync
@@ -79,7 +81,6 @@ class Store:
         self.dropped: dict[str, int] = {}  # rows it dropped
         # In recovery: tables that the snapshot has, but not its state.
         self.unborn: set[str] = set()
-        self.barriers = Barriers()
         self.positions = Positions()
         # Of a server of a pair: (epoch, position of its record) of each primary; replication.py.
         self.history: tuple[tuple[int, int], ...] = ()
@@ -194,9 +195,12 @@ class Store:
         if op == Op.FENCE:
             self.windows.fence(header.trainer, header.incarnation)
             facts = json_part(body)
+            self.closed.discard(header.trainer)
             self.states = self.states or list(facts.get("states") or ())
             if header.incarnation >= self.lives.get(header.trainer, (0, ""))[0]:
                 self.lives[header.trainer] = header.incarnation, str(facts.get("life", ""))
+        if op == Op.CLOSE:
+            self.closed.add(header.trainer)
         if op == Op.SHRINK:
             data = json_part(body)
             self.rounds[f"{header.table}.{data['shard']}"] = data.get("round")
@@ -217,10 +221,7 @@ class Store:
             for held in self.tables:
                 held.step = held.base + int(json_part(body)["step"])
         if op in OF_THE_CHIEF and self.chief is not None:
-            outputs = self.chief.apply(record_from_json(op, json_part(body)))
-            if not self.chief.members:
-                self.barriers = Barriers()  # The next trainers count their turns from 1.
-            return Noted(0, outputs)
+            return Noted(0, self.chief.apply(record_from_json(op, json_part(body))))
         if op == Op.RULES:
             self.rules = Rules(**json_part(body))
             self.chief = Chief(self.rules)
@@ -228,8 +229,6 @@ class Store:
             self.positions.note(header.trainer, header.step, json_part(body))
         elif op == Op.EPOCH:
             self.history = (*self.history, (int(json_part(body)["epoch"]), lsn - 1))
-        elif op == Op.OPEN:
-            self.barriers.apply(Opened(**json_part(body)))
         elif op == Op.CREATE:
             held = self.add_table(from_json(json_part(body)))
             if held.spec.name in self.unborn:
@@ -424,13 +423,13 @@ class Store:
             "windows": self.windows.to_json(),
             "states": self.states,
             "lives": {str(t): list(life) for t, life in sorted(self.lives.items())},
+            "closed": sorted(self.closed),
             "committed": self.committed,
             "rounds": self.rounds,
             "history": [list(one) for one in self.history],
             "rules": None if self.rules is None else asdict(self.rules),
             "chief": None if self.chief is None else self.chief.to_json(),
             "positions": self.positions.to_json(),
-            "barriers": self.barriers.to_json(),
             "steps": {held.spec.name: [held.step, held.base] for held in self.tables},
             "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
             "contributions": {
@@ -463,6 +462,7 @@ class Store:
         self.windows = Windows.from_json(values["windows"])
         self.states = list(values.get("states", ()))
         self.lives = {int(t): (n, life) for t, (n, life) in values.get("lives", {}).items()}
+        self.closed = set(values.get("closed", ()))
         self.committed = values["committed"]
         self.rounds = dict(values.get("rounds", {}))
         self.history = tuple((epoch, first) for epoch, first in values.get("history", ()))
@@ -470,7 +470,6 @@ class Store:
             self.rules = Rules(**values["rules"])
             self.chief = Chief.from_json(self.rules, values["chief"])
         self.positions = Positions.from_json(values["positions"])
-        self.barriers = Barriers.from_json(values["barriers"])
         for held in self.tables:
             if held.spec.name not in values["steps"]:
                 self.unborn.add(held.spec.name)  # Made after this state: the log tells when.

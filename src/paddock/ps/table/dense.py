@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.errors import PaddockError, UsageError
+from paddock.errors import PaddockError
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.spec import DenseSpec, shard_range
 from paddock.ps.table.accessor import Floats
@@ -22,31 +22,6 @@ from paddock.ps.table.states import State
 from paddock.ps.xxh3 import xxh3
 
 _ROW = np.zeros(1, np.int64)
-
-
-def spans(spec: DenseSpec, shards: range, elements_max: int) -> list[tuple[int, int]]:
-    """[start, stop) of the frames that carry these shards: whole shards, as many as fit.
-
-    An optimizer sees a shard's gradient as a whole, so no frame may end within one.
-    Raises: UsageError when a shard does not fit into a frame.
-
-    >>> spans(DenseSpec("w", 10, shards=4), range(4), 6)
-    [(0, 5), (5, 10)]
-    """
-    out: list[tuple[int, int]] = []
-    for shard in shards:
-        start, stop = shard_range(spec.size, spec.shards, shard)
-        if stop - start > elements_max:
-            raise UsageError(
-                f"table {spec.name!r}: a shard of {stop - start} elements is over the limit of "
-                f"{elements_max} for one frame",
-                hint=f"DenseSpec(shards=...): more than {spec.shards}, a power of two",
-            )
-        if out and stop - out[-1][0] <= elements_max:
-            out[-1] = (out[-1][0], stop)
-        elif stop > start:
-            out.append((start, stop))
-    return out
 
 
 class DenseTable:
@@ -190,5 +165,5 @@ class DenseTable:
         return PaddockError(
             f"table {self.spec.name!r}: elements {start} to {stop} are not whole shards of this "
             f"server (size {self.spec.size} in {self.spec.shards} shards)",
-            hint="cut frames at shards: dense.spans()",
+            hint="cut frames at shards",
         )

@@ -50,5 +50,6 @@ def check_finite(table: str, values: NDArray[np.float32], keys: NDArray[np.int64
         "value",
         f"table {table!r}: {where} has a gradient or value that is NaN or infinite; "
         "nothing of it was applied",
-        hint="lower the learning rate, or clip: OptimizerSpec(clip_value=...)",
+        hint="a division by zero or the log of 0 in the loss? else lower the learning rate; the "
+        "servers' clip_value cannot help, it takes finite gradients",
     )

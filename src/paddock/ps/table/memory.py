@@ -9,6 +9,8 @@ import math
 import mmap
 import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,12 +26,46 @@ _HUGE_FROM_BYTES = 4 << 20
 _RESERVE_MAX = 1 << 40
 
 
-def physical_bytes() -> int:
-    """Memory of this machine; more than this is never worth reserving for one array."""
+# What a process takes beside its tables.
+_PROCESS_BYTES = 256 << 20
+
+
+def machine_bytes(root: Path = Path("/")) -> int:
+    """Memory of this machine, or of the container; more is never worth reserving for one array."""
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
-        return 64 << 30
+        physical = 64 << 30
+    return min([physical, *_cgroup_limits(root)])
+
+
+def memory_for_tables() -> int:
+    """What the tables of a server may take of it, when nobody says: the rest is the process's."""
+    total = machine_bytes()
+    return total - max(total // 8, min(_PROCESS_BYTES, total // 2))
+
+
+def _cgroup_limits(root: Path) -> Iterator[int]:
+    """The limits of this process's control groups, from its own up (cgroups(7))."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        mount = root / "sys/fs/cgroup" / ("memory" if controllers else "")
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        here = mount / group.strip("/")
+        # In a container its own group is the mount; the name that it has outside is not there.
+        for folder in (here, *here.parents):
+            if not folder.is_relative_to(mount):
+                break
+            try:
+                yield int((folder / name).read_text())
+            except (OSError, ValueError):  # Not there, or "max".
+                continue
 
 
 class Growing:

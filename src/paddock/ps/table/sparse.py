@@ -25,7 +25,7 @@ from paddock.ps.table.accessor import (
 )
 from paddock.ps.table.index import Rows, make_index
 from paddock.ps.table.initial import Initial, copy_rows, mark
-from paddock.ps.table.memory import Growing, physical_bytes
+from paddock.ps.table.memory import Growing, machine_bytes
 from paddock.ps.table.sharding import behaved, behaved_floats, shard_of
 from paddock.ps.table.states import State, check_rows, state_digest
 
@@ -73,7 +73,7 @@ class SparseTable:
         self._compiled = compiled
         self._initial = Initial(spec.initial, spec.dim, compiled=compiled)
         self._state0 = np.ascontiguousarray(updater.initial_state, np.float32)
-        rows_max = min(_ROWS_MAX, max(1024, physical_bytes() // (4 * updater.width)))
+        rows_max = min(_ROWS_MAX, max(1024, machine_bytes() // (4 * updater.width)))
         self._index = make_index(spec.shards, rows_max, compiled=compiled)
         self._values = Growing(np.float32, (updater.width,), reserve=rows_max)
         # One number for each row, by name; the names are those of a shard's state.
@@ -124,10 +124,6 @@ class SparseTable:
     def unknown(self, keys: Keys) -> int:
         """How many of these keys have no row."""
         return int(np.count_nonzero(self._index.find(behaved(keys)) < 0))
-
-    def has_all(self, keys: Keys) -> bool:
-        """Whether each of these keys has a row."""
-        return self.unknown(keys) == 0
 
     def has_room(self, keys: Keys, *, bytes_left: int | None = None) -> bool:
         """Whether a push of these keys stays within max_rows, and within bytes_left if given.

@@ -1,0 +1,91 @@
+"""Server 0 numbers the lives of trainers, and a stranger cannot put one out for good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddock.ps import OptimizerSpec, SparseSpec
+from paddock.ps.client.peer import Peer
+from paddock.ps.link import Identity, Link
+from paddock.ps.protocol.frames import Flag, Header, Op
+from paddock.ps.protocol.refusals import Refusal
+from ps.client.running import Fleet, fleet
+
+WORDS = SparseSpec("words", 2, OptimizerSpec("sgd", lr=1.0))
+LARGEST = (1 << 32) - 1
+
+
+def begun(servers: Fleet) -> int:
+    """The incarnation of a trainer that begins, pushes and ends."""
+    with servers.client() as ps:
+        ps.create(WORDS)
+        before = ps.pull("words", [1, 2, 3, 4])
+        ps.push("words", [1, 2, 3, 4], np.ones((4, 2)))
+        ps.flush()
+        assert np.array_equal(ps.pull("words", [1, 2, 3, 4]), before - 1)
+        return int(ps.peers[0].identity.incarnation)
+
+
+def test_lives_are_counted_by_the_server_not_by_the_trainers_clock(tmp_path: Path) -> None:
+    """A trainer that moved to a host with a slower clock was refused until that caught up."""
+    with fleet(2, data=tmp_path) as two:
+        assert [begun(two), begun(two)] == [1, 2]
+        for index in (0, 1):
+            two.stop_one(index)
+            two.restart(index)
+        assert begun(two) == 3
+
+
+def test_an_answer_that_was_lost_gives_the_same_number_again() -> None:
+    """Asked again, it is the same life."""
+    with fleet(1) as one, one.client() as ps:
+        terms = {**ps.strategy.terms(), "life": ps.traffic.life}
+        assert ps.peers[0].ask(Op.JOIN, terms)["incarnation"] == 1
+
+
+@pytest.mark.parametrize("server", [0, 1])
+def test_a_stranger_cannot_put_a_trainer_out_for_good(server: int) -> None:
+    """Neither by fencing it with the largest number, nor with a push, nor by joining."""
+    with fleet(2) as two:
+        assert begun(two) == 1
+        endpoint = two.endpoints.split(",")[server]
+        identity = Identity("default", 0, LARGEST, "0")
+        link = Link(endpoint, identity, "push", 5.0)
+        push = Header(
+            Op.PUSH, int(Flag.LAST), count=1, trainer=0, incarnation=LARGEST, sequence=1
+        )  # fmt: skip
+        body = np.array([7], np.int64).tobytes(), np.ones(2, np.float32).tobytes()
+        for header, pieces in (
+            (Header(Op.FENCE, trainer=0, incarnation=LARGEST), (b'{"life": "x"}',)),
+            (push, body),
+        ):
+            link.send(header, *pieces)
+            with pytest.raises(Refusal):
+                link.receive()
+        link.close()
+        peer = Peer(0, two.endpoints.split(",")[0], identity, 5.0)
+        with pytest.raises(Refusal, match="above"):
+            peer.ask(Op.JOIN, {"strategy": "async", "life": "y", "above": LARGEST})
+        peer.end()
+        assert begun(two) == 2
+
+
+def test_a_life_that_only_another_server_knows_is_passed() -> None:
+    """What it was fenced with there is no end of the trainer: the next life is above it."""
+    with fleet(2) as two:
+        assert begun(two) == 1
+        peer = Peer(1, two.endpoints.split(",")[1], Identity("default", 0, 50, "0"), 5.0)
+        assert peer.ask(Op.FENCE, {"life": "x"}) == {}
+        peer.end()
+        assert begun(two) == 51
+
+
+def test_of_two_processes_the_older_one_cannot_begin_again() -> None:
+    """The server of its life is told who is the newest."""
+    with fleet(2) as two, two.client() as first:
+        first.create(WORDS)
+        with two.client(), pytest.raises(Refusal, match="is not its newest, 2 is"):
+            first.peers[1].ask(Op.FENCE, {"life": first.traffic.life})

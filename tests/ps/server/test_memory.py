@@ -1,0 +1,84 @@
+"""A server short of memory: what it refuses was never logged, and what is logged is applied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddock.errors import PaddockError
+from paddock.ps import OptimizerSpec, SparseSpec
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.main import finish, make_server
+from paddock.ps.server.options import read_options
+from paddock.ps.table.memory import machine_bytes
+from ps.client.running import fleet
+
+WORDS = SparseSpec("words", 2, OptimizerSpec("sgd", lr=1.0))
+
+
+def fails(*_: object, **__: object) -> int:
+    """What stands in for a table's push."""
+    raise MemoryError("Unable to allocate 1 GiB")
+
+
+def test_a_push_that_cannot_be_carried_out_is_never_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the log: told no, the trainer would go on, and a restart would apply it."""
+    with fleet(1, data=tmp_path) as one, one.client(timeout=5.0) as ps:
+        ps.create(WORDS)
+        before = ps.pull("words", [7])
+        with monkeypatch.context() as patch:
+            patch.setattr(one.servers[0].store.by_name["words"].table, "push", fails)
+            ps.push("words", [7], np.ones((1, 2)))
+            with pytest.raises(PaddockError, match="has not answered") as caught:
+                ps.flush()
+            assert not isinstance(caught.value, Refusal)
+            with pytest.raises(PaddockError, match="has not answered"):
+                ps.pull("words", [7])  # What is half applied is shown to nobody.
+        with pytest.raises(PaddockError, match="MemoryError") as ended:
+            finish(one.servers[0])
+        assert ended.value.exit_code != 0
+        one.restart(0)
+        ps.flush()
+        assert np.array_equal(ps.pull("words", [7]), before - 1)
+
+
+def cgroups(root: Path, version: int, **limits: str) -> Path:
+    """A made-up /proc and /sys/fs/cgroup; limits: of each group from the root down."""
+    top = root / "sys/fs/cgroup" / ("" if version == 2 else "memory")
+    name = "memory.max" if version == 2 else "memory.limit_in_bytes"
+    path = top
+    for group, text in limits.items():
+        path = path / group
+        path.mkdir(parents=True)
+        (path / name).write_text(text + "\n")
+    (root / "proc/self").mkdir(parents=True)
+    inside = "/" + "/".join(limits)
+    line = f"0::{inside}\n" if version == 2 else f"9:pids:/x\n4:memory,cpu:{inside}\n0::/\n"
+    (root / "proc/self/cgroup").write_text(line)
+    return root
+
+
+def test_memory_is_the_containers_not_the_machines(tmp_path: Path) -> None:
+    """The smallest limit on the way up counts, in both versions of cgroups."""
+    two = cgroups(tmp_path / "two", 2, pod="3000000", box="max")
+    one = cgroups(tmp_path / "one", 1, pod="9223372036854771712", box="2000000")
+    assert (machine_bytes(two), machine_bytes(one)) == (3000000, 2000000)
+    # Inside a container its own group is mounted as the root.
+    (tmp_path / "two/proc/self/cgroup").write_text("0::/\n")
+    (tmp_path / "two/sys/fs/cgroup/memory.max").write_text("1000000\n")
+    assert machine_bytes(tmp_path / "two") == 1000000
+    assert machine_bytes(tmp_path / "none") > 1 << 27
+
+
+def test_without_a_limit_the_tables_leave_room_for_the_process() -> None:
+    """Killed for memory, a server would be killed again by the same log."""
+    server = make_server(read_options(["--port=0"], {}))
+    try:
+        assert machine_bytes() // 2 <= server.store.memory_limit_bytes < machine_bytes()
+        assert server.status()["memory_limit"] == server.store.memory_limit_bytes
+    finally:
+        server.stop()
