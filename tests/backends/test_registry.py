@@ -121,3 +121,19 @@ def test_a_handle_that_is_not_ours_is_refused_and_leaves_nothing(registry: Regis
             registry.find(word)
         assert "\x1b" not in str(caught.value) and "--discover" in caught.value.hint
     assert not registry.folder.exists()
+
+
+def test_a_registry_without_room_is_told_and_keeps_what_it_has(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever the disk fills up: also with the job on its way."""
+    run = added(registry)
+
+    def full(*_words: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(UsageError, match=r"registry .*/runs cannot be written: No space"):
+        run.keep(may_run=["h1"])
+    assert [path.name for path in run.folder.iterdir()] == ["run.json"]
+    assert registry.find("last")[0].details == {}

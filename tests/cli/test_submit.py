@@ -144,3 +144,14 @@ def test_what_was_fetched_is_not_sent_with_the_next_job(project: Path) -> None:
     assert "code: 3 files" in paddock(project, *words).stderr
     paddock(project, "fetch", "--to", ".")
     assert not (project / ".paddockignore").exists()
+
+
+def test_what_is_fetched_of_several_jobs_does_not_meet(project: Path) -> None:
+    """Else the files of one would lie over those of the other."""
+    words = ("submit", "-b", "local", "--root", "jobs", "--nproc_per_node", "1", "--json")
+    ids = [json.loads(paddock(project, *words, "train.py").stdout)["id"] for _ in range(2)]
+    done = paddock(project, "fetch", *ids, "--to", "got")
+    assert done.returncode == 0, done.stderr
+    for each in ids:
+        assert (project / "got" / each / "log" / "workerlog.0").read_text() == "trained\n"
+        assert (project.parent / "home" / "jobs" / each / "train.py").exists()

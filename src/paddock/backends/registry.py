@@ -240,10 +240,7 @@ class Registry:
         try:
             yield
         except OSError as error:
-            raise UsageError(
-                f"the registry {self.folder} cannot be written: {error.strerror}",
-                hint="set XDG_STATE_HOME to a directory of yours",
-            ) from error
+            raise _unwritable(self.folder, error) from error
 
 
 def _is_same(run: Run, handle: Handle, found: Mapping[str, Any]) -> bool:
@@ -295,13 +292,18 @@ def _read(path: Path) -> Run:
 
 
 def _write(path: Path, content: object) -> None:
-    """Whole or not at all; others of this machine may not read it."""
+    """Whole or not at all; others of this machine may not read it. Raises UsageError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(2)}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(fd, "w", encoding="utf-8") as file:
             json.dump(content, file, indent=1)
         os.replace(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise _unwritable(path.parent.parent, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> UsageError:
+    hint = "make room there, or set XDG_STATE_HOME to a directory of yours"
+    return UsageError(f"the registry {folder} cannot be written: {error.strerror}", hint=hint)

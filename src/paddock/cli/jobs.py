@@ -342,8 +342,12 @@ def run_fetch(argv: Sequence[str]) -> int:
     if words.is_help:
         return 0
 
+    is_one = len(words.runs()) == 1
+
     def fetch(run: Run) -> str:
         to = Path(words.values.get("to", run.run_id))
+        if "to" in words.values and not is_one:  # else they would lie over one another
+            to /= run.run_id
         is_new = not to.exists()
         try:
             to.mkdir(parents=True, exist_ok=True)

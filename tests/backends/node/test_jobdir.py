@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.backends.node.jobdir import unsafe_folder
+from paddock.backends.node.jobdir import overwrite_json, read_json, unsafe_folder, write_json
+from paddock.backends.node.main import Host
+from paddock.backends.node.wire import Wire
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,3 +48,33 @@ def test_what_a_stranger_made_in_a_sticky_directory_is_refused(tmp_path: Path) -
     assert unsafe_folder(str(sticky / "jobs")) == ""
     os.chown(sticky / "jobs", 4242, 4242)
     assert unsafe_folder(str(sticky / "jobs")) == str(sticky)
+
+
+def test_what_is_written_over_is_read_whole_whichever_is_longer(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.json")
+    write_json(path, {"state": "running", "process": {"pid": 12345}})
+    for content in ({"state": "failed"}, {"state": "failed", "why": "x" * 200}):
+        overwrite_json(path, content)
+        assert read_json(path) == content
+    assert os.listdir(tmp_path) == ["state.json"]
+
+
+def test_what_tells_a_jobs_directory_is_deleted_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is killed before can delete the rest later."""
+    directory = tmp_path / "train-3f2a"
+    for name in (".paddock", "log"):
+        (directory / name).mkdir(parents=True)
+    (directory / "link").symlink_to(tmp_path)
+    remove = shutil.rmtree
+
+    def killed(path: str) -> None:
+        if path == str(directory):
+            raise KeyboardInterrupt
+        remove(path)
+
+    monkeypatch.setattr("shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        Host(Wire(0, 1), "")._delete({"root": str(tmp_path), "id": "train-3f2a"})
+    assert os.listdir(directory) == [".paddock"]

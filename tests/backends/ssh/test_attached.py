@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
+from paddock.backends.node.logs import LINE_BYTES
 from paddock.backends.ssh.attached import Attached
 
 if TYPE_CHECKING:
@@ -58,3 +59,12 @@ def test_a_file_has_what_a_host_said_as_it_is(capfdbinary: pytest.CaptureFixture
     attached._show(0, b"\x1b[2J")
     attached._show(1, b"\x1b[2J\n")
     assert capfdbinary.readouterr().out == b"\x1b[2J[h2] \x1b[2J\n"
+
+
+def test_a_line_without_end_is_not_kept_for_ever(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """A progress bar that runs for hours on another host than the first."""
+    attached = console()
+    for _ in range(5):
+        attached._show(1, b"1%\r" * (LINE_BYTES // 8))
+    assert len(attached._rest[1]) <= LINE_BYTES
+    assert capfdbinary.readouterr().out.startswith(b"[h2] 1%\r1%")

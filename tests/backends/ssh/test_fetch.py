@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -47,6 +48,7 @@ def packed(*entries: tuple[str, bytes, str]) -> bytes:
     return target.getvalue()
 
 
+ASKED = {"names": ("log", "output")}
 LIES = (
     ("../out", tarfile.REGTYPE, ""),
     ("output/abs", tarfile.SYMTYPE, "/etc/passwd"),
@@ -54,6 +56,7 @@ LIES = (
     ("output/hard", tarfile.LNKTYPE, "../out"),
     ("output/fifo", tarfile.FIFOTYPE, ""),
     ("output/\x1b[2J", tarfile.SYMTYPE, "/x"),
+    (".bashrc", tarfile.REGTYPE, ""),
 )
 
 
@@ -64,7 +67,7 @@ def test_what_leads_outside_is_left_out_and_the_rest_is_brought(
     folder = tmp_path / "to"
     data = packed(lie, ("output/model", tarfile.REGTYPE, ""))
     with pytest.raises(PaddockError, match="h1: all is here but") as caught:
-        fetch_into(Host(data), {}, folder)  # type: ignore[arg-type]  # as much of one as it needs
+        fetch_into(Host(data), ASKED, folder)  # type: ignore[arg-type]  # as much of one as it needs
     assert "\x1b" not in caught.value.message
     assert (folder / "output/model").read_bytes() == b"x"
     assert not (tmp_path / "out").exists()
@@ -74,4 +77,26 @@ def test_what_leads_outside_is_left_out_and_the_rest_is_brought(
 @pytest.mark.parametrize("data", [b"", b"\x1b[2J" * 500, packed(LIES[0])[:700]])
 def test_what_is_no_tar_file_is_told(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(PaddockError, match="h1: "):
-        fetch_into(Host(data), {}, tmp_path)  # type: ignore[arg-type]  # as much of one as it needs
+        fetch_into(Host(data), ASKED, tmp_path)  # type: ignore[arg-type]  # as much of one as it needs
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    """Also one that an earlier answer has made."""
+    (tmp_path / "other").mkdir()
+    host = Host(packed(("log/a", tarfile.SYMTYPE, "../other")))
+    fetch_into(host, ASKED, tmp_path)  # type: ignore[arg-type]  # as much of one as it needs
+    host = Host(packed(("log/a/b", tarfile.REGTYPE, "")))
+    with pytest.raises(PaddockError, match="leads through a link"):
+        fetch_into(host, ASKED, tmp_path)  # type: ignore[arg-type]  # as much of one as it needs
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+@pytest.mark.parametrize("last", [{}, {"re": 3, "left_out": 3}, {"re": "fetch", "left_out": {}}])
+def test_an_answer_that_is_none_ends_it(tmp_path: Path, last: dict[str, Any]) -> None:
+    """With a sentence at the most."""
+    host = Host(packed(("output/model", tarfile.REGTYPE, "")))
+    host._messages[1] = last, b""
+    with suppress(PaddockError):
+        fetch_into(host, ASKED, tmp_path)  # type: ignore[arg-type]  # as much of one as it needs
+    assert (tmp_path / "output/model").read_bytes() == b"x"
+    assert host._messages == []

@@ -38,7 +38,7 @@ def build(*, has_ps: bool) -> bytes:
 
 
 def digest(*, has_ps: bool) -> str:
-    """SHA-256 of its sources, in hex."""
+    """SHA-256 of its sources, in hex, and their size in bytes."""
     with MAKING:
         return _digest(has_ps)
 
@@ -70,7 +70,7 @@ def _digest(has_ps: bool) -> str:
     found = hashlib.sha256()
     for name, data in _files(has_ps).items():
         found.update(f"{name}\0{len(data)}\0".encode() + data)
-    return found.hexdigest()
+    return f"{found.hexdigest()}-{sum(map(len, _files(has_ps).values()))}"
 
 
 def unpack_into(folder: Path, *, has_ps: bool) -> Path:

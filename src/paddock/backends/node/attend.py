@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 
-from paddock.backends.node.jobdir import inner, process_of, write_json
+from paddock.backends.node.jobdir import inner, overwrite_json, process_of, write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,13 +110,14 @@ def _attend(
     code = 128 - code if code < 0 else code
     was_asked = os.path.exists(inner(directory, "stop"))
     state = "succeeded" if code == 0 else "cancelled" if was_asked else "failed"
-    write_json(
-        inner(directory, "state.json"),
-        {
-            "state": state, "process": process, "at": time.time(), "code": code,
-            "why": "" if code == 0 else last_error(console),
-        },
-    )  # fmt: skip
+    ended = {
+        "state": state, "process": process, "at": time.time(), "code": code,
+        "why": "" if code == 0 else last_error(console),
+    }  # fmt: skip
+    try:
+        write_json(inner(directory, "state.json"), ended)
+    except OSError:  # a disk that the job has filled
+        overwrite_json(inner(directory, "state.json"), ended)
     return 0
 
 

@@ -1,9 +1,10 @@
 """The first words on a host: base64 of this source is executed by the python3 that was found.
 
 It must be read by every Python there may be, to say that it is too old; so it is written like that.
-Argument: the SHA-256 of the program's sources. Answers one line of JSON; when it needs the archive,
-its SHA-256 in hex, its size as 12 digits and its bytes follow on the input. Then main.py takes
-over, in the same process.
+Argument: the SHA-256 of the program's sources, and their size: what a cleaner of caches, or a loss
+of power, has left of it is made anew. Answers one line of JSON; when it needs the archive, its
+SHA-256 in hex, its size as 12 digits and its bytes follow on the input. Then main.py takes over, in
+the same process.
 """
 # it travels on a command line: short, and old
 
@@ -26,11 +27,14 @@ def take(size):
 home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
 base = os.path.join(home, "paddock", "program")
 there = os.path.join(base, want)
+def size(top):
+    return sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(top)
+               for name in names if name.endswith(".py"))
 try:
     os.makedirs(base, 0o700, exist_ok=True)
-    if os.stat(base).st_uid != os.getuid():
-        raise OSError(13, "it belongs to somebody else", base)
-    need = not os.path.isdir(there)
+    if os.stat(base).st_uid != os.getuid() or os.stat(base).st_mode & 0o022:
+        raise OSError(13, "others may write there, or it belongs to somebody else", base)
+    need = size(there) != int(want.rpartition("-")[2])
     say(python="%d.%d.%d" % tuple(sys.version_info[:3]), need=need)
     if need:
         head = take(76)
@@ -42,6 +46,8 @@ try:
         new = tempfile.mkdtemp(dir=base)
         try:
             zipfile.ZipFile(io.BytesIO(data)).extractall(new)
+            if size(there) != size(new):
+                shutil.rmtree(there, True)
             os.rename(new, there)
         except OSError:
             shutil.rmtree(new, True)

@@ -16,6 +16,7 @@ import json
 import os
 import stat
 import time
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,9 +37,24 @@ def write_text(path: str, text: str, mode: int = 0o644) -> None:
     """The same for any text. Hosts that share a directory do not meet: the name is drawn."""
     temporary = f"{path}.{os.urandom(6).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(temporary, flags, mode), "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(temporary, path)
+    try:
+        with open(os.open(temporary, flags, mode), "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def overwrite_json(path: str, content: object) -> None:
+    """Into a file that is there: on a full disk it has a block already, which this needs alone."""
+    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        text = json.dumps(content).encode()
+        os.pwrite(fd, text.ljust(os.fstat(fd).st_size), 0)  # never shorter: readers see it whole
+    finally:
+        os.close(fd)
 
 
 def read_json(path: str) -> dict[str, Any] | None:

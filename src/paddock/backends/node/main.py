@@ -118,8 +118,7 @@ class Host:
         except Refused as error:
             answer = {"error": str(error), "hint": error.hint}
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            answer = {"error": f"{where}{error.strerror or error}"}
+            answer = {"error": f"{error.filename or _root(row)}: {error.strerror or error}"}
         if answer is not None:
             self._wire.send({"re": name, **answer})
 
@@ -134,7 +133,7 @@ class Host:
                 carried.look(str(row.get("python") or sys.executable), env)
             except UsageError as error:
                 raise Refused(error.message, error.hint) from error
-        root = os.path.expanduser(str(row.get("root") or "~/paddock/jobs"))
+        root = _root(row)
         refuse_unsafe(root)
         os.makedirs(root, 0o700, exist_ok=True)
         seen = os.environ.get("SSH_CONNECTION", "").split()
@@ -300,29 +299,18 @@ class Host:
         return {"ended": True}
 
     def _fetch(self, row: Row) -> Row:
-        import tarfile
+        from paddock.backends.node.pack import pack
 
         directory = _directory(row)
-        wire = self._wire
-
-        class Sink:
-            """Each write is a message."""
-
-            def write(self, data: bytes) -> int:
-                wire.send({"re": "part"}, data)
-                return len(data)
-
-        with tarfile.open(fileobj=Sink(), mode="w|", bufsize=CHUNK_BYTES) as tar:  # type: ignore[call-overload]  # write() is all it needs
-            for name in row["names"]:
-                place = os.path.expanduser(str(row.get("cwd") or "")) or directory
-                place = directory if name == "log" else place
-                path = os.path.join(place, str(name))
-                if os.path.exists(path):
-                    tar.add(path, arcname=str(name), filter=_without_inner)
-        return {}
+        cwd = os.path.expanduser(str(row.get("cwd") or "")) or directory
+        places = {
+            str(name): os.path.join(directory if name == "log" else cwd, str(name))
+            for name in row["names"]
+        }
+        return {"left_out": pack(places, lambda data: self._wire.send({"re": "part"}, data))}
 
     def _discover(self, row: Row) -> Row:
-        root = os.path.expanduser(str(row.get("root") or "~/paddock/jobs"))
+        root = _root(row)
         found = []
         for name in sorted(os.listdir(root)) if os.path.isdir(root) else []:
             job = read_json(inner(os.path.join(root, name), "job.json"))
@@ -346,6 +334,10 @@ class Host:
             raise Refused("the job still runs", "paddock stop first")
         import shutil  # dear, and rarely needed
 
+        for each in os.scandir(directory):  # what tells a job's directory last: we may be killed
+            if each.name != INNER:
+                is_folder = each.is_dir(follow_symlinks=False)
+                (shutil.rmtree if is_folder else os.unlink)(each.path)
         shutil.rmtree(directory)
         return {}
 
@@ -355,11 +347,16 @@ def _directory(row: Mapping[str, Any]) -> str:
     name = str(row["id"])
     if not name or "/" in name or "\0" in name or name.startswith("."):
         raise Refused(f"'{name}' is not the name of a job")
-    root = os.path.expanduser(str(row.get("root") or "~/paddock/jobs"))
     part = str(row.get("part") or "")
     if part and not (part.startswith("nodes/") and part[6:].isdigit()):
         raise Refused(f"'{part}' is not a part of a job")
-    return os.path.join(os.path.abspath(root), name, part).rstrip("/")
+    return os.path.join(_root(row), name, part).rstrip("/")
+
+
+def _root(row: Mapping[str, Any]) -> str:
+    """Where the jobs are; without a slash before it, below the home, wherever we are."""
+    root = os.path.expanduser(str(row.get("root") or "~/paddock/jobs"))
+    return os.path.normpath(os.path.join(os.path.expanduser("~"), root))
 
 
 def _refuse_stopped(directory: str) -> None:
@@ -386,7 +383,3 @@ def _free_port() -> int:
         return port
     finally:
         probe.close()
-
-
-def _without_inner(entry: Any) -> Any:
-    return None if f"/{INNER}/" in f"/{entry.name}/" else entry

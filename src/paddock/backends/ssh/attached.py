@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.merge import Screen, for_terminal
+from paddock.backends.node.logs import LINE_BYTES
 from paddock.backends.node.main import ATTACHED_LEASE_SECONDS
 from paddock.backends.ssh.state import checked
 from paddock.errors import EXIT_OWN_FAULT, PaddockError
@@ -111,6 +112,8 @@ class Attached:
             return
         whole = self._rest[index] + data
         end = whole.rfind(b"\n") + 1
+        if len(whole) - end > LINE_BYTES:  # a progress bar of hours
+            whole, end = whole + b"\n", len(whole) + 1
         self._rest[index] = whole[end:]
         shown = []
         for line in io.BytesIO(whole[:end]):  # at newlines only: a progress bar is one line

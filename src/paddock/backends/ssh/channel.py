@@ -151,11 +151,12 @@ class Channel:
     def _silent(self) -> HostError:
         """It is connected, and says nothing: the rest of the connection is of no use."""
         self._process.kill()
-        return HostError(
+        self._why = HostError(
             self.target.login,
             f"it has not answered for {self._answer_seconds:.0f} s",
             "is it very busy, or does its file system hang?",
         )
+        return self._why
 
     def _broken(self) -> HostError:
         """ssh has ended: why."""

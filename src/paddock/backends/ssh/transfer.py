@@ -7,6 +7,7 @@ import sys
 import tarfile
 import threading
 import time
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TextIO
 
 from paddock.backends.files.package import scan
@@ -127,34 +128,50 @@ def fetch_into(channel: Channel, request: Mapping[str, Any], folder: Path) -> st
         def read(self, size: int) -> bytes:
             while len(self.rest) < size and not self.is_over:
                 row, data = channel.receive()
-                self.is_over = row["re"] == "fetch"
+                self.is_over = row.get("re") != "part"
                 self.rest += data
+                left_out.extend(clean(str(each)) for each in row.get("left_out") or ())
             data, self.rest = self.rest[:size], self.rest[size:]
             return data
 
-    source, host, left_out = Source(), channel.target.login, []
+    source, host = Source(), channel.target.login
+    left_out: list[str] = []
     sizes: dict[str, list[int]] = {}
     try:
         with tarfile.open(fileobj=source, mode="r|") as tar:  # type: ignore[call-overload]  # read() is all it needs
             for entry in tar:
+                top = entry.name.partition("/")[0]
                 try:
+                    _refuse(entry.name, request["names"], folder)
                     tar.extract(entry, folder, filter="data")
                     if entry.isfile():
-                        sizes.setdefault(entry.name.partition("/")[0], []).append(entry.size)
+                        sizes.setdefault(top, []).append(entry.size)
                 except tarfile.FilterError as error:
                     left_out.append(clean(str(error)))
-    except (tarfile.TarError, KeyError, ValueError) as error:
+        while not source.is_over:
+            source.read(1 << 16)
+    except (tarfile.TarError, ValueError, TypeError, OverflowError) as error:
         raise PaddockError(f"{host}: it sends no files: {clean(str(error))}") from error
     except OSError as error:
         where = clean(str(error.filename or folder))
         raise PaddockError(f"{where}: {error.strerror or clean(str(error))}") from error
-    while not source.is_over:
-        source.read(1 << 16)
     if left_out:
         more = f", and {len(left_out) - SHOWN_MAX} more" if len(left_out) > SHOWN_MAX else ""
         raise PaddockError(
             f"{host}: all is here but {'; '.join(left_out[:SHOWN_MAX])}{more}",
-            hint="what leads outside, and what is no file, is not brought",
+            hint="what leads outside, is no file, or went away meanwhile is not brought",
         )
     told = [f"{each}/ {len(n)} files, {size_text(sum(n))}" for each, n in sizes.items()]
     return f"{'; '.join(told)} -> {folder}" if told else "it has no files of this job"
+
+
+def _refuse(name: str, asked: Sequence[str], folder: Path) -> None:
+    """What no honest host sends. Raises FilterError.
+
+    Through a link even "data" may lead outside (CVE-2025-4517), and no file stands behind one.
+    """
+    top, *_ = PurePosixPath(name).parts or ("",)
+    if top not in asked:
+        raise tarfile.FilterError(f"{name!r} was not asked for")
+    if any((folder / each).is_symlink() for each in list(PurePosixPath(name).parents)[:-1]):
+        raise tarfile.FilterError(f"{name!r} leads through a link")

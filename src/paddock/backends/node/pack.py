@@ -1,0 +1,83 @@
+"""A host's files as one tar file, on their way to who asks for them: what can be read of them.
+
+A job may still write, and remove, what is being read.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+
+from paddock.backends.node.jobdir import INNER
+from paddock.backends.node.wire import CHUNK_BYTES
+
+LEFT_OUT_MAX = 10_000
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+
+def pack(places: Mapping[str, str], send: Callable[[bytes], None]) -> list[str]:
+    """Send what is at these paths, by the names that it gets. Returns what is left out, and why.
+
+    A path may be a link to elsewhere; what is in it is told as it is.
+    """
+    left_out: list[str] = []
+
+    class Tar(tarfile.TarFile):
+        """Goes on after what cannot be read."""
+
+        inodes: dict[tuple[int, int], str]
+
+        def add(self, name: Any, arcname: Any = None, *args: Any, **words: Any) -> None:
+            try:
+                super().add(name, arcname, *args, **words)
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                left_out.append(f"{arcname}: {error.strerror or error}")
+            self.inodes.clear()  # a second name of a file comes as a file
+
+        def addfile(self, tarinfo: tarfile.TarInfo, fileobj: Any = None) -> None:
+            whole = _Whole(fileobj, tarinfo.size)
+            super().addfile(tarinfo, whole if fileobj is not None else None)
+            if whole.lacks:
+                left_out.append(f"{tarinfo.name}: it became shorter while it was read")
+
+    class Sink:
+        """Each write is a message."""
+
+        def write(self, data: bytes) -> int:
+            send(data)
+            return len(data)
+
+    with Tar.open(fileobj=Sink(), mode="w|", bufsize=CHUNK_BYTES) as tar:  # type: ignore[call-overload]  # write() is all it needs
+        for name, path in places.items():
+            if os.path.exists(path):
+                tar.add(os.path.realpath(path), name, filter=_without_inner)
+    return left_out[:LEFT_OUT_MAX]
+
+
+class _Whole:
+    """A file of the size that was announced: what it lacks by now is zeros. lacks: how much."""
+
+    def __init__(self, file: Any, size: int) -> None:
+        self.lacks = 0
+        self._file = file
+        self._left = size
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes."""
+        size = self._left if size < 0 else min(size, self._left)
+        try:
+            data: bytes = self._file.read(size)
+        except OSError:
+            data = b""
+        self.lacks += size - len(data)
+        self._left -= size
+        return data.ljust(size, b"\0")
+
+
+def _without_inner(entry: Any) -> Any:
+    return None if f"/{INNER}/" in f"/{entry.name}/" else entry
