@@ -5,13 +5,17 @@ Symmetric worlds are looked at once: with two clients, the one is renamed to the
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.replication import Role, Stage
 from ps.model.world import WITNESS, Mail, Model, World
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
 HEAL_ROUNDS = 40
+W = TypeVar("W")
 
 
 class Outcome(NamedTuple):
@@ -163,37 +167,57 @@ def explored(
     script: what happens first. heal_every: of so many worlds one is left alone by faults, and
     must come to rest.
     """
+    mended = 0
+
+    def judge(world: World, count: int) -> str:
+        nonlocal mended
+        complaint = complaint_about(world, reads=reads)
+        if not complaint and heal_every and count % heal_every == 0:
+            mended += 1
+            complaint = healed(model, world)
+        return complaint
+
+    def after(world: World) -> Iterator[tuple[str, World]]:
+        return ((label, canonical(one)) for label, one in model.after(world))
+
     first = canonical(reached(model, script))
-    parents: dict[World, tuple[World, str] | None] = {first: None}
-    layer, steps, mended = [first], 0, 0
+    return searched(first, after, judge, worlds_max=worlds_max)._replace(healed=mended)
+
+
+def searched(
+    first: W,
+    after: Callable[[W], Iterable[tuple[str, W]]],
+    judge: Callable[[W, int], str],
+    *,
+    worlds_max: int,
+) -> Outcome:
+    """The same for worlds of any kind. judge: what is wrong with the n-th world; "" is nothing."""
+    parents: dict[W, tuple[W, str] | None] = {first: None}
+    layer, steps = [first], 0
     while layer:
-        found: list[World] = []
+        found: list[W] = []
         for world in layer:
             try:
-                for label, after in model.after(world):
+                for label, one in after(world):
                     steps += 1
-                    after = canonical(after)
-                    if after in parents:
+                    if one in parents:
                         continue
-                    parents[after] = (world, label)
-                    complaint = complaint_about(after, reads=reads)
-                    if not complaint and heal_every and len(parents) % heal_every == 0:
-                        mended += 1
-                        complaint = healed(model, after)
+                    parents[one] = (world, label)
+                    complaint = judge(one, len(parents))
                     if complaint:
-                        trace = trace_of(parents, after)
-                        return Outcome(len(parents), steps, mended, False, complaint, trace)
-                    found.append(after)
+                        trace = trace_of(parents, one)
+                        return Outcome(len(parents), steps, 0, False, complaint, trace)
+                    found.append(one)
                     if len(parents) >= worlds_max:
-                        return Outcome(len(parents), steps, mended, False, "", ())
+                        return Outcome(len(parents), steps, 0, False, "", ())
             except PaddockError as error:  # a server that stops rather than lose what it answered
                 trace = trace_of(parents, world)
-                return Outcome(len(parents), steps, mended, False, f"halts: {error}", trace)
+                return Outcome(len(parents), steps, 0, False, f"halts: {error}", trace)
         layer = found
-    return Outcome(len(parents), steps, mended, True, "", ())
+    return Outcome(len(parents), steps, 0, True, "", ())
 
 
-def trace_of(parents: dict[World, tuple[World, str] | None], world: World) -> tuple[str, ...]:
+def trace_of(parents: dict[W, tuple[W, str] | None], world: W) -> tuple[str, ...]:
     """What happened on the way to a world."""
     labels: list[str] = []
     step = parents[world]

@@ -1,0 +1,130 @@
+"""Every order of calls, restarts and lost answers of trainers that wait: nobody waits for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from paddock.ps.consistency.barriers import Barriers
+from paddock.ps.consistency.step_words import Opened, Output, Reach, Refuse
+from paddock.ps.consistency.steps import Chief
+from paddock.ps.protocol.refusals import Code
+from ps.model.explorer import Outcome, searched
+from ps.model.waiting import Setting, Waiting
+
+WORLDS_MAX = 20_000
+THREE = (("begin", "step", "epoch", "end"),) * 3
+UNEVEN = (("step", "last", "end"), ("step", "step", "last", "end"))
+BEHIND = Setting(
+    "staleness", staleness=1, programs=(("step", "step", "last", "end"),) * 2, chief_restarts=1
+)
+SETTINGS: dict[str, Setting] = {
+    **{
+        f"{strategy}, {how}": Setting(
+            strategy, replays=how == "replays", chief_restarts=1, lost_answers=1
+        )
+        for strategy in ("sync", "staleness", "async")
+        for how in ("goes on", "replays")
+    },
+    **{
+        f"{strategy}, a death": Setting(strategy, deaths=1, restarts=1)
+        for strategy in ("sync", "staleness", "async", "half_async", "geo")
+    },
+    "sync, two are started again": Setting("sync", restarts=2),
+    "sync, three trainers": Setting("sync", programs=THREE),
+    "staleness=1": BEHIND,
+    "uneven batches": Setting("sync", programs=UNEVEN, restarts=0, chief_restarts=1),
+}
+
+
+class OwnTurns(Barriers):
+    """A trainer's own count says which turn it is at, as it was before the server counted."""
+
+    def has_passed(self, reach: Reach) -> bool:
+        return reach.turn <= self._turns.get(reach.name, 0)
+
+    def complete(self, everyone: Iterable[int]) -> Opened | None:
+        opened = super().complete(everyone)
+        if opened is None:
+            return None
+        lowest = min(turn for _, _, turn in opened.passed)
+        passed = tuple(one for one in opened.passed if one[2] <= lowest)
+        return replace(opened, turn=lowest, passed=passed)
+
+    def let_late_pass(self) -> list[Reach]:
+        return []
+
+
+class NobodyIsLate(Barriers):
+    """A life that came late waits where nobody comes any more."""
+
+    def let_late_pass(self) -> list[Reach]:
+        return []
+
+
+class NoRepeats(Barriers):
+    """A question that is asked again is a new one."""
+
+    def has_passed(self, reach: Reach) -> bool:
+        return False
+
+
+class NoClocks(Chief):
+    """Who waits at a barrier does not say how many steps it has done."""
+
+    def _reach(self, event: Reach, now: float) -> list[Output]:
+        return super()._reach(replace(event, step=0), now)
+
+
+class OnlyStepsHear(Chief):
+    """A failure is told to those that wait in step()."""
+
+    def _refuse_all(self, code: Code, reason: str) -> list[Output]:
+        deaf = set(self.barriers.waiting)
+        told = super()._refuse_all(code, reason)
+        return [one for one in told if isinstance(one, Refuse) and one.trainer not in deaf]
+
+
+class NobodyLooks(Chief):
+    """That all wait for one another is no reason to say so."""
+
+    def _tick_stuck(self, seconds: float) -> list[Output]:
+        return []
+
+
+MUTATIONS: dict[str, Setting] = {
+    "turns of the trainers' own, sync": Setting("sync", barriers=OwnTurns),
+    "turns of the trainers' own, staleness": Setting("staleness", barriers=OwnTurns),
+    "late ones wait, sync": Setting("sync", barriers=NobodyIsLate),
+    "late ones wait, async": Setting("async", barriers=NobodyIsLate),
+    "repeats are new": Setting("sync", barriers=NoRepeats, restarts=0, lost_answers=1),
+    "clocks are not said": replace(BEHIND, chief=NoClocks),
+    "only steps hear of a failure": Setting("sync", chief=OnlyStepsHear, restarts=0, deaths=1),
+    "in async nobody is lost": Setting("async", silent_seconds=0, restarts=0, deaths=1),
+    "nobody looks who waits": replace(SETTINGS["uneven batches"], chief=NobodyLooks),
+}
+
+
+def search(setting: Setting) -> Outcome:
+    """All worlds of a setting."""
+    model = Waiting(setting)
+    return searched(
+        model.first(), model.after, lambda world, _: model.complaint(world), worlds_max=WORLDS_MAX
+    )
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_whoever_waits_goes_on_or_is_told(name: str) -> None:
+    """The real rules: every world within bounds is looked at, and none is at rest for ever."""
+    outcome = search(SETTINGS[name])
+    assert outcome.complaint == "", (outcome.complaint, outcome.trace)
+    assert outcome.is_whole
+
+
+@pytest.mark.parametrize("rule", MUTATIONS)
+def test_the_search_finds_what_each_rule_of_waiting_prevents(rule: str) -> None:
+    """With one rule as it was before, somebody waits for ever or is refused without a reason."""
+    outcome = search(MUTATIONS[rule])
+    assert outcome.complaint != "", f"not found in {outcome.worlds} worlds"

@@ -1,0 +1,257 @@
+"""Trainers that wait for one another at a chief, as one hashable value, and every next value of it.
+
+The chief is the real one. Here is what a client does (ask, ask again, go on), what the shell around
+the chief does (it tells of closed connections), and the faults: trainers and the chief die and are
+started again, answers are lost, a trainer dies for good.
+
+A program is a trainer's calls: "step", "end", or else a barrier's name. One that is started again
+calls what stands before its first step, and goes on after the last step it has done.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from paddock.ps.consistency import step_words as w
+from paddock.ps.consistency.barriers import Barriers
+from paddock.ps.consistency.steps import Chief, carry_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EPOCHS = ("begin", "step", "epoch", "step", "epoch", "step", "end")
+SILENT_SECONDS = 10.0
+PATIENCE = 40  # ticks, of a second each
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The code under test, what the trainers do, and how many faults may happen.
+
+    replays: a trainer that is started again calls all barriers anew, and leaves out the steps.
+    """
+
+    strategy: w.Strategy = "sync"
+    staleness: int = 0
+    programs: tuple[tuple[str, ...], ...] = (EPOCHS, EPOCHS)
+    replays: bool = False
+    restarts: int = 1
+    chief_restarts: int = 0
+    lost_answers: int = 0
+    deaths: int = 0
+    silent_seconds: float = SILENT_SECONDS
+    chief: type[Chief] = Chief
+    barriers: type[Barriers] = Barriers
+
+
+class Trainer(NamedTuple):
+    """todo: what is left of the program. done: steps, of all lives. turns: of this life, by name.
+
+    state: "joins" or "works" (it acts next), "asks" or "waits" (for an answer), "over" or "dead".
+    fresh: this life has done no step.
+    """
+
+    life: int
+    todo: tuple[str, ...]
+    done: int = 0
+    turns: tuple[tuple[str, int], ...] = ()
+    state: str = "joins"
+    fresh: bool = True
+
+
+class World(NamedTuple):
+    """used: restarts, chief restarts, lost answers, deaths."""
+
+    chief: bytes
+    trainers: tuple[Trainer, ...]
+    used: tuple[int, int, int, int] = (0, 0, 0, 0)
+    wrong: str = ""
+
+
+RESTART, CHIEF, LOST, DEATH = range(4)
+ACTS = ("joins", "works")
+WAITS = {"joins": "asks", "works": "waits"}
+ASKS_AGAIN = {"asks": "joins", "waits": "works"}
+
+
+class Waiting:
+    """All that may happen, within a setting."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.rules = w.Rules(
+            setting.strategy,
+            staleness=setting.staleness,
+            trainers=len(setting.programs),
+            silent_seconds=setting.silent_seconds,
+        )
+
+    def first(self) -> World:
+        """Nobody has joined yet."""
+        chief = self.setting.chief(self.rules)
+        chief.barriers = self.setting.barriers()
+        trainers = tuple(Trainer(1, program) for program in self.setting.programs)
+        return World(frozen(chief), trainers)
+
+    def after(self, world: World) -> Iterator[tuple[str, World]]:
+        """Every next world, with what happened."""
+        setting, used = self.setting, world.used
+        for number, trainer in enumerate(world.trainers):
+            who = f"trainer {number}.{trainer.life}"
+            if trainer.state in ACTS:
+                yield f"{who} {call(trainer)}", self.asked(world, number)
+                if used[LOST] < setting.lost_answers and call(trainer) != "end":
+                    label = f"{who} {call(trainer)}, and hears nothing"
+                    yield label, self.asked(spend(world, LOST), number, deaf=True)
+            if trainer.state != "over" and used[RESTART] < setting.restarts:
+                fresh = Trainer(trainer.life + 1, setting.programs[number], trainer.done)
+                after = self.parted(spend(world, RESTART), number, fresh)
+                yield f"{who} is started again", after
+            if trainer.state not in ("over", "dead", "joins") and used[DEATH] < setting.deaths:
+                dead = trainer._replace(state="dead")
+                yield f"{who} dies", self.parted(spend(world, DEATH), number, dead)
+        if used[CHIEF] < setting.chief_restarts:
+            yield "the chief is started again", self.chief_anew(spend(world, CHIEF))
+
+    def chief_anew(self, world: World) -> World:
+        """Only what is durable is left; the connections have closed: who waits asks again."""
+        old = thawed(world.chief)
+        chief = type(old).from_json(self.rules, old.to_json())
+        chief.barriers = type(old.barriers).from_json(old.barriers.to_json())
+        trainers = tuple(t._replace(state=ASKS_AGAIN.get(t.state, t.state)) for t in world.trainers)
+        return world._replace(chief=frozen(chief), trainers=trainers)
+
+    def parted(self, world: World, number: int, trainer: Trainer) -> World:
+        """The trainer is another one; the chief hears that the old one's connection closed."""
+        chief, life = thawed(world.chief), world.trainers[number].life
+        carry_out(chief, chief.handle(w.Gone(number, life), 0.0), lambda record: None)
+        return with_trainer(world, number, trainer)._replace(chief=frozen(chief))
+
+    def rest(self, program: tuple[str, ...], done: int) -> tuple[str, ...]:
+        """What a life calls that begins after so many steps."""
+        steps = [at for at, call in enumerate(program) if call == "step"]
+        if self.setting.replays:
+            return tuple(name for at, name in enumerate(program) if at not in steps[:done])
+        return program[: steps[0]] + program[steps[done - 1] + 1 if done else steps[0] :]
+
+    def asked(self, world: World, number: int, *, deaf: bool = False) -> World:
+        """A trainer's next call, and what all trainers hear of it. deaf: but this one."""
+        trainer = world.trainers[number]
+        if call(trainer) == "step" and self.setting.strategy not in w.CLOCKED:
+            return with_trainer(world, number, gone_on(trainer))
+        waits = trainer if deaf else trainer._replace(state=WAITS[trainer.state])
+        world = with_trainer(world, number, waits)
+        chief, opened = thawed(world.chief), list[w.Opened]()
+
+        def write(record: w.Record) -> None:
+            if isinstance(record, w.Opened):
+                opened.append(record)
+
+        replies = carry_out(chief, chief.handle(event_of(number, trainer), 0.0), write)
+        world = self.judged(world._replace(chief=frozen(chief)), opened)
+        for reply in replies:
+            if not isinstance(reply, w.Fail) and not (deaf and reply.trainer == number):
+                world = self.heard(world, reply)
+        if call(trainer) == "end":
+            world = with_trainer(world, number, trainer._replace(state="over", todo=()))
+        return world
+
+    def heard(self, world: World, reply: w.Welcome | w.Release | w.Refuse) -> World:
+        """A trainer goes on, if it is the life that is meant."""
+        trainer = world.trainers[reply.trainer]
+        if trainer.life != reply.incarnation or trainer.state not in ("asks", "waits"):
+            return world  # It is dead, or hears what it knows.
+        if isinstance(reply, w.Refuse):
+            return world._replace(wrong=f"trainer {reply.trainer} is refused: {reply.reason}")
+        if isinstance(reply, w.Welcome):
+            done = reply.step if self.setting.strategy in w.CLOCKED else trainer.done
+            todo = self.rest(self.setting.programs[reply.trainer], done)
+            begun = trainer._replace(state="works", done=done, todo=todo)
+            return with_trainer(world, reply.trainer, begun)
+        return with_trainer(world, reply.trainer, gone_on(trainer))
+
+    def judged(self, world: World, opened: list[w.Opened]) -> World:
+        """Who meets at a barrier has done the same steps; a life that has done none aside."""
+        for record in opened if self.setting.strategy in w.CLOCKED else ():
+            met = [world.trainers[number] for number, _, _ in record.passed]
+            if len({one.done for one in met if not one.fresh}) > 1:
+                return world._replace(wrong=f"{record} of trainers at different steps: {met}")
+        return world
+
+    def complaint(self, world: World) -> str:
+        """What is wrong with a world: an error, or a wait that nobody ends."""
+        states = {trainer.state for trainer in world.trainers}
+        if world.wrong or states & set(ACTS) or not states & {"asks", "waits"}:
+            return world.wrong
+        waits = {n for n, one in enumerate(world.trainers) if one.state in ("asks", "waits")}
+        told = self.told_in_time(world, waits)
+        if not waits <= told:
+            return f"for ever: trainers {sorted(waits - told)} of {world.trainers}"
+        is_even = len(set(self.setting.programs)) == 1 and "dead" not in states
+        return f"all wait for one another: {world.trainers}" if is_even else ""
+
+    def told_in_time(self, world: World, waits: set[int]) -> set[int]:
+        """Who hears something while time passes, and nobody but the chief can do anything."""
+        chief, told = thawed(world.chief), set[int]()
+        for now in map(float, range(1, PATIENCE)):
+            for number in waits:
+                chief.handle(w.Heard(number, world.trainers[number].life), now)
+            replies = carry_out(chief, chief.handle(w.Tick(), now), lambda record: None)
+            told |= {one.trainer for one in replies if not isinstance(one, w.Fail)}
+        return told
+
+
+def call(trainer: Trainer) -> str:
+    """What it does next."""
+    return "join" if trainer.state == "joins" else trainer.todo[0]
+
+
+def event_of(number: int, trainer: Trainer) -> w.Event:
+    """What it says to the chief."""
+    name, life = call(trainer), trainer.life
+    if name == "join":
+        return w.Join(number, life)
+    if name == "end":
+        return w.Leave(number, life)
+    if name == "step":
+        return w.Arrive(number, life, trainer.done + 1)
+    turn = dict(trainer.turns).get(name, 0) + 1
+    return w.Reach(number, life, trainer.done, name, turn, trainer.fresh)
+
+
+def gone_on(trainer: Trainer) -> Trainer:
+    """After the call that it was at."""
+    name, *rest = trainer.todo
+    is_step, turns = name == "step", dict(trainer.turns)
+    if not is_step:
+        turns[name] = turns.get(name, 0) + 1
+    return trainer._replace(
+        todo=tuple(rest), done=trainer.done + is_step, turns=tuple(sorted(turns.items())),
+        state="works", fresh=trainer.fresh and not is_step,
+    )  # fmt: skip
+
+
+def with_trainer(world: World, number: int, trainer: Trainer) -> World:
+    trainers = (*world.trainers[:number], trainer, *world.trainers[number + 1 :])
+    return world._replace(trainers=trainers)
+
+
+def spend(world: World, what: int) -> World:
+    used = (*world.used[:what], world.used[what] + 1, *world.used[what + 1 :])
+    return world._replace(used=used)
+
+
+def frozen(chief: Chief) -> bytes:
+    """The chief as a value: equal chiefs give equal bytes, but for rare cases that cost time."""
+    for owner in (chief, chief.barriers):
+        for name, facts in vars(owner).items():
+            if isinstance(facts, dict):
+                setattr(owner, name, dict(sorted(facts.items())))
+    return pickle.dumps(chief)
+
+
+def thawed(chief: bytes) -> Chief:
+    found: Chief = pickle.loads(chief)
+    return found
