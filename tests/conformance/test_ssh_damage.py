@@ -40,7 +40,7 @@ def test_a_job_that_fills_the_disk_is_not_lost(lab: Lab) -> None:
 
 
 def test_a_host_whose_cache_lost_files_gets_the_launcher_again(lab: Lab) -> None:
-    """A cleaner removes old files and leaves their directories; a loss of power leaves empty ones."""
+    """A cleaner removes old files, and no directories; a loss of power leaves empty ones."""
     script = lab.script("say('rank-is-up')\n")
     lab.submitted(script)
     assert lab.paddock("wait").returncode == 0

@@ -32,6 +32,13 @@ def test_what_the_others_say_is_not_kept_back(ended: Lab) -> None:
     assert "error: h2: " in done.stderr
 
 
+def test_the_last_lines_of_the_others_come_as_well(ended: Lab) -> None:
+    """Without -f, where what one host cannot tell is raised after them."""
+    done = ended.paddock("logs", "last", "-n", "2")
+    assert done.returncode == 2 and "error: h2: " in done.stderr
+    assert len(done.stdout.splitlines()) == 2
+
+
 def test_stop_names_the_host_that_is_not_told_and_what_becomes_of_it(hosts: Hosts) -> None:
     """The others end, and so does what runs there."""
     lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=2"))

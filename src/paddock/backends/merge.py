@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from paddock.backends.node.logs import last_lines
 from paddock.backends.words import Piece, Query
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.jobfile.reader import to_integer, to_seconds
 
 if TYPE_CHECKING:
@@ -48,8 +48,18 @@ def merge(hosts: Iterable[tuple[Iterable[Row], int]], tail: int | None = None) -
 
 
 def tail_of(pieces: Iterable[Piece], tail: int) -> Iterator[Piece]:
-    """The last so many lines, a piece each (last_lines)."""
-    return (Piece(*row) for row in last_lines(pieces, tail))
+    """The last so many lines, a piece each (last_lines); after them it raises what pieces do."""
+    failed = []
+
+    def whole() -> Iterator[Piece]:
+        try:
+            yield from pieces
+        except PaddockError as error:
+            failed.append(error)
+
+    yield from (Piece(*row) for row in last_lines(whole(), tail))
+    if failed:
+        raise failed[0]
 
 
 def _corrected(rows: Iterable[Row], ahead_ns: int) -> Iterator[Piece]:

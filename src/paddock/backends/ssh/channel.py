@@ -38,6 +38,17 @@ class HostError(PaddockError):
         self.host = host
 
 
+class Answer(dict[str, Any]):
+    """What a host says. Raises HostError for what it does not say."""
+
+    def __init__(self, host: str, row: dict[str, Any]) -> None:
+        super().__init__(row)
+        self._host = host
+
+    def __missing__(self, key: str) -> Any:
+        raise HostError(self._host, f"its answer does not say '{key}'")
+
+
 class Channel:
     """A host that answers. Close it; closing ends an attached job there."""
 
@@ -128,7 +139,8 @@ class Channel:
     def ask(self, op: str, data: bytes = b"", **row: Any) -> dict[str, Any]:
         """One request and its answer, which comes soon; that to `delete` when all is removed."""
         self.send(op, data, **row)
-        return self.receive(None if op == "delete" else self._answer_seconds)[0]
+        row, _ = self.receive(None if op == "delete" else self._answer_seconds)
+        return Answer(self.target.login, row)
 
     def close(self) -> None:
         """Let the host go; what runs detached there goes on."""

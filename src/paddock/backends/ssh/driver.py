@@ -105,12 +105,12 @@ class Ssh:
         _refuse_taken(targets, prepared, submission.run_id)
         parts = [str(row["part"]) for row in prepared]
         run.keep(parts=parts)
-        workspaces = [hello["workspace"] for hello in hellos]
+        workspaces = [str(hello["workspace"]) for hello in hellos]
         own = _own_output(parts, workspaces)
         run.keep(own_output=own)
         is_common = [bool(each) and workspaces.count(each) > 1 for each in workspaces]
         job |= {"parts": parts, "cwd": submission.workspace, "own_output": own}
-        addresses = [t.address or h["address"] for t, h in zip(targets, hellos, strict=True)]
+        addresses = [t.address or str(h["address"]) for t, h in zip(targets, hellos, strict=True)]
         if submission.package:
             from paddock.backends.ssh.transfer import send_package
 

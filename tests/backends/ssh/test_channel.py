@@ -1,0 +1,26 @@
+"""A connection to a host that is not what it should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from paddock.backends.ssh.channel import Channel, HostError
+from paddock.backends.ssh.command import Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_what_an_answer_does_not_say_is_told(tmp_path: Path) -> None:
+    """With the host's name, not as a crash."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\necho \'{"need": false}\'\nread line\necho \'{"re": "hello"}\'\n')
+    ssh.chmod(0o755)
+    channel = Channel(Target("h1"), str(ssh))
+    try:
+        with pytest.raises(HostError, match="h1: its answer does not say 'address'"):
+            channel.ask("hello")["address"]
+    finally:
+        channel.close()
