@@ -202,6 +202,8 @@ class Store:
                 self.lives[header.trainer] = header.incarnation, str(facts.get("life", ""))
         if op == Op.CLOSE:
             self.closed.add(header.trainer)
+            if json_part(body).get("all"):
+                self.closed.clear()
         if op == Op.SHRINK:
             data = json_part(body)
             self.rounds[f"{header.table}.{data['shard']}"] = data.get("round")
