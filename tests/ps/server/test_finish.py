@@ -63,6 +63,7 @@ def test_a_finished_job_leaves_its_tables_and_no_log(tmp_path: Path) -> None:
         finish(one.servers[0])
         assert on_disk(tmp_path) < 1 << 20
         one.restart(0)
+        assert not one.servers[0].is_finished  # A second run on the same directory goes on.
         with one.client() as ps:
             ps.create(WORDS)
             assert ps.digest() == digest

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps import OptimizerSpec, SparseSpec
+from paddock.ps import DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.main import finish, make_server
 from paddock.ps.server.options import read_options
@@ -82,3 +82,20 @@ def test_without_a_limit_the_tables_leave_room_for_the_process() -> None:
         assert server.status()["memory_limit"] == server.store.memory_limit_bytes
     finally:
         server.stop()
+
+
+def test_what_comes_otherwise_counts_against_the_limit_too() -> None:
+    """Bytes are not counted at each push; a table made meanwhile is."""
+    with fleet(1, "--memory-limit=4M") as one, one.client() as ps:
+        ps.create(SparseSpec("words", 64, OptimizerSpec("sgd", lr=1.0)))
+        ps.push("words", [1], np.ones((1, 64)))
+        ps.flush()
+        ps.create(DenseSpec("bias", 800_000, OptimizerSpec("sgd", lr=1.0)))
+        keys = np.arange(8000)
+        with pytest.raises(Refusal, match="no row can be added to table 'words'"):
+            ps.push("words", keys, np.ones((8000, 64)))
+            ps.flush()
+        ps.push("words", [1], np.ones((1, 64)))
+        ps.push("words", np.arange(100), np.ones((100, 64)))
+        ps.flush()
+        assert ps.status()[0]["rows"] == 100

@@ -59,7 +59,7 @@ class Op(IntEnum):
     SKIP = 49  # a push that was refused: its sequence will not be used again
     EPOCH = 51  # JSON {"epoch"}: a server of a pair has become the primary
     FENCE = 50  # earlier incarnations of the trainer are refused from now on
-    CLOSE = 52  # JSON {}: the trainer has closed its client
+    CLOSE = 52  # JSON {}: the trainer has closed its client; {"all"}: the job is over
     RULES = 46  # JSON: the strategy that all trainers of the job follow
     OPEN = 47  # JSON {"name", "turn", "passed"}: all members have reached a barrier
 

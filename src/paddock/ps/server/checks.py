@@ -126,8 +126,9 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
             f"max_rows is {held.spec.max_rows}",
             hint="raise max_rows, or let it evict: eviction='lru'",
         )
-    left = limit - store.nbytes if limit else None
-    if left is not None and not table.has_room(part.keys, bytes_left=max(0, left)):
+    if not store.has_bytes(len(part.keys) * table.row_bytes) and not table.has_room(
+        part.keys, bytes_left=max(0, limit - store.nbytes)
+    ):
         raise Refusal(
             "memory",
             f"server {store.server} holds {store.nbytes} bytes, the limit is {limit}: "
@@ -156,8 +157,9 @@ def _check_dense(store: Store, header: Header, body: Body) -> None:
 
 
 def _check_contribution(store: Store, held: Held, header: Header, size: int) -> None:
-    limit = store.memory_limit_bytes
-    left = max(1, limit - store.nbytes + held.contributions.nbytes) if limit else 0
+    left = 0
+    if not store.has_bytes(size):
+        left = max(1, store.memory_limit_bytes - store.nbytes + held.contributions.nbytes)
     no = held.contributions.objection(header.step, size, left)
     if no is not None:
         raise no

@@ -23,6 +23,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from paddock.errors import PaddockError, UsageError  # after the variable above
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.jit import HAVE_NUMBA
+from paddock.ps.protocol.frames import Op
 from paddock.ps.server.options import Options, read_options
 from paddock.ps.server.pairing import join_pair, prepare_pair
 from paddock.ps.server.recovery import Snapshots, keep_place, open_engine
@@ -133,12 +134,11 @@ def finish(server: Server) -> None:
     When all trainers have closed, its tables stay and the log goes, if that takes less room.
     """
     server.stop()
-    log, snapshots, engine = server.engine.log, server.snapshots, server.engine
-    is_over = server.is_finished and server.pairing is None and not engine.broken
-    if snapshots is not None and log is not None:
-        if is_over and engine.store.nbytes < log.nbytes:
-            _try_snapshot(snapshots, keep=1)
-        log.close()
+    engine = server.engine
+    if engine.log is not None:
+        if server.is_finished and server.pairing is None and not engine.broken:
+            _leave_tables(server)
+        engine.log.close()
     if server.pairing is not None:
         server.pairing.file.close()
     if engine.broken:
@@ -149,9 +149,21 @@ def finish(server: Server) -> None:
         )
 
 
-def _try_snapshot(snapshots: Snapshots, keep: int = 2) -> None:
+def _leave_tables(server: Server) -> None:
+    """The job is over: the next one on this data directory begins with nobody."""
+    engine, snapshots = server.engine, server.snapshots
+    assert engine.log is not None and snapshots is not None
     try:
-        snapshots.take(keep)
+        engine.record(Op.CLOSE, {"all": True})
+        if engine.store.nbytes < engine.log.nbytes:
+            snapshots.take(keep=1)
+    except PaddockError as error:
+        say(f"the log stays: {error.message}")
+
+
+def _try_snapshot(snapshots: Snapshots) -> None:
+    try:
+        snapshots.take()
     except PaddockError as error:
         say(f"no snapshot: {error.message}")  # The log has everything; it goes on growing.
 

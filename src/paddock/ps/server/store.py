@@ -64,6 +64,7 @@ class Store:
 
     def clear(self) -> None:
         """Know nothing: the state before the first record."""
+        self._left = 0
         self.tables: list[Held] = []
         self.by_name: dict[str, Held] = {}
         self.windows = Windows()
@@ -120,6 +121,14 @@ class Store:
             held.table.nbytes + held.contributions.nbytes + held.moves.nbytes
             for held in self.tables
         )
+
+    def has_bytes(self, needed: int) -> bool:
+        """Whether so many more bytes surely fit. They are counted anew only when those that were
+        asked for since would not all have: counting takes longer than a small push."""
+        self._left -= needed
+        if self._left < 0 and self.memory_limit_bytes:
+            self._left = self.memory_limit_bytes - self.nbytes - needed
+        return self._left >= 0 or not self.memory_limit_bytes
 
     def describe(self, held: Held) -> dict[str, Any]:
         """One table, for people and programs."""
@@ -201,6 +210,8 @@ class Store:
                 self.lives[header.trainer] = header.incarnation, str(facts.get("life", ""))
         if op == Op.CLOSE:
             self.closed.add(header.trainer)
+            if json_part(body).get("all"):
+                self.closed.clear()
         if op == Op.SHRINK:
             data = json_part(body)
             self.rounds[f"{header.table}.{data['shard']}"] = data.get("round")
@@ -239,6 +250,8 @@ class Store:
     def apply(self, lsn: int, header: Header, body: Body, step: int) -> dict[str, Any] | None:
         """Carry out a record that was checked. Returns what a JSON answer says, if anything."""
         op = header.op
+        if op not in (Op.PUSH, Op.PUSH_DENSE):
+            self._left = 0  # Counted anew.
         if op == Op.PUSH:
             self._push(lsn, header, body, step)
         elif op == Op.PUSH_DENSE:
