@@ -24,3 +24,17 @@ def test_what_an_answer_does_not_say_is_told(tmp_path: Path) -> None:
             channel.ask("hello")["address"]
     finally:
         channel.close()
+
+
+def test_an_answer_that_does_not_go_on_is_not_waited_for(tmp_path: Path) -> None:
+    """It was frozen in the middle of one, or never meant to end it."""
+    ssh = tmp_path / "ssh"
+    half = '{"re": "hello", "bytes": 3}'
+    ssh.write_text(f"#!/bin/sh\necho '{{\"need\": false}}'\nread line\necho '{half}'\nread line\n")
+    ssh.chmod(0o755)
+    channel = Channel(Target("h1"), str(ssh), answer_seconds=0.2)
+    try:
+        with pytest.raises(HostError, match="h1: it has not answered"):
+            channel.ask("hello")
+    finally:
+        channel.close()

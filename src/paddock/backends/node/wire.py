@@ -45,7 +45,7 @@ class Wire:
             self.write(bytes(data))
 
     def receive(self, seconds: float | None = None) -> tuple[dict[str, Any], bytes] | None:
-        """The next message; None when none begins within so many seconds.
+        """The next message; None when nothing of it comes for so many seconds.
 
         Raises: WireEnded; ValueError when what comes is not a message.
         """
@@ -55,6 +55,9 @@ class Wire:
         size = row.pop("bytes", 0)
         if type(size) is not int or not 0 <= size <= BYTES_LIMIT:
             raise ValueError(f"{size!r} bytes in one message")
+        while len(self._buffer) < size:
+            if not self._fill(seconds):
+                return None
         return row, self.read(size)
 
     def receive_row(self, seconds: float | None = None) -> dict[str, Any] | None:
