@@ -191,7 +191,7 @@ class Host:
             path = os.path.join(logs, link)
             if not os.path.lexists(path):
                 os.symlink(target, path)
-        python = str(row.get("python") or sys.executable)
+        python = os.path.expanduser(str(row.get("python") or sys.executable))
         words = [str(word) for word in row["words"]]
         is_attached = bool(row["is_attached"])
         self._lease = attend.start(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LINE_LIMIT_BYTES = 1 << 16
 ANSWER_SECONDS = 60.0
+END_SECONDS = 5.0
 # What a path of a Unix socket may have (sys/un.h), less %C and what ssh appends meanwhile.
 SOCKET_BYTES = 104 - 1 - 40 - 18
 
@@ -148,14 +149,18 @@ class Channel:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        try:
-            self._process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._end()
         with contextlib.suppress(OSError):
             os.close(self._errors)
             self._errors = -1
+
+    def _end(self) -> int:
+        """ssh ends when its input has, or is ended: a host may keep its connection open."""
+        try:
+            return self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
 
     def _fault(self, message: str, hint: str = "") -> HostError:
         return HostError(self.target.login, clean(message), clean(hint))
@@ -175,7 +180,7 @@ class Channel:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
-        code = self._process.wait()
+        code = self._end()
         errors = os.pread(self._errors, LINE_LIMIT_BYTES, 0).decode("utf-8", "replace")
         self._why = HostError(self.target.login, *failure_of(self.target, code, errors))
         return self._why

@@ -18,7 +18,8 @@ EXIT_NO_PYTHON = 97
 # Tried one after another: 97 means that this one is too old. Only characters that no login shell
 # minds; what varies comes as arguments.
 FIND_PYTHON = (
-    'b=$1;h=$2;shift 2;for p in "$@";do command -v "$p" >/dev/null 2>&1||continue;'
+    'b=$1;h=$2;shift 2;for p in "$@";do case "$p" in "~/"*)p="$HOME/${p#??}";;esac;'
+    'command -v "$p" >/dev/null 2>&1||continue;'
     '"$p" -I -S -c "import base64,sys;exec(base64.b64decode(sys.argv[1]))" "$b" "$h";'
     "r=$?;[ $r = 97 ]||exit $r;done;exit 97"
 )
