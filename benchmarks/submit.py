@@ -6,6 +6,7 @@ sshd; torchrun is started on every host by a plain loop of ssh.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -64,7 +65,9 @@ def _on_hosts(world: World, found: Any) -> list[Figure]:
     project.mkdir()
     (project / "train.py").write_text(TRAIN)
     # For torchrun the hosts need the Python that runs this, whose place may be a private one.
-    subprocess.run(["cp", "-al", sys.base_prefix, shared / "python"], check=True)
+    is_near = shared.stat().st_dev == os.stat(sys.base_prefix).st_dev
+    how = "-al" if is_near else "-a"
+    subprocess.run(["cp", how, sys.base_prefix, shared / "python"], check=True)
     for host in found:
         host.sh(f"umount {ROOT.resolve()} || true")
     packages = sysconfig.get_path("purelib")
