@@ -6,11 +6,12 @@ server answer.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Iterable
 from pathlib import Path
+
+from local.jobs import kill_pids
 
 SECONDS_MAX = 30.0
 
@@ -21,11 +22,7 @@ def stop(pids: Iterable[int]) -> None:
     Raises: AssertionError, for one that still runs 30 s later.
     """
     asked = list(pids)
-    for pid in asked:
-        try:
-            os.kill(pid, signal.SIGSTOP)
-        except ProcessLookupError:
-            continue
+    kill_pids(asked, signal.SIGSTOP)
     until = time.monotonic() + SECONDS_MAX
     while running := [pid for pid in asked if _states(pid) - set("TtZX")]:
         assert time.monotonic() < until, f"not stopped: {running}"

@@ -26,11 +26,11 @@ LABEL_LETTERS = 80
 NEWLINE = b"\n"
 RESET = b"\x1b[0m"
 CONTROLS = bytes({*range(32), 127} - {9, 10})
-# ECMA-48: colours (SGR), and what else begins or is a control; C1 in UTF-8 is C2 80..9F.
 TORN_BYTES = 64
 _TORN = re.compile(
     rb"(?:\x1b(?:\[[0-9;:]*)?|[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
 )
+# ECMA-48: colours (SGR), and what else begins or is a control; C1 in UTF-8 is C2 80..9F.
 _CONTROL = re.compile(rb"(\x1b\[[0-9;:]*m)|[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 

@@ -63,7 +63,7 @@ def merged_rows(
     return result
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(0, 99), st.integers(0, 40)), min_size=1, max_size=4),
     st.integers(1, 20),

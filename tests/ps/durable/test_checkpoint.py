@@ -133,7 +133,7 @@ rows = st.dictionaries(st.integers(-8, 8), st.integers(1, 9), max_size=12)
 
 
 @given(base=rows, now=rows)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_delta_on_its_base_is_the_new_shard(base: dict[int, int], now: dict[int, int]) -> None:
     """For any two contents; a row's version tells whether it changed since 5."""
 

@@ -28,7 +28,7 @@ def counts(log: Log, first: int = 1) -> list[int]:
     return [header.count for _, header, _ in log.read(first)] if log.last >= first else []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(count=st.integers(0, 25), data=st.data())
 def test_records_behind_the_cut_are_gone_and_others_follow(
     count: int, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -162,7 +162,7 @@ def test_every_rule_is_listed_and_has_a_reference() -> None:
 
 
 @pytest.mark.skipif(not HAVE_NUMBA, reason="compares numba with numpy")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     spec=st.sampled_from(SPECS),
     dim=st.integers(1, 40),

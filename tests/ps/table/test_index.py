@@ -43,7 +43,7 @@ def shard_list(index: FlatIndex | DictIndex, shards: int) -> dict[int, int]:
 @pytest.mark.parametrize("kind", [pytest.param("flat", marks=needs_numba), "dict"])
 @pytest.mark.parametrize("shards", [1, 4, 64])
 @given(steps=STEPS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_index_does_what_a_dict_does(kind: str, shards: int, steps: list) -> None:
     """Any history of makes and removes: every key has one row, and no two keys the same."""
     index = FlatIndex(shards, 100) if kind == "flat" else DictIndex(shards)
@@ -123,7 +123,7 @@ def test_outgrown_blocks_are_joined_and_used_again() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_blocks_never_overlap(steps: list) -> None:
     """Two shards in the same slots would mix their keys."""
     blocks = Blocks()

@@ -16,7 +16,7 @@ KEYS = st.lists(st.one_of(st.integers(-3, 12), st.integers(-(2**63), 2**63 - 1))
 
 
 @given(keys=KEYS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_unique_keeps_first_seen_order(keys: np.ndarray) -> None:
     """The numpy path gives the same arrays, so the frames sent are the same."""
     distinct, inverse = unique(keys, compiled=HAVE_NUMBA)
@@ -28,7 +28,7 @@ def test_unique_keeps_first_seen_order(keys: np.ndarray) -> None:
 
 
 @given(keys=KEYS, dim=st.integers(1, 5), seed=st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_sums_have_the_same_bits_compiled_or_not(keys: np.ndarray, dim: int, seed: int) -> None:
     """Float addition depends on its order; both add a key's rows in theirs."""
     distinct, inverse = unique(keys)
@@ -42,7 +42,7 @@ def test_sums_have_the_same_bits_compiled_or_not(keys: np.ndarray, dim: int, see
 
 
 @given(keys=KEYS, servers=st.integers(1, 7))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_groups_hold_every_position_once_and_in_order(keys: np.ndarray, servers: int) -> None:
     """Each server gets its own keys, in the order they came."""
     owner = np.zeros(64, np.int32)

@@ -125,7 +125,7 @@ class TableAgainstDict(RuleBasedStateMachine):
 
 
 TestTableAgainstDict = TableAgainstDict.TestCase
-TestTableAgainstDict.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestTableAgainstDict.settings = settings(max_examples=40, stateful_step_count=25)
 
 
 @pytest.mark.parametrize("name", ["sgd", "row_adagrad", "adam", "ftrl"])

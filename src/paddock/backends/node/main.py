@@ -130,7 +130,7 @@ class Host:
 
             try:
                 env = {**os.environ, **row["env"]}
-                carried.look(str(row.get("python") or sys.executable), env)
+                carried.look(_python(row), env)
             except UsageError as error:
                 raise Refused(error.message, error.hint) from error
         root = _root(row)
@@ -191,12 +191,11 @@ class Host:
             path = os.path.join(logs, link)
             if not os.path.lexists(path):
                 os.symlink(target, path)
-        python = os.path.expanduser(str(row.get("python") or sys.executable))
         words = [str(word) for word in row["words"]]
         is_attached = bool(row["is_attached"])
         self._lease = attend.start(
             directory,
-            [python, "-I", "-S", self._program, "launch", *words],
+            [_python(row), "-I", "-S", self._program, "launch", *words],
             {**os.environ, **row["env"]},
             cwd=cwd,
             console=os.path.join(logs, "console.log"),
@@ -351,6 +350,11 @@ def _directory(row: Mapping[str, Any]) -> str:
     if part and not (part.startswith("nodes/") and part[6:].isdigit()):
         raise Refused(f"'{part}' is not a part of a job")
     return os.path.join(_root(row), name, part).rstrip("/")
+
+
+def _python(row: Mapping[str, Any]) -> str:
+    """What runs the job; ~ is the home here."""
+    return os.path.expanduser(str(row.get("python") or sys.executable))
 
 
 def _root(row: Mapping[str, Any]) -> str:
