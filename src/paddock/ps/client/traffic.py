@@ -161,13 +161,7 @@ class Traffic:
         while pull.moved:
             left = [(request.start, request.stop) for request, _ in pull.moved]
             self.redirect.heed(known, [refusal for _, refusal in pull.moved])
-            frames = [
-                (max(start, begin), min(stop, end), server)
-                for start, stop, server in self._dense_frames(known)
-                for begin, end in left
-                if max(start, begin) < min(stop, end)
-            ]
-            pull = Pull.dense(self.peers, known.numbers, frames, out)
+            pull = Pull.dense(self.peers, known.numbers, self.dense_frames(known, left), out)
             run_pulls([pull])
         self.redirect.settled()
         return out
@@ -251,6 +245,17 @@ class Traffic:
         if len(self.peers) == 1:
             return None
         return group(distinct, known.owners, len(self.peers))
+
+    def dense_frames(
+        self, known: Known, parts: list[tuple[int, int]]
+    ) -> list[tuple[int, int, int]]:
+        """The same of parts of the vector that begin and end with frames of earlier owners."""
+        return [
+            (max(start, begin), min(stop, end), server)
+            for start, stop, server in self._dense_frames(known)
+            for begin, end in parts
+            if max(start, begin) < min(stop, end)
+        ]
 
     def _dense_frames(self, known: Known, most: int = ELEMENTS_MAX) -> list[tuple[int, int, int]]:
         """(start, stop, server): runs of whole shards of one server that fit a frame."""

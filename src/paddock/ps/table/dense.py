@@ -118,6 +118,10 @@ class DenseTable:
         """A copy of a shard: values float32[1, width], weights and state."""
         return {"values": self._rows[shard].copy()}
 
+    def shard_changes(self, shard: int, since: int) -> tuple[State, bool]:
+        """(shard_state, True): every push changes all of it."""
+        return self.shard_state(shard), True
+
     def load_shard(self, shard: int, state: State) -> None:
         """Makes a shard that is here what a state says. Raises: PaddockError if it cannot be."""
         row, values = self._rows[shard], state["values"]
