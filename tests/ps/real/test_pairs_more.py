@@ -177,6 +177,22 @@ def test_a_file_of_trusted_certificates_that_is_none_is_one_error(
         make_server(read_options(words, {}))
 
 
+def test_a_shard_moves_between_servers_with_tls_and_a_token(keys: Path) -> None:
+    """The giver proves itself to the taker, and the taker asks the giver, as trainers do."""
+    secrets = {"token_file": f"{keys}/token", "tls_ca": f"{keys}/ca.pem"}
+    words = [f"--token-file={keys}/token", f"--tls-ca={keys}/ca.pem"]
+    words += [f"--tls-cert={keys}/a.pem", f"--tls-key={keys}/a.key"]
+    with inside(2, 1, *words) as endpoints:
+        given = read_settings({}, endpoints=",".join(endpoints), **secrets)
+        with Client(endpoints, trainer=0, **secrets) as client, Admin(given) as orders:
+            declare(client)
+            train(client, SEED, 4)
+            before = client.digest()
+            assert orders.move("words", 0, 1).bytes > 0
+            assert orders.place("words").owner[0] == 1
+            assert client.digest() == before
+
+
 def test_a_replica_with_another_token_gets_nothing(keys: Path, tmp_path: Path) -> None:
     """It says why; the primary serves alone."""
     with secret_pair(tmp_path, keys) as job:

@@ -296,13 +296,17 @@ def test_only_what_is_here_as_a_whole_is_owned_and_only_what_is_frozen_is_given(
         with pytest.raises(Refusal, match="not here as a whole"):
             own = {"shard": 0, "version": 1 << 32, "own": True}
             orders.peers[1].ask(Op.ADOPT, own, table=0)
+        with pytest.raises(Refusal, match="not here as a whole"):
+            keep = {"do": "keep", "table": "words", "shard": 0, "version": 1 << 32, "parts": 1}
+            orders.peers[1].ask(Op.CONTROL, keep)
         assert is_at_rest(servers)
 
 
 def test_later_pushes_do_not_overtake_one_that_was_sent_away() -> None:
     """They are refused until it has come again, or is skipped; other trainers' are not."""
     moves = Moves("words", 0, [0, 1], 4)
-    assert moves.freeze(1, moves.leave(1, 2, 7), busy=False)
+    version = moves.leave(1, 2, 7)
+    assert moves.freeze(1, version, busy=False)
     first = Header(Op.PUSH, sequence=4, trainer=3, incarnation=9)
     later = first._replace(sequence=5)
     open_shard = np.array([0])
@@ -313,7 +317,10 @@ def test_later_pushes_do_not_overtake_one_that_was_sent_away() -> None:
     moves.check_push(later._replace(trainer=4), open_shard)
     moves.skipped(first)
     moves.check_push(later, open_shard)
-    moves.give(1, 2, 7)
+    moves.give(1, 2, version)
+    with pytest.raises(Refusal, match="shard 1 moves"):  # It may not be on the disk.
+        moves.check_pull(np.array([1]))
+    moves.stay(1, version)
     moves.check_pull(open_shard)
     with pytest.raises(Refusal, match="is server 2's now") as caught:
         moves.check_pull(np.array([0, 1, 3]))
@@ -429,7 +436,7 @@ def test_a_wrong_order_names_what_is_wrong() -> None:
     """Table, shard and server."""
     with fleet(2) as servers, servers.client() as ps, admin(servers) as orders:
         declare(ps)
-        with pytest.raises(UsageError, match="there is no server 2"):
+        with pytest.raises(Refusal, match="cannot move from server 0 to 2"):
             orders.move("words", 0, 2)
         with pytest.raises(UsageError, match="'words' has no shard 8"):
             orders.move("words", 8, 1)

@@ -253,8 +253,6 @@ class Admin:
         Where it is already nothing happens. An order that was not answered may be given again.
         """
         self._check_job()
-        if not 0 <= to < len(self.peers):
-            raise UsageError(f"there is no server {to}", hint=f"0 to {len(self.peers) - 1}")
         until = time.monotonic() + seconds
         while True:
             owner = self._settled(table, until).owner

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.durable.arrays import Arrays
 from paddock.ps.durable.snapshot import Plan
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import Flag, Header, Op
@@ -59,13 +58,6 @@ def fit(held: Held) -> None:
     for shard in table.shards:
         if shard not in owned:
             table.drop_shard(shard)
-
-
-def copy_of(held: Held, shard: int) -> Arrays:
-    """A copy of a shard's arrays; none when it is not here any more."""
-    if shard not in held.moves.owned:
-        return {}
-    return held.table.shard_state(shard)
 
 
 # ----------------------------------------------------------------------------------------- records

@@ -175,8 +175,9 @@ class Mover:
                 raise problem
 
         one.peer.retry("admin", once)
-        one.peer.ask(Op.CONTROL, {"do": "keep"})
         one.parts += len(places)
+        order = {"do": "keep", "table": one.held.spec.name, "shard": one.shard}
+        one.peer.ask(Op.CONTROL, {**order, "version": one.version, "parts": one.parts})
         one.sent += len(whole)
         one.since = lsn
         return len(whole)
@@ -204,6 +205,8 @@ class Mover:
         self.server.engine.write(header, json.dumps(order).encode())
         # After a power cut this server must not own it again.
         self.server.engine.keep()
+        with one.held.lock:
+            one.held.moves.stay(one.shard, one.version)
 
     def _own(self, one: Attempt) -> None:
         order = {"shard": one.shard, "version": one.version, "own": True, "step": one.held.step}
@@ -228,6 +231,15 @@ class Mover:
         self.server.engine.keep()  # A giver that comes back must not say otherwise.
         self.server.check_serving()
         return {"fate": fate, "step": step}
+
+    def keep(self, order: dict[str, Any]) -> dict[str, Any]:
+        """All that came of a shard is on the disk. Raises Refusal when some of it is not here."""
+        held, shard = self._named(order)
+        with held.lock:
+            if not held.moves.has_all(shard, order["version"], order["parts"]):
+                raise Refusal("deadline", f"shard {shard} is not here as a whole")
+        self.server.engine.keep()
+        return {}
 
     def _look(self) -> None:
         while not self._stopped.wait(LOOK_SECONDS):
@@ -258,3 +270,7 @@ class Mover:
             done = {**order, "own": told["fate"] == "given", "step": told["step"]}
             header = Header(Op.ADOPT, table=held.number)
             self.server.engine.write(header, json.dumps(done).encode())
+
+
+# What is asked of it, by an admin and by the Mover of another server.
+MOVES = {"move": Mover.move, "keep": Mover.keep, "fate": Mover.fate}

@@ -164,7 +164,7 @@ class Moves:
         owners = {
             str(shard): self.given[shard][0]
             for shard in asked
-            if shard in self.given and self._is_away[shard]
+            if shard in self.given and self._is_away[shard] and shard not in self.leaving
         }
         where = f"is server {owners[str(asked[0])]}'s now" if str(asked[0]) in owners else "moves"
         return Refusal(
@@ -204,7 +204,7 @@ class Moves:
             raise Refusal("deadline", f"shard {shard} is not frozen")
 
     def stay(self, shard: int, version: int) -> None:
-        """An attempt is over."""
+        """An attempt is over, or its MOVE on the disk: trainers are told of the new owner."""
         if shard in self.leaving and self.leaving[shard].version == version:
             del self.leaving[shard]
             self._changed()
@@ -214,7 +214,6 @@ class Moves:
         if shard in self.owned:
             self.owned.remove(shard)
         self.given[shard] = to, version
-        self.leaving.pop(shard, None)
         self._changed()
 
     def fate(self, shard: int, to: int, version: int) -> Fate:
@@ -262,6 +261,11 @@ class Moves:
         if ends:
             one.ends.append(len(one.parts))
         self.active = True
+
+    def has_all(self, shard: int, version: int, count: int) -> bool:
+        """Whether all parts that were sent are here: a server may have come back without some."""
+        one = self.arrivals.get(shard)
+        return one is not None and (one.version, one.count) == (version, count)
 
     def own(self, shard: int, version: int) -> Arrival:
         """The shard that came is this server's."""

@@ -27,7 +27,7 @@ from paddock.ps.server import checks
 from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator, IsGone
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.held import HeldSparse
-from paddock.ps.server.mover import Mover
+from paddock.ps.server.mover import MOVES, Mover
 from paddock.ps.server.recovery import Snapshots
 from paddock.ps.server.session import Session
 from paddock.ps.server.store import Store
@@ -399,15 +399,10 @@ class Server:
             return self._witness().answer(order)
         if hello.purpose != "admin" or what not in OF_ANY_ROLE:
             self.check_serving()
-        if what == "move":
+        if what in MOVES:
             if hello.purpose == "admin":
                 self.check_admin(hello)
-            return self.mover.move(order)
-        if what == "fate":
-            return self.mover.fate(order)
-        if what == "keep":
-            self.engine.keep()
-            return {}
+            return MOVES[what](self.mover, order)
         if what == "digest":
             with self.engine.at_rest() as lsn:
                 return {"lsn": lsn, "tables": self.store.digests()}
