@@ -264,7 +264,7 @@ class Session:
             self.server.coordinator.check_number(header.trainer, header.incarnation)
         written = self.server.engine.write(header, body)
         if header.op == Op.LOAD and self.server.snapshots is not None:
-            self.server.snapshots.ask()  # So that the log does without the checkpoint.
+            self.server.snapshots.take_instead(json_part(body)["directory"])
         self._say(header, written.answer, written.flags)
 
     def _pull(self, header: Header, body: memoryview) -> None:
