@@ -56,6 +56,8 @@ def check(store: Store, header: Header, body: Body) -> None:
         facts = json_part(body)
         _check_states(store, facts.get("states"))
         check_life(store, header.trainer, header.incarnation, facts.get("life"))
+    elif op == Op.CLOSE:
+        json_part(body)
     elif op == Op.POSITION:
         no = position_objection(json_part(body))
         if no is not None:
@@ -63,7 +65,7 @@ def check(store: Store, header: Header, body: Body) -> None:
     elif op == Op.SHRINK:
         shard = json_part(body).get("shard")
         held = store.sparse(header.table)
-        if not isinstance(shard, int) or not 0 <= shard < held.spec.shards:
+        if type(shard) is not int or not 0 <= shard < held.spec.shards:
             raise Refusal("usage", f"shrink of shard {shard!r}")
         if held.moves.active:
             held.moves.check_push(header, np.array([shard]))
@@ -91,7 +93,9 @@ def check_life(store: Store, trainer: int, incarnation: object, life: object) ->
 
 def _check_states(store: Store, given: object) -> None:
     """given: the ids of all servers' states, as a trainer that joins has found them."""
-    if not isinstance(given, list) or not store.states or given == store.states:
+    if given is not None and not isinstance(given, list):
+        raise Refusal("usage", f"the servers' states are {given!r}")
+    if given is None or not store.states or given == store.states:
         return
     pairs = list(zip(given, store.states, strict=False))
     lost = [str(i) for i, (here, known) in enumerate(pairs) if here != known]

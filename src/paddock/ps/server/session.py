@@ -233,11 +233,15 @@ class Session:
             self._rows = np.empty(min(1 << (count - 1).bit_length(), BODY_MAX // 4), np.float32)
         return self._rows[:count]
 
+    def _check_who(self, header: Header) -> None:
+        if (header.trainer, header.incarnation) != self.who:
+            raise Refusal("usage", f"a frame of trainer {header.trainer} over another's connection")
+
     def _write(self, header: Header, body: memoryview) -> None:
         if self.hello.purpose == "admin":
             self.server.check_admin(self.hello)
-        elif (header.trainer, header.incarnation) != self.who:
-            raise Refusal("usage", f"a frame of trainer {header.trainer} over another's connection")
+        else:
+            self._check_who(header)
         if header.op == Op.COMMIT and self.server.coordinator is not None:
             raise Refusal("usage", "the chief decides when a step is complete")
         if header.op == Op.FENCE and self.server.coordinator is not None:
@@ -318,4 +322,5 @@ class Session:
         self._say(header, self.server.control(self.hello, json_part(body)))
 
     def _coordinate(self, header: Header, body: memoryview) -> None:
+        self._check_who(header)
         self._say(header, self.server.coordinate(header, json_part(body), self.stream.is_gone))
