@@ -11,7 +11,6 @@ from typing import Any
 from paddock.ps.protocol.frames import (
     BODY_MAX,
     HEADER_SIZE,
-    Flag,
     FrameError,
     Header,
     Op,
@@ -120,7 +119,9 @@ def misjudged(rng: Random, said: Said) -> Mutant:
 def lied(rng: Random, said: Said) -> Mutant:
     """A field of the header is another one."""
     name = rng.choice(list(FIELDS))
-    return whole(f"field {name}", (said.header._replace(**{name: rng.choice(FIELDS[name])}), said.body))
+    return whole(
+        f"field {name}", (said.header._replace(**{name: rng.choice(FIELDS[name])}), said.body)
+    )
 
 
 def nonsense(rng: Random, said: Said) -> Mutant:
@@ -135,7 +136,9 @@ def nonsense(rng: Random, said: Said) -> Mutant:
         body = bytearray(rng.choice(RAW_JSON))
     elif what == 3 and len(body) >= 4:
         at = rng.randrange(len(body) // 4) * 4
-        body[at : at + 4] = rng.choice((b"\0\0\xc0\x7f", b"\0\0\x80\x7f", b"\xff" * 4, b"\0\0\x80\xff"))
+        body[at : at + 4] = rng.choice(
+            (b"\0\0\xc0\x7f", b"\0\0\x80\x7f", b"\xff" * 4, b"\0\0\x80\xff")
+        )
     elif body:
         for bit in rng.sample(range(8 * len(body)), rng.choice((1, 1, 2))):
             body[bit // 8] ^= 1 << bit % 8
@@ -156,7 +159,9 @@ def misspelt(rng: Random, said: Said) -> Mutant:
     if inside and rng.random() < 0.15:
         del inside[key]
     else:
-        inside[key if rng.random() < 0.9 else rng.choice(("x", "", "do", "all"))] = rng.choice(VALUES)
+        inside[key if rng.random() < 0.9 else rng.choice(("x", "", "do", "all"))] = rng.choice(
+            VALUES
+        )
     return whole("misspelt", (said.header, json.dumps(data).encode()))
 
 
@@ -193,8 +198,3 @@ def read_conversation(server: int, connections: list[list[bytes]]) -> Iterator[S
         purpose = json.loads(frames[0][HEADER_SIZE:])["purpose"]
         for head, frame in zip(heads, frames, strict=True):
             yield Said(server, purpose, head, frame[HEADER_SIZE:])
-
-
-REPEATED = int(Flag.REPEATED)
-ERROR = int(Flag.ERROR)
-LAST = int(Flag.LAST)

@@ -22,25 +22,17 @@ import pytest
 
 from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.client.admin import Admin, Settings
-from paddock.ps.protocol.frames import FIRST_RECORD, Header, Op
+from paddock.ps.protocol.frames import FIRST_RECORD, Flag, Header, Op
 from paddock.ps.protocol.handshake import Hello, to_body
 from paddock.ps.protocol.refusals import Code, Refusal
+from paddock.ps.server.session import FROM_CLIENTS
 from paddock.ps.spec import AccessorSpec, InitialSpec, ScheduleSpec
 from paddock.ps.stream import Closed, Stream
-from paddock.ps.server.session import FROM_CLIENTS
 from ps.client.running import Fleet, fleet
 from ps.real.proxy import Proxy, proxied
 from ps.real.work import train
 from ps.running import eventually
-from ps.server.mutants import (
-    ERROR,
-    REPEATED,
-    Mutant,
-    Said,
-    mutant,
-    read_conversation,
-    whole,
-)
+from ps.server.mutants import Mutant, Said, mutant, read_conversation, whole
 
 SEED = int(os.environ.get("PADDOCK_PS_SEED", "1"))
 MUTATIONS = int(os.environ.get("PADDOCK_PS_MUTATIONS", "6000"))
@@ -50,6 +42,9 @@ RECORDED_STEPS = 3
 PACE = 250
 MEMORY_MAX_BYTES = 128 << 20
 WAIT_SECONDS = 0.02
+ANSWER, ERROR, CONTRIBUTION, LAST, REPEATED = map(
+    int, (Flag.ANSWER, Flag.ERROR, Flag.CONTRIBUTION, Flag.LAST, Flag.REPEATED)
+)
 CODES = set(get_args(Code)) - {"internal"}
 SUMS = SparseSpec("sums", 2, OptimizerSpec("sum"), InitialSpec("zeros"))
 STATS = SparseSpec(
@@ -64,7 +59,7 @@ MORE: tuple[tuple[str, Header, bytes], ...] = (
     ("pull", Header(Op.PULL_CHANGED), b""),
     ("control", Header(Op.ARRIVE), b'{"barrier": "x", "turn": 1, "is_fresh": true, "seconds": 0}'),
     ("control", Header(Op.FENCE), b'{"life": "x", "states": null}'),
-    ("control", Header(Op.FOLLOW), b'{"server": 1, "epoch": 1, "first": 1, "end": 2, "history": []}'),
+    ("control", Header(Op.FOLLOW), b'{"server": 1, "epoch": 1, "end": 2, "history": []}'),
     ("control", Header(Op.CONTROL), b'{"do": "progress"}'),
     ("control", Header(Op.CONTROL), b'{"do": "keep"}'),
     ("control", Header(Op.CONTROL), b'{"do": "lease", "group": "g", "ask": "look", "server": 1,'
@@ -228,8 +223,8 @@ class Hostile:
         """The last frame of the next answer."""
         while True:
             header, body = stream.receive()
-            assert header.flags & 1, "no answer"
-            if header.flags & 32:
+            assert header.flags & ANSWER
+            if header.flags & LAST:
                 return header, body
 
     def refused(self, body: bytes | bytearray) -> str:
@@ -281,7 +276,7 @@ class Hostile:
         keys = np.frombuffer(body, np.int64, count)
         rows = np.frombuffer(body, np.float32, offset=8 * count).reshape(count, 2)
         assert np.isfinite(rows).all()
-        if header.flags & 16 and header.op == Op.PUSH:
+        if header.flags & CONTRIBUTION and header.op == Op.PUSH:
             return  # Of a step that no trainer completes.
         for key, row in zip(keys.tolist(), rows, strict=True):
             with np.errstate(over="ignore"):
@@ -397,7 +392,6 @@ def play(strategy: str, count: int, steps: int, folder: Path) -> dict[str, str]:
         assert resident_bytes() - before < MEMORY_MAX_BYTES
         beside.go(steps)
         beside.join(60)
-        print(hostile.outcomes, (resident_bytes() - before) >> 20, [s.store.nbytes >> 20 for s in servers.servers], [len(s._sessions) for s in servers.servers], [len(s.store.tables) for s in servers.servers], [s.engine.log.nbytes>>20 for s in servers.servers], [len(s.store.windows) for s in servers.servers], [servers.servers[1].store.describe(h) for h in servers.servers[1].store.tables])
         assert not beside.is_alive() and beside.digest
         if count:
             few = ("ended", "done", "value", "usage", "unknown-table")

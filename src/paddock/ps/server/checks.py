@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 STEP_MAX = 1 << 62
 # Lives of a trainer that one server may not have heard of.
 LIVES_MAX = 1 << 16
+LIFE_LENGTH_MAX = 64
+TRAINERS_MAX = 65536
 
 
 def check(store: Store, header: Header, body: Body) -> None:
@@ -80,6 +82,16 @@ def check_life(store: Store, trainer: int, incarnation: object, life: object) ->
     Server 0 numbers them one by one, so that is a number of nobody: it would put out all others.
     """
     newest, known = store.lives.get(trainer, (0, ""))
+    if not isinstance(life, str | None) or len(life or "") > LIFE_LENGTH_MAX:
+        raise Refusal(
+            "usage", f"trainer {trainer}: a life's name has {LIFE_LENGTH_MAX} letters at most"
+        )
+    if trainer not in store.lives and len(store.lives) >= TRAINERS_MAX:
+        raise Refusal(
+            "usage",
+            f"trainer {trainer}: the server already knows {TRAINERS_MAX} trainers",
+            hint="number trainers from 0; a restarted trainer keeps its number",
+        )
     if not isinstance(incarnation, int) or incarnation > newest + LIVES_MAX:
         raise Refusal("fenced", f"trainer {trainer}: no server gave it incarnation {incarnation!r}")
     if incarnation < newest or (incarnation == newest and known != (life or "")):

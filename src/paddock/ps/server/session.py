@@ -234,8 +234,16 @@ class Session:
         return self._rows[:count]
 
     def _check_who(self, header: Header) -> None:
-        if (header.trainer, header.incarnation) != self.who:
+        """A frame is the connection's own trainer's. Only who begins may be new here."""
+        who, lives = (header.trainer, header.incarnation), self.server.store.lives
+        if who != self.who:
             raise Refusal("usage", f"a frame of trainer {header.trainer} over another's connection")
+        if header.op not in (Op.JOIN, Op.FENCE) and lives.get(who[0], (0, ""))[0] != who[1]:
+            raise Refusal(
+                "fenced",
+                f"trainer {who[0]} is not incarnation {who[1]} here",
+                hint="is another process running as this trainer?",
+            )
 
     def _write(self, header: Header, body: memoryview) -> None:
         if self.hello.purpose == "admin":
