@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 STEP_MAX = 1 << 62
 # Lives of a trainer that one server may not have heard of.
 LIVES_MAX = 1 << 16
+LIFE_LENGTH_MAX = 64
+TRAINERS_MAX = 65536
 
 
 def check(store: Store, header: Header, body: Body) -> None:
@@ -57,6 +59,8 @@ def check(store: Store, header: Header, body: Body) -> None:
         facts = json_part(body)
         _check_states(store, facts.get("states"))
         check_life(store, header.trainer, header.incarnation, facts.get("life"))
+    elif op == Op.CLOSE:
+        json_part(body)
     elif op == Op.POSITION:
         no = position_objection(json_part(body))
         if no is not None:
@@ -64,7 +68,7 @@ def check(store: Store, header: Header, body: Body) -> None:
     elif op == Op.SHRINK:
         shard = json_part(body).get("shard")
         held = store.sparse(header.table)
-        if not isinstance(shard, int) or not 0 <= shard < held.spec.shards:
+        if type(shard) is not int or not 0 <= shard < held.spec.shards:
             raise Refusal("usage", f"shrink of shard {shard!r}")
         if held.moves.active:
             held.moves.check_push(header, np.array([shard]))
@@ -79,6 +83,16 @@ def check_life(store: Store, trainer: int, incarnation: object, life: object) ->
     Server 0 numbers them one by one, so that is a number of nobody: it would put out all others.
     """
     newest, known = store.lives.get(trainer, (0, ""))
+    if not isinstance(life, str | None) or len(life or "") > LIFE_LENGTH_MAX:
+        raise Refusal(
+            "usage", f"trainer {trainer}: a life's name has {LIFE_LENGTH_MAX} letters at most"
+        )
+    if trainer not in store.lives and len(store.lives) >= TRAINERS_MAX:
+        raise Refusal(
+            "usage",
+            f"trainer {trainer}: the server already knows {TRAINERS_MAX} trainers",
+            hint="number trainers from 0; a restarted trainer keeps its number",
+        )
     if not isinstance(incarnation, int) or incarnation > newest + LIVES_MAX:
         raise Refusal("fenced", f"trainer {trainer}: no server gave it incarnation {incarnation!r}")
     if incarnation < newest or (incarnation == newest and known != (life or "")):
@@ -92,7 +106,9 @@ def check_life(store: Store, trainer: int, incarnation: object, life: object) ->
 
 def _check_states(store: Store, given: object) -> None:
     """given: the ids of all servers' states, as a trainer that joins has found them."""
-    if not isinstance(given, list) or not store.states or given == store.states:
+    if given is not None and not isinstance(given, list):
+        raise Refusal("usage", f"the servers' states are {given!r}")
+    if given is None or not store.states or given == store.states:
         return
     pairs = list(zip(given, store.states, strict=False))
     lost = [str(i) for i, (here, known) in enumerate(pairs) if here != known]

@@ -253,11 +253,23 @@ class Session:
             self._rows = np.empty(min(1 << (count - 1).bit_length(), BODY_MAX // 4), np.float32)
         return self._rows[:count]
 
+    def _check_who(self, header: Header) -> None:
+        """A frame is the connection's own trainer's. Only who begins may be new here."""
+        who, lives = (header.trainer, header.incarnation), self.server.store.lives
+        if who != self.who:
+            raise Refusal("usage", f"a frame of trainer {header.trainer} over another's connection")
+        if header.op not in (Op.JOIN, Op.FENCE) and lives.get(who[0], (0, ""))[0] != who[1]:
+            raise Refusal(
+                "fenced",
+                f"trainer {who[0]} is not incarnation {who[1]} here",
+                hint="is another process running as this trainer?",
+            )
+
     def _write(self, header: Header, body: memoryview) -> None:
         if self.hello.purpose == "admin":
             self.server.check_admin(self.hello)
-        elif (header.trainer, header.incarnation) != self.who:
-            raise Refusal("usage", f"a frame of trainer {header.trainer} over another's connection")
+        else:
+            self._check_who(header)
         if header.op == Op.COMMIT and self.server.coordinator is not None:
             raise Refusal("usage", "the chief decides when a step is complete")
         if header.op == Op.FENCE and self.server.coordinator is not None:
@@ -339,4 +351,5 @@ class Session:
         self._say(header, self.server.control(self.hello, json_part(body)))
 
     def _coordinate(self, header: Header, body: memoryview) -> None:
+        self._check_who(header)
         self._say(header, self.server.coordinate(header, json_part(body), self.stream.is_gone))
