@@ -176,7 +176,8 @@ class Client:
     def prefetch(self, table: str, keys: ArrayLike) -> None:
         """Ask for rows now; the next pull of the same keys finds them on their way.
 
-        They are as of now: one batch older than those of a pull after the push.
+        They are as of now: one batch older than those of a pull after the push. In sync all are of
+        the step that is open: step() waits for them.
         """
         known, spec = self._sparse(table)
         distinct, _ = self._unique(known, as_keys(table, keys).reshape(-1))
@@ -381,7 +382,7 @@ class Client:
         no = position_objection(position)
         if no is not None:
             raise UsageError(no.message, hint=no.hint)
-        self.traffic.settle(0)  # A position must not be ahead of what was learned.
+        self.flush()  # A position must not be ahead of what was learned.
         self.peers[0].ask(Op.POSITION, position, step=self.traffic.step)
 
     def position(self) -> dict[str, Any] | None:

@@ -192,6 +192,7 @@ class Sync(Clocked):
                 "sync: a push of this step was refused, so the step cannot be completed",
                 hint="start this trainer anew: what it gave to the step is dropped, and done again",
             )
+        traffic.finish_pulls()  # Of this step: no commit may fall between the rows.
         chief, *others = traffic.peers
         answer = chief.ask(Op.ARRIVE, {}, step=traffic.step, again=True)
         for peer in others:
