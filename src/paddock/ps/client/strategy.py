@@ -50,12 +50,13 @@ class Strategy:
         answer = traffic.peers[0].ask(Op.JOIN, terms, again=True)
         for peer in traffic.peers:
             peer.name(int(answer["incarnation"]))
+        done = int(answer["step"])
         # Each server remembers all of them: one that comes back empty is known as such, also by
         # trainers that have not seen it before.
         states = [peer.server_id for peer in traffic.peers]
         for peer in traffic.peers:
             try:
-                peer.ask(Op.FENCE, {"states": states, "life": traffic.life})
+                peer.ask(Op.FENCE, {"states": states, "life": traffic.life, "step": done})
             except Refusal as refusal:
                 if "newest" not in refusal.facts:
                     raise
@@ -64,7 +65,7 @@ class Strategy:
         if "commit" in answer:
             for peer in traffic.peers[1:]:
                 peer.ask(Op.COMMIT, answer["commit"])
-        traffic.step = int(answer["step"]) + 1
+        traffic.step = done + 1
         return True
 
     def terms(self) -> dict[str, Any]:

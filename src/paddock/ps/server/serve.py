@@ -34,6 +34,7 @@ from paddock.ps.spec import to_json
 from paddock.ps.stream import Closed, Stream, enlarge, keep_alive, os_reason
 
 if TYPE_CHECKING:
+    from paddock.ps.server.identity import MemberFile
     from paddock.ps.server.pairing import Pairing
 
 BACKLOG = 512
@@ -91,6 +92,7 @@ class Server:
         self.snapshots: Snapshots | None = None
         self.pairing: Pairing | None = None
         self.witness: Witness | None = None
+        self.file: MemberFile | None = None
         self._say = say
         self._said = ""
         self._sessions: dict[Session, None] = {}  # oldest first
