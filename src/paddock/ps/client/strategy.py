@@ -6,6 +6,7 @@ staleness, where servers know them as steps.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.place import Place
-from paddock.ps.protocol.frames import Flag, Op
+from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -107,6 +108,25 @@ class Strategy:
     def step(self, traffic: Traffic) -> None:
         """The end of a batch."""
 
+    def note(self, traffic: Traffic, position: dict[str, Any]) -> None:
+        """Send a position behind what it belongs to, to every server; wait for nothing."""
+        self.flush(traffic)
+        progress = traffic.progress
+        if not progress.is_counting:
+            progress.begin(traffic.marks(), again=False)
+        late = traffic.make_room(self.window)
+        for server in progress.note(position):
+            header = Header(Op.POSITION, step=progress.number)
+            traffic.peers[server].post(traffic.batch, header, json.dumps(position).encode())
+        traffic.reach(late)
+
+    def position(self, traffic: Traffic) -> Any:
+        """The position that every server has reached."""
+        marks = traffic.marks()
+        if not traffic.progress.has_pushed:
+            return traffic.progress.begin(marks)
+        return min(marks, key=lambda mark: mark.number).position
+
     def flush(self, traffic: Traffic) -> None:
         """Send what the strategy still holds."""
 
@@ -167,6 +187,15 @@ class Sync(Clocked):
         """Send a contribution to this step."""
         self.unfinished += 1
         super().push_dense(traffic, table, known, grads)
+
+    def note(self, traffic: Traffic, position: dict[str, Any]) -> None:
+        """It belongs to this step."""
+        traffic.settle(0)
+        traffic.peers[0].ask(Op.POSITION, position, step=traffic.step)
+
+    def position(self, traffic: Traffic) -> Any:
+        """That of the newest step that is done."""
+        return traffic.marks()[0].position
 
     def _settle(self, traffic: Traffic) -> None:
         """Wait for everything; a refusal spoils the step: it would be committed in parts."""

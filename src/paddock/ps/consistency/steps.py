@@ -22,6 +22,7 @@ returns is treated like what `handle` returns, except in recovery, where it is d
     Reach     a life that came late     the others are past it           Release
     Reach     answered before           any                              Release
     Gone      who waits at a barrier    any                              it does not wait there
+    Hold                                no step is done until it ends    perhaps Committed then
     Tick                                a member is silent: "fail"       Fail, Refuse to who waits
     Tick                                a member is silent: "rescale"    Expelled
     Tick                                too few have come: "fail"        Fail, Refuse to who waits
@@ -65,6 +66,7 @@ from paddock.ps.consistency.step_words import (
     Fail,
     Gone,
     Heard,
+    Hold,
     Join,
     Joined,
     Leave,
@@ -137,6 +139,7 @@ class Chief:
         self._is_content = False  # Has waited long enough for the expected number.
         self._limits: dict[int, float] = {}  # of who waits at a barrier: until when
         self._stuck_seconds = 0.0
+        self._held_until: float | None = None
 
     # ----------------------------------------------------------------------------- what is known
 
@@ -244,6 +247,9 @@ class Chief:
         if isinstance(event, Heard):
             self._hear(event.trainer, event.incarnation, now)
             return []
+        if isinstance(event, Hold):
+            self._held_until = now + event.seconds if event.seconds else None
+            return self._settle()
         return self._tick(now)
 
     def _hear(self, trainer: int, incarnation: int, now: float) -> None:
@@ -350,6 +356,9 @@ class Chief:
         if limit and gap > limit / TICKS_PER_DEADLINE:
             self._seen = {t: min(now, at + gap) for t, at in self._seen.items()}
         outputs = self._tick_gathering(now)
+        if self._held_until is not None and now > self._held_until:
+            self._held_until = None  # Whoever asked for it has gone.
+            outputs += self._settle()
         is_anyone_awaited = self._is_clocked or bool(self.barriers.waiting)
         for trainer, member in sorted(self._members.items()):
             waits = self._waits(trainer) or trainer in self._asking or member.leaving is not None
@@ -508,7 +517,11 @@ class Chief:
     def _is_stuck(self) -> bool:
         """Everybody waits; with _settle's other rules looked at, for ever."""
         everyone = () if self._is_short else self.everyone
-        return bool(everyone) and all(self._waits(trainer) for trainer in everyone)
+        return (
+            bool(everyone)
+            and self._held_until is None
+            and all(self._waits(trainer) for trainer in everyone)
+        )
 
     def _let_late_pass(self) -> list[Output]:
         if self._is_clocked and not self._is_stuck:
@@ -519,6 +532,7 @@ class Chief:
     def _is_complete(self) -> bool:
         return (
             not self._is_short
+            and self._held_until is None
             and bool(self._members)
             and not self._silent
             and all(
@@ -581,6 +595,7 @@ class Chief:
             facts.clear()
         self._ticked = self._gathers_since = None
         self._is_content = False
+        self._held_until = None
         self._stuck_seconds = 0.0
 
     def to_json(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from paddock.ps.consistency.step_words import (
     Fail,
     Gone,
     Heard,
+    Hold,
     Join,
     Leave,
     Opened,
@@ -224,6 +225,15 @@ class Coordinator:
             if self.chief is None:
                 return {}
             return self.chief.describe()
+
+    def hold(self, seconds: float) -> dict[str, Any]:
+        """Complete no step for so long, in sync; the last one that is done. 0: go on."""
+        with self._changed:
+            if self.chief is None:
+                return {}
+            self._handle(Hold(seconds))
+            done = self.chief.last_commit
+            return {} if done is None else {"commit": _commit_json(done)}
 
     # ------------------------------------------------------------------------------------- time
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddock.ps.consistency.barriers import Positions
 from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
+from paddock.ps.consistency.positions import Positions
 from paddock.ps.consistency.step_words import Output, Rules, record_from_json
 from paddock.ps.consistency.steps import Chief
 from paddock.ps.durable.snapshot import Plan
@@ -144,15 +144,16 @@ class Store:
         return {**facts, "size": held.spec.size}
 
     def progress(self) -> dict[str, Any]:
-        """{"step": of the job, "positions": of each trainer's data after it}."""
-        step = max((held.step for held in self.tables), default=0)
-        is_sync = self.rules is not None and self.rules.strategy == "sync"
-        committed = self.committed if is_sync else None
-        trainers = self.positions.to_json()
+        """{"step": of the job, "committed": in sync, "marks": of each trainer's data after it}."""
         return {
-            "step": step,
-            "positions": {t: self.positions.at(int(t), committed) for t in trainers},
+            "step": max((held.step for held in self.tables), default=0),
+            "committed": self.committed,
+            "marks": self.positions.marks(self.committed if self._is_sync else None),
         }
+
+    @property
+    def _is_sync(self) -> bool:
+        return self.rules is not None and self.rules.strategy == "sync"
 
     def digests(self) -> dict[str, int]:
         """A hash of each table's content here, whatever the order in which it came about.
@@ -210,6 +211,7 @@ class Store:
                 self.lives[header.trainer] = header.incarnation, str(facts.get("life", ""))
         if op == Op.CLOSE:
             self.closed.add(header.trainer)
+            self.positions.close(header.trainer)
             if json_part(body).get("all"):
                 self.closed.clear()
         if op == Op.SHRINK:
@@ -222,6 +224,7 @@ class Store:
             self.windows.note(header.trainer, header.incarnation, header.sequence)
         if op in (Op.PUSH, Op.PUSH_DENSE) and not header.flags & CONTRIBUTION:
             held = self.tables[header.table]
+            self.positions.count(header.trainer, header.step)
             before = held.step
             held.step += bool(header.flags & LAST)
             return Noted(before, [])
@@ -236,8 +239,13 @@ class Store:
         if op == Op.RULES:
             self.rules = Rules(**json_part(body))
             self.chief = Chief(self.rules)
+            if self._is_sync:
+                marks = self.positions.marks(None)
+                self.positions = Positions.from_marks(marks, is_sync=True)
         elif op == Op.POSITION:
             self.positions.note(header.trainer, header.step, json_part(body))
+        elif op == Op.MOVE or (op == Op.ADOPT and not header.count):
+            self.positions.lose_count()
         elif op == Op.EPOCH:
             self.history = (*self.history, (int(json_part(body)["epoch"]), lsn - 1))
         elif op == Op.CREATE:
@@ -388,10 +396,12 @@ class Store:
             held = self.by_name[spec.name]
             held.step = steps.get(spec.name, 0)
             held.base = held.step - self.committed  # Sync goes on counting from there.
-        self.positions = Positions()  # What was read since the save is read again.
-        for trainer, position in checkpoint.positions.items():
-            if position is not None:
-                self.positions.note(int(trainer), 0, position)
+        # What was read since the save is read again.
+        parts = [state.get("marks", {}) for state in checkpoint.states]
+        marks = {t: (0, position, 0) for t, position in checkpoint.positions.items()}
+        if len(parts) == self.servers:
+            marks = parts[self.server]
+        self.positions = Positions.from_marks(marks, is_sync=self._is_sync)
 
     def _load(self, lsn: int, order: dict[str, Any]) -> None:
         checkpoint = open_ordered(order)
