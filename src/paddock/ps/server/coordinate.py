@@ -38,7 +38,8 @@ from paddock.ps.consistency.step_words import (
     check_rules,
     record_to_json,
 )
-from paddock.ps.consistency.steps import STUCK, Chief
+from paddock.ps.consistency.steps import Chief
+from paddock.ps.consistency.waits import STUCK
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks

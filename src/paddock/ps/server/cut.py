@@ -1,7 +1,7 @@
 """A server's state at one record, written as its part of a checkpoint while trainers go on.
 
 Taking a cut stops writes for a moment: dense tables are copied. Of a sparse one, rows are put aside
-when they first change, until their shard is written (SparseTable.begin_cut).
+when they first change, until their shard is written (SparseTable.begin_cut). And the way back.
 """
 
 from __future__ import annotations
@@ -9,13 +9,19 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from paddock.ps.consistency.positions import Positions
 from paddock.ps.durable.checkpoint import open_checkpoint
 from paddock.ps.durable.saving import write_part
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.checks import open_ordered
+from paddock.ps.server.held import HeldSparse
 
 if TYPE_CHECKING:
     from paddock.ps.durable.arrays import Arrays
     from paddock.ps.server.engine import Engine
+    from paddock.ps.server.store import Store
 
 # A cut that nobody has begun to write for so long is given up.
 CUT_SECONDS = 60.0
@@ -29,7 +35,7 @@ class Cut:
         store = engine.store
         with engine.at_rest() as self.lsn:
             self.facts = store.progress()
-            self._steps = store.state_values()["steps"]
+            self._steps = store.steps()
             # In an order that is the same on all servers.
             self._tables = sorted(store.tables, key=lambda held: held.spec.name)
             self._owned = {held.spec.name: list(held.owned) for held in self._tables}
@@ -91,3 +97,39 @@ def no_cut() -> Refusal:
         "the state to be saved is not kept any more",
         hint="save again: another save has begun meanwhile, or the server was started again",
     )
+
+
+# ---------------------------------------------------------------------------------- the way back
+
+
+def begin_from(store: Store, order: dict[str, Any]) -> None:
+    """How many steps the tables of a checkpoint have behind them, and the trainers' data."""
+    checkpoint = open_ordered(order)
+    saved = [state.get("steps", {}) for state in checkpoint.states]
+    for spec in checkpoint.specs:
+        held = store.by_name[spec.name]
+        # A server that has no shard of a table has no steps.
+        held.step = max((of[spec.name][0] for of in saved if spec.name in of), default=0)
+        held.base = held.step - store.committed  # Sync goes on counting from there.
+    # What was read since the save is read again.
+    parts = [state.get("marks", {}) for state in checkpoint.states]
+    marks = {t: (0, position, 0) for t, position in checkpoint.positions.items()}
+    if len(parts) == store.servers:
+        marks = parts[store.server]
+    store.positions = Positions.from_marks(marks, is_sync=store.is_sync)
+
+
+def load(store: Store, lsn: int, order: dict[str, Any]) -> None:
+    """Take over this server's share of a checkpoint."""
+    checkpoint = open_ordered(order)
+    for held in store.tables:
+        if not any(spec.name == held.spec.name for spec in checkpoint.specs):
+            continue
+        for shard in held.owned:
+            if store.plan is None or store.plan.wants(held.spec.name, shard, lsn):
+                state = checkpoint.read(held.spec.name, shard)
+                if isinstance(held, HeldSparse):
+                    # To deltas and replicas every row changes now, and some are gone.
+                    state["version"] = np.full(len(state["keys"]), lsn, np.int64)
+                    state["rewritten"] = np.array([lsn], np.int64)
+                held.table.load_shard(shard, state)

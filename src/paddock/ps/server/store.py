@@ -34,7 +34,7 @@ from paddock.ps.server.bodies import (
     json_part,
     sparse_part,
 )
-from paddock.ps.server.checks import open_ordered
+from paddock.ps.server.cut import begin_from, load
 from paddock.ps.server.held import Held, HeldDense, HeldSparse, updaters_of
 from paddock.ps.server.moves import Moves
 from paddock.ps.spec import SparseSpec, TableSpec, from_json, shard_range
@@ -148,11 +148,12 @@ class Store:
         return {
             "step": max((held.step for held in self.tables), default=0),
             "committed": self.committed,
-            "marks": self.positions.marks(self.committed if self._is_sync else None),
+            "marks": self.positions.marks(self.committed if self.is_sync else None),
         }
 
     @property
-    def _is_sync(self) -> bool:
+    def is_sync(self) -> bool:
+        """Whether pushes are held apart until their step is committed."""
         return self.rules is not None and self.rules.strategy == "sync"
 
     def digests(self) -> dict[str, int]:
@@ -229,7 +230,7 @@ class Store:
             held.step += bool(header.flags & LAST)
             return Noted(before, [])
         if op == Op.LOAD:
-            self._begin_from(json_part(body))
+            begin_from(self, json_part(body))
         if op == Op.COMMIT:
             self.committed = max(self.committed, int(json_part(body)["step"]))
             for held in self.tables:
@@ -239,7 +240,7 @@ class Store:
         if op == Op.RULES:
             self.rules = Rules(**json_part(body))
             self.chief = Chief(self.rules)
-            if self._is_sync:
+            if self.is_sync:
                 marks = self.positions.marks(None)
                 self.positions = Positions.from_marks(marks, is_sync=True)
         elif op == Op.POSITION:
@@ -276,7 +277,7 @@ class Store:
         elif op == Op.COMMIT:
             self._commit(lsn, header, body)
         elif op == Op.LOAD:
-            self._load(lsn, json_part(body))
+            load(self, lsn, json_part(body))
         elif op in (Op.MOVE, Op.ADOPT):
             handover.apply(self.find(header.table), lsn, header, body, self.plan)
         elif op == Op.SHRINK:
@@ -383,40 +384,6 @@ class Store:
         self.dropped[f"{header.table}.{shard}"] = dropped
         return {"dropped": dropped}
 
-    # ------------------------------------------------------------------------------- checkpoints
-
-    def _begin_from(self, order: dict[str, Any]) -> None:
-        """How many steps the tables of a checkpoint have behind them, and the trainers' data."""
-        checkpoint = open_ordered(order)
-        steps: dict[str, int] = {}
-        for state in checkpoint.states:  # A server that has no shard of a table has no steps.
-            for name, (step, _) in state.get("steps", {}).items():
-                steps[name] = max(step, steps.get(name, 0))
-        for spec in checkpoint.specs:
-            held = self.by_name[spec.name]
-            held.step = steps.get(spec.name, 0)
-            held.base = held.step - self.committed  # Sync goes on counting from there.
-        # What was read since the save is read again.
-        parts = [state.get("marks", {}) for state in checkpoint.states]
-        marks = {t: (0, position, 0) for t, position in checkpoint.positions.items()}
-        if len(parts) == self.servers:
-            marks = parts[self.server]
-        self.positions = Positions.from_marks(marks, is_sync=self._is_sync)
-
-    def _load(self, lsn: int, order: dict[str, Any]) -> None:
-        checkpoint = open_ordered(order)
-        for held in self.tables:
-            if not any(spec.name == held.spec.name for spec in checkpoint.specs):
-                continue
-            for shard in held.owned:
-                if self.plan is None or self.plan.wants(held.spec.name, shard, lsn):
-                    state = checkpoint.read(held.spec.name, shard)
-                    if isinstance(held, HeldSparse):
-                        # To deltas and replicas every row changes now, and some are gone.
-                        state["version"] = np.full(len(state["keys"]), lsn, np.int64)
-                        state["rewritten"] = np.array([lsn], np.int64)
-                    held.table.load_shard(shard, state)
-
     # ---------------------------------------------------------------------------------- recovery
 
     def _wanted(self, held: HeldSparse, lsn: int, keys: np.ndarray) -> Any:
@@ -453,12 +420,16 @@ class Store:
             "rules": None if self.rules is None else asdict(self.rules),
             "chief": None if self.chief is None else self.chief.to_json(),
             "positions": self.positions.to_json(),
-            "steps": {held.spec.name: [held.step, held.base] for held in self.tables},
+            "steps": self.steps(),
             "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
             "contributions": {
                 held.spec.name: held.contributions.to_arrays()[0] for held in self.tables
             },
         }
+
+    def steps(self) -> dict[str, list[int]]:
+        """[batches seen, those before this job's first] by table."""
+        return {held.spec.name: [held.step, held.base] for held in self.tables}
 
     def state_arrays(self) -> dict[str, np.ndarray]:
         """The arrays of the contributions, by table number."""
@@ -474,10 +445,8 @@ class Store:
     def restore_shards(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """First of restore: which shards are here; the tables are made already."""
         for held in self.tables:
-            start = f"{held.number}."
-            mine = {n[len(start) :]: a for n, a in arrays.items() if n.startswith(start)}
             if held.spec.name in values["moves"]:
-                held.moves.restore(values["moves"][held.spec.name], mine)
+                held.moves.restore(values["moves"][held.spec.name], _of(held, arrays))
             handover.fit(held)
 
     def restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -500,9 +469,13 @@ class Store:
             data = values["contributions"].get(held.spec.name)
             if data is None:
                 continue
-            start = f"{held.number}."
-            mine = {n[len(start) :]: a for n, a in arrays.items() if n.startswith(start)}
+            mine = _of(held, arrays)
             if isinstance(held, HeldSparse):
                 held.contributions = SparseContributions.from_arrays(held.spec.dim, data, mine)
             else:
                 held.contributions = DenseContributions.from_arrays(data, mine)
+
+
+def _of(held: Held, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    start = f"{held.number}."
+    return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}

@@ -28,7 +28,7 @@ from paddock.ps.table.index import Rows, make_index
 from paddock.ps.table.initial import Initial, copy_rows, mark
 from paddock.ps.table.memory import Growing, machine_bytes
 from paddock.ps.table.sharding import behaved, behaved_floats, shard_of
-from paddock.ps.table.states import State, check_rows, state_digest
+from paddock.ps.table.states import Cut, State, check_rows, state_digest
 
 _ROWS_MAX = (1 << 31) - 16
 # What one eviction takes at least from a full shard, so that not every push has to evict.
@@ -56,20 +56,6 @@ class RowUpdater(Protocol):
     @property
     def slots(self) -> tuple[Slot, ...]: ...
     def apply(self, values: Floats, rows: Rows, grads: Floats, lr: float) -> None: ...
-
-
-class _Cut:
-    """What a table was at one lsn, where it is another now.
-
-    kept: rows changed since, of shards that nobody took yet. rest: what of a shard is no row.
-    taken: shards that changed as wholes.
-    """
-
-    def __init__(self, lsn: int, rest: dict[int, State]) -> None:
-        self.lsn = lsn
-        self.rest = rest
-        self.kept: dict[int, list[State]] = {shard: [] for shard in rest}
-        self.taken: dict[int, State] = {}
 
 
 class SparseTable:
@@ -107,7 +93,7 @@ class SparseTable:
         self._shard_rows_max = -(-spec.max_rows // spec.shards) if spec.eviction == "lru" else 0
         # The last lsn at which rows of a shard were dropped or decayed: not told by versions.
         self._rewritten = np.zeros(spec.shards, np.int64)
-        self._cut: _Cut | None = None
+        self._cut: Cut | None = None
 
     # ------------------------------------------------------------------------------------ facts
 
@@ -249,8 +235,7 @@ class SparseTable:
         if self._shard_rows_max:
             self._evict_for(keys, lsn)
         rows, fresh = self._index.make(keys)
-        if self._cut is not None:
-            self._keep(np.delete(keys, fresh), np.delete(rows, fresh))
+        self._keep(keys, rows, fresh)
         if len(fresh):
             self._need()
             for column in self._columns.values():
@@ -418,7 +403,7 @@ class SparseTable:
 
     def begin_cut(self, lsn: int, shards: Iterable[int]) -> None:
         """From now on cut_state gives these shards as they are now, at `lsn`, once each."""
-        self._cut = _Cut(lsn, {shard: self._rest_state(shard) for shard in shards})
+        self._cut = Cut(lsn, {shard: self._rest_state(shard) for shard in shards})
 
     def end_cut(self) -> None:
         """Nobody asks for the rest of them."""
@@ -443,10 +428,12 @@ class SparseTable:
             whole = {name: array[order] for name, array in whole.items()}
         return {**whole, **cut.rest.pop(shard)}
 
-    def _keep(self, keys: Keys, rows: Rows) -> None:
+    def _keep(self, keys: Keys, rows: Rows, fresh: Rows | None = None) -> None:
         """Before these rows change or go: those that have not since the cut are put aside."""
         if self._cut is None:
             return
+        if fresh is not None:
+            keys, rows = np.delete(keys, fresh), np.delete(rows, fresh)
         old = self._columns["version"].array[rows] <= self._cut.lsn
         shards = shard_of(keys, self.spec.shards)
         for shard in np.unique(shards[old]).tolist():
