@@ -6,7 +6,7 @@ numpy only; the frameworks are imported by their own adapters and by nothing els
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -248,19 +248,7 @@ class Rows:
         return waiting
 
 
-class DenseGradients(Protocol):
-    """What push_batch and end_batch call of a framework's DenseParameters."""
-
-    def pull(self) -> None: ...
-
-    def gather(self) -> None: ...
-
-    def send(self) -> None: ...
-
-    def forget(self) -> None: ...
-
-
-def push_batch(tables: Sequence[Rows], dense: DenseGradients | None) -> None:
+def push_batch(tables: Sequence[Rows], dense: DenseBase | None) -> None:
     """Sends the gradients of a batch: all of them, or none when one of them is not finite.
 
     Afterwards no gradient waits, whatever happened: the next batch begins with none of this one.
@@ -279,35 +267,7 @@ def push_batch(tables: Sequence[Rows], dense: DenseGradients | None) -> None:
         forget_batch(tables, dense)
 
 
-def end_batch(
-    client: TableClient,
-    tables: Sequence[Rows],
-    dense: DenseGradients | None,
-    loss: Any,
-    tensor: type[Any],
-) -> None:
-    """The end of a Trainer's batch: backward of loss (None: was done), push, step, pull.
-
-    tensor: what a loss must be. Raises Refusal, and UsageError when loss is something else.
-    """
-    if loss is not None:
-        if not isinstance(loss, tensor):
-            raise UsageError(
-                f"step() got a {type(loss).__name__}, not the loss as a tensor",
-                hint="trainer.step(loss); or loss.backward() and then trainer.step()",
-            )
-        try:
-            loss.backward()
-        except BaseException:  # Half the gradients would be worse than none.
-            forget_batch(tables, dense)
-            raise
-    push_batch(tables, dense)
-    client.step()
-    if dense is not None:
-        dense.pull()
-
-
-def forget_batch(tables: Sequence[Rows], dense: DenseGradients | None) -> None:
+def forget_batch(tables: Sequence[Rows], dense: DenseBase | None) -> None:
     """Drops the gradients that wait: a batch to be left out."""
     for rows in tables:
         rows.forget()
@@ -404,3 +364,226 @@ class FlatParameters:
 def ready_table(table: str) -> str:
     """Name of the table whose one element says that `table` has its first values."""
     return f"{table}.ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """What is torch's or Paddle's own. array: a tensor's numpy array, shared where it can be.
+
+    modules: a module and all within it. trained: (name, parameter) of those that learn.
+    """
+
+    tensor: type[Any]
+    array: Callable[[Any], NDArray[Any]]
+    modules: Callable[[Any], Iterable[Any]]
+    trained: Callable[[Any], list[tuple[str, Any]]]
+
+
+class EmbeddingBase:
+    """Rows of a sparse table by int64 id, any id; with gradients that go back to the table.
+
+    pooling "none": ids of any shape give (*shape, dim). "sum" and "mean": ids of shape (bags,
+    length) give (bags, dim); so do flat ids with `offsets`, and a list of one id tensor per bag;
+    an empty bag gives zeros.
+
+    push_in_backward: each look-up's gradient is pushed as soon as backward() has it. False: they
+    wait for push(), which sends them as one, and Trainer does that. In eval mode, or without
+    gradients (no_grad), rows are looked up and nothing is ever pushed.
+    """
+
+    framework: Framework
+
+    def __init__(
+        self,
+        client: TableClient,
+        table: str | SparseSpec,
+        dim: int | None = None,
+        *,
+        optimizer: str | OptimizerSpec = "adagrad",
+        lr: float | None = None,
+        pooling: str = "none",
+        push_in_backward: bool = True,
+    ) -> None:
+        super().__init__()
+        spec = as_sparse_spec(table, dim, optimizer, lr)
+        self.pooling = check_pooling(pooling)
+        self.rows = Rows(client, spec, at_once=push_in_backward)
+
+    @property
+    def dim(self) -> int:
+        """Floats in a row."""
+        return self.rows.spec.dim
+
+    def extra_repr(self) -> str:
+        """As a model shows it."""
+        return f"{self.rows}, pooling={self.pooling!r}"
+
+    def forward(self, ids: Any, offsets: Any = None, *, clicks: Any = None) -> Any:
+        """The rows of ids, pooled. clicks: one per id, where the table keeps statistics."""
+        array_of, like, starts = self.framework.array, ids, None
+        if isinstance(ids, self.framework.tensor):
+            array = array_of(ids)
+        else:
+            if offsets is not None:
+                raise UsageError("offsets beside a list of ids", hint="give one of the two")
+            starts = bags_of([len(bag) for bag in ids])
+            array = np.concatenate([np.zeros(0, np.int64), *map(array_of, ids)])
+            like = ids[0] if ids else None
+        if offsets is not None:
+            starts = check_offsets(array_of(offsets), array.size)
+        if starts is not None and self.pooling == "none":
+            raise UsageError("offsets without pooling", hint='pooling="sum" or "mean"')
+        if starts is None and self.pooling != "none" and array.ndim != 2:
+            raise UsageError(
+                f"pooling {self.pooling!r} of ids of shape {array.shape}",
+                hint="shape (bags, length), or flat ids with offsets, or a list of tensors",
+            )
+        found = self.rows.look_up(array, None if clicks is None else array_of(clicks).reshape(-1))
+        return self.spread(found, self.leaf(found, like), array.shape, starts)
+
+    def leaf(self, found: Lookup, like: Any) -> Any:
+        """The rows as the leaf of a graph, on the device of `like`; its gradient is received."""
+        raise NotImplementedError
+
+    def spread(self, found: Lookup, rows: Any, shape: tuple[int, ...], starts: Keys | None) -> Any:
+        """rows[inverse] as (*shape, dim), or pooled: of each row of shape, or from `starts` on."""
+        raise NotImplementedError
+
+    def receive(self, found: Lookup, grads: Floats) -> None:
+        """Takes the gradient of what leaf() gave."""
+        self.rows.receive(Gradient(found.keys, grads, found.shows, found.clicks))
+
+    def prefetch(self, ids: Any) -> None:
+        """Asks for the rows of a later batch now, so that they travel while this one computes."""
+        self.rows.client.prefetch(self.rows.spec.name, self.framework.array(ids).reshape(-1))
+
+    def push(self) -> int:
+        """Sends the gradients that wait. Returns of how many look-ups."""
+        return self.rows.push()
+
+
+class DenseBase:
+    """A model's parameters as views of one pulled float32 vector. Trainer 0 initialises it.
+
+    The parameters stay the model's own objects; where it is on the CPU pull() copies nothing.
+    """
+
+    framework: Framework
+
+    def __init__(
+        self,
+        client: TableClient,
+        module: Any,
+        *,
+        table: str = "dense",
+        optimizer: str | OptimizerSpec = "sgd",
+        lr: float | None = None,
+        merge: str = "mean",
+    ) -> None:
+        named = self.framework.trained(module)
+        for name, parameter in named:
+            if not str(parameter.dtype).endswith(".float32"):
+                raise UsageError(
+                    f"parameter {name!r} is {parameter.dtype}", hint="dense tables are float32"
+                )
+        self.parameters = [p for _, p in named]
+        self.vector = FlatParameters(
+            client,
+            [(name, tuple(p.shape)) for name, p in named],
+            table=table,
+            optimizer=as_optimizer(optimizer, lr),
+            merge=merge,
+        )
+        for parameter, view in zip(
+            self.parameters, self.vector.views(self.vector.values), strict=True
+        ):
+            view[...] = self.framework.array(parameter)
+        self.vector.start()
+        self.bind()
+
+    def bind(self) -> None:
+        """The parameters become views of the vector's values, where they can, or copies."""
+        raise NotImplementedError
+
+    def copy_out(self) -> None:
+        """The parameters become the vector's values, where they are no views of them."""
+        raise NotImplementedError
+
+    def copy_in(self) -> None:
+        """The parameters' gradients become the vector's; zeros for those not used."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Clears the gradients."""
+        raise NotImplementedError
+
+    def pull(self) -> None:
+        """The parameters become the servers' newest ones."""
+        self.vector.pull()
+        self.copy_out()
+
+    def push(self) -> None:
+        """Sends the gradients as one vector, zeros for those not used, and clears them.
+
+        Raises Refusal, and clears them too, when one is not finite.
+        """
+        push_batch([], self)
+
+    def gather(self) -> None:
+        """Brings the gradients into one vector. Raises Refusal when one is not finite."""
+        self.copy_in()
+        self.vector.check()
+
+    def send(self) -> None:
+        """Sends the gathered vector."""
+        self.vector.push()
+
+
+class TrainerBase:
+    """One batch after another: all tables of a model pushed as one step, the new values pulled."""
+
+    dense_type: type[DenseBase]
+
+    def __init__(
+        self,
+        client: TableClient,
+        module: Any,
+        *,
+        table: str = "dense",
+        optimizer: str | OptimizerSpec = "sgd",
+        lr: float | None = None,
+    ) -> None:
+        framework = self.dense_type.framework
+        self.client = client
+        self.embeddings = [m for m in framework.modules(module) if isinstance(m, EmbeddingBase)]
+        for embedding in self.embeddings:
+            embedding.rows.at_once = False
+        self.dense = (
+            self.dense_type(client, module, table=table, optimizer=optimizer, lr=lr)
+            if framework.trained(module)
+            else None
+        )
+
+    def step(self, loss: Any = None) -> None:
+        """Ends a batch: backward of loss (where given), push, step, pull.
+
+        Raises Refusal when a gradient is not finite: nothing of the batch is sent then, its
+        gradients are dropped, and the next batch goes on as if this one had not been. Raises
+        UsageError when loss is no tensor.
+        """
+        tables = [embedding.rows for embedding in self.embeddings]
+        if loss is not None:
+            if not isinstance(loss, self.dense_type.framework.tensor):
+                raise UsageError(
+                    f"step() got a {type(loss).__name__}, not the loss as a tensor",
+                    hint="trainer.step(loss); or loss.backward() and then trainer.step()",
+                )
+            try:
+                loss.backward()
+            except BaseException:  # Half the gradients would be worse than none.
+                forget_batch(tables, self.dense)
+                raise
+        push_batch(tables, self.dense)
+        self.client.step()
+        if self.dense is not None:
+            self.dense.pull()
