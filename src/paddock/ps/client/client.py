@@ -306,6 +306,19 @@ class Client:
         self.traffic.post_dense(Op.SET_DENSE, known, vector.copy(), 0)
         self.traffic.settle(0)
 
+    def set_lr(self, table: str, lr: float) -> None:
+        """The table's learning rate from now on, in place of its spec's; its schedule goes on.
+
+        In sync from the step on that is open, whoever of its trainers says it (the first of them,
+        where they differ); in the others from this trainer's next push on. It stays after a
+        restart and in checkpoints.
+        """
+        known = self._known(table)
+        problems = check_optimizer(replace(known.spec.optimizer, lr=lr))
+        if problems:
+            raise UsageError.of(problems)
+        self.strategy.set_lr(self.traffic, known, float(lr))
+
     # ------------------------------------------------------------------------- batches and order
 
     def merged(self, threads: int, *, timeout: float = 600.0) -> list[TrainerThread]:

@@ -37,6 +37,7 @@ class LocalRows:
     updater: Updater
     seen: list[int]
     step: int = 0
+    lr: float | None = None
 
 
 @dataclass(slots=True)
@@ -48,6 +49,7 @@ class LocalVector:
     updater: Updater
     values: Rows
     step: int = 0
+    lr: float | None = None
 
 
 class Geo(Strategy):
@@ -107,7 +109,7 @@ class Geo(Strategy):
             )
         local = self._local(known)
         at = self._find(traffic, local, distinct)
-        lr = learning_rate(known.spec.optimizer, local.step)
+        lr = learning_rate(known.spec.optimizer, local.step, local.lr)
         local.updater.apply(local.rows.values, at, rows, lr)
         local.rows.touch(at)
         local.step += 1
@@ -135,10 +137,16 @@ class Geo(Strategy):
     def push_dense(self, traffic: Traffic, table: str, known: Known, grads: Rows) -> None:
         """Update the copy of the vector."""
         local = self._vector(traffic, known)
-        lr = learning_rate(known.spec.optimizer, local.step)
+        lr = learning_rate(known.spec.optimizer, local.step, local.lr)
         row = np.zeros(1, np.int64)
         local.updater.apply(local.values, row, grads.reshape(1, -1).copy(), lr)
         local.step += 1
+
+    def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
+        """Of the copy: the servers' optimizers are not asked."""
+        is_sparse = isinstance(known.spec, SparseSpec)
+        local = self._local(known) if is_sparse else self._vector(traffic, known)
+        local.lr = lr
 
     def step(self, traffic: Traffic) -> None:
         """Count the batch; exchange when it is time."""

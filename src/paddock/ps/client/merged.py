@@ -110,6 +110,11 @@ class TrainerThread:
         with self.alone() as client:
             client.set_dense(table, values)
 
+    def set_lr(self, table: str, lr: float) -> None:
+        """As Client.set_lr, for what this round pushes; where threads differ, the last one's."""
+        with self.alone() as client:
+            client.set_lr(table, lr)
+
     def step(self) -> None:
         """The end of this thread's batch; returns when the round's push has been sent.
 

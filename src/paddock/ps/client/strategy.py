@@ -103,6 +103,12 @@ class Strategy:
         traffic.post_dense(Op.PUSH_DENSE, known, grads.copy(), self.flags)
         traffic.reach(late)
 
+    def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
+        """A new rate from here on, in the order of what this trainer pushes; in sync of a step."""
+        late = traffic.make_room(self.window)
+        traffic.post_all(Op.RATE, known, {"lr": lr}, self.flags)
+        traffic.reach(late)
+
     def step(self, traffic: Traffic) -> None:
         """The end of a batch."""
 

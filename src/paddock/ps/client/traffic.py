@@ -6,7 +6,9 @@ strategy's. Of a table whose shards have moved, the new owners are asked (redire
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -230,6 +232,12 @@ class Traffic:
             self.peers[server].post(
                 self.batch, header, start.to_bytes(8, "little"), raw(flat[start:stop])
             )
+
+    def post_all(self, op: Op, known: Known, data: dict[str, Any], flags: int) -> None:
+        """A frame of JSON to every server, among the pushes."""
+        for server, peer in enumerate(self.peers):
+            header = Header(op, flags, known.numbers[server], step=self.step)
+            peer.post(self.batch, header, json.dumps(data).encode())
 
     def next_part(self, known: Known, server: int, flags: int) -> int:
         """Frames of one table and step are numbered, over all pushes of the step."""

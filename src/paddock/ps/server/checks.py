@@ -5,6 +5,7 @@ Everything here reads the store and changes nothing; the frame's locks are held.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +47,11 @@ def check(store: Store, header: Header, body: Body) -> None:
         _check_sparse(store, header, body)
     elif op in (Op.PUSH_DENSE, Op.SET_DENSE):
         _check_dense(store, header, body)
+    elif op == Op.RATE:
+        lr = json_part(body).get("lr")
+        if not isinstance(lr, float) or not math.isfinite(lr) or lr < 0.0:
+            raise Refusal("value", f"the learning rate is {lr!r}", hint="a number, 0 or more")
+        _check_contribution(store, store.find(header.table), header, 0)
     elif op == Op.CREATE:
         _check_create(store, body)
     elif op == Op.LOAD:
@@ -135,8 +141,7 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
             f"no row can be added to table {held.spec.name!r}",
             hint="raise --memory-limit, add servers, or use max_rows with eviction='lru'",
         )
-    if header.flags & CONTRIBUTION:
-        _check_contribution(store, held, header, len(body))
+    _check_contribution(store, held, header, len(body))
 
 
 def _check_dense(store: Store, header: Header, body: Body) -> None:
@@ -152,11 +157,12 @@ def _check_dense(store: Store, header: Header, body: Body) -> None:
             f"table {held.spec.name!r}: elements {start} to {stop} are no whole shards of "
             f"server {store.server}",
         )
-    if header.flags & CONTRIBUTION:
-        _check_contribution(store, held, header, len(body))
+    _check_contribution(store, held, header, len(body))
 
 
 def _check_contribution(store: Store, held: Held, header: Header, size: int) -> None:
+    if not header.flags & CONTRIBUTION:
+        return
     left = 0
     if not store.has_bytes(size):
         left = max(1, store.memory_limit_bytes - store.nbytes + held.contributions.nbytes)

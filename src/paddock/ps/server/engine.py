@@ -114,9 +114,9 @@ class Engine:
             with self._logged(header):
                 if self.appended is not None:
                     self.appended()
-                step, outputs = self.store.note(lsn, header, body)
+                lr, outputs = self.store.note(lsn, header, body)
         with self._logged(header):
-            return Written(0, self.store.apply(lsn, header, body, step), outputs)
+            return Written(0, self.store.apply(lsn, header, body, lr), outputs)
 
     @contextmanager
     def _logged(self, header: Header) -> Iterator[None]:
@@ -172,14 +172,14 @@ class Engine:
         with self.holding(header):
             with self.order:
                 self.lsn = lsn
-                step, _ = self.store.note(lsn, header, body)
-            self.store.apply(lsn, header, body, step)
+                lr, _ = self.store.note(lsn, header, body)
+            self.store.apply(lsn, header, body, lr)
 
     def refill(self, lsn: int, header: Header, body: Body) -> None:
         """The same while nobody else uses the store, or `order` is held and nobody may read."""
         self.lsn = lsn
-        step, _ = self.store.note(lsn, header, body)
-        self.store.apply(lsn, header, body, step)
+        lr, _ = self.store.note(lsn, header, body)
+        self.store.apply(lsn, header, body, lr)
 
     def position(self) -> int:
         """The newest record. With a table's lock held, all of the table's up to it are applied."""

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 
 from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
+from paddock.ps.optimizers.schedules import Rates
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.server.moves import Moves
 from paddock.ps.spec import DenseSpec, SparseSpec, shard_range
@@ -30,6 +31,7 @@ class HeldSparse:
     lock: threading.Lock = field(default_factory=threading.Lock)
     step: int = 0
     base: int = 0
+    rates: Rates = field(default_factory=Rates)
 
 
 @dataclass(slots=True)
@@ -45,6 +47,7 @@ class HeldDense:
     lock: threading.Lock = field(default_factory=threading.Lock)
     step: int = 0
     base: int = 0
+    rates: Rates = field(default_factory=Rates)
 
 
 Held = HeldSparse | HeldDense

@@ -416,7 +416,8 @@ class Server:
         directory, name, base = (str(order.get(key, "")) for key in ("directory", "name", "base"))
         with self._saving:
             with self.engine.at_rest():
-                state = {"steps": self.store.state_values()["steps"]}
+                values = self.store.state_values()
+                state = {"steps": values["steps"], "rates": values["rates"]}
                 # In an order that is the same on all servers.
                 tables = sorted(self.store.tables, key=lambda held: held.spec.name)
                 owned = {held.spec.name: list(held.owned) for held in tables}

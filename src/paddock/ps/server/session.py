@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 # Records that a client may ask for. The others are made by the server itself.
 FROM_CLIENTS = frozenset(
     (
-        *(Op.CREATE, Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.COMMIT, Op.SHRINK),
+        *(Op.CREATE, Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.COMMIT, Op.SHRINK, Op.RATE),
         *(Op.POSITION, Op.MOVE, Op.ADOPT, Op.LOAD, Op.SKIP, Op.FENCE, Op.CLOSE),
     )
 )

@@ -19,7 +19,7 @@ from paddock.ps.consistency.contributions import DenseContributions, SparseContr
 from paddock.ps.consistency.step_words import Output, Rules, record_from_json
 from paddock.ps.consistency.steps import Chief
 from paddock.ps.durable.snapshot import Plan
-from paddock.ps.optimizers.schedules import learning_rate
+from paddock.ps.optimizers.schedules import Rates, learning_rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.identity import Windows
@@ -43,13 +43,13 @@ from paddock.ps.table.sharding import deal, shard_of
 from paddock.ps.table.sparse import SparseTable
 
 OF_THE_CHIEF = (Op.JOIN, Op.LEAVE, Op.EXPEL, Op.COMMIT, Op.OPEN)
-OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT)
+OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT, Op.RATE)
 
 
 class Noted(NamedTuple):
-    """step: of the table, before the record. outputs: what the chief says to it."""
+    """lr: of an update by the record. outputs: what the chief says to it."""
 
-    step: int
+    lr: float
     outputs: list[Output]
 
 
@@ -136,6 +136,7 @@ class Store:
             "name": held.spec.name,
             "kind": held.spec.kind,
             "optimizer": held.spec.optimizer.name,
+            "lr": held.spec.optimizer.lr if held.rates.lr is None else held.rates.lr,
             "step": held.step,
             "bytes": held.table.nbytes,
         }
@@ -224,13 +225,21 @@ class Store:
             held = self.tables[header.table]
             before = held.step
             held.step += bool(header.flags & LAST)
-            return Noted(before, [])
+            return Noted(learning_rate(held.spec.optimizer, before, held.rates.lr), [])
+        if op == Op.RATE:
+            held, lr = self.tables[header.table], float(json_part(body)["lr"])
+            if not header.flags & CONTRIBUTION:
+                held.rates.lr = lr
+            elif header.step > self.committed:
+                held.rates.note(header.step, (header.trainer, header.incarnation), lr)
         if op == Op.LOAD:
             self._begin_from(json_part(body))
         if op == Op.COMMIT:
-            self.committed = max(self.committed, int(json_part(body)["step"]))
+            step, members = _of_commit(body)
+            self.committed = max(self.committed, step)
             for held in self.tables:
-                held.step = held.base + int(json_part(body)["step"])
+                held.step = held.base + step
+                held.rates.commit(step, members)
         if op in OF_THE_CHIEF and self.chief is not None:
             return Noted(0, self.chief.apply(record_from_json(op, json_part(body))))
         if op == Op.RULES:
@@ -247,15 +256,15 @@ class Store:
                 held.contributions.committed = held.step = self.committed
         return Noted(0, [])
 
-    def apply(self, lsn: int, header: Header, body: Body, step: int) -> dict[str, Any] | None:
+    def apply(self, lsn: int, header: Header, body: Body, lr: float) -> dict[str, Any] | None:
         """Carry out a record that was checked. Returns what a JSON answer says, if anything."""
         op = header.op
         if op not in (Op.PUSH, Op.PUSH_DENSE):
             self._left = 0  # Counted anew.
         if op == Op.PUSH:
-            self._push(lsn, header, body, step)
+            self._push(lsn, header, body, lr)
         elif op == Op.PUSH_DENSE:
-            self._push_dense(lsn, header, body, step)
+            self._push_dense(lsn, header, body, lr)
         elif op == Op.SET:
             held = self.sparse(header.table)
             part = sparse_part(header, body, held.spec.dim)
@@ -296,7 +305,7 @@ class Store:
         self.tables.append(held)
         return held
 
-    def _push(self, lsn: int, header: Header, body: Body, step: int) -> None:
+    def _push(self, lsn: int, header: Header, body: Body, lr: float) -> None:
         held = self.sparse(header.table)
         part = sparse_part(header, body, held.spec.dim)
         if header.flags & CONTRIBUTION:
@@ -317,19 +326,17 @@ class Store:
         if header.flags & DELTA:
             held.table.add(part.keys, part.rows, now=now, lsn=lsn)
             return
-        lr = learning_rate(held.spec.optimizer, step)
         held.table.push(
             part.keys, part.rows, lr=lr, now=now, lsn=lsn, shows=part.shows, clicks=part.clicks
         )
 
-    def _push_dense(self, lsn: int, header: Header, body: Body, step: int) -> None:
+    def _push_dense(self, lsn: int, header: Header, body: Body, lr: float) -> None:
         held = self.dense(header.table)
         start, values = dense_part(header, body)
         if header.flags & CONTRIBUTION:
             member = (header.trainer, header.incarnation)
             held.contributions.add(header.step, member, header.part, start, values)
             return
-        lr = learning_rate(held.spec.optimizer, step)
         for at, run in self._wanted_runs(held, lsn, start, values):
             if header.flags & DELTA:
                 held.table.add(at, run)
@@ -338,10 +345,9 @@ class Store:
 
     def _commit(self, lsn: int, header: Header, body: Body) -> None:
         """Apply what the members contributed to a step; the same bits on any number of servers."""
-        data = json_part(body)
-        step, members = int(data["step"]), [(int(t), int(life)) for t, life in data["members"]]
+        step, members = _of_commit(body)
         for held in self.tables:
-            lr = learning_rate(held.spec.optimizer, held.base + step - 1)
+            lr = learning_rate(held.spec.optimizer, held.base + step - 1, held.rates.lr)
             merge = "mean" if held.spec.merge == "mean" else "sum"
             if isinstance(held, HeldSparse):
                 one = held.contributions.merge(step, members, merge)  # type: ignore[arg-type]
@@ -387,6 +393,11 @@ class Store:
         for spec in checkpoint.specs:
             held = self.by_name[spec.name]
             held.step = steps.get(spec.name, 0)
+            rates = [
+                s["rates"][spec.name] for s in checkpoint.states if spec.name in s.get("rates", ())
+            ]
+            if spec.optimizer.lr == held.spec.optimizer.lr:  # Else a new one is wanted.
+                held.rates = Rates(rates[0]["lr"] if rates else None)
             held.base = held.step - self.committed  # Sync goes on counting from there.
         self.positions = Positions()  # What was read since the save is read again.
         for trainer, position in checkpoint.positions.items():
@@ -444,6 +455,7 @@ class Store:
             "chief": None if self.chief is None else self.chief.to_json(),
             "positions": self.positions.to_json(),
             "steps": {held.spec.name: [held.step, held.base] for held in self.tables},
+            "rates": {held.spec.name: held.rates.to_json() for held in self.tables},
             "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
             "contributions": {
                 held.spec.name: held.contributions.to_arrays()[0] for held in self.tables
@@ -490,9 +502,16 @@ class Store:
             data = values["contributions"].get(held.spec.name)
             if data is None:
                 continue
+            held.rates = Rates.from_json(values["rates"][held.spec.name])
             start = f"{held.number}."
             mine = {n[len(start) :]: a for n, a in arrays.items() if n.startswith(start)}
             if isinstance(held, HeldSparse):
                 held.contributions = SparseContributions.from_arrays(held.spec.dim, data, mine)
             else:
                 held.contributions = DenseContributions.from_arrays(data, mine)
+
+
+def _of_commit(body: Body) -> tuple[int, list[tuple[int, int]]]:
+    """(step, members) of a COMMIT."""
+    data = json_part(body)
+    return int(data["step"]), [(int(t), int(life)) for t, life in data["members"]]
