@@ -53,17 +53,49 @@ class TableClient(Protocol):
 
     def set_dense(self, table: str, values: Any) -> None: ...
 
+    def set_lr(self, table: str, lr: float) -> None: ...
+
     def step(self) -> None: ...
 
     def barrier(self, name: str) -> None: ...
 
 
-def as_optimizer(optimizer: str | OptimizerSpec, lr: float | None) -> OptimizerSpec:
+class Scheduler(Protocol):
+    """What is called of a learning rate that is a scheduler, such as Paddle's LRScheduler."""
+
+    base_lr: float
+
+    def __call__(self) -> float: ...
+
+
+class Rate:
+    """A table's learning rate as a scheduler has it; the servers are told when it has changed.
+
+    source: given the rate that was told last (None: none yet), the rate, None for that of the spec.
+    """
+
+    def __init__(
+        self, client: TableClient, table: str, source: Callable[[float | None], float | None]
+    ) -> None:
+        self._client, self._table, self._source = client, table, source
+        self._sent: float | None = None
+
+    def send(self) -> None:
+        """To be called before a push: the rate is that of the push."""
+        lr = self._source(self._sent)
+        if lr is not None and lr != self._sent:
+            self._client.set_lr(self._table, lr)
+            self._sent = lr
+
+
+def as_optimizer(optimizer: str | OptimizerSpec, lr: float | Scheduler | None) -> OptimizerSpec:
     """The spec of an optimizer given by name and learning rate, or the spec itself.
 
     >>> as_optimizer("adam", 0.001).lr
     0.001
     """
+    if callable(lr):
+        lr = float(lr.base_lr)  # Not what it is now: that differs in a trainer that came back.
     if isinstance(optimizer, str):
         return OptimizerSpec(optimizer) if lr is None else OptimizerSpec(optimizer, lr)
     if not isinstance(optimizer, OptimizerSpec):
@@ -80,8 +112,16 @@ def as_optimizer(optimizer: str | OptimizerSpec, lr: float | None) -> OptimizerS
     return optimizer
 
 
+def rate_of(client: TableClient, table: str, lr: float | Scheduler | None) -> Rate | None:
+    """The rate that a scheduler drives; None where lr is a number."""
+    return Rate(client, table, lambda _: float(lr())) if callable(lr) else None
+
+
 def as_sparse_spec(
-    table: str | SparseSpec, dim: int | None, optimizer: str | OptimizerSpec, lr: float | None
+    table: str | SparseSpec,
+    dim: int | None,
+    optimizer: str | OptimizerSpec,
+    lr: float | Scheduler | None,
 ) -> SparseSpec:
     """The table an embedding declares: a whole spec, or its name, dim and optimizer."""
     if isinstance(table, SparseSpec):
@@ -173,12 +213,21 @@ class Rows:
     optimizer, unless at_once is set: then each is sent when it is there.
     """
 
-    def __init__(self, client: TableClient, spec: SparseSpec, *, at_once: bool) -> None:
+    def __init__(
+        self,
+        client: TableClient,
+        spec: SparseSpec,
+        *,
+        at_once: bool,
+        lr: float | Scheduler | None = None,
+    ) -> None:
         self.client = client
         self.spec = spec
+        self.table = spec.name
         self.at_once = at_once
         self._gradients: list[Gradient] = []
         self._waiting = 0
+        self.rate = rate_of(client, spec.name, lr)
         client.create(spec)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Rows:
@@ -237,6 +286,8 @@ class Rows:
         gradients, waiting = self._gradients, self.forget()
         if gradients:
             one = _merged(gradients)
+            if self.rate is not None:
+                self.rate.send()
             self.client.push(
                 self.spec.name, one.keys, one.grads, shows=one.shows, clicks=one.clicks
             )
@@ -305,10 +356,13 @@ class FlatParameters:
         *,
         table: str,
         optimizer: OptimizerSpec,
+        lr: float | Scheduler | None = None,
         merge: str = "mean",
     ) -> None:
         self.client = client
         self.table = table
+        self.optimizer = optimizer
+        self.rate = rate_of(client, table, lr)
         self.places: list[tuple[str, tuple[int, ...], int, int]] = []
         start = 0
         for name, shape in shapes:
@@ -358,6 +412,8 @@ class FlatParameters:
 
     def push(self) -> None:
         """Sends `grads`."""
+        if self.rate is not None:
+            self.rate.send()
         self.client.push_dense(self.table, self.grads)
 
 
@@ -400,14 +456,14 @@ class EmbeddingBase:
         dim: int | None = None,
         *,
         optimizer: str | OptimizerSpec = "adagrad",
-        lr: float | None = None,
+        lr: float | Scheduler | None = None,
         pooling: str = "none",
         push_in_backward: bool = True,
     ) -> None:
         super().__init__()
         spec = as_sparse_spec(table, dim, optimizer, lr)
         self.pooling = check_pooling(pooling)
-        self.rows = Rows(client, spec, at_once=push_in_backward)
+        self.rows = Rows(client, spec, at_once=push_in_backward, lr=lr)
 
     @property
     def dim(self) -> int:
@@ -477,7 +533,7 @@ class DenseBase:
         *,
         table: str = "dense",
         optimizer: str | OptimizerSpec = "sgd",
-        lr: float | None = None,
+        lr: float | Scheduler | None = None,
         merge: str = "mean",
     ) -> None:
         named = self.framework.trained(module)
@@ -492,6 +548,7 @@ class DenseBase:
             [(name, tuple(p.shape)) for name, p in named],
             table=table,
             optimizer=as_optimizer(optimizer, lr),
+            lr=lr,
             merge=merge,
         )
         for parameter, view in zip(
@@ -551,13 +608,14 @@ class TrainerBase:
         *,
         table: str = "dense",
         optimizer: str | OptimizerSpec = "sgd",
-        lr: float | None = None,
+        lr: float | Scheduler | None = None,
     ) -> None:
         framework = self.dense_type.framework
         self.client = client
         self.embeddings = [m for m in framework.modules(module) if isinstance(m, EmbeddingBase)]
-        for embedding in self.embeddings:
-            embedding.rows.at_once = False
+        self.tables = [embedding.rows for embedding in self.embeddings]
+        for rows in self.tables:
+            rows.at_once = False
         self.dense = (
             self.dense_type(client, module, table=table, optimizer=optimizer, lr=lr)
             if framework.trained(module)
@@ -571,7 +629,6 @@ class TrainerBase:
         gradients are dropped, and the next batch goes on as if this one had not been. Raises
         UsageError when loss is no tensor.
         """
-        tables = [embedding.rows for embedding in self.embeddings]
         if loss is not None:
             if not isinstance(loss, self.dense_type.framework.tensor):
                 raise UsageError(
@@ -581,9 +638,13 @@ class TrainerBase:
             try:
                 loss.backward()
             except BaseException:  # Half the gradients would be worse than none.
-                forget_batch(tables, self.dense)
+                forget_batch(self.tables, self.dense)
                 raise
-        push_batch(tables, self.dense)
+        self.end()
+
+    def end(self) -> None:
+        """The gradients are there: push, step, pull."""
+        push_batch(self.tables, self.dense)
         self.client.step()
         if self.dense is not None:
             self.dense.pull()

@@ -22,13 +22,17 @@ from torch.nn import functional
 from paddock.ps.adapter import (
     DenseBase,
     EmbeddingBase,
+    FlatParameters,
     Framework,
     Keys,
     Lookup,
+    Rate,
+    Rows,
     TrainerBase,
+    forget_batch,
 )
 
-__all__ = ["DenseParameters", "Embedding", "Trainer"]
+__all__ = ["DenseParameters", "Embedding", "TableOptimizer", "Trainer"]
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
@@ -121,6 +125,61 @@ class DenseParameters(DenseBase):
         return [flat[start:stop].view(shape) for _, shape, start, stop in self.vector.places]
 
 
+def drive(optimizer: torch.optim.Optimizer, group: int, of: Rows | FlatParameters) -> None:
+    """Has the table follow the lr of a parameter group, once that is driven or has changed."""
+    first = float(optimizer.param_groups[group]["lr"])
+
+    def source(sent: float | None) -> float | None:
+        now = optimizer.param_groups[group]
+        # initial_lr is what a torch.optim.lr_scheduler leaves in the groups it drives.
+        is_driven = sent is not None or "initial_lr" in now or now["lr"] != first
+        return float(now["lr"]) if is_driven else None
+
+    of.rate = Rate(of.client, of.table, source)
+
+
+class TableOptimizer(torch.optim.Optimizer):
+    """A Trainer's tables as torch's schedulers want them: a group each, with its "lr".
+
+    step() ends a batch, as Trainer.step() does; zero_grad() drops the gradients that wait.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        groups = [
+            {"params": [], "table": rows.table, "lr": rows.spec.optimizer.lr}
+            for rows in trainer.tables
+        ]
+        tables: list[Rows | FlatParameters] = [*trainer.tables]
+        if trainer.dense is not None:
+            vector = trainer.dense.vector
+            tables.append(vector)
+            params = trainer.dense.parameters
+            groups.append({"params": params, "table": vector.table, "lr": vector.optimizer.lr})
+        super().__init__(groups, {})
+        for number, table in enumerate(tables):
+            drive(self, number, table)
+
+    def step(self, closure: None = None) -> None:
+        """Push, step, pull; backward was done."""
+        TrainerBase.end(self.trainer)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops what backward() has left to be pushed."""
+        forget_batch(self.trainer.tables, self.trainer.dense)
+
+
 class Trainer(TrainerBase):
-    __doc__ = TrainerBase.__doc__
+    """One batch after another: all tables of a model pushed as one step, the new values pulled.
+
+    optimizer: for a torch.optim.lr_scheduler, whose rates the servers then follow.
+    """
+
     dense_type = DenseParameters
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.optimizer = TableOptimizer(self)
+
+    def end(self) -> None:
+        self.optimizer.step()  # A scheduler counts its calls.

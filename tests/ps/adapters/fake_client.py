@@ -37,6 +37,7 @@ class FakeClient:
         self.statistics: list[tuple[Any, Any]] = []
         self.pulled: list[tuple[str, int]] = []
         self.prefetched: list[tuple[str, int]] = []
+        self.rates: list[tuple[str, float]] = []
         self.steps = 0
         self.barriers: list[str] = []
 
@@ -90,6 +91,9 @@ class FakeClient:
 
     def set_dense(self, table: str, values: Any) -> None:
         self.vectors[table][...] = values
+
+    def set_lr(self, table: str, lr: float) -> None:
+        self.rates.append((table, lr))
 
     def step(self) -> None:
         self.steps += 1

@@ -17,6 +17,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
     paddle = pytest.importorskip("paddle")
 from paddock.ps import paddle as ps_paddle  # after paddle is known to be there
+from paddock.ps.fleet_optimizer import DistributedOptimizer
 
 pytestmark = pytest.mark.real
 
@@ -159,6 +160,41 @@ def test_a_number_as_loss_is_told() -> None:
     """An AttributeError of a float says less."""
     with pytest.raises(UsageError, match="got a float"):
         ps_paddle.Trainer(FakeClient(), paddle.nn.Linear(1, 1)).step(1.0)
+
+
+def test_an_lr_scheduler_of_paddle_is_followed() -> None:
+    """Given as lr, as Paddle's optimizers take it as learning_rate; with and without a Trainer."""
+    with servers(2) as endpoints, Client(endpoints, strategy="half_async") as client:
+        decay = paddle.optimizer.lr.StepDecay(1.0, step_size=2, gamma=0.5)
+        table = ps_paddle.Embedding(client, "t", 1, optimizer="sgd", lr=decay)
+        alone = ps_paddle.Embedding(client, "alone", 1, optimizer="sgd", lr=decay)
+        mlp = paddle.nn.Linear(1, 1, bias_attr=False)
+        layer = paddle.nn.LayerList([table, mlp])
+        trainer = ps_paddle.Trainer(client, layer, optimizer="sgd", lr=decay)
+        one = paddle.to_tensor([7])
+
+        def values() -> list[float]:
+            return [tensor.item() for tensor in (table(one), alone(one), mlp.weight)]
+
+        before = values()
+        for _ in range(4):
+            trainer.step(table(one).sum() + alone(one).sum() + mlp(paddle.ones([1, 1])).sum())
+            decay.step()
+        assert np.subtract(before, values()).tolist() == pytest.approx([3.0] * 3, abs=1e-6)
+
+
+def test_fleets_optimizer_follows_the_scheduler_of_the_one_it_was_given() -> None:
+    """As with Paddle's own fleet."""
+    client = FakeClient()
+    layer = paddle.nn.Linear(1, 1)
+    decay = paddle.optimizer.lr.StepDecay(1.0, step_size=1, gamma=0.5)
+    inner = paddle.optimizer.SGD(decay, parameters=layer.parameters())
+    optimizer = DistributedOptimizer(client, layer, inner)
+    assert optimizer.spec.lr == 1.0
+    for _ in range(2):
+        optimizer.minimize(layer(paddle.ones([1, 1])).sum())
+        decay.step()
+    assert client.rates == [("dense", 1.0), ("dense", 0.5)]
 
 
 def test_a_deep_copy_shares_the_table_and_the_client() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,6 +18,7 @@ from ps.adapters.served import servers, together
 
 torch = pytest.importorskip("torch")
 from paddock.ps import torch as ps_torch  # noqa: E402 - after torch is known to be there
+from paddock.ps.fleet_optimizer import DistributedOptimizer  # noqa: E402
 
 pytestmark = pytest.mark.real
 
@@ -176,6 +178,64 @@ def test_what_is_no_loss_and_no_optimizer_is_told_in_a_line() -> None:
     with pytest.raises(UsageError, match="optimizer is of type Adam, ") as caught:
         ps_torch.Trainer(FakeClient(), module, optimizer=torch.optim.Adam(module.parameters()))
     assert "\n" not in str(caught.value)
+
+
+def test_a_scheduler_of_torch_drives_the_rates_of_all_tables() -> None:
+    """As it would those of a torch optimizer; and the servers are told what has changed only."""
+    with servers(2) as endpoints, Client(endpoints, strategy="half_async") as client:
+        model = torch.nn.Module()
+        model.table = ps_torch.Embedding(client, "t", 1, optimizer=OptimizerSpec("sgd", 0.5))
+        model.mlp = torch.nn.Linear(1, 1, bias=False)
+        trainer = ps_torch.Trainer(client, model, optimizer="sgd", lr=1.0)
+        ids = torch.tensor([7])
+        before = model.table(ids).item(), model.mlp.weight.item()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # torch's, about the order of the two calls
+            scheduler = torch.optim.lr_scheduler.StepLR(trainer.optimizer, 2, 0.5)
+            for _ in range(4):
+                trainer.step(model.table(ids).sum() + model.mlp(torch.ones(1, 1)).sum())
+                scheduler.step()
+        after = model.table(ids).item(), model.mlp.weight.item()
+        moved = [a - b for a, b in zip(before, after, strict=True)]
+        assert moved == pytest.approx([1.5, 3.0], abs=1e-6)
+        assert scheduler.get_last_lr() == [0.125, 0.25]
+
+
+def test_rates_are_sent_when_they_are_driven_and_when_they_change() -> None:
+    """Without a scheduler never; with one at its first push, whatever the servers had before."""
+    client = FakeClient()
+    model = torch.nn.Linear(1, 1)
+    trainer = ps_torch.Trainer(client, model, optimizer="sgd", lr=1.0)
+
+    def steps(count: int) -> list[tuple[str, float]]:
+        client.rates.clear()
+        for _ in range(count):
+            trainer.optimizer.zero_grad()
+            model(torch.ones(1, 1)).sum().backward()
+            trainer.optimizer.step()
+        return client.rates
+
+    assert steps(2) == []
+    trainer.optimizer.param_groups[0]["lr"] = 0.5
+    assert steps(2) == [("dense", 0.5)]
+    other = ps_torch.Trainer(client, model, optimizer="sgd", lr=1.0)
+    trainer = other
+    torch.optim.lr_scheduler.ConstantLR(other.optimizer, 1.0)
+    assert steps(2) == [("dense", 1.0)]
+    assert client.steps == 6
+
+
+def test_fleets_optimizer_follows_the_scheduler_of_the_one_it_was_given() -> None:
+    """Its rule runs on the servers; its rate would stay what it was at the start."""
+    client = FakeClient()
+    model = torch.nn.Linear(1, 1)
+    inner = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer = DistributedOptimizer(client, model, inner)
+    scheduler = torch.optim.lr_scheduler.StepLR(inner, 1, 0.5)
+    for _ in range(2):
+        optimizer.minimize(model(torch.ones(1, 1)).sum())
+        scheduler.step()
+    assert client.rates == [("dense", 1.0), ("dense", 0.5)]
 
 
 def test_a_deep_copy_shares_the_table_and_the_client() -> None:
