@@ -6,8 +6,9 @@ numpy only; the frameworks are imported by their own adapters and by nothing els
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,7 +50,7 @@ class TableClient(Protocol):
 
     def pull_dense(self, table: str, out: Floats | None = None) -> Floats: ...
 
-    def push_dense(self, table: str, grads: Any) -> None: ...
+    def push_dense(self, table: str, grads: Any, *, used: Sequence[bool] | None = None) -> None: ...
 
     def set_dense(self, table: str, values: Any) -> None: ...
 
@@ -299,6 +300,11 @@ class Rows:
         return waiting
 
 
+def is_float32(tensor: Any) -> bool:
+    """Of torch and Paddle alike."""
+    return str(tensor.dtype).endswith(".float32")
+
+
 def push_batch(tables: Sequence[Rows], dense: DenseBase | None) -> None:
     """Sends the gradients of a batch: all of them, or none when one of them is not finite.
 
@@ -346,7 +352,8 @@ def _merged(gradients: list[Gradient]) -> Gradient:
 class FlatParameters:
     """A model's parameters as one dense table: where each lies in the flat vector.
 
-    values, grads: (size,) float32, reused from batch to batch.
+    values, grads: (size,) float32, reused from batch to batch. used: which parameters have a
+    gradient in this batch; the optimizer leaves the others as they are.
     """
 
     def __init__(
@@ -375,7 +382,9 @@ class FlatParameters:
             )
         self.values: Floats = np.zeros(start, np.float32)
         self.grads: Floats = np.zeros(start, np.float32)
-        client.create(DenseSpec(table, start, optimizer, merge=merge))
+        parts = tuple(stop - begin for _, _, begin, stop in self.places)
+        self.used = [True] * len(parts)
+        client.create(DenseSpec(table, start, optimizer, merge=merge, parts=parts))
         client.create(DenseSpec(ready_table(table), 1, OptimizerSpec("sgd"), merge="mean"))
 
     @property
@@ -411,10 +420,11 @@ class FlatParameters:
         check_finite(self.table, self.grads, None)
 
     def push(self) -> None:
-        """Sends `grads`."""
+        """Sends `grads` of what was used."""
         if self.rate is not None:
             self.rate.send()
-        self.client.push_dense(self.table, self.grads)
+        if any(self.used):
+            self.client.push_dense(self.table, self.grads, used=self.used)
 
 
 def ready_table(table: str) -> str:
@@ -426,13 +436,16 @@ def ready_table(table: str) -> str:
 class Framework:
     """What is torch's or Paddle's own. array: a tensor's numpy array, shared where it can be.
 
-    modules: a module and all within it. trained: (name, parameter) of those that learn.
+    modules: a module and all within it. trained: (name, parameter) of those that learn. state:
+    by name, what else is the module's. assign: gives a tensor new values.
     """
 
     tensor: type[Any]
     array: Callable[[Any], NDArray[Any]]
     modules: Callable[[Any], Iterable[Any]]
     trained: Callable[[Any], list[tuple[str, Any]]]
+    state: Callable[[Any], Mapping[str, Any]]
+    assign: Callable[[Any, NDArray[Any]], None]
 
 
 class EmbeddingBase:
@@ -522,6 +535,10 @@ class DenseBase:
     """A model's parameters as views of one pulled float32 vector. Trainer 0 initialises it.
 
     The parameters stay the model's own objects; where it is on the CPU pull() copies nothing.
+
+    The float32 buffers of its state_dict, such as the running statistics of BatchNorm, are a table
+    of their own, "<table>.buffers": each batch's change of them is pushed as a gradient is, and
+    added. So in sync all trainers have the mean of their statistics, and checkpoints have it, too.
     """
 
     framework: Framework
@@ -538,25 +555,45 @@ class DenseBase:
     ) -> None:
         named = self.framework.trained(module)
         for name, parameter in named:
-            if not str(parameter.dtype).endswith(".float32"):
+            if not is_float32(parameter):
                 raise UsageError(
                     f"parameter {name!r} is {parameter.dtype}", hint="dense tables are float32"
                 )
         self.parameters = [p for _, p in named]
-        self.vector = FlatParameters(
-            client,
-            [(name, tuple(p.shape)) for name, p in named],
-            table=table,
-            optimizer=as_optimizer(optimizer, lr),
-            lr=lr,
-            merge=merge,
-        )
-        for parameter, view in zip(
-            self.parameters, self.vector.views(self.vector.values), strict=True
-        ):
-            view[...] = self.framework.array(parameter)
-        self.vector.start()
+        rule = as_optimizer(optimizer, lr)
+        self.vector = self._vector(client, named, table=table, optimizer=rule, lr=lr, merge=merge)
+        learned = set(map(id, self.parameters))
+        others = {
+            id(tensor): (name, tensor)
+            for name, tensor in self.framework.state(module).items()
+            if isinstance(tensor, self.framework.tensor) and is_float32(tensor)
+        }
+        kept = [one for key, one in others.items() if key not in learned]
+        self.buffers = [tensor for _, tensor in kept]
+        self.running: FlatParameters | None = None
+        if kept:
+            self.running = self._vector(
+                client, kept, table=f"{table}.buffers", optimizer=OptimizerSpec("sum")
+            )
         self.bind()
+        self._restore()
+        # Numbers of the parameters that have had a gradient since the last push.
+        self.used: set[int] = set()
+        for number, parameter in enumerate(self.parameters):
+            parameter.register_hook(partial(self._use, number))
+
+    def _use(self, number: int, _: Any) -> None:
+        self.used.add(number)
+
+    def _vector(
+        self, client: TableClient, named: list[tuple[str, Any]], **options: Any
+    ) -> FlatParameters:
+        """The table of these tensors, with its first values."""
+        vector = FlatParameters(client, [(name, tuple(t.shape)) for name, t in named], **options)
+        for (_, tensor), view in zip(named, vector.views(vector.values), strict=True):
+            view[...] = self.framework.array(tensor)
+        vector.start()
+        return vector
 
     def bind(self) -> None:
         """The parameters become views of the vector's values, where they can, or copies."""
@@ -567,20 +604,23 @@ class DenseBase:
         raise NotImplementedError
 
     def copy_in(self) -> None:
-        """The parameters' gradients become the vector's; zeros for those not used."""
+        """The parameters' gradients become the vector's; zeros where there is none."""
         raise NotImplementedError
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Clears the gradients."""
         raise NotImplementedError
 
     def pull(self) -> None:
-        """The parameters become the servers' newest ones."""
+        """Parameters and buffers become the servers' newest ones."""
         self.vector.pull()
         self.copy_out()
+        if self.running is not None:
+            self.running.pull()
+            self._restore()
 
     def push(self) -> None:
-        """Sends the gradients as one vector, zeros for those not used, and clears them.
+        """Sends the gradients of what was used as one vector, and clears them.
 
         Raises Refusal, and clears them too, when one is not finite.
         """
@@ -589,11 +629,34 @@ class DenseBase:
     def gather(self) -> None:
         """Brings the gradients into one vector. Raises Refusal when one is not finite."""
         self.copy_in()
+        self.vector.used = [number in self.used for number in range(len(self.parameters))]
         self.vector.check()
+        if self.running is not None:
+            views = self.running.views(self.running.grads)
+            for tensor, view in zip(self.buffers, views, strict=True):
+                view[...] = self.framework.array(tensor)
+            self.running.grads -= self.running.values
+            self.running.used = [bool(view.any()) for view in views]
+            self.running.check()
 
     def send(self) -> None:
-        """Sends the gathered vector."""
+        """Sends what was gathered."""
         self.vector.push()
+        if self.running is not None:
+            self.running.push()
+
+    def forget(self) -> None:
+        """Clears the gradients, and what the batch did to the buffers."""
+        self.clear()
+        self.used.clear()
+        self._restore()
+
+    def _restore(self) -> None:
+        """The buffers as they were last pulled."""
+        if self.running is not None:
+            views = self.running.views(self.running.values)
+            for tensor, view in zip(self.buffers, views, strict=True):
+                self.framework.assign(tensor, view)
 
 
 class TrainerBase:

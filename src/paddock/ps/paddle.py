@@ -47,6 +47,8 @@ PADDLE = Framework(
     _array,
     lambda layer: layer.sublayers(include_self=True),
     lambda layer: [(name, p) for name, p in layer.named_parameters() if not p.stop_gradient],
+    lambda layer: layer.state_dict(),  # Running statistics are parameters that are not trained.
+    lambda tensor, values: tensor.set_value(values),
 )
 
 
@@ -113,7 +115,7 @@ class DenseParameters(DenseBase):
         for parameter, view in zip(self.parameters, views, strict=True):
             view[...] = 0.0 if parameter.grad is None else _array(parameter.grad)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         for parameter in self.parameters:
             parameter.clear_gradient(set_to_zero=False)
 

@@ -45,6 +45,12 @@ TORCH = Framework(
     _array,
     lambda module: module.modules(),
     lambda module: [(name, p) for name, p in module.named_parameters() if p.requires_grad],
+    lambda module: {
+        name: tensor
+        for name, tensor in module.state_dict(keep_vars=True).items()
+        if not isinstance(tensor, nn.Parameter)
+    },
+    lambda tensor, values: tensor.data.copy_(torch.from_numpy(values)),
 )
 
 
@@ -95,7 +101,7 @@ class DenseParameters(DenseBase):
         self._on_cpu = device.type == "cpu"
         for parameter, view in zip(self.parameters, self._views(self._values), strict=True):
             parameter.data = view
-        self.forget()
+        self.clear()
 
     @property
     def flat(self) -> torch.Tensor:
@@ -107,16 +113,19 @@ class DenseParameters(DenseBase):
             self._values.copy_(torch.from_numpy(self.vector.values))
 
     def copy_in(self) -> None:
-        for parameter, view in zip(self.parameters, self._views(self._grads), strict=True):
-            grad = parameter.grad
-            if grad is None:  # zero_grad() took it away, and no backward brought another
+        for number, view in enumerate(self._views(self._grads)):
+            grad = self.parameters[number].grad
+            if grad is not None and number not in self.used and bool(grad.any()):
+                self.used.add(number)  # Written by hand.
+            if grad is None:  # zero_grad() took it away, and no backward brought another.
+                self.used.discard(number)
                 view.zero_()
             elif grad.data_ptr() != view.data_ptr():
                 view.copy_(grad)
         if not self._on_cpu:
             torch.from_numpy(self.vector.grads).copy_(self._grads)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self._grads.zero_()
         for parameter, view in zip(self.parameters, self._views(self._grads), strict=True):
             parameter.grad = view

@@ -84,10 +84,12 @@ class FakeClient:
         out[...] = values
         return out
 
-    def push_dense(self, table: str, grads: Any) -> None:
+    def push_dense(self, table: str, grads: Any, *, used: Any = None) -> None:
         spec = self.specs[table]
         assert isinstance(spec, DenseSpec)
-        self.vectors[table] -= np.float32(spec.optimizer.lr) * np.asarray(grads)
+        factor = np.float32(1.0 if spec.optimizer.name == "sum" else -spec.optimizer.lr)
+        for start, stop in spec.runs(used):
+            self.vectors[table][start:stop] += factor * np.asarray(grads)[start:stop]
 
     def set_dense(self, table: str, values: Any) -> None:
         self.vectors[table][...] = values

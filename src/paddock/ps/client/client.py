@@ -286,24 +286,34 @@ class Client:
             )
         return self.strategy.pull_dense(self.traffic, table, known, out)
 
-    def push_dense(self, table: str, grads: ArrayLike) -> None:
-        """Send the gradient of the whole vector, float32[size]."""
-        known, values = self.gather_dense(table, grads)
-        self.strategy.push_dense(self.traffic, table, known, values)
+    def push_dense(
+        self, table: str, grads: ArrayLike, *, used: Sequence[bool] | None = None
+    ) -> None:
+        """Send the gradient of the whole vector, float32[size].
 
-    def gather_dense(self, table: str, grads: ArrayLike) -> tuple[Known, Rows]:
+        used: whether each of the spec's parts has a gradient; the optimizer leaves the others be.
+        """
+        self.push_runs(table, *self.gather_dense(table, grads, used))
+
+    def push_runs(self, table: str, values: Rows, runs: list[tuple[int, int]]) -> None:
+        """Send what gather_dense() gave."""
+        self.strategy.push_dense(self.traffic, self._known(table), values, runs)
+
+    def gather_dense(
+        self, table: str, grads: ArrayLike, used: Sequence[bool] | None
+    ) -> tuple[Rows, list[tuple[int, int]]]:
         """What push_dense() was given, checked; it may be the caller's array. Sends nothing."""
-        known, spec = self._dense(table)
+        _, spec = self._dense(table)
         values = as_floats(table, grads, (spec.size, 1), (spec.size,)).reshape(-1)
         check_finite(table, values, None)
-        return known, values
+        return values, spec.runs(used)
 
     def set_dense(self, table: str, values: ArrayLike) -> None:
         """Give the vector these values; done when all servers have them."""
         known, spec = self._dense(table)
         vector = as_floats(table, values, (spec.size, 1), (spec.size,))
         check_finite(table, vector, None)
-        self.traffic.post_dense(Op.SET_DENSE, known, vector.copy(), 0)
+        self.traffic.post_dense(Op.SET_DENSE, known, vector.copy(), 0, [(0, spec.size)])
         self.traffic.settle(0)
 
     def set_lr(self, table: str, lr: float) -> None:

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.client.place import Place
-from paddock.ps.client.strategy import Strategy
+from paddock.ps.client.strategy import Runs, Strategy
 from paddock.ps.consistency.geo import GeoRows, GeoVector, Pace
 from paddock.ps.link import Link
 from paddock.ps.optimizers.schedules import learning_rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
 from paddock.ps.spec import DenseSpec, SparseSpec
+from paddock.ps.table.dense import DenseTable, updaters_of
 
 if TYPE_CHECKING:
     from paddock.ps.client.peer import Peer
@@ -42,12 +43,11 @@ class LocalRows:
 
 @dataclass(slots=True)
 class LocalVector:
-    """A dense table's copy; values: float32[1, width], the vector and its optimizer's state."""
+    """A dense table's copy, as the servers have it, and what of it is exchanged."""
 
     known: Known
     vector: GeoVector
-    updater: Updater
-    values: Rows
+    table: DenseTable
     step: int = 0
     lr: float | None = None
 
@@ -116,7 +116,7 @@ class Geo(Strategy):
 
     def pull_dense(self, traffic: Traffic, table: str, known: Known, out: Rows) -> Rows:
         """The vector of the copy, into `out`."""
-        out[:] = self._vector(traffic, known).vector.latest
+        self._vector(traffic, known).table.pull(0, out)
         return out
 
     def _vector(self, traffic: Traffic, known: Known) -> LocalVector:
@@ -124,22 +124,19 @@ class Geo(Strategy):
         assert isinstance(spec, DenseSpec)
         local = self._dense.get(spec.name)
         if local is None:
-            updater = Updater(spec.optimizer, spec.size)
-            values = np.empty((1, updater.width), np.float32)
-            values[0, spec.size :] = updater.initial_state
+            table = DenseTable(spec, updaters_of(spec, range(spec.shards)))
             vector = GeoVector(traffic.pull_vector(known, np.empty(spec.size, np.float32)))
-            values[0, : spec.size] = vector.latest
-            vector.latest = values[0, : spec.size]  # The optimizer changes it where it is.
-            local = LocalVector(known, vector, updater, values)
+            table.set(0, vector.latest)
+            local = LocalVector(known, vector, table)
             self._dense[spec.name] = local
         return local
 
-    def push_dense(self, traffic: Traffic, table: str, known: Known, grads: Rows) -> None:
+    def push_dense(self, traffic: Traffic, known: Known, grads: Rows, runs: Runs) -> None:
         """Update the copy of the vector."""
         local = self._vector(traffic, known)
         lr = learning_rate(known.spec.optimizer, local.step, local.lr)
-        row = np.zeros(1, np.int64)
-        local.updater.apply(local.values, row, grads.reshape(1, -1).copy(), lr)
+        for start, stop in runs:
+            local.table.push(start, grads[start:stop].copy(), lr=lr)
         local.step += 1
 
     def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
@@ -160,8 +157,9 @@ class Geo(Strategy):
             if len(keys):
                 traffic.post_sparse(Op.PUSH, local.known, keys, delta, [], DELTA)
         for dense in self._dense.values():
+            dense.table.pull(0, dense.vector.latest)
             delta = dense.vector.take_delta(self.place.trainers)
-            traffic.post_dense(Op.PUSH_DENSE, dense.known, delta, DELTA)
+            traffic.post_dense(Op.PUSH_DENSE, dense.known, delta, DELTA, [(0, len(delta))])
         traffic.settle(0)
         traffic.finish_pulls()
         for local in self._sparse.values():
@@ -171,6 +169,7 @@ class Geo(Strategy):
             size = len(dense.vector.latest)
             server_has = traffic.pull_vector(dense.known, np.empty(size, np.float32))
             dense.vector.receive(server_has)
+            dense.table.set(0, dense.vector.latest)
 
 
 def _receive(peer: Peer, server: int, local: LocalRows) -> int:

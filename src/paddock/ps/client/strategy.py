@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
+Runs = list[tuple[int, int]]
 STRATEGIES = ("sync", "half_async", "async", "geo", "staleness")
 
 
@@ -97,10 +98,10 @@ class Strategy:
         """The dense vector into `out`."""
         return traffic.pull_vector(known, out)
 
-    def push_dense(self, traffic: Traffic, table: str, known: Known, grads: Rows) -> None:
-        """Send the gradient of a dense vector."""
+    def push_dense(self, traffic: Traffic, known: Known, grads: Rows, runs: Runs) -> None:
+        """Send the gradient of a dense vector's runs."""
         late = traffic.make_room(self.window)
-        traffic.post_dense(Op.PUSH_DENSE, known, grads.copy(), self.flags)
+        traffic.post_dense(Op.PUSH_DENSE, known, grads.copy(), self.flags, runs)
         traffic.reach(late)
 
     def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
@@ -168,10 +169,10 @@ class Sync(Clocked):
         self.unfinished += 1
         super().push(traffic, table, known, distinct, rows, extra)
 
-    def push_dense(self, traffic: Traffic, table: str, known: Known, grads: Rows) -> None:
+    def push_dense(self, traffic: Traffic, known: Known, grads: Rows, runs: Runs) -> None:
         """Send a contribution to this step."""
         self.unfinished += 1
-        super().push_dense(traffic, table, known, grads)
+        super().push_dense(traffic, known, grads, runs)
 
     def _settle(self, traffic: Traffic) -> None:
         """Wait for everything; a refusal spoils the step: it would be committed in parts."""

@@ -26,7 +26,7 @@ from paddock.ps.server.bodies import (
     sparse_part,
 )
 from paddock.ps.server.held import Held, HeldDense
-from paddock.ps.spec import DenseSpec, from_json, shard_range, to_json
+from paddock.ps.spec import DenseSpec, from_json, to_json
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.memory import machine_bytes
 from paddock.ps.table.sharding import deal, shard_of
@@ -216,9 +216,8 @@ def differences(held: dict[str, Any], asked: dict[str, Any], where: str = "") ->
 def _check_room_for_dense(store: Store, spec: DenseSpec) -> None:
     """A dense table takes all its memory when it is made."""
     shards = deal(spec.shards, store.servers)[store.server]
-    start = shard_range(spec.size, spec.shards, shards.start)[0]
-    stop = shard_range(spec.size, spec.shards, max(shards.stop - 1, shards.start))[1]
-    needed = 4 * Updater(spec.optimizer, 1).width * (stop - start if shards else 0)
+    elements = spec.starts[shards.stop] - spec.starts[shards.start]
+    needed = 4 * Updater(spec.optimizer, 1).width * elements
     limit = store.memory_limit_bytes or machine_bytes()
     if needed > limit - store.nbytes:
         raise Refusal(

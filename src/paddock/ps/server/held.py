@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
 from paddock.ps.optimizers.schedules import Rates
-from paddock.ps.optimizers.updater import Updater
 from paddock.ps.server.moves import Moves
-from paddock.ps.spec import DenseSpec, SparseSpec, shard_range
+from paddock.ps.spec import DenseSpec, SparseSpec
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
 
@@ -51,15 +50,3 @@ class HeldDense:
 
 
 Held = HeldSparse | HeldDense
-
-
-def updaters_of(spec: DenseSpec, owned: list[int]) -> dict[int, Updater]:
-    """The optimizer of each shard that is here; of equal shards it is the same one."""
-    made: dict[int, Updater] = {}
-    found = {}
-    for shard in owned:
-        start, end = shard_range(spec.size, spec.shards, shard)
-        if end - start not in made:
-            made[end - start] = Updater(spec.optimizer, end - start)
-        found[shard] = made[end - start]
-    return found

@@ -35,10 +35,10 @@ from paddock.ps.server.bodies import (
     sparse_part,
 )
 from paddock.ps.server.checks import open_ordered
-from paddock.ps.server.held import Held, HeldDense, HeldSparse, updaters_of
+from paddock.ps.server.held import Held, HeldDense, HeldSparse
 from paddock.ps.server.moves import Moves
-from paddock.ps.spec import SparseSpec, TableSpec, from_json, shard_range
-from paddock.ps.table.dense import DenseTable
+from paddock.ps.spec import SparseSpec, TableSpec, from_json
+from paddock.ps.table.dense import DenseTable, updaters_of
 from paddock.ps.table.sharding import deal, shard_of
 from paddock.ps.table.sparse import SparseTable
 
@@ -434,7 +434,7 @@ class Store:
             return [(start, values)]
         found = []
         for shard in range(held.spec.shards):
-            begin, end = shard_range(held.spec.size, held.spec.shards, shard)
+            begin, end = held.spec.range(shard)
             if start <= begin < end <= start + len(values) and self.plan.wants(
                 held.spec.name, shard, lsn
             ):
