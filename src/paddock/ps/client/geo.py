@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from paddock.errors import UsageError
 from paddock.ps.client.place import Place
 from paddock.ps.client.strategy import Runs, Strategy
+from paddock.ps.client.traffic import RowsOf, VectorOf
 from paddock.ps.consistency.geo import GeoRows, GeoVector, Pace
 from paddock.ps.link import Link
 from paddock.ps.optimizers.schedules import learning_rate
@@ -21,8 +22,10 @@ from paddock.ps.spec import DenseSpec, SparseSpec
 from paddock.ps.table.dense import DenseTable, updaters_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from paddock.ps.client.peer import Peer
-    from paddock.ps.client.traffic import Known, Traffic
+    from paddock.ps.client.traffic import Known, Traffic, Wanted
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
@@ -46,6 +49,7 @@ class LocalVector:
     """A dense table's copy, as the servers have it, and what of it is exchanged."""
 
     known: Known
+    spec: DenseSpec
     vector: GeoVector
     table: DenseTable
     step: int = 0
@@ -69,28 +73,44 @@ class Geo(Strategy):
         """What all trainers of a job must agree on."""
         return {"strategy": self.name, "staleness": 0}
 
-    def pull(self, traffic: Traffic, table: str, known: Known, distinct: Keys) -> Rows:
-        """Rows from the copy; those that are not in it are fetched."""
-        local = self._local(known)
-        at = self._find(traffic, local, distinct)
-        rows: Rows = local.rows.values[at, : local.rows.dim].copy()
-        return rows
+    def pull(self, traffic: Traffic, wanted: Sequence[Wanted]) -> list[Rows]:
+        """From the copies; what is not in them is fetched, of all tables in one round trip."""
+        self._fetch(traffic, wanted)
+        return [self._read(one) for one in wanted]
 
-    def _local(self, known: Known) -> LocalRows:
-        assert isinstance(known.spec, SparseSpec)
-        local = self._sparse.get(known.spec.name)
+    def _read(self, wanted: Wanted) -> Rows:
+        if isinstance(wanted, VectorOf):
+            self._dense[wanted.spec.name].table.pull(0, wanted.out)
+            return wanted.out
+        rows = self._rows(wanted).rows
+        found: Rows = rows.values[rows.find(wanted.keys), : rows.dim].copy()
+        return found
+
+    def _fetch(self, traffic: Traffic, wanted: Sequence[Wanted]) -> None:
+        """Have copies of all this."""
+        lacks: list[Wanted] = []
+        for one in wanted:
+            if isinstance(one, RowsOf):
+                missing = self._rows(one).rows.missing(one.keys)
+                if len(missing):
+                    lacks.append(replace(one, keys=missing))
+            elif one.spec.name not in self._dense:
+                lacks.append(replace(one, out=np.empty(one.spec.size, np.float32)))
+        for one, values in zip(lacks, traffic.pull(lacks) if lacks else (), strict=True):
+            if isinstance(one, RowsOf):
+                self._rows(one).rows.insert(one.keys, values)
+            else:
+                self._dense[one.spec.name] = _copied(one, values)
+
+    def _rows(self, wanted: RowsOf) -> LocalRows:
+        spec = wanted.spec
+        local = self._sparse.get(spec.name)
         if local is None:
-            updater = Updater(known.spec.optimizer, known.spec.dim)
-            rows = GeoRows(known.spec.dim, updater.initial_state)
-            local = LocalRows(known, rows, updater, [0] * len(known.numbers))
-            self._sparse[known.spec.name] = local
+            updater = Updater(spec.optimizer, spec.dim)
+            rows = GeoRows(spec.dim, updater.initial_state)
+            local = LocalRows(wanted.known, rows, updater, [0] * len(wanted.known.numbers))
+            self._sparse[spec.name] = local
         return local
-
-    def _find(self, traffic: Traffic, local: LocalRows, distinct: Keys) -> Keys:
-        missing = local.rows.missing(distinct)
-        if len(missing):
-            local.rows.insert(missing, traffic.pull_distinct(local.known, missing))
-        return local.rows.find(distinct)
 
     def push(
         self,
@@ -107,29 +127,15 @@ class Geo(Strategy):
                 f"table {table!r}: geo keeps no shows and clicks",
                 hint="another strategy, or leave them out",
             )
-        local = self._local(known)
-        at = self._find(traffic, local, distinct)
+        assert isinstance(known.spec, SparseSpec)
+        wanted = RowsOf(known, known.spec, distinct)
+        self._fetch(traffic, [wanted])
+        local = self._rows(wanted)
+        at = local.rows.find(distinct)
         lr = learning_rate(known.spec.optimizer, local.step, local.lr)
         local.updater.apply(local.rows.values, at, rows, lr)
         local.rows.touch(at)
         local.step += 1
-
-    def pull_dense(self, traffic: Traffic, table: str, known: Known, out: Rows) -> Rows:
-        """The vector of the copy, into `out`."""
-        self._vector(traffic, known).table.pull(0, out)
-        return out
-
-    def _vector(self, traffic: Traffic, known: Known) -> LocalVector:
-        spec = known.spec
-        assert isinstance(spec, DenseSpec)
-        local = self._dense.get(spec.name)
-        if local is None:
-            table = DenseTable(spec, updaters_of(spec, range(spec.shards)))
-            vector = GeoVector(traffic.pull_vector(known, np.empty(spec.size, np.float32)))
-            table.set(0, vector.latest)
-            local = LocalVector(known, vector, table)
-            self._dense[spec.name] = local
-        return local
 
     def push_dense(self, traffic: Traffic, known: Known, grads: Rows, runs: Runs) -> None:
         """Update the copy of the vector."""
@@ -139,11 +145,17 @@ class Geo(Strategy):
             local.table.push(start, grads[start:stop].copy(), lr=lr)
         local.step += 1
 
+    def _vector(self, traffic: Traffic, known: Known) -> LocalVector:
+        assert isinstance(known.spec, DenseSpec)
+        self._fetch(traffic, [VectorOf(known, known.spec, np.empty(0, np.float32))])
+        return self._dense[known.spec.name]
+
     def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
         """Of the copy: the servers' optimizers are not asked."""
-        is_sparse = isinstance(known.spec, SparseSpec)
-        local = self._local(known) if is_sparse else self._vector(traffic, known)
-        local.lr = lr
+        if isinstance(known.spec, SparseSpec):
+            self._rows(RowsOf(known, known.spec, np.empty(0, np.int64))).lr = lr
+        else:
+            self._vector(traffic, known).lr = lr
 
     def step(self, traffic: Traffic) -> None:
         """Count the batch; exchange when it is time."""
@@ -165,11 +177,18 @@ class Geo(Strategy):
         for local in self._sparse.values():
             for server, peer in enumerate(traffic.peers):
                 local.seen[server] = _receive(peer, server, local)
-        for dense in self._dense.values():
-            size = len(dense.vector.latest)
-            server_has = traffic.pull_vector(dense.known, np.empty(size, np.float32))
+        vectors = list(self._dense.values())
+        outs = [np.empty(one.spec.size, np.float32) for one in vectors]
+        wanted = [VectorOf(v.known, v.spec, out) for v, out in zip(vectors, outs, strict=True)]
+        for dense, server_has in zip(vectors, traffic.pull(wanted), strict=True):
             dense.vector.receive(server_has)
             dense.table.set(0, dense.vector.latest)
+
+
+def _copied(wanted: VectorOf, values: Rows) -> LocalVector:
+    table = DenseTable(wanted.spec, updaters_of(wanted.spec, range(wanted.spec.shards)))
+    table.set(0, values)
+    return LocalVector(wanted.known, wanted.spec, GeoVector(values), table)
 
 
 def _receive(peer: Peer, server: int, local: LocalRows) -> int:

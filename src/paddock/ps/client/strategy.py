@@ -12,12 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError, UsageError
+from paddock.ps.client.peer import tell_all
 from paddock.ps.client.place import Place
 from paddock.ps.protocol.frames import Flag, Op
 from paddock.ps.protocol.refusals import Refusal
 
 if TYPE_CHECKING:
-    from paddock.ps.client.traffic import Known, Traffic
+    from collections.abc import Sequence
+
+    from paddock.ps.client.traffic import Known, Traffic, Wanted
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
@@ -76,9 +79,9 @@ class Strategy:
         """The trainer ends; everything is acknowledged."""
         traffic.peers[0].ask(Op.LEAVE, {})
 
-    def pull(self, traffic: Traffic, table: str, known: Known, distinct: Keys) -> Rows:
-        """Rows of distinct keys."""
-        return traffic.pull_distinct(known, distinct)
+    def pull(self, traffic: Traffic, wanted: Sequence[Wanted]) -> list[Rows]:
+        """Of each table the rows of distinct keys, or its vector into the array."""
+        return traffic.pull(wanted)
 
     def push(
         self,
@@ -93,10 +96,6 @@ class Strategy:
         late = traffic.make_room(self.window)
         traffic.post_sparse(Op.PUSH, known, distinct, rows, extra, self.flags)
         traffic.reach(late)
-
-    def pull_dense(self, traffic: Traffic, table: str, known: Known, out: Rows) -> Rows:
-        """The dense vector into `out`."""
-        return traffic.pull_vector(known, out)
 
     def push_dense(self, traffic: Traffic, known: Known, grads: Rows, runs: Runs) -> None:
         """Send the gradient of a dense vector's runs."""
@@ -201,8 +200,7 @@ class Sync(Clocked):
             )
         chief, *others = traffic.peers
         answer = chief.ask(Op.ARRIVE, {}, step=traffic.step, again=True)
-        for peer in others:
-            peer.ask(Op.COMMIT, {"step": answer["step"], "members": answer["members"]})
+        tell_all(others, Op.COMMIT, {"step": answer["step"], "members": answer["members"]})
         traffic.step += 1
         self.unfinished = 0
 

@@ -9,12 +9,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.barriers import position_objection
 from paddock.ps.durable.checkpoint import Checkpoint, check_specs, open_checkpoint
 from paddock.ps.optimizers.updater import Updater
-from paddock.ps.protocol.frames import Header, Op
+from paddock.ps.protocol.frames import BODY_MAX, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import handover
 from paddock.ps.server.bodies import (
@@ -25,7 +26,7 @@ from paddock.ps.server.bodies import (
     json_part,
     sparse_part,
 )
-from paddock.ps.server.held import Held, HeldDense
+from paddock.ps.server.held import Held, HeldDense, HeldSparse
 from paddock.ps.spec import DenseSpec, from_json, to_json
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.memory import machine_bytes
@@ -124,16 +125,27 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
             f"table {held.spec.name!r} keeps no statistics, but shows or clicks were pushed",
             hint="AccessorSpec(statistics=True)",
         )
+    count, table = len(part.keys), held.table
+    # A frame that was logged may not be carried out yet.
+    is_wide = count + BODY_MAX // table.row_bytes <= table.rows_left
+    if not (is_wide and store.has_bytes(count * table.row_bytes)):
+        with held.lock.rows:
+            _check_room(store, held, part.keys)
+    _check_contribution(store, held, header, len(body))
+
+
+def _check_room(store: Store, held: HeldSparse, keys: NDArray[np.int64]) -> None:
+    """Nothing else is being carried out."""
     limit, table = store.memory_limit_bytes, held.table
-    if not table.has_room(part.keys):
+    if not table.has_room(keys):
         raise Refusal(
             "memory",
             f"table {held.spec.name!r} has {table.rows} rows on server {store.server}, "
             f"max_rows is {held.spec.max_rows}",
             hint="raise max_rows, or let it evict: eviction='lru'",
         )
-    if not store.has_bytes(len(part.keys) * table.row_bytes) and not table.has_room(
-        part.keys, bytes_left=max(0, limit - store.nbytes)
+    if not store.has_bytes(len(keys) * table.row_bytes) and not table.has_room(
+        keys, bytes_left=max(0, limit - store.nbytes)
     ):
         raise Refusal(
             "memory",
@@ -141,7 +153,6 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
             f"no row can be added to table {held.spec.name!r}",
             hint="raise --memory-limit, add servers, or use max_rows with eviction='lru'",
         )
-    _check_contribution(store, held, header, len(body))
 
 
 def _check_dense(store: Store, header: Header, body: Body) -> None:

@@ -254,7 +254,7 @@ class Session:
         keys = np.frombuffer(body, np.int64)
         dim = held.spec.dim
         rows = self._floats(header.count * dim).reshape(header.count, dim)
-        with held.lock:
+        with held.lock.rows:
             if held.moves.active:
                 held.moves.check_pull(shard_of(keys, held.spec.shards))
             held.table.pull(keys, rows)
@@ -266,7 +266,7 @@ class Session:
         start = int.from_bytes(body[:8], "little")
         stop = start + header.count
         values = self._floats(header.count)
-        with held.lock:
+        with held.lock.rows:
             if held.moves.active:
                 held.moves.check_pull(handover.dense_shards(held.spec, start, stop))
             if len(body) != 8 or not held.table.holds(start, stop):

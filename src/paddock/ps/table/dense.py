@@ -5,7 +5,6 @@ Not thread-safe: the caller holds `lock`.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -47,7 +46,6 @@ class DenseTable:
         compiled: bool = HAVE_NUMBA,
     ) -> None:
         self.spec = spec
-        self.lock = threading.Lock()
         self._compiled = compiled
         self._updaters: dict[int, RowUpdater] = {}
         self._rows: dict[int, Floats] = {}
