@@ -26,8 +26,8 @@ POSITION = -1
 class Setting:
     """The code under test, and how many faults may happen.
 
-    batches: of each, the servers of its pushes. fences: a server takes nothing of a life when it has heard of the next one. cuts_at_once: a
-    server's cut has the position and the rows of one moment.
+    batches: of each, the servers of its pushes. fences: a server takes nothing of a life when it
+    has heard of the next one. cuts_at_once: a cut has the position and the rows of one moment.
     """
 
     batches: tuple[tuple[int, ...], ...] = ((0, 1, 1), (1,), (0, 1, 0))

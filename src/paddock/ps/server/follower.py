@@ -214,7 +214,7 @@ class Follower:
                 self._empty(self.snapshots.server)
                 raise _Again("the log is too old to be continued; the primary's snapshot is asked")
             incoming = self._receive_files(link)
-        with self.snapshots.lock, self.engine.order:
+        with self.snapshots.lock, self.engine.at_rest():
             self._join(answer, incoming)
         self._settle()
         with pair.holding():
@@ -278,6 +278,8 @@ class Follower:
                     step = store.note(lsn, header, body).step if is_stored else 0
                 if is_stored:
                     store.apply(lsn, header, body, step)
+                    if header.op == Op.LOAD:
+                        self.snapshots.ask()  # Until then its next start needs the checkpoint.
         except PaddockError as error:
             if is_stored and engine.lsn == message.position + 1:
                 pair.fail(f"record {message.position} cannot be applied: {error.message}")
@@ -343,7 +345,7 @@ class Follower:
         engine.lsn = end
 
     def _empty(self, server: int) -> None:
-        with self.snapshots.lock, self.engine.order:
+        with self.snapshots.lock, self.engine.at_rest():
             self._empty_now(server)
 
     def _empty_now(self, server: int) -> None:

@@ -31,6 +31,7 @@ from paddock.ps.server.serve import Server, Settings
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.table.memory import memory_for_tables
+from paddock.ps.table.warm import warm_server
 
 LOOK_SECONDS = 1.0
 # In a pod, a name may be published later than its program starts: how long, how often.
@@ -118,6 +119,8 @@ def serve(options: Options, ended: threading.Event) -> None:
     server.start()
     sys.stdout.write(ready_line(server, options) + "\n")
     sys.stdout.flush()
+    # What a first pull and push run is compiled, or loaded, while trainers start.
+    threading.Thread(target=warm_server, args=(ended.is_set,)).start()
     try:
         while not ended.wait(LOOK_SECONDS) and not server.engine.broken:
             if options.end_with_trainers == "yes" and server.is_finished:

@@ -26,6 +26,7 @@ from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator, IsGone
 from paddock.ps.server.cut import Cut, no_cut
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.held import HeldSparse
+from paddock.ps.server.lobby import Lobby
 from paddock.ps.server.recovery import Snapshots
 from paddock.ps.server.session import Session
 from paddock.ps.server.store import Store
@@ -100,6 +101,7 @@ class Server:
         self._sessions: dict[Session, None] = {}  # oldest first
         self._lock = threading.Lock()
         self._saving = threading.Lock()
+        self.lobby = Lobby()
         self._cut: Cut | None = None
         self._stopped = threading.Event()
         self.tls = self._tls_context()
@@ -274,6 +276,7 @@ class Server:
                 listener.close()
         if self.coordinator is not None:
             self.coordinator.stop()
+        self.lobby.stop()
         with self._lock:
             sessions = list(self._sessions)
         for session in sessions:

@@ -8,7 +8,6 @@ reads a clock or draws a random number.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -36,6 +35,7 @@ from paddock.ps.server.bodies import (
 )
 from paddock.ps.server.cut import begin_from, load
 from paddock.ps.server.held import Held, HeldDense, HeldSparse, updaters_of
+from paddock.ps.server.locks import TableLock
 from paddock.ps.server.moves import Moves
 from paddock.ps.spec import SparseSpec, TableSpec, from_json, shard_range
 from paddock.ps.table.dense import DenseTable
@@ -165,7 +165,7 @@ class Store:
 
     # ------------------------------------------------------------------------------------ checks
 
-    def locks(self, header: Header) -> list[threading.Lock]:
+    def locks(self, header: Header) -> list[TableLock]:
         """The locks under which the record is checked, logged and applied, in order."""
         if header.op in OF_ONE_TABLE:
             return [self.find(header.table).lock]

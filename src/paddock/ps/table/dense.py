@@ -5,7 +5,6 @@ Not thread-safe: the caller holds `lock`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -45,7 +44,6 @@ class DenseTable:
         compiled: bool = HAVE_NUMBA,
     ) -> None:
         self.spec = spec
-        self.lock = threading.Lock()
         self._compiled = compiled
         self._updaters: dict[int, RowUpdater] = {}
         self._rows: dict[int, Floats] = {}

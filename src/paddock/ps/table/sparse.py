@@ -1,12 +1,11 @@
 """A table of rows by int64 key: pulled, pushed, shrunk, saved shard by shard.
 
-Not thread-safe: the caller holds `lock`. Deterministic: the same calls in the same order give the
+Not thread-safe: the caller holds a lock. Deterministic: the same calls in the same order give the
 same content, and where a row lies (its number) is no part of the content.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -69,7 +68,6 @@ class SparseTable:
     ) -> None:
         self.spec = spec
         self.updater = updater
-        self.lock = threading.Lock()
         self.owned = spec.shards
         self._compiled = compiled
         self._initial = Initial(spec.initial, spec.dim, compiled=compiled)
@@ -132,13 +130,18 @@ class SparseTable:
 
         With eviction "lru" max_rows makes its own room. Nothing is changed.
         """
-        spec = self.spec
-        rows_left = _ROWS_MAX - self.rows
-        if spec.max_rows and spec.eviction == "refuse":
-            rows_left = spec.max_rows * self.owned // spec.shards - self.rows
+        rows_left = self.rows_left
         if bytes_left is not None:
             rows_left = min(rows_left, bytes_left // self.row_bytes)
         return len(keys) <= rows_left or self.unknown(keys) <= max(rows_left, 0)
+
+    @property
+    def rows_left(self) -> int:
+        """Rows that max_rows still allows."""
+        spec = self.spec
+        if spec.max_rows and spec.eviction == "refuse":
+            return spec.max_rows * self.owned // spec.shards - self.rows
+        return _ROWS_MAX - self.rows
 
     # ------------------------------------------------------------------------- pulls and pushes
 
