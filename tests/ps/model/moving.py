@@ -254,7 +254,7 @@ class Moving:
             yield f"{index} is done", put(world, index, server._replace(attempt=None))
             return
         phase, after = self.setting.phases[one.phase], attempting(server, phase=one.phase + 1)
-        order = {"shard": 0, "to": 1 - index, "version": one.version, "own": True}
+        order = {"shard": 0, "to": 1 - index, "version": one.version, "own": True, "step": 0}
         record = Record(Header(Op.MOVE), json.dumps(order).encode())
         if phase in ("copy", "rest"):
             yield phase, self.sent(world, index, after)
@@ -330,7 +330,7 @@ class Moving:
             return
         fate = self.held(world, 1 - index).moves.fate(0, index, one.version)
         if fate != "coming":
-            order = {"shard": 0, "version": one.version, "own": fate == "given"}
+            order = {"shard": 0, "version": one.version, "own": fate == "given", "step": 0}
             told = Record(Header(Op.ADOPT), json.dumps(order).encode())
             kept = put(world, 1 - index, disk(giver, self.setting.keeps[0]))
             yield f"{index} hears: {fate}", post(kept, index, told)

@@ -278,7 +278,9 @@ def test_every_order_may_be_given_twice() -> None:
         assert first.bytes > 0 and first.source == 0
         assert orders.move("words", 0, 1).bytes == 0
         version = servers.servers[0].store.by_name["words"].moves.given[0][1]
-        orders.peers[1].ask(Op.ADOPT, {"shard": 0, "version": version, "own": True}, table=0)
+        orders.peers[1].ask(
+            Op.ADOPT, {"shard": 0, "version": version, "own": True, "step": 0}, table=0
+        )
         late = Header(Op.ADOPT, part=0, count=1, step=version)
         servers.servers[1].engine.write(late, bytes(8) + b"other")
         assert ps.digest() == before and is_at_rest(servers)
@@ -294,7 +296,7 @@ def test_only_what_is_here_as_a_whole_is_owned_and_only_what_is_frozen_is_given(
         with pytest.raises(Refusal, match="cannot move from server 0 to 7"):
             orders.peers[0].ask(Op.CONTROL, {"do": "move", "table": "words", "shard": 0, "to": 7})
         with pytest.raises(Refusal, match="not here as a whole"):
-            own = {"shard": 0, "version": 1 << 32, "own": True}
+            own = {"shard": 0, "version": 1 << 32, "own": True, "step": 0}
             orders.peers[1].ask(Op.ADOPT, own, table=0)
         with pytest.raises(Refusal, match="not here as a whole"):
             keep = {"do": "keep", "table": "words", "shard": 0, "version": 1 << 32, "parts": 1}

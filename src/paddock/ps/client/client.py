@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -30,7 +31,7 @@ from paddock.ps.client.peer import Peer
 from paddock.ps.client.place import Place, read_place, read_token
 from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.client.traffic import Known, RowsOf, Traffic, VectorOf, Wanted
-from paddock.ps.consistency.barriers import position_objection
+from paddock.ps.consistency.positions import Progress, position_objection
 from paddock.ps.link import Identity
 from paddock.ps.optimizers.table import check_optimizer
 from paddock.ps.protocol.frames import Op
@@ -197,7 +198,8 @@ class Client:
     def prefetch(self, table: str, keys: ArrayLike) -> None:
         """Ask for rows now; the next pull of the same keys finds them on their way.
 
-        They are as of now: one batch older than those of a pull after the push.
+        They are as of now: one batch older than those of a pull after the push. In sync all are of
+        the step that is open: step() waits for them.
         """
         known, spec = self._sparse(table)
         distinct, _ = self._unique(as_keys(table, keys).reshape(-1))
@@ -260,7 +262,7 @@ class Client:
         sparse, dense = [], []
         for table, pushed in given.items():
             if isinstance(self._known(table).spec, DenseSpec):
-                dense.append((table, *self.gather_dense(table, pushed)))
+                dense.append((table, *self.gather_dense(table, pushed, None)))
                 continue
             keys, grads, *extra = pushed
             shows, clicks = extra or (None, None)
@@ -269,8 +271,8 @@ class Client:
             if self.paddle_compat:
                 _scale_by_shows(rows, columns)
             self.strategy.push(self.traffic, table, known, distinct, rows, columns)
-        for table, known, vector in dense:
-            self.strategy.push_dense(self.traffic, table, known, vector)
+        for table, vector, runs in dense:
+            self.push_runs(table, vector, runs)
 
     def push_pull(
         self, table: str, keys: ArrayLike, grads: ArrayLike, next_keys: ArrayLike
@@ -318,25 +320,48 @@ class Client:
         self._dense(table)
         return self.pull_many({table: out})[table]
 
-    def push_dense(self, table: str, grads: ArrayLike) -> None:
-        """Send the gradient of the whole vector, float32[size]."""
-        self._dense(table)
-        self.push_many({table: grads})
+    def push_dense(
+        self, table: str, grads: ArrayLike, *, used: Sequence[bool] | None = None
+    ) -> None:
+        """Send the gradient of the whole vector, float32[size].
 
-    def gather_dense(self, table: str, grads: ArrayLike) -> tuple[Known, Rows]:
+        used: whether each of the spec's parts has a gradient; the optimizer leaves the others be.
+        """
+        self.push_runs(table, *self.gather_dense(table, grads, used))
+
+    def push_runs(self, table: str, values: Rows, runs: list[tuple[int, int]]) -> None:
+        """Send what gather_dense() gave."""
+        self.strategy.push_dense(self.traffic, self._known(table), values, runs)
+
+    def gather_dense(
+        self, table: str, grads: ArrayLike, used: Sequence[bool] | None
+    ) -> tuple[Rows, list[tuple[int, int]]]:
         """What push_dense() was given, checked; it may be the caller's array. Sends nothing."""
-        known, spec = self._dense(table)
+        _, spec = self._dense(table)
         values = as_floats(table, grads, (spec.size, 1), (spec.size,)).reshape(-1)
         check_finite(table, values, None)
-        return known, values
+        return values, spec.runs(used)
 
     def set_dense(self, table: str, values: ArrayLike) -> None:
         """Give the vector these values; done when all servers have them."""
         known, spec = self._dense(table)
         vector = as_floats(table, values, (spec.size, 1), (spec.size,))
         check_finite(table, vector, None)
-        self.traffic.post_dense(Op.SET_DENSE, known, vector.copy(), 0)
+        self.traffic.post_dense(Op.SET_DENSE, known, vector.copy(), 0, [(0, spec.size)])
         self.traffic.settle(0)
+
+    def set_lr(self, table: str, lr: float) -> None:
+        """The table's learning rate from now on, in place of its spec's; its schedule goes on.
+
+        In sync from the step on that is open, whoever of its trainers says it (the first of them,
+        where they differ); in the others from this trainer's next push on. It stays after a
+        restart and in checkpoints.
+        """
+        known = self._known(table)
+        problems = check_optimizer(replace(known.spec.optimizer, lr=lr))
+        if problems:
+            raise UsageError.of(problems)
+        self.strategy.set_lr(self.traffic, known, float(lr))
 
     # ------------------------------------------------------------------------- batches and order
 
@@ -403,24 +428,34 @@ class Client:
 
     def load(self, directory: str | os.PathLike[str]) -> None:
         """Read a checkpoint, whatever number of servers wrote it."""
-        from paddock.ps.client.checkpoints import load
+        from paddock.ps.client.checkpoints import load, objection_to_resume
 
         self.flush()
-        load(self.peers, os.fspath(directory), self.place.job)
+        checkpoint = load(self.peers, os.fspath(directory), self.place.job)
+        self.traffic.progress = Progress(len(self.peers))
+        problem = objection_to_resume(checkpoint, len(self.peers))
+        if problem:
+            warnings.warn(problem, stacklevel=2)
 
     def note_position(self, position: dict[str, Any]) -> None:
-        """Say how far this trainer has read its data; kept with the step, and in checkpoints."""
+        """Say how far this trainer has read its data: all that was pushed before belongs to it.
+
+        Kept with the step, and in checkpoints.
+        """
         no = position_objection(position)
         if no is not None:
             raise UsageError(no.message, hint=no.hint)
-        self.traffic.settle(0)  # A position must not be ahead of what was learned.
-        self.peers[0].ask(Op.POSITION, position, step=self.traffic.step)
+        self.strategy.note(self.traffic, position)
 
     def position(self) -> dict[str, Any] | None:
-        """Where this trainer's data goes on: what it, or its life before, noted last."""
-        found = self.peers[0].ask(Op.CONTROL, {"do": "progress"})["positions"]
-        position: dict[str, Any] | None = found.get(str(self.place.trainer))
-        return position
+        """Where this trainer's data goes on: what it, or its life before, noted last.
+
+        Asked before the first push of a life, it has the batches that come next be those after
+        this position, in the same order: what servers have of them already is not sent again.
+        """
+        self.flush()
+        found: dict[str, Any] | None = self.strategy.position(self.traffic)
+        return found
 
     def shrink(self, table: str) -> int:
         """Decay statistics, drop rows that the accessor gives up; returns how many."""

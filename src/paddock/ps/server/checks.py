@@ -5,13 +5,14 @@ Everything here reads the store and changes nothing; the frame's locks are held.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.barriers import position_objection
+from paddock.ps.consistency.positions import position_objection
 from paddock.ps.durable.checkpoint import Checkpoint, check_specs, open_checkpoint
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import BODY_MAX, Header, Op
@@ -26,7 +27,7 @@ from paddock.ps.server.bodies import (
     sparse_part,
 )
 from paddock.ps.server.held import Held, HeldDense, HeldSparse
-from paddock.ps.spec import DenseSpec, from_json, shard_range, to_json
+from paddock.ps.spec import DenseSpec, from_json, to_json
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.memory import machine_bytes
 from paddock.ps.table.sharding import deal, shard_of
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 STEP_MAX = 1 << 62
 # Lives of a trainer that one server may not have heard of.
 LIVES_MAX = 1 << 16
+LIFE_LENGTH_MAX = 64
+TRAINERS_MAX = 65536
 
 
 def check(store: Store, header: Header, body: Body) -> None:
@@ -47,16 +50,24 @@ def check(store: Store, header: Header, body: Body) -> None:
         _check_sparse(store, header, body)
     elif op in (Op.PUSH_DENSE, Op.SET_DENSE):
         _check_dense(store, header, body)
+    elif op == Op.RATE:
+        lr = json_part(body).get("lr")
+        if not isinstance(lr, float) or not math.isfinite(lr) or lr < 0.0:
+            raise Refusal("value", f"the learning rate is {lr!r}", hint="a number, 0 or more")
+        _check_contribution(store, store.find(header.table), header, 0)
     elif op == Op.CREATE:
         _check_create(store, body)
     elif op == Op.LOAD:
         check_load(store, json_part(body))
     elif op == Op.COMMIT:
-        _check_commit(json_part(body))
+        _check_commit(store, json_part(body))
     elif op == Op.FENCE:
         facts = json_part(body)
         _check_states(store, facts.get("states"))
+        _check_step(store, facts.get("step"))
         check_life(store, header.trainer, header.incarnation, facts.get("life"))
+    elif op == Op.CLOSE:
+        json_part(body)
     elif op == Op.POSITION:
         no = position_objection(json_part(body))
         if no is not None:
@@ -64,7 +75,7 @@ def check(store: Store, header: Header, body: Body) -> None:
     elif op == Op.SHRINK:
         shard = json_part(body).get("shard")
         held = store.sparse(header.table)
-        if not isinstance(shard, int) or not 0 <= shard < held.spec.shards:
+        if type(shard) is not int or not 0 <= shard < held.spec.shards:
             raise Refusal("usage", f"shrink of shard {shard!r}")
         if held.moves.active:
             held.moves.check_push(header, np.array([shard]))
@@ -79,6 +90,16 @@ def check_life(store: Store, trainer: int, incarnation: object, life: object) ->
     Server 0 numbers them one by one, so that is a number of nobody: it would put out all others.
     """
     newest, known = store.lives.get(trainer, (0, ""))
+    if not isinstance(life, str | None) or len(life or "") > LIFE_LENGTH_MAX:
+        raise Refusal(
+            "usage", f"trainer {trainer}: a life's name has {LIFE_LENGTH_MAX} letters at most"
+        )
+    if trainer not in store.lives and len(store.lives) >= TRAINERS_MAX:
+        raise Refusal(
+            "usage",
+            f"trainer {trainer}: the server already knows {TRAINERS_MAX} trainers",
+            hint="number trainers from 0; a restarted trainer keeps its number",
+        )
     if not isinstance(incarnation, int) or incarnation > newest + LIVES_MAX:
         raise Refusal("fenced", f"trainer {trainer}: no server gave it incarnation {incarnation!r}")
     if incarnation < newest or (incarnation == newest and known != (life or "")):
@@ -92,7 +113,9 @@ def check_life(store: Store, trainer: int, incarnation: object, life: object) ->
 
 def _check_states(store: Store, given: object) -> None:
     """given: the ids of all servers' states, as a trainer that joins has found them."""
-    if not isinstance(given, list) or not store.states or given == store.states:
+    if given is not None and not isinstance(given, list):
+        raise Refusal("usage", f"the servers' states are {given!r}")
+    if given is None or not store.states or given == store.states:
         return
     pairs = list(zip(given, store.states, strict=False))
     lost = [str(i) for i, (here, known) in enumerate(pairs) if here != known]
@@ -125,8 +148,7 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
     if not (is_wide and store.has_bytes(count * table.row_bytes)):
         with held.lock.rows:
             _check_room(store, held, part.keys)
-    if header.flags & CONTRIBUTION:
-        _check_contribution(store, held, header, len(body))
+    _check_contribution(store, held, header, len(body))
 
 
 def _check_room(store: Store, held: HeldSparse, keys: NDArray[np.int64]) -> None:
@@ -163,11 +185,12 @@ def _check_dense(store: Store, header: Header, body: Body) -> None:
             f"table {held.spec.name!r}: elements {start} to {stop} are no whole shards of "
             f"server {store.server}",
         )
-    if header.flags & CONTRIBUTION:
-        _check_contribution(store, held, header, len(body))
+    _check_contribution(store, held, header, len(body))
 
 
 def _check_contribution(store: Store, held: Held, header: Header, size: int) -> None:
+    if not header.flags & CONTRIBUTION:
+        return
     left = 0
     if not store.has_bytes(size):
         left = max(1, store.memory_limit_bytes - store.nbytes + held.contributions.nbytes)
@@ -221,9 +244,8 @@ def differences(held: dict[str, Any], asked: dict[str, Any], where: str = "") ->
 def _check_room_for_dense(store: Store, spec: DenseSpec) -> None:
     """A dense table takes all its memory when it is made."""
     shards = deal(spec.shards, store.servers)[store.server]
-    start = shard_range(spec.size, spec.shards, shards.start)[0]
-    stop = shard_range(spec.size, spec.shards, max(shards.stop - 1, shards.start))[1]
-    needed = 4 * Updater(spec.optimizer, 1).width * (stop - start if shards else 0)
+    elements = spec.starts[shards.stop] - spec.starts[shards.start]
+    needed = 4 * Updater(spec.optimizer, 1).width * elements
     limit = store.memory_limit_bytes or machine_bytes()
     if needed > limit - store.nbytes:
         raise Refusal(
@@ -293,14 +315,35 @@ def _check_room_to_adopt(store: Store, op: int, size: int) -> None:
         )
 
 
-def _check_commit(data: dict[str, Any]) -> None:
-    """Raises Refusal when the body is not {"step": n, "members": [[trainer, incarnation], ...]}."""
+def _check_step(store: Store, done: object) -> None:
+    """done: the step that the chief, server 0, has done last; in sync no other is further."""
+    if isinstance(done, int) and done < store.committed:
+        raise _lost_steps(store, 0, done, store.committed)
+
+
+def _lost_steps(store: Store, lost: int, newest: int, job: int) -> Refusal:
+    """Server `lost` came back from a log that ends too early."""
+    return Refusal(
+        "lost",
+        f"the newest step of server {lost} is {newest}, the job is at {job} (server "
+        f"{store.server} says): the end of its log is lost",
+        hint="start all servers with empty data directories, load a checkpoint, and start the job "
+        "again; --ack disk survives a power cut",
+        facts={"step": newest},
+    )
+
+
+def _check_commit(store: Store, data: dict[str, Any]) -> None:
+    """Raises Refusal when the body is not {"step": n, "members": [[trainer, incarnation], ...]}
+    of the next step, or of one that is done."""
     step, members = data.get("step"), data.get("members")
     is_right = isinstance(step, int) and 0 < step < STEP_MAX and isinstance(members, list)
     for member in members if isinstance(members, list) else ():
         is_right &= isinstance(member, list) and [type(part) for part in member] == [int, int]
     if not is_right or data.keys() != {"step", "members"}:
         raise Refusal("usage", f"commit of step {step!r} by {members!r}")
+    if int(str(step)) > store.committed + 1:
+        raise _lost_steps(store, store.server, store.committed, int(str(step)))
 
 
 def open_ordered(order: dict[str, Any]) -> Checkpoint:

@@ -16,9 +16,10 @@ from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.bodies import Body, json_part
 from paddock.ps.server.moves import Arrival
-from paddock.ps.spec import DenseSpec, SparseSpec, shard_range
+from paddock.ps.spec import DenseSpec, SparseSpec
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
+from paddock.ps.table.states import check_rows
 
 if TYPE_CHECKING:
     from paddock.ps.server.held import Held
@@ -34,7 +35,7 @@ def dense_shards(spec: DenseSpec, start: int, stop: int) -> NDArray[np.int64]:
     found = [
         shard
         for shard in range(spec.shards)
-        if max(start, (own := shard_range(spec.size, spec.shards, shard))[0]) < min(stop, own[1])
+        if max(start, (own := spec.range(shard))[0]) < min(stop, own[1])
     ]
     return np.array(found, np.int64)
 
@@ -43,7 +44,7 @@ def place(held: Held, shard: int) -> None:
     """Make room for a shard that is to be loaded."""
     table = held.table
     if isinstance(table, DenseTable) and shard not in table.shards:
-        start, stop = shard_range(table.spec.size, table.spec.shards, shard)
+        start, stop = table.spec.range(shard)
         table.add_shard(shard, Updater(table.spec.optimizer, stop - start))
 
 
@@ -96,8 +97,9 @@ def check(held: Held, header: Header, body: Body) -> None:
         if header.op == Op.MOVE:
             held.moves.check_give(shard, version)
         elif order["own"]:
+            int(order["step"])
             _check_own(held, shard, version)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise Refusal("usage", f"an order to move a shard is not whole: {error}") from error
 
 
@@ -105,17 +107,15 @@ def _check_own(held: Held, shard: int, version: int) -> None:
     one = held.moves.arrivals.get(shard)
     if one is None or one.version != version or not one.is_whole:
         raise Refusal("deadline", f"shard {shard} is not here as a whole")
-    width = _width(held, shard)
-    for given in (arrays["values"].shape[-1] for arrays in one.decode()):
-        if given != width:
+    for arrays in one.decode():
+        if isinstance(held.spec, SparseSpec):
+            width = Updater(held.spec.optimizer, held.spec.dim).width
+            check_rows(held.spec, width, shard, arrays["keys"], arrays["values"])
+            continue
+        start, stop = held.spec.range(shard)
+        width, given = Updater(held.spec.optimizer, stop - start).width, arrays["values"].shape
+        if given != (1, width):
             raise Refusal("value", f"shard {shard} has rows of {given} floats, here of {width}")
-
-
-def _width(held: Held, shard: int) -> int:
-    if isinstance(held.spec, SparseSpec):
-        return Updater(held.spec.optimizer, held.spec.dim).width
-    start, stop = shard_range(held.spec.size, held.spec.shards, shard)
-    return Updater(held.spec.optimizer, stop - start).width
 
 
 def apply(held: Held, lsn: int, header: Header, body: Body, plan: Plan | None) -> None:
@@ -135,12 +135,12 @@ def apply(held: Held, lsn: int, header: Header, body: Body, plan: Plan | None) -
             held.table.drop_shard(shard)
     elif order["own"]:
         if not moves.owned:  # No push has been counted here; the giver's have.
-            held.step = max(held.step, int(order.get("step", 0)))
+            held.step = max(held.step, int(order["step"]))
         arrival = moves.own(shard, version)
         if lacks:
             _load(held, shard, arrival, lsn)
     else:
-        moves.forget(shard)
+        del moves.arrivals[shard]
     if isinstance(held.table, SparseTable):
         held.table.owned = len(moves.owned)
 

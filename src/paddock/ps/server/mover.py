@@ -89,9 +89,10 @@ class Mover:
         held, shard = self._named(order)
         to, seconds = order.get("to"), order.get("seconds", 0)
         settings = self.server.settings
-        if to not in set(range(len(settings.endpoints))) - {settings.server}:
-            mine = settings.server
-            raise Refusal("usage", f"shard {shard} cannot move from server {mine} to {to!r}")
+        others = [n for n in range(len(settings.endpoints)) if n != settings.server]
+        if to not in others or not isinstance(seconds, int | float):
+            way = f"from server {settings.server} to {to!r} within {seconds!r} s"
+            raise Refusal("usage", f"shard {shard} cannot move {way}")
         until = time.monotonic() + min(ORDER_SECONDS_MAX, seconds)
         with self._leaves:
             while True:
@@ -226,7 +227,7 @@ class Mover:
         """What became of an attempt of this server, for the one to which the shard was to go."""
         held, shard = self._named(order)
         with held.lock:
-            fate = held.moves.fate(shard, order["to"], order["version"])
+            fate = held.moves.fate(shard, order.get("to"), order.get("version"))
             step = held.step
         self.server.engine.keep()  # A giver that comes back must not say otherwise.
         self.server.check_serving()
@@ -236,7 +237,7 @@ class Mover:
         """All that came of a shard is on the disk. Raises Refusal when some of it is not here."""
         held, shard = self._named(order)
         with held.lock:
-            if not held.moves.has_all(shard, order["version"], order["parts"]):
+            if not held.moves.has_all(shard, order.get("version"), order.get("parts")):
                 raise Refusal("deadline", f"shard {shard} is not here as a whole")
         self.server.engine.keep()
         return {}
@@ -257,7 +258,7 @@ class Mover:
         """Own or forget what came, if its giver knows which."""
         with held.lock:
             one = held.moves.arrivals.get(shard)
-        if one is None:
+        if one is None or one.source >= len(self.server.settings.endpoints):
             return
         order = {"table": held.spec.name, "shard": shard, "version": one.version}
         peer = self._peer(one.source, FATE_SECONDS)

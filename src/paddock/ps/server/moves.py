@@ -216,7 +216,7 @@ class Moves:
         self.given[shard] = to, version
         self._changed()
 
-    def fate(self, shard: int, to: int, version: int) -> Fate:
+    def fate(self, shard: int, to: object, version: object) -> Fate:
         """What became of an attempt."""
         if self.given.get(shard) == (to, version):
             return "given"
@@ -262,7 +262,7 @@ class Moves:
             one.ends.append(len(one.parts))
         self.active = True
 
-    def has_all(self, shard: int, version: int, count: int) -> bool:
+    def has_all(self, shard: int, version: object, count: object) -> bool:
         """Whether all parts that were sent are here: a server may have come back without some."""
         one = self.arrivals.get(shard)
         return one is not None and (one.version, one.count) == (version, count)
@@ -276,10 +276,6 @@ class Moves:
         self.adopted[shard] = version
         self._changed()
         return arrival
-
-    def forget(self, shard: int) -> None:
-        """Drop what came of a shard."""
-        self.arrivals.pop(shard, None)
 
     # -------------------------------------------------------------------------------------- state
 
