@@ -339,6 +339,22 @@ def _check_commit(store: Store, data: dict[str, Any]) -> None:
         raise Refusal("usage", f"commit of step {step!r} by {members!r}")
     if int(str(step)) > store.committed + 1:
         raise _lost_steps(store, store.server, store.committed, int(str(step)))
+    if int(str(step)) > store.committed:
+        _check_lives(store, int(str(step)), dict(members or ()))
+
+
+def _check_lives(store: Store, step: int, members: dict[int, int]) -> None:
+    """Refuses a commit of a life whose next one gives to the same step: the chief began it anew."""
+    for held in store.tables:
+        for trainer, life in held.contributions.lives(step).items():
+            if life > members.get(trainer, life):
+                raise Refusal(
+                    "lost",
+                    f"step {step} was committed before trainer {trainer} was started again, and "
+                    "server 0 does not know of it: the end of its log is lost",
+                    hint="start all servers with empty data directories, load a checkpoint, and "
+                    "start the job again; --ack disk survives a power cut",
+                )
 
 
 def open_ordered(order: dict[str, Any]) -> Checkpoint:
