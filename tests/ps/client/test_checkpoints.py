@@ -142,6 +142,26 @@ def test_data_positions_are_in_the_checkpoint(tmp_path: Path) -> None:
         assert ps.position() == {"offset": 10}
 
 
+def test_geo_is_with_the_servers_before_its_position_is() -> None:
+    """What was learned up to a position is not lost with the trainer."""
+    with fleet(2) as servers:
+        ps = servers.client(strategy="geo", geo_step=100)
+        declare(ps, (WORDS, TOWER))
+        before = ps.digest()
+        ps.push("words", [1], np.ones((1, 8), np.float32))
+        ps.push_dense("tower", np.ones(5000, np.float32))
+        ps.note_position({"offset": 1})
+        learned = ps.pull("words", [1]), ps.pull_dense("tower")
+        for peer in ps.peers:  # It dies.
+            peer.end()
+        with servers.client(strategy="geo") as again:
+            declare(again, (WORDS, TOWER))
+            assert again.position() == {"offset": 1}
+            assert (again.pull("words", [1]) == learned[0]).all()
+            assert (again.pull_dense("tower") == learned[1]).all()
+            assert again.digest() != before
+
+
 def test_positions_of_sync_are_those_of_the_committed_step(tmp_path: Path) -> None:
     """A trainer that has read a batch whose step is not done reads it again."""
     with fleet(1) as servers, servers.client(strategy="sync") as ps:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,8 @@ from paddock.ps.client.given import as_floats, as_keys
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.place import Place, read_place, read_token
 from paddock.ps.client.strategy import Strategy, make_strategy
-from paddock.ps.client.traffic import Known, Traffic
-from paddock.ps.consistency.barriers import position_objection
+from paddock.ps.client.traffic import Known, RowsOf, Traffic, VectorOf, Wanted
+from paddock.ps.consistency.positions import Progress, position_objection
 from paddock.ps.link import Identity
 from paddock.ps.optimizers.table import check_optimizer
 from paddock.ps.protocol.frames import Op
@@ -44,8 +45,10 @@ if TYPE_CHECKING:
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
-# Distinct key sets remembered, so that a push of the keys just pulled need not find them again.
-REMEMBERED = 4
+# Distinct key sets remembered, so that a push of the keys just pulled need not find them again;
+# found by so many of their keys.
+REMEMBERED = 32
+SAMPLES = 8
 # Fewer keys are found again sooner than compared.
 WORTH_REMEMBERING = 512
 
@@ -81,6 +84,7 @@ class Client:
         self.strategy: Strategy = make_strategy(strategy, staleness, window, geo_step, place)
         self.paddle_compat = paddle_compat
         self._turns: dict[str, int] = {}
+        self._recent: dict[tuple[int, ...], tuple[Keys, Keys, NDArray[np.int32]]] = {}
         from paddock import __version__
 
         token = read_token(place.token_file)
@@ -164,24 +168,42 @@ class Client:
 
         A key that was never pushed has its initial value.
         """
-        known, spec = self._sparse(table)
-        asked = as_keys(table, keys)
-        flat = asked.reshape(-1)
-        distinct, inverse = self._unique(known, flat)
-        rows = self.strategy.pull(self.traffic, table, known, distinct)
-        if len(distinct) < len(flat):
-            rows = expand(rows, inverse)
-        return rows.reshape(*asked.shape, spec.dim)
+        self._sparse(table)
+        return self.pull_many({table: keys})[table]
+
+    def pull_many(self, wanted: Mapping[str, Any]) -> dict[str, Rows]:
+        """Of several tables, for one round trip to every server: {table: keys} -> {table: rows}.
+
+        As pull(). Of a dense table: None, or the array that its vector goes into.
+        """
+        asked: list[Wanted] = []
+        shapes: dict[str, tuple[tuple[int, ...], NDArray[np.int32]]] = {}
+        for table, given in wanted.items():
+            known = self._known(table)
+            if isinstance(known.spec, DenseSpec):
+                asked.append(VectorOf(known, known.spec, _vector(known.spec, given)))
+                continue
+            keys = as_keys(table, given)
+            distinct, inverse = self._unique(keys.reshape(-1))
+            asked.append(RowsOf(known, known.spec, distinct))
+            shapes[table] = (*keys.shape, known.spec.dim), inverse
+        found = dict(zip(wanted, self.strategy.pull(self.traffic, asked), strict=True))
+        for table, (shape, inverse) in shapes.items():
+            rows = found[table]
+            found[table] = (expand(rows, inverse) if len(rows) < len(inverse) else rows).reshape(
+                shape
+            )
+        return found
 
     def prefetch(self, table: str, keys: ArrayLike) -> None:
         """Ask for rows now; the next pull of the same keys finds them on their way.
 
-        They are as of now: one batch older than those of a pull after the push.
+        They are as of now: one batch older than those of a pull after the push. In sync all are of
+        the step that is open: step() waits for them.
         """
         known, spec = self._sparse(table)
-        distinct, _ = self._unique(known, as_keys(table, keys).reshape(-1))
-        self.traffic.finish_pulls()
-        known.ahead = self.traffic.start_pull(known, spec, distinct)
+        distinct, _ = self._unique(as_keys(table, keys).reshape(-1))
+        self.traffic.prefetch(RowsOf(known, spec, distinct))
 
     def push(
         self,
@@ -197,10 +219,8 @@ class Client:
         shows, clicks: float32 of keys' shape, for tables with statistics.
         After "has not answered" the push stays queued: flush() later, do not push it again.
         """
-        known, distinct, rows, extra = self.gather(table, keys, grads, shows, clicks)
-        if self.paddle_compat:
-            _scale_by_shows(rows, extra)
-        self.strategy.push(self.traffic, table, known, distinct, rows, extra)
+        self._sparse(table)
+        self.push_many({table: (keys, grads, shows, clicks)})
 
     def gather(
         self,
@@ -223,7 +243,7 @@ class Client:
                 f"table {table!r} keeps no statistics, but shows or clicks were pushed",
                 hint="SparseSpec(..., accessor=AccessorSpec(statistics=True)), or leave them out",
             )
-        distinct, inverse = self._unique(known, flat)
+        distinct, inverse = self._unique(flat)
         rows = self._sum(inverse, len(distinct), values)
         extra: list[Rows] = []
         if shows is not None or clicks is not None:
@@ -234,6 +254,25 @@ class Client:
         for column in (rows, *extra):
             check_finite(table, column, distinct)
         return known, distinct, rows, extra
+
+    def push_many(self, given: Mapping[str, Any]) -> None:
+        """Gradients of several tables: {table: (keys, gradients[, shows, clicks])}, as push(); of
+        a dense one {table: gradients}. When one of them is refused here, none is sent.
+        """
+        sparse, dense = [], []
+        for table, pushed in given.items():
+            if isinstance(self._known(table).spec, DenseSpec):
+                dense.append((table, *self.gather_dense(table, pushed)))
+                continue
+            keys, grads, *extra = pushed
+            shows, clicks = extra or (None, None)
+            sparse.append((table, *self.gather(table, keys, grads, shows, clicks)))
+        for table, known, distinct, rows, columns in sparse:
+            if self.paddle_compat:
+                _scale_by_shows(rows, columns)
+            self.strategy.push(self.traffic, table, known, distinct, rows, columns)
+        for table, known, vector in dense:
+            self.strategy.push_dense(self.traffic, table, known, vector)
 
     def push_pull(
         self, table: str, keys: ArrayLike, grads: ArrayLike, next_keys: ArrayLike
@@ -249,7 +288,7 @@ class Client:
         asked = as_keys(table, keys)
         flat = asked.reshape(-1)
         rows = as_floats(table, values, (len(flat), spec.dim), (*asked.shape, spec.dim))
-        distinct, _ = self._unique(known, flat)
+        distinct, _ = self._unique(flat)
         if len(distinct) != len(flat):
             raise UsageError(f"table {table!r}: set() got {len(flat) - len(distinct)} keys twice")
         check_finite(table, rows, flat)
@@ -261,35 +300,30 @@ class Client:
         """Of each distinct key, in memory of its own: it is kept until acknowledged."""
         return values.copy() if count == len(values) else sum_by(inverse, count, values)
 
-    def _unique(self, known: Known, flat: Keys) -> tuple[Keys, NDArray[np.int32]]:
+    def _unique(self, flat: Keys) -> tuple[Keys, NDArray[np.int32]]:
+        """(distinct keys, inverse); remembered for pushes and for other tables of the same keys."""
         if len(flat) < WORTH_REMEMBERING:
             return unique(flat)
-        for held, distinct, inverse in known.recent:
-            if held.shape == flat.shape and np.array_equal(held, flat):
-                return distinct, inverse
-        distinct, inverse = unique(flat)
-        known.recent.insert(0, (flat.copy(), distinct, inverse))
-        del known.recent[REMEMBERED:]
-        return distinct, inverse
+        sample = (len(flat), *flat[:: len(flat) // SAMPLES].tolist())
+        known = self._recent.pop(sample, None)
+        if known is None or not np.array_equal(known[0], flat):
+            known = (flat.copy(), *unique(flat))
+        self._recent[sample] = known  # The newest stand last.
+        if len(self._recent) > REMEMBERED:
+            del self._recent[next(iter(self._recent))]
+        return known[1], known[2]
 
     # ------------------------------------------------------------------------------------- dense
 
     def pull_dense(self, table: str, out: Rows | None = None) -> Rows:
         """The whole vector, float32[size]; into `out` when given."""
-        known, spec = self._dense(table)
-        if out is None:
-            out = np.empty(spec.size, np.float32)
-        elif out.shape != (spec.size,) or out.dtype != np.float32 or not out.flags.c_contiguous:
-            raise UsageError(
-                f"table {table!r}: out is {out.dtype}{list(out.shape)}",
-                hint=f"a contiguous float32[{spec.size}]",
-            )
-        return self.strategy.pull_dense(self.traffic, table, known, out)
+        self._dense(table)
+        return self.pull_many({table: out})[table]
 
     def push_dense(self, table: str, grads: ArrayLike) -> None:
         """Send the gradient of the whole vector, float32[size]."""
-        known, values = self.gather_dense(table, grads)
-        self.strategy.push_dense(self.traffic, table, known, values)
+        self._dense(table)
+        self.push_many({table: grads})
 
     def gather_dense(self, table: str, grads: ArrayLike) -> tuple[Known, Rows]:
         """What push_dense() was given, checked; it may be the caller's array. Sends nothing."""
@@ -371,24 +405,34 @@ class Client:
 
     def load(self, directory: str | os.PathLike[str]) -> None:
         """Read a checkpoint, whatever number of servers wrote it."""
-        from paddock.ps.client.checkpoints import load
+        from paddock.ps.client.checkpoints import load, objection_to_resume
 
         self.flush()
-        load(self.peers, os.fspath(directory), self.place.job)
+        checkpoint = load(self.peers, os.fspath(directory), self.place.job)
+        self.traffic.progress = Progress(len(self.peers))
+        problem = objection_to_resume(checkpoint, len(self.peers))
+        if problem:
+            warnings.warn(problem, stacklevel=2)
 
     def note_position(self, position: dict[str, Any]) -> None:
-        """Say how far this trainer has read its data; kept with the step, and in checkpoints."""
+        """Say how far this trainer has read its data: all that was pushed before belongs to it.
+
+        Kept with the step, and in checkpoints.
+        """
         no = position_objection(position)
         if no is not None:
             raise UsageError(no.message, hint=no.hint)
-        self.traffic.settle(0)  # A position must not be ahead of what was learned.
-        self.peers[0].ask(Op.POSITION, position, step=self.traffic.step)
+        self.strategy.note(self.traffic, position)
 
     def position(self) -> dict[str, Any] | None:
-        """Where this trainer's data goes on: what it, or its life before, noted last."""
-        found = self.peers[0].ask(Op.CONTROL, {"do": "progress"})["positions"]
-        position: dict[str, Any] | None = found.get(str(self.place.trainer))
-        return position
+        """Where this trainer's data goes on: what it, or its life before, noted last.
+
+        Asked before the first push of a life, it has the batches that come next be those after
+        this position, in the same order: what servers have of them already is not sent again.
+        """
+        self.flush()
+        found: dict[str, Any] | None = self.strategy.position(self.traffic)
+        return found
 
     def shrink(self, table: str) -> int:
         """Decay statistics, drop rows that the accessor gives up; returns how many."""
@@ -434,6 +478,23 @@ class Client:
             return
         for peer in self.peers:  # What failed is told; a second failure would hide it.
             peer.end()
+
+
+def _vector(spec: DenseSpec, out: object) -> Rows:
+    """The array that a dense table is pulled into. Raises UsageError."""
+    if out is None:
+        return np.empty(spec.size, np.float32)
+    if (
+        not isinstance(out, np.ndarray)
+        or out.shape != (spec.size,)
+        or out.dtype != np.float32
+        or not out.flags.c_contiguous
+    ):
+        what = f"{out.dtype}{list(out.shape)}" if isinstance(out, np.ndarray) else repr(out)[:60]
+        raise UsageError(
+            f"table {spec.name!r}: out is {what}", hint=f"a contiguous float32[{spec.size}]"
+        )
+    return out
 
 
 def _scale_by_shows(rows: Rows, extra: list[Rows]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from paddock.errors import UsageError
 from paddock.ps.client.place import Place
 from paddock.ps.client.strategy import Strategy
+from paddock.ps.client.traffic import RowsOf, VectorOf
 from paddock.ps.consistency.geo import GeoRows, GeoVector, Pace
 from paddock.ps.link import Link
 from paddock.ps.optimizers.schedules import learning_rate
@@ -20,8 +21,10 @@ from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
 from paddock.ps.spec import DenseSpec, SparseSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from paddock.ps.client.peer import Peer
-    from paddock.ps.client.traffic import Known, Traffic
+    from paddock.ps.client.traffic import Known, Traffic, Wanted
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
@@ -44,6 +47,7 @@ class LocalVector:
     """A dense table's copy; values: float32[1, width], the vector and its optimizer's state."""
 
     known: Known
+    spec: DenseSpec
     vector: GeoVector
     updater: Updater
     values: Rows
@@ -67,28 +71,44 @@ class Geo(Strategy):
         """What all trainers of a job must agree on."""
         return {"strategy": self.name, "staleness": 0}
 
-    def pull(self, traffic: Traffic, table: str, known: Known, distinct: Keys) -> Rows:
-        """Rows from the copy; those that are not in it are fetched."""
-        local = self._local(known)
-        at = self._find(traffic, local, distinct)
-        rows: Rows = local.rows.values[at, : local.rows.dim].copy()
-        return rows
+    def pull(self, traffic: Traffic, wanted: Sequence[Wanted]) -> list[Rows]:
+        """From the copies; what is not in them is fetched, of all tables in one round trip."""
+        self._fetch(traffic, wanted)
+        return [self._read(one) for one in wanted]
 
-    def _local(self, known: Known) -> LocalRows:
-        assert isinstance(known.spec, SparseSpec)
-        local = self._sparse.get(known.spec.name)
+    def _read(self, wanted: Wanted) -> Rows:
+        if isinstance(wanted, VectorOf):
+            wanted.out[:] = self._dense[wanted.spec.name].vector.latest
+            return wanted.out
+        rows = self._rows(wanted).rows
+        found: Rows = rows.values[rows.find(wanted.keys), : rows.dim].copy()
+        return found
+
+    def _fetch(self, traffic: Traffic, wanted: Sequence[Wanted]) -> None:
+        """Have copies of all this."""
+        lacks: list[Wanted] = []
+        for one in wanted:
+            if isinstance(one, RowsOf):
+                missing = self._rows(one).rows.missing(one.keys)
+                if len(missing):
+                    lacks.append(replace(one, keys=missing))
+            elif one.spec.name not in self._dense:
+                lacks.append(replace(one, out=np.empty(one.spec.size, np.float32)))
+        for one, values in zip(lacks, traffic.pull(lacks) if lacks else (), strict=True):
+            if isinstance(one, RowsOf):
+                self._rows(one).rows.insert(one.keys, values)
+            else:
+                self._dense[one.spec.name] = _copied(one, values)
+
+    def _rows(self, wanted: RowsOf) -> LocalRows:
+        spec = wanted.spec
+        local = self._sparse.get(spec.name)
         if local is None:
-            updater = Updater(known.spec.optimizer, known.spec.dim)
-            rows = GeoRows(known.spec.dim, updater.initial_state)
-            local = LocalRows(known, rows, updater, [0] * len(known.numbers))
-            self._sparse[known.spec.name] = local
+            updater = Updater(spec.optimizer, spec.dim)
+            rows = GeoRows(spec.dim, updater.initial_state)
+            local = LocalRows(wanted.known, rows, updater, [0] * len(wanted.known.numbers))
+            self._sparse[spec.name] = local
         return local
-
-    def _find(self, traffic: Traffic, local: LocalRows, distinct: Keys) -> Keys:
-        missing = local.rows.missing(distinct)
-        if len(missing):
-            local.rows.insert(missing, traffic.pull_distinct(local.known, missing))
-        return local.rows.find(distinct)
 
     def push(
         self,
@@ -105,36 +125,21 @@ class Geo(Strategy):
                 f"table {table!r}: geo keeps no shows and clicks",
                 hint="another strategy, or leave them out",
             )
-        local = self._local(known)
-        at = self._find(traffic, local, distinct)
+        assert isinstance(known.spec, SparseSpec)
+        wanted = RowsOf(known, known.spec, distinct)
+        self._fetch(traffic, [wanted])
+        local = self._rows(wanted)
+        at = local.rows.find(distinct)
         lr = learning_rate(known.spec.optimizer, local.step)
         local.updater.apply(local.rows.values, at, rows, lr)
         local.rows.touch(at)
         local.step += 1
 
-    def pull_dense(self, traffic: Traffic, table: str, known: Known, out: Rows) -> Rows:
-        """The vector of the copy, into `out`."""
-        out[:] = self._vector(traffic, known).vector.latest
-        return out
-
-    def _vector(self, traffic: Traffic, known: Known) -> LocalVector:
-        spec = known.spec
-        assert isinstance(spec, DenseSpec)
-        local = self._dense.get(spec.name)
-        if local is None:
-            updater = Updater(spec.optimizer, spec.size)
-            values = np.empty((1, updater.width), np.float32)
-            values[0, spec.size :] = updater.initial_state
-            vector = GeoVector(traffic.pull_vector(known, np.empty(spec.size, np.float32)))
-            values[0, : spec.size] = vector.latest
-            vector.latest = values[0, : spec.size]  # The optimizer changes it where it is.
-            local = LocalVector(known, vector, updater, values)
-            self._dense[spec.name] = local
-        return local
-
     def push_dense(self, traffic: Traffic, table: str, known: Known, grads: Rows) -> None:
         """Update the copy of the vector."""
-        local = self._vector(traffic, known)
+        assert isinstance(known.spec, DenseSpec)
+        self._fetch(traffic, [VectorOf(known, known.spec, grads)])
+        local = self._dense[known.spec.name]
         lr = learning_rate(known.spec.optimizer, local.step)
         row = np.zeros(1, np.int64)
         local.updater.apply(local.values, row, grads.reshape(1, -1).copy(), lr)
@@ -147,6 +152,8 @@ class Geo(Strategy):
 
     def flush(self, traffic: Traffic) -> None:
         """Send what was learned here, take over what was learned elsewhere."""
+        servers = range(len(traffic.peers))
+        again = [server for server in servers if traffic.progress.has_more(server)]
         for local in self._sparse.values():
             keys, delta = local.rows.take_delta(self.place.trainers)
             if len(keys):
@@ -157,12 +164,25 @@ class Geo(Strategy):
         traffic.settle(0)
         traffic.finish_pulls()
         for local in self._sparse.values():
+            for server in again:  # It has what was not sent now: all of its rows are taken over.
+                local.seen[server] = 0
             for server, peer in enumerate(traffic.peers):
                 local.seen[server] = _receive(peer, server, local)
-        for dense in self._dense.values():
-            size = len(dense.vector.latest)
-            server_has = traffic.pull_vector(dense.known, np.empty(size, np.float32))
+        vectors = list(self._dense.values())
+        outs = [np.empty(one.spec.size, np.float32) for one in vectors]
+        wanted = [VectorOf(v.known, v.spec, out) for v, out in zip(vectors, outs, strict=True)]
+        for dense, server_has in zip(vectors, traffic.pull(wanted), strict=True):
             dense.vector.receive(server_has)
+
+
+def _copied(wanted: VectorOf, values: Rows) -> LocalVector:
+    size = wanted.spec.size
+    updater = Updater(wanted.spec.optimizer, size)
+    row = np.empty((1, updater.width), np.float32)
+    row[0, :size], row[0, size:] = values, updater.initial_state
+    vector = GeoVector(values)
+    vector.latest = row[0, :size]  # The optimizer changes it where it is.
+    return LocalVector(wanted.known, wanted.spec, vector, updater, row)
 
 
 def _receive(peer: Peer, server: int, local: LocalRows) -> int:

@@ -12,7 +12,7 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -371,13 +371,7 @@ class Peer:
         wait: the answer may take any time, so only a dead connection ends the wait.
         again: it waits for other trainers; asked anew now and then, for the answer may be lost.
         """
-        header = Header(
-            op,
-            table=table,
-            step=step,
-            trainer=self.identity.trainer,
-            incarnation=self.identity.incarnation,
-        )
+        header = self._header(op, table=table, step=step)
         body = json.dumps(data).encode()
 
         def once(link: Link) -> dict[str, Any] | None:
@@ -400,3 +394,34 @@ class Peer:
         while (found := self.retry(self.purpose, once)) is None:
             pass  # It has heard the question, at the latest over the new link.
         return found
+
+    def _header(self, op: Op, *, table: int = 0, step: int = 0) -> Header:
+        who = self.identity
+        return Header(op, table=table, step=step, trainer=who.trainer, incarnation=who.incarnation)
+
+
+def tell_all(peers: Sequence[Peer], op: Op, data: dict[str, Any]) -> None:
+    """Give all servers an order that may be repeated without harm, in one round trip."""
+    body = json.dumps(data).encode()
+    unread = []
+    for peer in peers:
+        try:
+            peer.link(peer.purpose).send(peer._header(op), body)
+            unread.append(peer)
+        except (Closed, Silent):
+            peer.drop(peer.purpose)
+    silent = [peer for peer in peers if peer not in unread]
+    try:
+        while unread:
+            peer = unread.pop(0)
+            try:
+                peer.link(peer.purpose).receive()
+            except (Closed, Silent):
+                peer.drop(peer.purpose)
+                silent.append(peer)
+    except BaseException:
+        for peer in unread:
+            peer.drop(peer.purpose)  # An answer that nobody has read would be taken for the next.
+        raise
+    for peer in silent:
+        peer.ask(op, data)

@@ -6,16 +6,18 @@ strategy's. Of a table whose shards have moved, the new owners are asked (redire
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.peer import Peer
-from paddock.ps.client.pulls import Pull, run_pulls
+from paddock.ps.client.pulls import Flight, Pull
 from paddock.ps.client.redirect import Redirect
-from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
+from paddock.ps.consistency.positions import Mark, Progress
+from paddock.ps.protocol.frames import BODY_MAX, Buffer, Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import (
     DENSE_SHARD_MAX,
@@ -46,9 +48,29 @@ class Known:
     spec: TableSpec
     numbers: list[int]
     owners: NDArray[np.int32]
-    recent: list[tuple[Keys, Keys, NDArray[np.int32]]] = field(default_factory=list)
     ahead: Pull | None = None
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOf:
+    """What is pulled of a sparse table: the rows of distinct keys."""
+
+    known: Known
+    spec: SparseSpec
+    keys: Keys
+
+
+@dataclass(frozen=True, slots=True)
+class VectorOf:
+    """What is pulled of a dense table: its vector, into float32[size]."""
+
+    known: Known
+    spec: DenseSpec
+    out: Rows
+
+
+Wanted = RowsOf | VectorOf
 
 
 class Traffic:
@@ -64,7 +86,15 @@ class Traffic:
         self.tables: dict[str, Known] = {}
         self.batch = 0
         self.step = 0
+        self.progress = Progress(len(peers))
         self.redirect = Redirect(self)
+        self._flight: Flight | None = None  # what was asked ahead
+
+    def marks(self) -> list[Mark]:
+        """What each server has of this trainer's batches."""
+        trainer = str(self.peers[0].identity.trainer)
+        asked = [peer.ask(Op.CONTROL, {"do": "progress"})["marks"] for peer in self.peers]
+        return [Mark(*marks.get(trainer, ())) for marks in asked]
 
     def make_room(self, behind: int) -> PaddockError | None:
         """Settle, before a push is cut up: until then its owners may change.
@@ -110,73 +140,61 @@ class Traffic:
                 raise problem
         self.redirect.settled()
 
-    def start_pull(self, known: Known, spec: SparseSpec, distinct: Keys) -> Pull:
-        """Send the requests of a pull; its rows come with finish()."""
-        pull = Pull.sparse(self.peers, known.numbers, spec, distinct, self._split(known, distinct))
-        run_pulls([pull], wait=False)
-        return pull
-
-    def pull_distinct(self, known: Known, distinct: Keys) -> Rows:
-        """Rows of distinct keys, float32[n, dim], from the servers."""
-        assert isinstance(known.spec, SparseSpec)
-        ahead, known.ahead = known.ahead, None
-        if ahead is not None:
-            run_pulls([ahead])
-            if np.array_equal(ahead.keys, distinct):
-                return self._complete(known, ahead)
+    def prefetch(self, wanted: RowsOf) -> None:
+        """Send the requests of a pull; the next one of the same keys takes what comes."""
         self.finish_pulls()
-        pull = Pull.sparse(
-            self.peers, known.numbers, known.spec, distinct, self._split(known, distinct)
-        )
-        run_pulls([pull])
-        return self._complete(known, pull)
-
-    def _complete(self, known: Known, pull: Pull) -> Rows:
-        """The rows of a pull that has been run; of shards that have moved, from their owners."""
-        rows, at = pull.rows(), pull.missing()
-        if not len(at):
-            return rows
-        assert isinstance(known.spec, SparseSpec)
-        self.finish_pulls()
-        keys = pull.keys
-        while len(at):
-            self.redirect.heed(known, [refusal for _, refusal in pull.moved])
-            part = keys[at]
-            pull = Pull.sparse(
-                self.peers, known.numbers, known.spec, part, self._split(known, part)
-            )
-            run_pulls([pull])
-            rows[at] = pull.rows()
-            at = at[pull.missing()]
-        self.redirect.settled()
-        return rows
-
-    def pull_vector(self, known: Known, out: Rows) -> Rows:
-        """The dense vector from the servers, into `out`."""
-        self.finish_pulls()
-        pull = Pull.dense(
-            self.peers, known.numbers, self._dense_frames(known, DENSE_SHARD_MAX), out
-        )
-        run_pulls([pull])
-        while pull.moved:
-            left = [(request.start, request.stop) for request, _ in pull.moved]
-            self.redirect.heed(known, [refusal for _, refusal in pull.moved])
-            frames = [
-                (max(start, begin), min(stop, end), server)
-                for start, stop, server in self._dense_frames(known)
-                for begin, end in left
-                if max(start, begin) < min(stop, end)
-            ]
-            pull = Pull.dense(self.peers, known.numbers, frames, out)
-            run_pulls([pull])
-        self.redirect.settled()
-        return out
+        wanted.known.ahead = self._pull(wanted)
+        self._flight = Flight(self.peers, [wanted.known.ahead])
 
     def finish_pulls(self) -> None:
         """Read what was asked ahead, so that the links are free."""
-        ahead = [known.ahead for known in self.tables.values() if known.ahead is not None]
-        if ahead:
-            run_pulls(ahead)
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            flight.land()
+
+    def pull(self, wanted: Sequence[Wanted]) -> list[Rows]:
+        """Rows, float32[n, dim], and vectors of several tables, in one round trip."""
+        self.finish_pulls()
+        pulls, fresh = [], []
+        for one in wanted:
+            pull, one.known.ahead = one.known.ahead, None
+            if pull is None or isinstance(one, VectorOf) or not np.array_equal(pull.keys, one.keys):
+                pull = self._pull(one)
+                fresh.append(pull)
+            pulls.append(pull)
+        Flight(self.peers, fresh).land()
+        return [self._whole(one, pull) for one, pull in zip(wanted, pulls, strict=True)]
+
+    def _pull(self, wanted: Wanted) -> Pull:
+        known = wanted.known
+        if isinstance(wanted, VectorOf):
+            frames = self._dense_frames(known, DENSE_SHARD_MAX)
+            return Pull.dense(known.numbers, frames, wanted.out)
+        split = self._split(known, wanted.keys)
+        return Pull.sparse(known.numbers, wanted.spec, wanted.keys, split)
+
+    def _whole(self, wanted: Wanted, pull: Pull) -> Rows:
+        """What a pull has brought; of shards that have moved, from their owners."""
+        rows, at, moved = pull.rows(), pull.missing(), pull.moved
+        while moved:
+            self.redirect.heed(wanted.known, [refusal for _, refusal in moved])
+            if isinstance(wanted, RowsOf):
+                again = self._pull(replace(wanted, keys=wanted.keys[at]))
+            else:
+                frames = [
+                    (max(start, request.start), min(stop, request.stop), server)
+                    for start, stop, server in self._dense_frames(wanted.known)
+                    for request, _ in moved
+                    if max(start, request.start) < min(stop, request.stop)
+                ]
+                again = Pull.dense(wanted.known.numbers, frames, wanted.out)
+            Flight(self.peers, [again]).land()
+            if isinstance(wanted, RowsOf):
+                rows[at] = again.rows()
+                at = at[again.missing()]
+            moved = again.moved
+        self.redirect.settled()
+        return rows
 
     def post_sparse(
         self, op: Op, known: Known, distinct: Keys, rows: Rows, extra: list[Rows], flags: int
@@ -194,7 +212,7 @@ class Traffic:
         most = min(ROWS_MAX, BODY_MAX // (8 + 4 * known.spec.dim + 4 * len(extra)))
         # A schedule counts batches on every server, also on one that gets no key of this batch.
         counts = op == Op.PUSH and not flags and known.spec.optimizer.schedule != ScheduleSpec()
-        for server, peer in enumerate(self.peers):
+        for server in range(len(self.peers)):
             start, stop = int(bounds[server]), int(bounds[server + 1])
             is_owed = counts
             while start < stop or is_owed:
@@ -210,7 +228,7 @@ class Traffic:
                 )
                 body = [raw(distinct[start:end]), raw(rows[start:end])]
                 body += [raw(column[start:end]) for column in extra]
-                peer.post(self.batch, header, *body)
+                self._post(server, header, *body)
                 start = end
 
     def post_dense(self, op: Op, known: Known, values: Rows, flags: int) -> None:
@@ -227,9 +245,16 @@ class Traffic:
                 stop - start,
                 step=self.step,
             )
-            self.peers[server].post(
-                self.batch, header, start.to_bytes(8, "little"), raw(flat[start:stop])
-            )
+            self._post(server, header, start.to_bytes(8, "little"), raw(flat[start:stop]))
+
+    def _post(self, server: int, header: Header, *body: Buffer) -> None:
+        """Send it, unless the server has this push from an earlier life of the trainer."""
+        if header.op in (Op.PUSH, Op.PUSH_DENSE) and not header.flags & CONTRIBUTION:
+            number = self.progress.next_frame(server)
+            if number is None:
+                return
+            header = header._replace(step=number)
+        self.peers[server].post(self.batch, header, *body)
 
     def next_part(self, known: Known, server: int, flags: int) -> int:
         """Frames of one table and step are numbered, over all pushes of the step."""

@@ -1,8 +1,8 @@
 """Check, log, apply, acknowledge: the one way by which a server's state changes.
 
 The log is written before the state changes, so whatever was acknowledged can be replayed. Records
-of one table are in the log in the order in which they were applied, because its lock is held over
-both; `order` makes the same true for what belongs to the whole server.
+of one table are in the log in the order in which they are carried out, because its locks are held
+in turn (locks.py); `order` makes the same true for what belongs to the whole server.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, Literal, NamedTuple
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.step_words import Output
-from paddock.ps.durable.arrays import Arrays
 from paddock.ps.durable.log import Log
 from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.protocol.identity import Verdict
@@ -29,6 +28,8 @@ from paddock.ps.stream import Closed
 Ack = Literal["memory", "log", "disk", "replica"]
 ACKS = ("memory", "log", "disk", "replica")
 REPEATED = int(Flag.REPEATED)
+# While one of them is carried out, the next one of its table may be checked and logged.
+OVERLAPPING = (Op.PUSH, Op.PUSH_DENSE)
 
 
 class Written(NamedTuple):
@@ -36,6 +37,16 @@ class Written(NamedTuple):
 
     flags: int
     answer: dict[str, Any] | None
+    outputs: list[Output]
+
+
+class Logged(NamedTuple):
+    """A record that is to be carried out. step: of its table, before it."""
+
+    lsn: int
+    header: Header
+    body: Body
+    step: int
     outputs: list[Output]
 
 
@@ -68,12 +79,21 @@ class Engine:
         self.check_whole()
         header = header._replace(stamp=self.clock())
         epoch = self._epoch()
-        try:
-            with self.holding(header):
-                written = self._write(header, body, epoch)
-        except PaddockError:
-            self._epoch()  # The judgement of one that was primary is none.
-            raise
+        locks = self.store.locks(header)
+        with ExitStack() as rows, ExitStack() as writes:
+            for lock in locks:
+                writes.enter_context(lock.writes)
+            try:
+                written = self._log(header, body, epoch)
+            except PaddockError:
+                self._epoch()  # The judgement of one that was primary is none.
+                raise
+            if not isinstance(written, Written):
+                for lock in locks:
+                    rows.enter_context(lock.rows)
+                if header.op in OVERLAPPING:
+                    writes.close()
+                written = self._apply(*written)
         # A repeat waits too: what it repeats may not be safe yet.
         self._keep(self.lsn, epoch)
         return written
@@ -94,8 +114,11 @@ class Engine:
                 held.enter_context(lock)
             yield
 
-    def _write(self, header: Header, body: Body, epoch: int) -> Written:
-        """The frame's locks are held."""
+    def _log(self, header: Header, body: Body, epoch: int) -> Written | Logged:
+        """What a frame is worth that has been carried out before; any other is logged now.
+
+        Nobody else writes to its tables.
+        """
         if header.sequence and self._is_repeat(header):
             return Written(REPEATED, None, [])
         checks.check(self.store, header, body)
@@ -115,6 +138,12 @@ class Engine:
                 if self.appended is not None:
                     self.appended()
                 step, outputs = self.store.note(lsn, header, body)
+        return Logged(lsn, header, body, step, outputs)
+
+    def _apply(
+        self, lsn: int, header: Header, body: Body, step: int, outputs: list[Output]
+    ) -> Written:
+        self.check_whole()  # Behind a record that could not be.
         with self._logged(header):
             return Written(0, self.store.apply(lsn, header, body, step), outputs)
 
@@ -185,18 +214,6 @@ class Engine:
         """The newest record. With a table's lock held, all of the table's up to it are applied."""
         with self.order:
             return self.lsn
-
-    def copy_shard(self, table: str, shard: int) -> tuple[int, Arrays]:
-        """(newest record in it, copies of its arrays) of one shard; writes wait meanwhile."""
-        held = self.store.by_name[table]
-        with held.lock:
-            if shard not in held.owned:
-                raise Refusal(
-                    "moved",
-                    f"shard {shard} of table {table!r} has moved meanwhile",
-                    hint="save again when no shard moves",
-                )
-            return self.position(), held.table.shard_state(shard)
 
     @contextmanager
     def at_rest(self) -> Iterator[int]:

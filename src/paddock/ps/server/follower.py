@@ -214,7 +214,7 @@ class Follower:
                 self._empty(self.snapshots.server)
                 raise _Again("the log is too old to be continued; the primary's snapshot is asked")
             incoming = self._receive_files(link)
-        with self.snapshots.lock, self.engine.order:
+        with self.snapshots.lock, self.engine.at_rest():
             self._join(answer, incoming)
         self._settle()
         with pair.holding():
@@ -345,7 +345,7 @@ class Follower:
         engine.lsn = end
 
     def _empty(self, server: int) -> None:
-        with self.snapshots.lock, self.engine.order:
+        with self.snapshots.lock, self.engine.at_rest():
             self._empty_now(server)
 
     def _empty_now(self, server: int) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 
 from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
 from paddock.ps.optimizers.updater import Updater
+from paddock.ps.server.locks import TableLock
 from paddock.ps.server.moves import Moves
 from paddock.ps.spec import DenseSpec, SparseSpec, shard_range
 from paddock.ps.table.dense import DenseTable
@@ -27,7 +27,7 @@ class HeldSparse:
     contributions: SparseContributions
     owned: list[int]
     moves: Moves
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: TableLock = field(default_factory=TableLock)
     step: int = 0
     base: int = 0
 
@@ -42,7 +42,7 @@ class HeldDense:
     contributions: DenseContributions
     owned: list[int]
     moves: Moves
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: TableLock = field(default_factory=TableLock)
     step: int = 0
     base: int = 0
 

@@ -142,8 +142,8 @@ def finish(server: Server) -> None:
         if server.is_finished and server.pairing is None and not engine.broken:
             _leave_tables(server)
         engine.log.close()
-    if server.pairing is not None:
-        server.pairing.file.close()
+    if server.file is not None:
+        server.file.close()
     if engine.broken:
         raise PaddockError(
             f"server {server.settings.server}: {engine.broken}",
@@ -205,8 +205,13 @@ def make_server(options: Options) -> Server:
     server.snapshots = snapshots
     if options.data_dir:
         server.witness = Witness(Path(options.data_dir))
-    if file is not None:
+    server.file = file
+    if file is not None and options.witness:
         join_pair(server, options, file)
+    elif file is not None:
+        file.open(
+            is_empty=engine.lsn == 0, is_on_disk=options.ack in ("disk", "memory"), is_alone=True
+        )
     return server
 
 

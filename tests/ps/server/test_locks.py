@@ -1,0 +1,95 @@
+"""Who waits for whom at one table: pulls for no disk, a push that is logged for no other's rows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paddock.ps.durable.files import Piece
+from paddock.ps.durable.log import Device
+from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec
+from ps.client.running import Fleet, fleet
+from ps.running import eventually
+
+WORDS = SparseSpec("words", 2, OptimizerSpec("adagrad", 0.5), InitialSpec("zeros"), shards=2)
+ONES = np.ones((2, 2), np.float32)
+
+
+class StuckDisk(Device):
+    """Writes nothing before it is told to."""
+
+    def __init__(self) -> None:
+        self.may_write = threading.Event()
+        self.is_asked = threading.Event()
+
+    def write(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
+        self.is_asked.set()
+        self.may_write.wait()
+        return super().write(fd, pieces, offset)
+
+
+@contextmanager
+def two_trainers(data: Path) -> Iterator[tuple[Fleet, list[Any], ThreadPoolExecutor]]:
+    """A server that keeps a log, two trainers, and threads for them."""
+    with fleet(1, "--num-gradient-servers=2", data=data) as running, ThreadPoolExecutor(2) as pool:
+        clients = [running.client(trainer=trainer, trainers=2) for trainer in range(2)]
+        for ps in clients:
+            ps.create(WORDS)
+        yield running, clients, pool
+        for ps in clients:
+            ps.close()
+
+
+def test_a_pull_waits_for_no_disk(tmp_path: Path) -> None:
+    """While the disk takes nothing, rows are read as they were before the push."""
+    with two_trainers(tmp_path) as (running, (one, two), pool):
+        log = running.servers[0].engine.log
+        assert log is not None
+        disk = log._device = StuckDisk()
+        try:
+            pushed = pool.submit(lambda: (one.push("words", [1, 2], ONES), one.flush()))
+            assert disk.is_asked.wait(10)
+            assert not two.pull("words", [1, 2]).any()
+            assert not pushed.done()
+        finally:
+            disk.may_write.set()
+        pushed.result(10)
+        assert (two.pull("words", [1, 2]) == -0.5).all()
+
+
+def test_a_push_is_logged_while_another_is_carried_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And after a restart the rows are the same: both went in the order of the log."""
+    with two_trainers(tmp_path) as (running, (one, two), pool):
+        engine = running.servers[0].engine
+        table = running.servers[0].store.by_name["words"].table
+        was, may_go, began = table.push, threading.Event(), threading.Event()
+
+        def slow(*args: Any, **named: Any) -> int:
+            began.set()
+            may_go.wait()
+            return int(was(*args, **named))
+
+        monkeypatch.setattr(table, "push", slow)
+        before = engine.lsn
+        try:
+            first = pool.submit(lambda: (one.push("words", [1, 2], ONES), one.flush()))
+            assert began.wait(10)
+            second = pool.submit(lambda: (two.push("words", [2, 3], -2 * ONES), two.flush()))
+            eventually(lambda: engine.lsn == before + 2, "the second push in the log")
+            assert not first.done() and not second.done()
+        finally:
+            may_go.set()
+        first.result(10), second.result(10)
+        digest = one.digest()
+        running.stop_one(0)
+        running.restart(0)
+        assert one.digest() == digest
