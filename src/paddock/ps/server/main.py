@@ -178,7 +178,7 @@ def make_server(options: Options) -> Server:
     store = Store(
         options.index,
         max(1, len(options.endpoints)),
-        memory_limit_bytes=options.memory_limit or memory_for_tables(),
+        memory_limit_bytes=options.memory_limit or memory_for_tables(options.servers_here),
     )
     file = prepare_pair(options, say)
     keep_place(options.data_dir, options.index, max(1, len(options.endpoints)), options.job)

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 
 from paddock.errors import Problem, UsageError
 from paddock.ps.endpoint import bare, split_endpoint
-from paddock.ps.server.place import IsOwn, find_index, own_endpoint
+from paddock.ps.server.place import IsOwn, count_here, find_index, own_endpoint
 
 DEFAULT_PORT = 7164  # The users' documents; the program's own default was 20134.
 ACKS = ("memory", "log", "disk", "replica")
@@ -85,7 +85,8 @@ OPTIONS = (
         "memory-limit",
         "size",
         "0",
-        "bytes the tables may take; 0: 7/8 of this machine's or container's memory",
+        "bytes the tables may take; 0: 7/8 of this machine's or container's memory, divided by "
+        "the job's servers on this host",
         ("PADDOCK_PS_MEMORY_LIMIT",),
     ),
     Option(
@@ -180,7 +181,10 @@ IGNORED = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a server is asked to be. said: what to tell about flags; advertise: "" if unlisted."""
+    """What a server is asked to be. said: what to tell about flags; advertise: "" if unlisted.
+
+    servers_here: of the job on this host, this one included.
+    """
 
     port: int
     bind: str
@@ -203,6 +207,7 @@ class Options:
     witness: str
     advertise: str
     promote: str
+    servers_here: int
     said: tuple[str, ...] = ()
 
 
@@ -336,6 +341,7 @@ def _settle(
         mine = own_endpoint(endpoints[index], port, replica_of, names, is_own)
     # Explicitly listed in the job's endpoints: the launcher, or an operator, chose it.
     host = split_endpoint(mine)[0]
+    values["servers_here"] = count_here(endpoints, host)
     values["bind"] = values["bind"] or host or ("0.0.0.0" if values["token_file"] else LOOPBACK[0])
     _settle_pair(values, mine, problems)
     need(
