@@ -227,7 +227,7 @@ def run_trainer(facts: dict[str, Any]) -> None:
         if threads > 1:
             digest = train_merged(client, seed, steps, threads, before=before)
         else:
-            digest = train(client, seed, steps, before=before)
+            digest = train(client, seed, steps, before=before, adds=facts["adds"])
         progress[1 + number] = facts["steps"]
         result = {"digest": digest, "applied": applied(client)}
         path = Path(facts["result"])
