@@ -152,6 +152,8 @@ class Geo(Strategy):
 
     def flush(self, traffic: Traffic) -> None:
         """Send what was learned here, take over what was learned elsewhere."""
+        servers = range(len(traffic.peers))
+        again = [server for server in servers if traffic.progress.has_more(server)]
         for local in self._sparse.values():
             keys, delta = local.rows.take_delta(self.place.trainers)
             if len(keys):
@@ -162,6 +164,8 @@ class Geo(Strategy):
         traffic.settle(0)
         traffic.finish_pulls()
         for local in self._sparse.values():
+            for server in again:  # It has what was not sent now: all of its rows are taken over.
+                local.seen[server] = 0
             for server, peer in enumerate(traffic.peers):
                 local.seen[server] = _receive(peer, server, local)
         vectors = list(self._dense.values())

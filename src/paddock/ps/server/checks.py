@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.barriers import position_objection
+from paddock.ps.consistency.positions import position_objection
 from paddock.ps.durable.checkpoint import Checkpoint, check_specs, open_checkpoint
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import BODY_MAX, Header, Op
@@ -54,10 +54,11 @@ def check(store: Store, header: Header, body: Body) -> None:
     elif op == Op.LOAD:
         check_load(store, json_part(body))
     elif op == Op.COMMIT:
-        _check_commit(json_part(body))
+        _check_commit(store, json_part(body))
     elif op == Op.FENCE:
         facts = json_part(body)
         _check_states(store, facts.get("states"))
+        _check_step(store, facts.get("step"))
         check_life(store, header.trainer, header.incarnation, facts.get("life"))
     elif op == Op.CLOSE:
         json_part(body)
@@ -309,14 +310,35 @@ def _check_room_to_adopt(store: Store, op: int, size: int) -> None:
         )
 
 
-def _check_commit(data: dict[str, Any]) -> None:
-    """Raises Refusal when the body is not {"step": n, "members": [[trainer, incarnation], ...]}."""
+def _check_step(store: Store, done: object) -> None:
+    """done: the step that the chief, server 0, has done last; in sync no other is further."""
+    if isinstance(done, int) and done < store.committed:
+        raise _lost_steps(store, 0, done, store.committed)
+
+
+def _lost_steps(store: Store, lost: int, newest: int, job: int) -> Refusal:
+    """Server `lost` came back from a log that ends too early."""
+    return Refusal(
+        "lost",
+        f"the newest step of server {lost} is {newest}, the job is at {job} (server "
+        f"{store.server} says): the end of its log is lost",
+        hint="start all servers with empty data directories, load a checkpoint, and start the job "
+        "again; --ack disk survives a power cut",
+        facts={"step": newest},
+    )
+
+
+def _check_commit(store: Store, data: dict[str, Any]) -> None:
+    """Raises Refusal when the body is not {"step": n, "members": [[trainer, incarnation], ...]}
+    of the next step, or of one that is done."""
     step, members = data.get("step"), data.get("members")
     is_right = isinstance(step, int) and 0 < step < STEP_MAX and isinstance(members, list)
     for member in members if isinstance(members, list) else ():
         is_right &= isinstance(member, list) and [type(part) for part in member] == [int, int]
     if not is_right or data.keys() != {"step", "members"}:
         raise Refusal("usage", f"commit of step {step!r} by {members!r}")
+    if int(str(step)) > store.committed + 1:
+        raise _lost_steps(store, store.server, store.committed, int(str(step)))
 
 
 def open_ordered(order: dict[str, Any]) -> Checkpoint:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddock.ps.consistency.barriers import Positions
 from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
+from paddock.ps.consistency.positions import Positions
 from paddock.ps.consistency.step_words import Output, Rules, record_from_json
 from paddock.ps.consistency.steps import Chief
 from paddock.ps.durable.snapshot import Plan
@@ -33,7 +33,7 @@ from paddock.ps.server.bodies import (
     json_part,
     sparse_part,
 )
-from paddock.ps.server.checks import open_ordered
+from paddock.ps.server.cut import begin_from, load
 from paddock.ps.server.held import Held, HeldDense, HeldSparse, updaters_of
 from paddock.ps.server.locks import TableLock
 from paddock.ps.server.moves import Moves
@@ -144,15 +144,17 @@ class Store:
         return {**facts, "size": held.spec.size}
 
     def progress(self) -> dict[str, Any]:
-        """{"step": of the job, "positions": of each trainer's data after it}."""
-        step = max((held.step for held in self.tables), default=0)
-        is_sync = self.rules is not None and self.rules.strategy == "sync"
-        committed = self.committed if is_sync else None
-        trainers = self.positions.to_json()
+        """{"step": of the job, "committed": in sync, "marks": of each trainer's data after it}."""
         return {
-            "step": step,
-            "positions": {t: self.positions.at(int(t), committed) for t in trainers},
+            "step": max((held.step for held in self.tables), default=0),
+            "committed": self.committed,
+            "marks": self.positions.marks(self.committed if self.is_sync else None),
         }
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether pushes are held apart until their step is committed."""
+        return self.rules is not None and self.rules.strategy == "sync"
 
     def digests(self) -> dict[str, int]:
         """A hash of each table's content here, whatever the order in which it came about.
@@ -210,6 +212,7 @@ class Store:
                 self.lives[header.trainer] = header.incarnation, str(facts.get("life", ""))
         if op == Op.CLOSE:
             self.closed.add(header.trainer)
+            self.positions.close(header.trainer)
             if json_part(body).get("all"):
                 self.closed.clear()
         if op == Op.SHRINK:
@@ -222,11 +225,12 @@ class Store:
             self.windows.note(header.trainer, header.incarnation, header.sequence)
         if op in (Op.PUSH, Op.PUSH_DENSE) and not header.flags & CONTRIBUTION:
             held = self.tables[header.table]
+            self.positions.count(header.trainer, header.step)
             before = held.step
             held.step += bool(header.flags & LAST)
             return Noted(before, [])
         if op == Op.LOAD:
-            self._begin_from(json_part(body))
+            begin_from(self, json_part(body))
         if op == Op.COMMIT:
             self.committed = max(self.committed, int(json_part(body)["step"]))
             for held in self.tables:
@@ -236,8 +240,13 @@ class Store:
         if op == Op.RULES:
             self.rules = Rules(**json_part(body))
             self.chief = Chief(self.rules)
+            if self.is_sync:
+                marks = self.positions.marks(None)
+                self.positions = Positions.from_marks(marks, is_sync=True)
         elif op == Op.POSITION:
             self.positions.note(header.trainer, header.step, json_part(body))
+        elif op == Op.MOVE or (op == Op.ADOPT and not header.count):
+            self.positions.lose_count()
         elif op == Op.EPOCH:
             self.history = (*self.history, (int(json_part(body)["epoch"]), lsn - 1))
         elif op == Op.CREATE:
@@ -268,7 +277,7 @@ class Store:
         elif op == Op.COMMIT:
             self._commit(lsn, header, body)
         elif op == Op.LOAD:
-            self._load(lsn, json_part(body))
+            load(self, lsn, json_part(body))
         elif op in (Op.MOVE, Op.ADOPT):
             handover.apply(self.find(header.table), lsn, header, body, self.plan)
         elif op == Op.SHRINK:
@@ -375,38 +384,6 @@ class Store:
         self.dropped[f"{header.table}.{shard}"] = dropped
         return {"dropped": dropped}
 
-    # ------------------------------------------------------------------------------- checkpoints
-
-    def _begin_from(self, order: dict[str, Any]) -> None:
-        """How many steps the tables of a checkpoint have behind them, and the trainers' data."""
-        checkpoint = open_ordered(order)
-        steps: dict[str, int] = {}
-        for state in checkpoint.states:  # A server that has no shard of a table has no steps.
-            for name, (step, _) in state.get("steps", {}).items():
-                steps[name] = max(step, steps.get(name, 0))
-        for spec in checkpoint.specs:
-            held = self.by_name[spec.name]
-            held.step = steps.get(spec.name, 0)
-            held.base = held.step - self.committed  # Sync goes on counting from there.
-        self.positions = Positions()  # What was read since the save is read again.
-        for trainer, position in checkpoint.positions.items():
-            if position is not None:
-                self.positions.note(int(trainer), 0, position)
-
-    def _load(self, lsn: int, order: dict[str, Any]) -> None:
-        checkpoint = open_ordered(order)
-        for held in self.tables:
-            if not any(spec.name == held.spec.name for spec in checkpoint.specs):
-                continue
-            for shard in held.owned:
-                if self.plan is None or self.plan.wants(held.spec.name, shard, lsn):
-                    state = checkpoint.read(held.spec.name, shard)
-                    if isinstance(held, HeldSparse):
-                        # To deltas and replicas every row changes now, and some are gone.
-                        state["version"] = np.full(len(state["keys"]), lsn, np.int64)
-                        state["rewritten"] = np.array([lsn], np.int64)
-                    held.table.load_shard(shard, state)
-
     # ---------------------------------------------------------------------------------- recovery
 
     def _wanted(self, held: HeldSparse, lsn: int, keys: np.ndarray) -> Any:
@@ -443,12 +420,16 @@ class Store:
             "rules": None if self.rules is None else asdict(self.rules),
             "chief": None if self.chief is None else self.chief.to_json(),
             "positions": self.positions.to_json(),
-            "steps": {held.spec.name: [held.step, held.base] for held in self.tables},
+            "steps": self.steps(),
             "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
             "contributions": {
                 held.spec.name: held.contributions.to_arrays()[0] for held in self.tables
             },
         }
+
+    def steps(self) -> dict[str, list[int]]:
+        """[batches seen, those before this job's first] by table."""
+        return {held.spec.name: [held.step, held.base] for held in self.tables}
 
     def state_arrays(self) -> dict[str, np.ndarray]:
         """The arrays of the contributions, by table number."""
@@ -464,10 +445,8 @@ class Store:
     def restore_shards(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """First of restore: which shards are here; the tables are made already."""
         for held in self.tables:
-            start = f"{held.number}."
-            mine = {n[len(start) :]: a for n, a in arrays.items() if n.startswith(start)}
             if held.spec.name in values["moves"]:
-                held.moves.restore(values["moves"][held.spec.name], mine)
+                held.moves.restore(values["moves"][held.spec.name], _of(held, arrays))
             handover.fit(held)
 
     def restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -490,9 +469,13 @@ class Store:
             data = values["contributions"].get(held.spec.name)
             if data is None:
                 continue
-            start = f"{held.number}."
-            mine = {n[len(start) :]: a for n, a in arrays.items() if n.startswith(start)}
+            mine = _of(held, arrays)
             if isinstance(held, HeldSparse):
                 held.contributions = SparseContributions.from_arrays(held.spec.dim, data, mine)
             else:
                 held.contributions = DenseContributions.from_arrays(data, mine)
+
+
+def _of(held: Held, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    start = f"{held.number}."
+    return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}
