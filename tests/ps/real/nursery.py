@@ -173,6 +173,7 @@ def serve() -> None:
             if answer == 0:
                 child(order)
             running.add(answer)
+            codes.pop(answer, None)  # Of an earlier process with this number.
         elif order["do"] == "kill":
             if order["pid"] in running:
                 os.kill(order["pid"], signal.SIGKILL)

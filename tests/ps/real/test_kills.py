@@ -58,15 +58,17 @@ SHAPES = [
     Shape("sync", 2, ("server", "trainer", "all")),
     Shape("sync", 2, ("server", "trainer", "all"), ("--snapshot-every=64K",)),
     Shape("async", 1, ("server",)),
-    Shape("async", 1, ("server",), ("--snapshot-every=32K",)),
+    Shape("async", 1, ("server", "trainer"), ("--snapshot-every=32K",)),
     Shape("half_async", 1, ("server",)),
     Shape("half_async merged", 1, ("server",)),
-    Shape("async sums", 3, ("server",), loses=LOST),
+    Shape("async sums", 3, ("server", "trainer", "all"), loses=LOST),
     Shape("sync", 2, ("server", "trainer"), loses=LOST),
 ]
 PAIRS = [
     Shape("sync", 2, ("server", "trainer", "pair", "all"), pairs=True),
-    Shape("async sums", 2, ("server", "pair"), ("--snapshot-every=32K",), LOST, pairs=True),
+    Shape(
+        "async sums", 2, ("server", "trainer", "pair", "all"), ("--snapshot-every=32K",), LOST, True
+    ),
     Shape("half_async", 1, ("server",), (), LOST, pairs=True),
     Shape("async", 1, ("server", "pair"), pairs=True),
 ]
