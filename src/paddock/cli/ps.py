@@ -266,7 +266,7 @@ def _tables(given: argparse.Namespace) -> int:
                 str(one["rows"]) if is_sparse else "-",
                 size_text(one["bytes"]),
                 one["optimizer"],
-                f"{one['spec']['optimizer']['lr']:g}",
+                f"{one['lr']:g}",
                 str(one["step"]),
                 "+".join(str(count) for count in one["servers"].values()),
             ]

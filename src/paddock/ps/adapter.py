@@ -6,8 +6,9 @@ numpy only; the frameworks are imported by their own adapters and by nothing els
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,21 +50,53 @@ class TableClient(Protocol):
 
     def pull_dense(self, table: str, out: Floats | None = None) -> Floats: ...
 
-    def push_dense(self, table: str, grads: Any) -> None: ...
+    def push_dense(self, table: str, grads: Any, *, used: Sequence[bool] | None = None) -> None: ...
 
     def set_dense(self, table: str, values: Any) -> None: ...
+
+    def set_lr(self, table: str, lr: float) -> None: ...
 
     def step(self) -> None: ...
 
     def barrier(self, name: str) -> None: ...
 
 
-def as_optimizer(optimizer: str | OptimizerSpec, lr: float | None) -> OptimizerSpec:
+class Scheduler(Protocol):
+    """What is called of a learning rate that is a scheduler, such as Paddle's LRScheduler."""
+
+    base_lr: float
+
+    def __call__(self) -> float: ...
+
+
+class Rate:
+    """A table's learning rate as a scheduler has it; the servers are told when it has changed.
+
+    source: given the rate that was told last (None: none yet), the rate, None for that of the spec.
+    """
+
+    def __init__(
+        self, client: TableClient, table: str, source: Callable[[float | None], float | None]
+    ) -> None:
+        self._client, self._table, self._source = client, table, source
+        self._sent: float | None = None
+
+    def send(self) -> None:
+        """To be called before a push: the rate is that of the push."""
+        lr = self._source(self._sent)
+        if lr is not None and lr != self._sent:
+            self._client.set_lr(self._table, lr)
+            self._sent = lr
+
+
+def as_optimizer(optimizer: str | OptimizerSpec, lr: float | Scheduler | None) -> OptimizerSpec:
     """The spec of an optimizer given by name and learning rate, or the spec itself.
 
     >>> as_optimizer("adam", 0.001).lr
     0.001
     """
+    if callable(lr):
+        lr = float(lr.base_lr)  # Not what it is now: that differs in a trainer that came back.
     if isinstance(optimizer, str):
         return OptimizerSpec(optimizer) if lr is None else OptimizerSpec(optimizer, lr)
     if not isinstance(optimizer, OptimizerSpec):
@@ -80,8 +113,16 @@ def as_optimizer(optimizer: str | OptimizerSpec, lr: float | None) -> OptimizerS
     return optimizer
 
 
+def rate_of(client: TableClient, table: str, lr: float | Scheduler | None) -> Rate | None:
+    """The rate that a scheduler drives; None where lr is a number."""
+    return Rate(client, table, lambda _: float(lr())) if callable(lr) else None
+
+
 def as_sparse_spec(
-    table: str | SparseSpec, dim: int | None, optimizer: str | OptimizerSpec, lr: float | None
+    table: str | SparseSpec,
+    dim: int | None,
+    optimizer: str | OptimizerSpec,
+    lr: float | Scheduler | None,
 ) -> SparseSpec:
     """The table an embedding declares: a whole spec, or its name, dim and optimizer."""
     if isinstance(table, SparseSpec):
@@ -173,12 +214,21 @@ class Rows:
     optimizer, unless at_once is set: then each is sent when it is there.
     """
 
-    def __init__(self, client: TableClient, spec: SparseSpec, *, at_once: bool) -> None:
+    def __init__(
+        self,
+        client: TableClient,
+        spec: SparseSpec,
+        *,
+        at_once: bool,
+        lr: float | Scheduler | None = None,
+    ) -> None:
         self.client = client
         self.spec = spec
+        self.table = spec.name
         self.at_once = at_once
         self._gradients: list[Gradient] = []
         self._waiting = 0
+        self.rate = rate_of(client, spec.name, lr)
         client.create(spec)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Rows:
@@ -237,6 +287,8 @@ class Rows:
         gradients, waiting = self._gradients, self.forget()
         if gradients:
             one = _merged(gradients)
+            if self.rate is not None:
+                self.rate.send()
             self.client.push(
                 self.spec.name, one.keys, one.grads, shows=one.shows, clicks=one.clicks
             )
@@ -248,19 +300,12 @@ class Rows:
         return waiting
 
 
-class DenseGradients(Protocol):
-    """What push_batch and end_batch call of a framework's DenseParameters."""
-
-    def pull(self) -> None: ...
-
-    def gather(self) -> None: ...
-
-    def send(self) -> None: ...
-
-    def forget(self) -> None: ...
+def is_float32(tensor: Any) -> bool:
+    """Of torch and Paddle alike."""
+    return str(tensor.dtype).endswith(".float32")
 
 
-def push_batch(tables: Sequence[Rows], dense: DenseGradients | None) -> None:
+def push_batch(tables: Sequence[Rows], dense: DenseBase | None) -> None:
     """Sends the gradients of a batch: all of them, or none when one of them is not finite.
 
     Afterwards no gradient waits, whatever happened: the next batch begins with none of this one.
@@ -279,35 +324,7 @@ def push_batch(tables: Sequence[Rows], dense: DenseGradients | None) -> None:
         forget_batch(tables, dense)
 
 
-def end_batch(
-    client: TableClient,
-    tables: Sequence[Rows],
-    dense: DenseGradients | None,
-    loss: Any,
-    tensor: type[Any],
-) -> None:
-    """The end of a Trainer's batch: backward of loss (None: was done), push, step, pull.
-
-    tensor: what a loss must be. Raises Refusal, and UsageError when loss is something else.
-    """
-    if loss is not None:
-        if not isinstance(loss, tensor):
-            raise UsageError(
-                f"step() got a {type(loss).__name__}, not the loss as a tensor",
-                hint="trainer.step(loss); or loss.backward() and then trainer.step()",
-            )
-        try:
-            loss.backward()
-        except BaseException:  # Half the gradients would be worse than none.
-            forget_batch(tables, dense)
-            raise
-    push_batch(tables, dense)
-    client.step()
-    if dense is not None:
-        dense.pull()
-
-
-def forget_batch(tables: Sequence[Rows], dense: DenseGradients | None) -> None:
+def forget_batch(tables: Sequence[Rows], dense: DenseBase | None) -> None:
     """Drops the gradients that wait: a batch to be left out."""
     for rows in tables:
         rows.forget()
@@ -335,7 +352,8 @@ def _merged(gradients: list[Gradient]) -> Gradient:
 class FlatParameters:
     """A model's parameters as one dense table: where each lies in the flat vector.
 
-    values, grads: (size,) float32, reused from batch to batch.
+    values, grads: (size,) float32, reused from batch to batch. used: which parameters have a
+    gradient in this batch; the optimizer leaves the others as they are.
     """
 
     def __init__(
@@ -345,10 +363,13 @@ class FlatParameters:
         *,
         table: str,
         optimizer: OptimizerSpec,
+        lr: float | Scheduler | None = None,
         merge: str = "mean",
     ) -> None:
         self.client = client
         self.table = table
+        self.optimizer = optimizer
+        self.rate = rate_of(client, table, lr)
         self.places: list[tuple[str, tuple[int, ...], int, int]] = []
         start = 0
         for name, shape in shapes:
@@ -361,7 +382,9 @@ class FlatParameters:
             )
         self.values: Floats = np.zeros(start, np.float32)
         self.grads: Floats = np.zeros(start, np.float32)
-        client.create(DenseSpec(table, start, optimizer, merge=merge))
+        parts = tuple(stop - begin for _, _, begin, stop in self.places)
+        self.used = [True] * len(parts)
+        client.create(DenseSpec(table, start, optimizer, merge=merge, parts=parts))
         client.create(DenseSpec(ready_table(table), 1, OptimizerSpec("sgd"), merge="mean"))
 
     @property
@@ -397,10 +420,294 @@ class FlatParameters:
         check_finite(self.table, self.grads, None)
 
     def push(self) -> None:
-        """Sends `grads`."""
-        self.client.push_dense(self.table, self.grads)
+        """Sends `grads` of what was used."""
+        if self.rate is not None:
+            self.rate.send()
+        if any(self.used):
+            self.client.push_dense(self.table, self.grads, used=self.used)
 
 
 def ready_table(table: str) -> str:
     """Name of the table whose one element says that `table` has its first values."""
     return f"{table}.ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """What is torch's or Paddle's own. array: a tensor's numpy array, shared where it can be.
+
+    modules: a module and all within it. trained: (name, parameter) of those that learn. state:
+    by name, what else is the module's. assign: gives a tensor new values.
+    """
+
+    tensor: type[Any]
+    array: Callable[[Any], NDArray[Any]]
+    modules: Callable[[Any], Iterable[Any]]
+    trained: Callable[[Any], list[tuple[str, Any]]]
+    state: Callable[[Any], Mapping[str, Any]]
+    assign: Callable[[Any, NDArray[Any]], None]
+
+
+class EmbeddingBase:
+    """Rows of a sparse table by int64 id, any id; with gradients that go back to the table.
+
+    pooling "none": ids of any shape give (*shape, dim). "sum" and "mean": ids of shape (bags,
+    length) give (bags, dim); so do flat ids with `offsets`, and a list of one id tensor per bag;
+    an empty bag gives zeros.
+
+    push_in_backward: each look-up's gradient is pushed as soon as backward() has it. False: they
+    wait for push(), which sends them as one, and Trainer does that. In eval mode, or without
+    gradients (no_grad), rows are looked up and nothing is ever pushed.
+    """
+
+    framework: Framework
+
+    def __init__(
+        self,
+        client: TableClient,
+        table: str | SparseSpec,
+        dim: int | None = None,
+        *,
+        optimizer: str | OptimizerSpec = "adagrad",
+        lr: float | Scheduler | None = None,
+        pooling: str = "none",
+        push_in_backward: bool = True,
+    ) -> None:
+        super().__init__()
+        spec = as_sparse_spec(table, dim, optimizer, lr)
+        self.pooling = check_pooling(pooling)
+        self.rows = Rows(client, spec, at_once=push_in_backward, lr=lr)
+
+    @property
+    def dim(self) -> int:
+        """Floats in a row."""
+        return self.rows.spec.dim
+
+    def extra_repr(self) -> str:
+        """As a model shows it."""
+        return f"{self.rows}, pooling={self.pooling!r}"
+
+    def forward(self, ids: Any, offsets: Any = None, *, clicks: Any = None) -> Any:
+        """The rows of ids, pooled. clicks: one per id, where the table keeps statistics."""
+        array_of, like, starts = self.framework.array, ids, None
+        if isinstance(ids, self.framework.tensor):
+            array = array_of(ids)
+        else:
+            if offsets is not None:
+                raise UsageError("offsets beside a list of ids", hint="give one of the two")
+            starts = bags_of([len(bag) for bag in ids])
+            array = np.concatenate([np.zeros(0, np.int64), *map(array_of, ids)])
+            like = ids[0] if ids else None
+        if offsets is not None:
+            starts = check_offsets(array_of(offsets), array.size)
+        if starts is not None and self.pooling == "none":
+            raise UsageError("offsets without pooling", hint='pooling="sum" or "mean"')
+        if starts is None and self.pooling != "none" and array.ndim != 2:
+            raise UsageError(
+                f"pooling {self.pooling!r} of ids of shape {array.shape}",
+                hint="shape (bags, length), or flat ids with offsets, or a list of tensors",
+            )
+        found = self.rows.look_up(array, None if clicks is None else array_of(clicks).reshape(-1))
+        return self.spread(found, self.leaf(found, like), array.shape, starts)
+
+    def leaf(self, found: Lookup, like: Any) -> Any:
+        """The rows as the leaf of a graph, on the device of `like`; its gradient is received."""
+        raise NotImplementedError
+
+    def spread(self, found: Lookup, rows: Any, shape: tuple[int, ...], starts: Keys | None) -> Any:
+        """rows[inverse] as (*shape, dim), or pooled: of each row of shape, or from `starts` on."""
+        raise NotImplementedError
+
+    def receive(self, found: Lookup, grads: Floats) -> None:
+        """Takes the gradient of what leaf() gave."""
+        self.rows.receive(Gradient(found.keys, grads, found.shows, found.clicks))
+
+    def prefetch(self, ids: Any) -> None:
+        """Asks for the rows of a later batch now, so that they travel while this one computes."""
+        self.rows.client.prefetch(self.rows.spec.name, self.framework.array(ids).reshape(-1))
+
+    def push(self) -> int:
+        """Sends the gradients that wait. Returns of how many look-ups."""
+        return self.rows.push()
+
+
+class DenseBase:
+    """A model's parameters as views of one pulled float32 vector. Trainer 0 initialises it.
+
+    The parameters stay the model's own objects; where it is on the CPU pull() copies nothing.
+
+    The float32 buffers of its state_dict, such as the running statistics of BatchNorm, are a table
+    of their own, "<table>.buffers": each batch's change of them is pushed as a gradient is, and
+    added. So in sync all trainers have the mean of their statistics, and checkpoints have it, too.
+    """
+
+    framework: Framework
+
+    def __init__(
+        self,
+        client: TableClient,
+        module: Any,
+        *,
+        table: str = "dense",
+        optimizer: str | OptimizerSpec = "sgd",
+        lr: float | Scheduler | None = None,
+        merge: str = "mean",
+    ) -> None:
+        named = self.framework.trained(module)
+        for name, parameter in named:
+            if not is_float32(parameter):
+                raise UsageError(
+                    f"parameter {name!r} is {parameter.dtype}", hint="dense tables are float32"
+                )
+        self.parameters = [p for _, p in named]
+        rule = as_optimizer(optimizer, lr)
+        self.vector = self._vector(client, named, table=table, optimizer=rule, lr=lr, merge=merge)
+        learned = set(map(id, self.parameters))
+        others = {
+            id(tensor): (name, tensor)
+            for name, tensor in self.framework.state(module).items()
+            if isinstance(tensor, self.framework.tensor) and is_float32(tensor)
+        }
+        kept = [one for key, one in others.items() if key not in learned]
+        self.buffers = [tensor for _, tensor in kept]
+        self.running: FlatParameters | None = None
+        if kept:
+            self.running = self._vector(
+                client, kept, table=f"{table}.buffers", optimizer=OptimizerSpec("sum")
+            )
+        self.bind()
+        self._restore()
+        # Numbers of the parameters that have had a gradient since the last push.
+        self.used: set[int] = set()
+        for number, parameter in enumerate(self.parameters):
+            parameter.register_hook(partial(self._use, number))
+
+    def _use(self, number: int, _: Any) -> None:
+        self.used.add(number)
+
+    def _vector(
+        self, client: TableClient, named: list[tuple[str, Any]], **options: Any
+    ) -> FlatParameters:
+        """The table of these tensors, with its first values."""
+        vector = FlatParameters(client, [(name, tuple(t.shape)) for name, t in named], **options)
+        for (_, tensor), view in zip(named, vector.views(vector.values), strict=True):
+            view[...] = self.framework.array(tensor)
+        vector.start()
+        return vector
+
+    def bind(self) -> None:
+        """The parameters become views of the vector's values, where they can, or copies."""
+        raise NotImplementedError
+
+    def copy_out(self) -> None:
+        """The parameters become the vector's values, where they are no views of them."""
+        raise NotImplementedError
+
+    def copy_in(self) -> None:
+        """The parameters' gradients become the vector's; zeros where there is none."""
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        """Clears the gradients."""
+        raise NotImplementedError
+
+    def pull(self) -> None:
+        """Parameters and buffers become the servers' newest ones."""
+        self.vector.pull()
+        self.copy_out()
+        if self.running is not None:
+            self.running.pull()
+            self._restore()
+
+    def push(self) -> None:
+        """Sends the gradients of what was used as one vector, and clears them.
+
+        Raises Refusal, and clears them too, when one is not finite.
+        """
+        push_batch([], self)
+
+    def gather(self) -> None:
+        """Brings the gradients into one vector. Raises Refusal when one is not finite."""
+        self.copy_in()
+        self.vector.used = [number in self.used for number in range(len(self.parameters))]
+        self.vector.check()
+        if self.running is not None:
+            views = self.running.views(self.running.grads)
+            for tensor, view in zip(self.buffers, views, strict=True):
+                view[...] = self.framework.array(tensor)
+            self.running.grads -= self.running.values
+            self.running.used = [bool(view.any()) for view in views]
+            self.running.check()
+
+    def send(self) -> None:
+        """Sends what was gathered."""
+        self.vector.push()
+        if self.running is not None:
+            self.running.push()
+
+    def forget(self) -> None:
+        """Clears the gradients, and what the batch did to the buffers."""
+        self.clear()
+        self.used.clear()
+        self._restore()
+
+    def _restore(self) -> None:
+        """The buffers as they were last pulled."""
+        if self.running is not None:
+            views = self.running.views(self.running.values)
+            for tensor, view in zip(self.buffers, views, strict=True):
+                self.framework.assign(tensor, view)
+
+
+class TrainerBase:
+    """One batch after another: all tables of a model pushed as one step, the new values pulled."""
+
+    dense_type: type[DenseBase]
+
+    def __init__(
+        self,
+        client: TableClient,
+        module: Any,
+        *,
+        table: str = "dense",
+        optimizer: str | OptimizerSpec = "sgd",
+        lr: float | Scheduler | None = None,
+    ) -> None:
+        framework = self.dense_type.framework
+        self.client = client
+        self.embeddings = [m for m in framework.modules(module) if isinstance(m, EmbeddingBase)]
+        self.tables = [embedding.rows for embedding in self.embeddings]
+        for rows in self.tables:
+            rows.at_once = False
+        self.dense = (
+            self.dense_type(client, module, table=table, optimizer=optimizer, lr=lr)
+            if framework.trained(module)
+            else None
+        )
+
+    def step(self, loss: Any = None) -> None:
+        """Ends a batch: backward of loss (where given), push, step, pull.
+
+        Raises Refusal when a gradient is not finite: nothing of the batch is sent then, its
+        gradients are dropped, and the next batch goes on as if this one had not been. Raises
+        UsageError when loss is no tensor.
+        """
+        if loss is not None:
+            if not isinstance(loss, self.dense_type.framework.tensor):
+                raise UsageError(
+                    f"step() got a {type(loss).__name__}, not the loss as a tensor",
+                    hint="trainer.step(loss); or loss.backward() and then trainer.step()",
+                )
+            try:
+                loss.backward()
+            except BaseException:  # Half the gradients would be worse than none.
+                forget_batch(self.tables, self.dense)
+                raise
+        self.end()
+
+    def end(self) -> None:
+        """The gradients are there: push, step, pull."""
+        push_batch(self.tables, self.dense)
+        self.client.step()
+        if self.dense is not None:
+            self.dense.pull()

@@ -6,8 +6,9 @@ the same table must declare equal specs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from math import isfinite
 from typing import Any, Literal
 
@@ -127,7 +128,8 @@ class DenseSpec:
     """A flat vector of float32, cut in shards of equal length, give or take one.
 
     A shard is updated as a whole. shards: 0 chooses a power of two that makes shards of about
-    64 Ki elements: a small vector is one shard, on one server.
+    64 Ki elements: a small vector is one shard, on one server. parts: lengths of the pieces, such
+    as a model's parameters, that are pushed together or left out; each is cut by itself.
     """
 
     name: str
@@ -136,11 +138,48 @@ class DenseSpec:
     initial: InitialSpec = field(default_factory=lambda: InitialSpec("zeros"))
     merge: str = "mean"
     shards: int = 0
+    parts: tuple[int, ...] = ()
     kind: Literal["dense"] = "dense"
 
     def __post_init__(self) -> None:
         if self.shards == 0 and self.size > 0:
-            object.__setattr__(self, "shards", dense_shards(self.size))
+            shards = sum(map(dense_shards, self.parts)) or dense_shards(self.size)
+            object.__setattr__(self, "shards", shards)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each shard starts, in elements, and where the last one stops.
+
+        >>> DenseSpec("w", 10, shards=4).starts, DenseSpec("w", 10, parts=(7, 0, 3)).starts
+        ((0, 2, 5, 7, 10), (0, 7, 10))
+        """
+        return _starts(self.parts, self.size, self.shards)
+
+    def runs(self, used: Sequence[bool] | None) -> list[tuple[int, int]]:
+        """[start, stop) of the elements of these parts, joined where they touch; None: of all.
+
+        >>> DenseSpec("w", 10, parts=(2, 3, 5)).runs([True, True, False])
+        [(0, 5)]
+        """
+        found: list[tuple[int, int]] = []
+        if used is None:
+            return [(0, self.size)]
+        if len(used) != len(self.parts):
+            raise UsageError(
+                f"table {self.name!r} has {len(self.parts)} parts, {len(used)} were told of",
+                hint="DenseSpec(parts=...) says what there is to be left out",
+            )
+        at = 0
+        for length, is_used in zip(self.parts, used, strict=True):
+            if is_used and length:
+                begin = found.pop()[0] if found and found[-1][1] == at else at
+                found.append((begin, at + length))
+            at += length
+        return found
+
+    def range(self, shard: int) -> tuple[int, int]:
+        """[start, stop) of a shard, in elements."""
+        return self.starts[shard], self.starts[shard + 1]
 
 
 TableSpec = SparseSpec | DenseSpec
@@ -157,19 +196,20 @@ def dense_shards(size: int) -> int:
     >>> [dense_shards(n) for n in (10, 1 << 17, 1 << 22, 1 << 28)]
     [1, 2, 64, 512]
     """
-    shards = 1
+    shards = min(1, size)
     while (shards < SHARDS and size > shards * DENSE_SHARD) or size > shards * DENSE_SHARD_MAX:
         shards *= 2
     return shards
 
 
-def shard_range(size: int, shards: int, shard: int) -> tuple[int, int]:
-    """[start, stop) of a dense table's shard, in elements.
-
-    >>> [shard_range(10, 4, i) for i in range(4)]
-    [(0, 2), (2, 5), (5, 7), (7, 10)]
-    """
-    return shard * size // shards, (shard + 1) * size // shards
+@lru_cache
+def _starts(parts: tuple[int, ...], size: int, shards: int) -> tuple[int, ...]:
+    cut = [(part, dense_shards(part)) for part in parts] or [(size, shards)]
+    starts, at = [0], 0
+    for length, count in cut:
+        starts += [at + (piece + 1) * length // count for piece in range(count)]
+        at += length
+    return tuple(starts)
 
 
 def to_json(spec: TableSpec) -> dict[str, Any]:
@@ -306,15 +346,24 @@ def check_spec(spec: TableSpec) -> list[Problem]:
     else:
         need(spec.size >= 1, f"size is {spec.size}", "at least 1")
         need(
+            not spec.parts or (min(spec.parts) >= 0 and sum(spec.parts) == spec.size),
+            f"its {len(spec.parts)} parts have {sum(spec.parts)} elements of {spec.size}",
+            "their lengths add up to size",
+        )
+        need(
             spec.size <= max(1, spec.shards) * DENSE_SHARD_MAX,
             f"{spec.shards} shards of {spec.size} elements are over {DENSE_SHARD_MAX} each",
             "shards=0 chooses",
         )
     need(spec.merge in ("mean", "sum"), f"merge is {spec.merge!r}", "mean or sum")
+    parts = () if isinstance(spec, SparseSpec) else spec.parts
+    is_right = spec.shards & (spec.shards - 1) == 0
+    if parts:
+        is_right = spec.shards == sum(map(dense_shards, parts))
     need(
-        1 <= spec.shards <= 4096 and spec.shards & (spec.shards - 1) == 0,
+        1 <= spec.shards <= 4096 and is_right,
         f"shards is {spec.shards}",
-        "a power of two, at most 4096",
+        "0 with parts, else a power of two; at most 4096 come out",
     )
     need(
         spec.initial.kind in INITIALIZERS,

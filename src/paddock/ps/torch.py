@@ -11,7 +11,6 @@ The optimizers run on the servers; torch computes losses and gradients, any torc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,95 +19,47 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from paddock.errors import UsageError
 from paddock.ps.adapter import (
+    DenseBase,
+    EmbeddingBase,
     FlatParameters,
-    Gradient,
+    Framework,
+    Keys,
     Lookup,
+    Rate,
     Rows,
-    TableClient,
-    as_optimizer,
-    as_sparse_spec,
-    bags_of,
-    check_offsets,
-    check_pooling,
-    end_batch,
-    push_batch,
+    TrainerBase,
+    forget_batch,
 )
-from paddock.ps.spec import OptimizerSpec, SparseSpec
 
-__all__ = ["DenseParameters", "Embedding", "Trainer"]
+__all__ = ["DenseParameters", "Embedding", "TableOptimizer", "Trainer"]
 
 
-class Embedding(nn.Module):
-    """Rows of a sparse table by int64 id, any id; with gradients that go back to the table.
+def _array(tensor: torch.Tensor) -> NDArray[Any]:
+    """The tensor as a numpy array; no copy where it is on the CPU."""
+    return np.asarray(tensor.detach().cpu().numpy())
 
-    pooling "none": ids of any shape give (*shape, dim). "sum" and "mean": ids of shape (bags,
-    length) give (bags, dim); so do flat ids with `offsets`, and a list of one id tensor per bag;
-    an empty bag gives zeros.
 
-    push_in_backward: each look-up's gradient is pushed as soon as backward() has it. False: they
-    wait for push(), which sends them as one, and Trainer does that. In eval mode, or without
-    gradients (torch.no_grad), rows are looked up and nothing is ever pushed.
-    """
+TORCH = Framework(
+    torch.Tensor,
+    _array,
+    lambda module: module.modules(),
+    lambda module: [(name, p) for name, p in module.named_parameters() if p.requires_grad],
+    lambda module: {
+        name: tensor
+        for name, tensor in module.state_dict(keep_vars=True).items()
+        if not isinstance(tensor, nn.Parameter)
+    },
+    lambda tensor, values: tensor.data.copy_(torch.from_numpy(values)),
+)
 
-    def __init__(
-        self,
-        client: TableClient,
-        table: str | SparseSpec,
-        dim: int | None = None,
-        *,
-        optimizer: str | OptimizerSpec = "adagrad",
-        lr: float | None = None,
-        pooling: str = "none",
-        push_in_backward: bool = True,
-    ) -> None:
-        super().__init__()
-        spec = as_sparse_spec(table, dim, optimizer, lr)
-        self.pooling = check_pooling(pooling)
-        self.rows = Rows(client, spec, at_once=push_in_backward)
 
-    @property
-    def dim(self) -> int:
-        """Floats in a row."""
-        return self.rows.spec.dim
+class Embedding(EmbeddingBase, nn.Module):
+    __doc__ = EmbeddingBase.__doc__
+    framework = TORCH
 
-    def extra_repr(self) -> str:
-        return f"{self.rows}, pooling={self.pooling!r}"
-
-    def forward(
-        self,
-        ids: torch.Tensor | Sequence[torch.Tensor],
-        offsets: torch.Tensor | None = None,
-        *,
-        clicks: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """The rows of ids, pooled. clicks: one per id, where the table keeps statistics."""
-        if not isinstance(ids, torch.Tensor):
-            if offsets is not None:
-                raise UsageError("offsets beside a list of ids", hint="give one of the two")
-            offsets = torch.from_numpy(bags_of([len(bag) for bag in ids]))
-            ids = torch.cat(list(ids)) if ids else torch.zeros(0, dtype=torch.int64)
-        found = self.rows.look_up(_array(ids), None if clicks is None else _array(clicks).ravel())
-        rows = self._leaf(found, ids.device)
-        inverse = torch.from_numpy(found.inverse).to(ids.device)
-        if self.pooling == "none":
-            if offsets is not None:
-                raise UsageError("offsets without pooling", hint='pooling="sum" or "mean"')
-            return functional.embedding(inverse, rows).reshape(*ids.shape, self.dim)
-        if offsets is None:
-            if ids.dim() != 2:
-                raise UsageError(
-                    f"pooling {self.pooling!r} of ids of shape {tuple(ids.shape)}",
-                    hint="shape (bags, length), or flat ids with offsets, or a list of tensors",
-                )
-            return functional.embedding_bag(inverse.reshape(ids.shape), rows, mode=self.pooling)
-        starts = torch.from_numpy(check_offsets(_array(offsets), ids.numel())).to(inverse)
-        return functional.embedding_bag(inverse, rows, starts, mode=self.pooling)
-
-    def _leaf(self, found: Lookup, device: torch.device) -> torch.Tensor:
-        """The rows as the leaf of a graph; its gradient, once summed, goes to the table."""
-        rows = torch.from_numpy(found.rows).to(device)
+    def leaf(self, found: Lookup, like: torch.Tensor | None) -> torch.Tensor:
+        rows = torch.from_numpy(found.rows).to("cpu" if like is None else like.device)
         if not (self.training and torch.is_grad_enabled()):
             return rows
         rows.requires_grad_(True)
@@ -116,147 +67,128 @@ class Embedding(nn.Module):
         def take(leaf: torch.Tensor) -> None:
             grad, leaf.grad = leaf.grad, None
             if grad is not None:
-                grads = _array(grad.contiguous())
-                self.rows.receive(Gradient(found.keys, grads, found.shows, found.clicks))
+                self.receive(found, _array(grad.contiguous()))
 
         rows.register_post_accumulate_grad_hook(take)
         return rows
 
-    def prefetch(self, ids: torch.Tensor) -> None:
-        """Asks for the rows of a later batch now, so that they travel while this one computes."""
-        self.rows.client.prefetch(self.rows.spec.name, _array(ids).reshape(-1))
+    def spread(
+        self, found: Lookup, rows: torch.Tensor, shape: tuple[int, ...], starts: Keys | None
+    ) -> torch.Tensor:
+        inverse = torch.from_numpy(found.inverse).to(rows.device)
+        if self.pooling == "none":
+            return functional.embedding(inverse, rows).reshape(*shape, self.dim)
+        if starts is None:
+            return functional.embedding_bag(inverse.reshape(shape), rows, mode=self.pooling)
+        offsets = torch.from_numpy(starts).to(inverse)
+        return functional.embedding_bag(inverse, rows, offsets, mode=self.pooling)
 
-    def push(self) -> int:
-        """Sends the gradients that wait. Returns of how many look-ups."""
-        return self.rows.push()
 
-
-class DenseParameters:
+class DenseParameters(DenseBase):
     """A module's parameters as views of one pulled float32 vector. Trainer 0 initialises it.
 
     The parameters stay the module's own objects; their memory and that of their gradients is
     two flat vectors, so that pull() and push() copy nothing where the module is on the CPU.
     """
 
-    def __init__(
-        self,
-        client: TableClient,
-        module: nn.Module,
-        *,
-        table: str = "dense",
-        optimizer: str | OptimizerSpec = "sgd",
-        lr: float | None = None,
-        merge: str = "mean",
-    ) -> None:
-        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        for name, parameter in named:
-            if parameter.dtype != torch.float32:
-                raise UsageError(
-                    f"parameter {name!r} is {parameter.dtype}", hint="dense tables are float32"
-                )
-        self._parameters = [p for _, p in named]
-        self._flat = FlatParameters(
-            client,
-            [(name, tuple(p.shape)) for name, p in named],
-            table=table,
-            optimizer=as_optimizer(optimizer, lr),
-            merge=merge,
-        )
-        for view, parameter in zip(
-            self._flat.views(self._flat.values), self._parameters, strict=True
-        ):
-            view[...] = _array(parameter.detach())
-        self._flat.start()
-        device = self._parameters[0].device
+    framework = TORCH
+
+    def bind(self) -> None:
+        device = self.parameters[0].device
         # On the CPU these two share the memory of the flat vectors; elsewhere they are copied.
-        self._values = torch.from_numpy(self._flat.values).to(device)
-        self._grads = torch.from_numpy(self._flat.grads).to(device)
+        self._values = torch.from_numpy(self.vector.values).to(device)
+        self._grads = torch.from_numpy(self.vector.grads).to(device)
         self._on_cpu = device.type == "cpu"
-        for (_, shape, start, stop), parameter in zip(
-            self._flat.places, self._parameters, strict=True
-        ):
-            parameter.data = self._values[start:stop].view(shape)
-            parameter.grad = self._grads[start:stop].view(shape)
+        for parameter, view in zip(self.parameters, self._views(self._values), strict=True):
+            parameter.data = view
+        self.clear()
 
     @property
     def flat(self) -> torch.Tensor:
         """(size,) float32: all parameters. A view, not a copy."""
         return self._values
 
-    def pull(self) -> None:
-        """The parameters become the servers' newest ones."""
-        self._flat.pull()
+    def copy_out(self) -> None:
         if not self._on_cpu:
-            self._values.copy_(torch.from_numpy(self._flat.values))
+            self._values.copy_(torch.from_numpy(self.vector.values))
 
-    def push(self) -> None:
-        """Sends the gradients as one vector, zeros for those not used, and clears them.
-
-        Raises Refusal, and clears them too, when one is not finite.
-        """
-        push_batch([], self)
-
-    def gather(self) -> None:
-        """Brings the gradients into one vector. Raises Refusal when one is not finite."""
-        for (_, shape, start, stop), parameter in zip(
-            self._flat.places, self._parameters, strict=True
-        ):
-            view = self._grads[start:stop].view(shape)
-            grad = parameter.grad
-            if grad is None:  # zero_grad() took it away, and no backward brought another
+    def copy_in(self) -> None:
+        for number, view in enumerate(self._views(self._grads)):
+            grad = self.parameters[number].grad
+            if grad is not None and number not in self.used and bool(grad.any()):
+                self.used.add(number)  # Written by hand.
+            if grad is None:  # zero_grad() took it away, and no backward brought another.
+                self.used.discard(number)
                 view.zero_()
             elif grad.data_ptr() != view.data_ptr():
                 view.copy_(grad)
         if not self._on_cpu:
-            torch.from_numpy(self._flat.grads).copy_(self._grads)
-        self._flat.check()
+            torch.from_numpy(self.vector.grads).copy_(self._grads)
 
-    def send(self) -> None:
-        """Sends the gathered vector."""
-        self._flat.push()
-
-    def forget(self) -> None:
-        """Clears the gradients."""
+    def clear(self) -> None:
         self._grads.zero_()
-        for (_, shape, start, stop), parameter in zip(
-            self._flat.places, self._parameters, strict=True
-        ):
-            parameter.grad = self._grads[start:stop].view(shape)
+        for parameter, view in zip(self.parameters, self._views(self._grads), strict=True):
+            parameter.grad = view
+
+    def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        return [flat[start:stop].view(shape) for _, shape, start, stop in self.vector.places]
 
 
-class Trainer:
-    """One batch after another: all tables of a model pushed as one step, the new values pulled."""
+def drive(optimizer: torch.optim.Optimizer, group: int, of: Rows | FlatParameters) -> None:
+    """Has the table follow the lr of a parameter group, once that is driven or has changed."""
+    first = float(optimizer.param_groups[group]["lr"])
 
-    def __init__(
-        self,
-        client: TableClient,
-        module: nn.Module,
-        *,
-        table: str = "dense",
-        optimizer: str | OptimizerSpec = "sgd",
-        lr: float | None = None,
-    ) -> None:
-        self.client = client
-        self.embeddings = [m for m in module.modules() if isinstance(m, Embedding)]
-        for embedding in self.embeddings:
-            embedding.rows.at_once = False
-        has_own = any(p.requires_grad for p in module.parameters())
-        self.dense = (
-            DenseParameters(client, module, table=table, optimizer=optimizer, lr=lr)
-            if has_own
-            else None
-        )
+    def source(sent: float | None) -> float | None:
+        now = optimizer.param_groups[group]
+        # initial_lr is what a torch.optim.lr_scheduler leaves in the groups it drives.
+        is_driven = sent is not None or "initial_lr" in now or now["lr"] != first
+        return float(now["lr"]) if is_driven else None
 
-    def step(self, loss: torch.Tensor | None = None) -> None:
-        """Ends a batch: backward of loss (where given), push, step, pull.
-
-        Raises Refusal when a gradient is not finite: nothing of the batch is sent then, its
-        gradients are dropped, and the next batch goes on as if this one had not been.
-        """
-        tables = [embedding.rows for embedding in self.embeddings]
-        end_batch(self.client, tables, self.dense, loss, torch.Tensor)
+    of.rate = Rate(of.client, of.table, source)
 
 
-def _array(tensor: torch.Tensor) -> NDArray[Any]:
-    """The tensor as a numpy array; no copy where it is on the CPU."""
-    return np.asarray(tensor.detach().cpu().numpy())
+class TableOptimizer(torch.optim.Optimizer):
+    """A Trainer's tables as torch's schedulers want them: a group each, with its "lr".
+
+    step() ends a batch, as Trainer.step() does; zero_grad() drops the gradients that wait.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        groups = [
+            {"params": [], "table": rows.table, "lr": rows.spec.optimizer.lr}
+            for rows in trainer.tables
+        ]
+        tables: list[Rows | FlatParameters] = [*trainer.tables]
+        if trainer.dense is not None:
+            vector = trainer.dense.vector
+            tables.append(vector)
+            params = trainer.dense.parameters
+            groups.append({"params": params, "table": vector.table, "lr": vector.optimizer.lr})
+        super().__init__(groups, {})
+        for number, table in enumerate(tables):
+            drive(self, number, table)
+
+    def step(self, closure: None = None) -> None:
+        """Push, step, pull; backward was done."""
+        TrainerBase.end(self.trainer)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops what backward() has left to be pushed."""
+        forget_batch(self.trainer.tables, self.trainer.dense)
+
+
+class Trainer(TrainerBase):
+    """One batch after another: all tables of a model pushed as one step, the new values pulled.
+
+    optimizer: for a torch.optim.lr_scheduler, whose rates the servers then follow.
+    """
+
+    dense_type = DenseParameters
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.optimizer = TableOptimizer(self)
+
+    def end(self) -> None:
+        self.optimizer.step()  # A scheduler counts its calls.

@@ -69,11 +69,7 @@ def _of_torch(optimizer: Any) -> OptimizerSpec:
 def _of_paddle(optimizer: Any) -> OptimizerSpec:
     # paddlepaddle 3.3.1, python/paddle/optimizer/*.py: attributes, as there are no getters.
     kind, lr = type(optimizer).__name__, optimizer._learning_rate
-    if not isinstance(lr, (int, float)):
-        raise UsageError(
-            f"paddle's {kind}: the learning rate is a {type(lr).__name__}",
-            hint="schedules run on the servers: OptimizerSpec(schedule=ScheduleSpec(...))",
-        )
+    lr = float(lr.base_lr if callable(lr) else lr)  # Of a scheduler: fleet follows it.
     for name, what in (
         ("_grad_clip", "a gradient clip"),
         ("regularization", "a regularizer"),

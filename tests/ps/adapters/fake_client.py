@@ -37,6 +37,7 @@ class FakeClient:
         self.statistics: list[tuple[Any, Any]] = []
         self.pulled: list[tuple[str, int]] = []
         self.prefetched: list[tuple[str, int]] = []
+        self.rates: list[tuple[str, float]] = []
         self.steps = 0
         self.barriers: list[str] = []
 
@@ -83,13 +84,18 @@ class FakeClient:
         out[...] = values
         return out
 
-    def push_dense(self, table: str, grads: Any) -> None:
+    def push_dense(self, table: str, grads: Any, *, used: Any = None) -> None:
         spec = self.specs[table]
         assert isinstance(spec, DenseSpec)
-        self.vectors[table] -= np.float32(spec.optimizer.lr) * np.asarray(grads)
+        factor = np.float32(1.0 if spec.optimizer.name == "sum" else -spec.optimizer.lr)
+        for start, stop in spec.runs(used):
+            self.vectors[table][start:stop] += factor * np.asarray(grads)[start:stop]
 
     def set_dense(self, table: str, values: Any) -> None:
         self.vectors[table][...] = values
+
+    def set_lr(self, table: str, lr: float) -> None:
+        self.rates.append((table, lr))
 
     def step(self) -> None:
         self.steps += 1

@@ -17,6 +17,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
     paddle = pytest.importorskip("paddle")
 from paddock.ps import paddle as ps_paddle  # after paddle is known to be there
+from paddock.ps.fleet_optimizer import DistributedOptimizer
+from paddock.ps.translate import spec_of
 
 pytestmark = pytest.mark.real
 
@@ -118,6 +120,46 @@ def test_parameters_are_views_of_the_pulled_vector() -> None:
     assert not layer[0].weight.stop_gradient
 
 
+@pytest.mark.parametrize("strategy", ["sync", "half_async", "geo"])
+def test_unused_parameters_are_left_alone_as_paddle_leaves_them(strategy: str) -> None:
+    """Adam's momentum would move them, and their age would grow."""
+    paddle.seed(1)
+    layer = paddle.nn.LayerList([paddle.nn.Linear(3, 1) for _ in range(3)])
+    alone = copy.deepcopy(layer)
+    rule = paddle.optimizer.Adam(0.1, parameters=alone.parameters())
+    x = paddle.linspace(-1, 1, 3)
+    with servers(2) as endpoints, Client(endpoints, strategy=strategy) as client:
+        trainer = ps_paddle.Trainer(client, layer, optimizer=spec_of(rule))
+        for used in ([0, 1, 2], [0], [0, 2], [0], [1, 2]):
+            before = [p.numpy().copy() for p in layer.parameters()]
+            for trained in (layer, alone):
+                sum(trained[i](x).sum() ** 2 for i in used).backward()
+            trainer.step()
+            rule.step()
+            rule.clear_grad(set_to_zero=False)
+            for number, (was, now) in enumerate(zip(before, layer.parameters(), strict=True)):
+                assert np.array_equal(was, now.numpy()) == (number // 2 not in used)
+        for mine, wanted in zip(layer.parameters(), alone.parameters(), strict=True):
+            assert np.allclose(mine.numpy(), wanted.numpy(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:When training, we now always track")
+def test_running_statistics_are_with_the_servers() -> None:
+    """BatchNorm's are parameters that are not trained; each trainer would keep its own."""
+    with servers(2) as endpoints, Client(endpoints, strategy="half_async") as client:
+        layer, alone = (paddle.nn.BatchNorm1D(2) for _ in range(2))
+        trainer = ps_paddle.Trainer(client, layer, optimizer="sgd", lr=0.0)
+        for number in range(3):
+            batch = paddle.to_tensor(np.random.default_rng(number).random((8, 2), np.float32))
+            alone(batch)
+            trainer.step(layer(batch).sum())
+        other = paddle.nn.BatchNorm1D(2)
+        ps_paddle.Trainer(client, other, optimizer="sgd", lr=0.0)
+        for norm in (layer, other):
+            assert np.allclose(norm._mean.numpy(), alone._mean.numpy(), rtol=0, atol=1e-6)
+            assert np.allclose(norm._variance.numpy(), alone._variance.numpy(), rtol=0, atol=1e-6)
+
+
 def test_ids_of_the_wrong_type_are_told() -> None:
     """A float id would lose digits; int32 ones are widened, as the client does."""
     layer = ps_paddle.Embedding(FakeClient(), "t", 4, optimizer=SGD)
@@ -159,6 +201,41 @@ def test_a_number_as_loss_is_told() -> None:
     """An AttributeError of a float says less."""
     with pytest.raises(UsageError, match="got a float"):
         ps_paddle.Trainer(FakeClient(), paddle.nn.Linear(1, 1)).step(1.0)
+
+
+def test_an_lr_scheduler_of_paddle_is_followed() -> None:
+    """Given as lr, as Paddle's optimizers take it as learning_rate; with and without a Trainer."""
+    with servers(2) as endpoints, Client(endpoints, strategy="half_async") as client:
+        decay = paddle.optimizer.lr.StepDecay(1.0, step_size=2, gamma=0.5)
+        table = ps_paddle.Embedding(client, "t", 1, optimizer="sgd", lr=decay)
+        alone = ps_paddle.Embedding(client, "alone", 1, optimizer="sgd", lr=decay)
+        mlp = paddle.nn.Linear(1, 1, bias_attr=False)
+        layer = paddle.nn.LayerList([table, mlp])
+        trainer = ps_paddle.Trainer(client, layer, optimizer="sgd", lr=decay)
+        one = paddle.to_tensor([7])
+
+        def values() -> list[float]:
+            return [tensor.item() for tensor in (table(one), alone(one), mlp.weight)]
+
+        before = values()
+        for _ in range(4):
+            trainer.step(table(one).sum() + alone(one).sum() + mlp(paddle.ones([1, 1])).sum())
+            decay.step()
+        assert np.subtract(before, values()).tolist() == pytest.approx([3.0] * 3, abs=1e-6)
+
+
+def test_fleets_optimizer_follows_the_scheduler_of_the_one_it_was_given() -> None:
+    """As with Paddle's own fleet."""
+    client = FakeClient()
+    layer = paddle.nn.Linear(1, 1)
+    decay = paddle.optimizer.lr.StepDecay(1.0, step_size=1, gamma=0.5)
+    inner = paddle.optimizer.SGD(decay, parameters=layer.parameters())
+    optimizer = DistributedOptimizer(client, layer, inner)
+    assert optimizer.spec.lr == 1.0
+    for _ in range(2):
+        optimizer.minimize(layer(paddle.ones([1, 1])).sum())
+        decay.step()
+    assert client.rates == [("dense", 1.0), ("dense", 0.5)]
 
 
 def test_a_deep_copy_shares_the_table_and_the_client() -> None:

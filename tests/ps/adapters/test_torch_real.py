@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +14,13 @@ import pytest
 from paddock.errors import UsageError
 from paddock.ps import Client, OptimizerSpec, Refusal
 from paddock.ps.client.merged import TrainerThread
+from paddock.ps.translate import spec_of
 from ps.adapters.fake_client import FakeClient
 from ps.adapters.served import servers, together
 
 torch = pytest.importorskip("torch")
 from paddock.ps import torch as ps_torch  # noqa: E402 - after torch is known to be there
+from paddock.ps.fleet_optimizer import DistributedOptimizer  # noqa: E402
 
 pytestmark = pytest.mark.real
 
@@ -120,7 +124,7 @@ def test_parameters_are_views_of_the_pulled_vector() -> None:
 
 
 def test_gradients_survive_zero_grad_and_unused_parameters() -> None:
-    """zero_grad() takes the views away; a parameter without gradient sends zeros."""
+    """zero_grad() takes the views away; a parameter without gradient sends nothing."""
     client = FakeClient()
     module = torch.nn.ModuleList([torch.nn.Linear(1, 1, bias=False) for _ in range(2)])
     dense = ps_torch.DenseParameters(client, module, optimizer=SGD)
@@ -130,6 +134,89 @@ def test_gradients_survive_zero_grad_and_unused_parameters() -> None:
     dense.push()
     dense.pull()
     assert (before - dense.flat).tolist() == pytest.approx([2.0, 0.0])
+
+
+@pytest.mark.parametrize("strategy", ["sync", "half_async", "geo"])
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_unused_parameters_are_left_alone_as_torch_leaves_them(name: str, strategy: str) -> None:
+    """Adam's momentum would move them, AdamW's decay shrink them, and their age grow."""
+    torch.manual_seed(1)
+    model = torch.nn.ModuleList(torch.nn.Linear(3, 1) for _ in range(3))
+    alone = copy.deepcopy(model)
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
+    rule = kind(alone.parameters(), lr=0.1)
+    x = torch.linspace(-1, 1, 3)
+    with servers(2) as endpoints, Client(endpoints, strategy=strategy) as client:
+        trainer = ps_torch.Trainer(client, model, optimizer=spec_of(rule))
+        for used in ([0, 1, 2], [0], [0, 2], [], [0], [1, 2]):
+            rule.zero_grad()
+            before = [p.clone() for p in model.parameters()]
+            for trained in (model, alone):
+                loss = sum(trained[i](x).sum() ** 2 for i in used)
+                if used:
+                    loss.backward()
+            trainer.step()
+            rule.step()
+            for number, (was, now) in enumerate(zip(before, model.parameters(), strict=True)):
+                assert torch.equal(was, now) == (number // 2 not in used)
+        for mine, wanted in zip(model.parameters(), alone.parameters(), strict=True):
+            assert torch.allclose(mine, wanted, rtol=0, atol=1e-5)
+
+
+def test_running_statistics_are_those_of_all_trainers_and_are_saved(tmp_path: Path) -> None:
+    """BatchNorm's buffers are no parameters; each trainer would keep, and lose, its own."""
+
+    def make() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
+
+    batches = [torch.randn(2, 16, 2, generator=torch.manual_seed(i)) + i for i in range(4)]
+    found: dict[int, list[torch.Tensor]] = {}
+
+    def work(trainer: int) -> None:
+        with Client(endpoints, strategy="sync", trainer=trainer, trainers=2) as client:
+            model = make()
+            fitted = ps_torch.Trainer(client, model, optimizer="sgd", lr=0.0)
+            for batch in batches:
+                fitted.step(model(batch[trainer]).sum())
+            model.eval()
+            fitted.step(model(batches[0][trainer]).sum())
+            found[trainer] = [model[0].running_mean.clone(), model[0].running_var.clone()]
+            if trainer == 0:
+                client.save(tmp_path)
+            client.barrier("saved")
+
+    with servers(2, trainers=2) as endpoints:
+        together(2, work)
+    each = [torch.nn.BatchNorm1d(2) for _ in range(2)]
+    for batch in batches:
+        for norm, half in zip(each, batch, strict=True):
+            norm(half)
+    wanted = [
+        (each[0].running_mean + each[1].running_mean) / 2,
+        (each[0].running_var + each[1].running_var) / 2,
+    ]
+    for mine, other, right in zip(found[0], found[1], wanted, strict=True):
+        assert torch.equal(mine, other)
+        assert torch.allclose(mine, right, rtol=0, atol=1e-5)
+    with servers(1) as endpoints, Client(endpoints, trainer=0, trainers=1) as client:
+        model = make()
+        fitted = ps_torch.Trainer(client, model, optimizer="sgd", lr=0.0)
+        client.load(tmp_path)
+        fitted.dense.pull()
+        assert torch.equal(model[0].running_mean, found[0][0])
+        assert torch.equal(model[0].running_var, found[0][1])
+
+
+def test_a_refused_batch_leaves_no_trace_in_the_buffers() -> None:
+    """NaN stays in a running mean for good."""
+    client = FakeClient()
+    model = torch.nn.BatchNorm1d(1)
+    trainer = ps_torch.Trainer(client, model, optimizer=SGD)
+    with pytest.raises(Refusal, match="NaN"):
+        trainer.step(model(torch.full((2, 1), float("nan"))).sum())
+    assert model.running_mean.tolist() == [0.0]
+    trainer.step(model(torch.ones(2, 1)).sum())
+    assert model.running_mean.tolist() == pytest.approx([0.1])
 
 
 def test_ids_of_the_wrong_type_are_told() -> None:
@@ -176,6 +263,64 @@ def test_what_is_no_loss_and_no_optimizer_is_told_in_a_line() -> None:
     with pytest.raises(UsageError, match="optimizer is of type Adam, ") as caught:
         ps_torch.Trainer(FakeClient(), module, optimizer=torch.optim.Adam(module.parameters()))
     assert "\n" not in str(caught.value)
+
+
+def test_a_scheduler_of_torch_drives_the_rates_of_all_tables() -> None:
+    """As it would those of a torch optimizer; and the servers are told what has changed only."""
+    with servers(2) as endpoints, Client(endpoints, strategy="half_async") as client:
+        model = torch.nn.Module()
+        model.table = ps_torch.Embedding(client, "t", 1, optimizer=OptimizerSpec("sgd", 0.5))
+        model.mlp = torch.nn.Linear(1, 1, bias=False)
+        trainer = ps_torch.Trainer(client, model, optimizer="sgd", lr=1.0)
+        ids = torch.tensor([7])
+        before = model.table(ids).item(), model.mlp.weight.item()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # torch's, about the order of the two calls
+            scheduler = torch.optim.lr_scheduler.StepLR(trainer.optimizer, 2, 0.5)
+            for _ in range(4):
+                trainer.step(model.table(ids).sum() + model.mlp(torch.ones(1, 1)).sum())
+                scheduler.step()
+        after = model.table(ids).item(), model.mlp.weight.item()
+        moved = [a - b for a, b in zip(before, after, strict=True)]
+        assert moved == pytest.approx([1.5, 3.0], abs=1e-6)
+        assert scheduler.get_last_lr() == [0.125, 0.25]
+
+
+def test_rates_are_sent_when_they_are_driven_and_when_they_change() -> None:
+    """Without a scheduler never; with one at its first push, whatever the servers had before."""
+    client = FakeClient()
+    model = torch.nn.Linear(1, 1)
+    trainer = ps_torch.Trainer(client, model, optimizer="sgd", lr=1.0)
+
+    def steps(count: int) -> list[tuple[str, float]]:
+        client.rates.clear()
+        for _ in range(count):
+            trainer.optimizer.zero_grad()
+            model(torch.ones(1, 1)).sum().backward()
+            trainer.optimizer.step()
+        return client.rates
+
+    assert steps(2) == []
+    trainer.optimizer.param_groups[0]["lr"] = 0.5
+    assert steps(2) == [("dense", 0.5)]
+    other = ps_torch.Trainer(client, model, optimizer="sgd", lr=1.0)
+    trainer = other
+    torch.optim.lr_scheduler.ConstantLR(other.optimizer, 1.0)
+    assert steps(2) == [("dense", 1.0)]
+    assert client.steps == 6
+
+
+def test_fleets_optimizer_follows_the_scheduler_of_the_one_it_was_given() -> None:
+    """Its rule runs on the servers; its rate would stay what it was at the start."""
+    client = FakeClient()
+    model = torch.nn.Linear(1, 1)
+    inner = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer = DistributedOptimizer(client, model, inner)
+    scheduler = torch.optim.lr_scheduler.StepLR(inner, 1, 0.5)
+    for _ in range(2):
+        optimizer.minimize(model(torch.ones(1, 1)).sum())
+        scheduler.step()
+    assert client.rates == [("dense", 1.0), ("dense", 0.5)]
 
 
 def test_a_deep_copy_shares_the_table_and_the_client() -> None:

@@ -10,7 +10,8 @@ from paddock.ps.durable.arrays import Arrays
 from paddock.ps.durable.checkpoint import Checkpoint
 from paddock.ps.durable.saving import begin_checkpoint, commit_checkpoint, write_part
 from paddock.ps.durable.snapshot import Snapshot, State, save_snapshot
-from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec, shard_range
+from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec
+from paddock.ps.table.sharding import deal
 
 WIDE = SparseSpec("wide", 3, OptimizerSpec("adagrad", 0.1), shards=8)
 DEEP = DenseSpec("deep", 50, shards=8)
@@ -70,7 +71,7 @@ def write_parts(
 ) -> None:
     """What the servers do."""
     for index in range(servers):
-        shards = range(*shard_range(8, servers, index))
+        shards = deal(8, servers)[index]
         write_part(
             directory, name, index=index, server=70 + index, generation=1, specs=SPECS,
             owned={"wide": shards, "deep": shards}, state={"server": index}, base=base,

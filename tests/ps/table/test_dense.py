@@ -7,7 +7,7 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps.optimizers.updater import Updater
-from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, shard_range
+from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec
 from paddock.ps.table.dense import DenseTable
 
 
@@ -15,7 +15,7 @@ def make(spec: DenseSpec, shards: range | None = None) -> DenseTable:
     """A table with some shards, or all."""
     updaters = {}
     for shard in shards if shards is not None else range(spec.shards):
-        start, stop = shard_range(spec.size, spec.shards, shard)
+        start, stop = spec.range(shard)
         updaters[shard] = Updater(spec.optimizer, stop - start)
     return DenseTable(spec, updaters)
 

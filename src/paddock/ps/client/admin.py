@@ -42,7 +42,6 @@ from paddock.ps.spec import (
     SparseSpec,
     TableSpec,
     from_json,
-    shard_range,
 )
 from paddock.ps.stream import raw
 from paddock.ps.table.sharding import shard_of
@@ -299,7 +298,7 @@ class Admin:
                 f"{list(values.shape)}"
             )
         for shard, server in enumerate(placed.owner.tolist()):
-            start, stop = shard_range(spec.size, spec.shards, shard)
+            start, stop = spec.range(shard)
             assert stop - start <= DENSE_SHARD_MAX
             header = Header(Op.SET_DENSE, table=placed.numbers[server], count=stop - start)
             if stop > start:

@@ -262,7 +262,7 @@ class Client:
         sparse, dense = [], []
         for table, pushed in given.items():
             if isinstance(self._known(table).spec, DenseSpec):
-                dense.append((table, *self.gather_dense(table, pushed)))
+                dense.append((table, *self.gather_dense(table, pushed, None)))
                 continue
             keys, grads, *extra = pushed
             shows, clicks = extra or (None, None)
@@ -271,8 +271,8 @@ class Client:
             if self.paddle_compat:
                 _scale_by_shows(rows, columns)
             self.strategy.push(self.traffic, table, known, distinct, rows, columns)
-        for table, known, vector in dense:
-            self.strategy.push_dense(self.traffic, table, known, vector)
+        for table, vector, runs in dense:
+            self.push_runs(table, vector, runs)
 
     def push_pull(
         self, table: str, keys: ArrayLike, grads: ArrayLike, next_keys: ArrayLike
@@ -320,25 +320,48 @@ class Client:
         self._dense(table)
         return self.pull_many({table: out})[table]
 
-    def push_dense(self, table: str, grads: ArrayLike) -> None:
-        """Send the gradient of the whole vector, float32[size]."""
-        self._dense(table)
-        self.push_many({table: grads})
+    def push_dense(
+        self, table: str, grads: ArrayLike, *, used: Sequence[bool] | None = None
+    ) -> None:
+        """Send the gradient of the whole vector, float32[size].
 
-    def gather_dense(self, table: str, grads: ArrayLike) -> tuple[Known, Rows]:
+        used: whether each of the spec's parts has a gradient; the optimizer leaves the others be.
+        """
+        self.push_runs(table, *self.gather_dense(table, grads, used))
+
+    def push_runs(self, table: str, values: Rows, runs: list[tuple[int, int]]) -> None:
+        """Send what gather_dense() gave."""
+        self.strategy.push_dense(self.traffic, self._known(table), values, runs)
+
+    def gather_dense(
+        self, table: str, grads: ArrayLike, used: Sequence[bool] | None
+    ) -> tuple[Rows, list[tuple[int, int]]]:
         """What push_dense() was given, checked; it may be the caller's array. Sends nothing."""
-        known, spec = self._dense(table)
+        _, spec = self._dense(table)
         values = as_floats(table, grads, (spec.size, 1), (spec.size,)).reshape(-1)
         check_finite(table, values, None)
-        return known, values
+        return values, spec.runs(used)
 
     def set_dense(self, table: str, values: ArrayLike) -> None:
         """Give the vector these values; done when all servers have them."""
         known, spec = self._dense(table)
         vector = as_floats(table, values, (spec.size, 1), (spec.size,))
         check_finite(table, vector, None)
-        self.traffic.post_dense(Op.SET_DENSE, known, vector.copy(), 0)
+        self.traffic.post_dense(Op.SET_DENSE, known, vector.copy(), 0, [(0, spec.size)])
         self.traffic.settle(0)
+
+    def set_lr(self, table: str, lr: float) -> None:
+        """The table's learning rate from now on, in place of its spec's; its schedule goes on.
+
+        In sync from the step on that is open, whoever of its trainers says it (the first of them,
+        where they differ); in the others from this trainer's next push on. It stays after a
+        restart and in checkpoints.
+        """
+        known = self._known(table)
+        problems = check_optimizer(replace(known.spec.optimizer, lr=lr))
+        if problems:
+            raise UsageError.of(problems)
+        self.strategy.set_lr(self.traffic, known, float(lr))
 
     # ------------------------------------------------------------------------- batches and order
 

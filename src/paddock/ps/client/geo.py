@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.client.place import Place
-from paddock.ps.client.strategy import Strategy
+from paddock.ps.client.strategy import Runs, Strategy
 from paddock.ps.client.traffic import RowsOf, VectorOf
 from paddock.ps.consistency.geo import GeoRows, GeoVector, Pace
 from paddock.ps.link import Link
@@ -19,6 +19,7 @@ from paddock.ps.optimizers.schedules import learning_rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
 from paddock.ps.spec import DenseSpec, SparseSpec
+from paddock.ps.table.dense import DenseTable, updaters_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,18 +41,19 @@ class LocalRows:
     updater: Updater
     seen: list[int]
     step: int = 0
+    lr: float | None = None
 
 
 @dataclass(slots=True)
 class LocalVector:
-    """A dense table's copy; values: float32[1, width], the vector and its optimizer's state."""
+    """A dense table's copy, as the servers have it, and what of it is exchanged."""
 
     known: Known
     spec: DenseSpec
     vector: GeoVector
-    updater: Updater
-    values: Rows
+    table: DenseTable
     step: int = 0
+    lr: float | None = None
 
 
 class Geo(Strategy):
@@ -78,7 +80,7 @@ class Geo(Strategy):
 
     def _read(self, wanted: Wanted) -> Rows:
         if isinstance(wanted, VectorOf):
-            wanted.out[:] = self._dense[wanted.spec.name].vector.latest
+            self._dense[wanted.spec.name].table.pull(0, wanted.out)
             return wanted.out
         rows = self._rows(wanted).rows
         found: Rows = rows.values[rows.find(wanted.keys), : rows.dim].copy()
@@ -130,20 +132,30 @@ class Geo(Strategy):
         self._fetch(traffic, [wanted])
         local = self._rows(wanted)
         at = local.rows.find(distinct)
-        lr = learning_rate(known.spec.optimizer, local.step)
+        lr = learning_rate(known.spec.optimizer, local.step, local.lr)
         local.updater.apply(local.rows.values, at, rows, lr)
         local.rows.touch(at)
         local.step += 1
 
-    def push_dense(self, traffic: Traffic, table: str, known: Known, grads: Rows) -> None:
+    def push_dense(self, traffic: Traffic, known: Known, grads: Rows, runs: Runs) -> None:
         """Update the copy of the vector."""
-        assert isinstance(known.spec, DenseSpec)
-        self._fetch(traffic, [VectorOf(known, known.spec, grads)])
-        local = self._dense[known.spec.name]
-        lr = learning_rate(known.spec.optimizer, local.step)
-        row = np.zeros(1, np.int64)
-        local.updater.apply(local.values, row, grads.reshape(1, -1).copy(), lr)
+        local = self._vector(traffic, known)
+        lr = learning_rate(known.spec.optimizer, local.step, local.lr)
+        for start, stop in runs:
+            local.table.push(start, grads[start:stop].copy(), lr=lr)
         local.step += 1
+
+    def _vector(self, traffic: Traffic, known: Known) -> LocalVector:
+        assert isinstance(known.spec, DenseSpec)
+        self._fetch(traffic, [VectorOf(known, known.spec, np.empty(0, np.float32))])
+        return self._dense[known.spec.name]
+
+    def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
+        """Of the copy: the servers' optimizers are not asked."""
+        if isinstance(known.spec, SparseSpec):
+            self._rows(RowsOf(known, known.spec, np.empty(0, np.int64))).lr = lr
+        else:
+            self._vector(traffic, known).lr = lr
 
     def step(self, traffic: Traffic) -> None:
         """Count the batch; exchange when it is time."""
@@ -159,8 +171,9 @@ class Geo(Strategy):
             if len(keys):
                 traffic.post_sparse(Op.PUSH, local.known, keys, delta, [], DELTA)
         for dense in self._dense.values():
+            dense.table.pull(0, dense.vector.latest)
             delta = dense.vector.take_delta(self.place.trainers)
-            traffic.post_dense(Op.PUSH_DENSE, dense.known, delta, DELTA)
+            traffic.post_dense(Op.PUSH_DENSE, dense.known, delta, DELTA, [(0, len(delta))])
         traffic.settle(0)
         traffic.finish_pulls()
         for local in self._sparse.values():
@@ -173,16 +186,13 @@ class Geo(Strategy):
         wanted = [VectorOf(v.known, v.spec, out) for v, out in zip(vectors, outs, strict=True)]
         for dense, server_has in zip(vectors, traffic.pull(wanted), strict=True):
             dense.vector.receive(server_has)
+            dense.table.set(0, dense.vector.latest)
 
 
 def _copied(wanted: VectorOf, values: Rows) -> LocalVector:
-    size = wanted.spec.size
-    updater = Updater(wanted.spec.optimizer, size)
-    row = np.empty((1, updater.width), np.float32)
-    row[0, :size], row[0, size:] = values, updater.initial_state
-    vector = GeoVector(values)
-    vector.latest = row[0, :size]  # The optimizer changes it where it is.
-    return LocalVector(wanted.known, wanted.spec, vector, updater, row)
+    table = DenseTable(wanted.spec, updaters_of(wanted.spec, range(wanted.spec.shards)))
+    table.set(0, values)
+    return LocalVector(wanted.known, wanted.spec, GeoVector(values), table)
 
 
 def _receive(peer: Peer, server: int, local: LocalRows) -> int:

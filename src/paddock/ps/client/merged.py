@@ -99,16 +99,24 @@ class TrainerThread:
         with self.alone() as client:
             return client.pull_dense(table, out)
 
-    def push_dense(self, table: str, grads: ArrayLike) -> None:
-        """Give the gradient of a whole vector to this round."""
+    def push_dense(
+        self, table: str, grads: ArrayLike, *, used: Sequence[bool] | None = None
+    ) -> None:
+        """Give the gradient of a vector, as Client.push_dense, to this round."""
         with self.alone() as client:
-            _, vector = client.gather_dense(table, grads)
-            self.dense.setdefault(table, []).append(DensePiece(0, vector.copy()))
+            vector, runs = client.gather_dense(table, grads, used)
+            pieces = [DensePiece(start, vector[start:stop].copy()) for start, stop in runs]
+            self.dense.setdefault(table, []).extend(pieces)
 
     def set_dense(self, table: str, values: ArrayLike) -> None:
         """As Client.set_dense, at once."""
         with self.alone() as client:
             client.set_dense(table, values)
+
+    def set_lr(self, table: str, lr: float) -> None:
+        """As Client.set_lr, for what this round pushes; where threads differ, the last one's."""
+        with self.alone() as client:
+            client.set_lr(table, lr)
 
     def step(self) -> None:
         """The end of this thread's batch; returns when the round's push has been sent.
@@ -244,8 +252,12 @@ class Threads:
             )
         for table in _names(dense):
             vectors = [pieces[table] for pieces in dense if table in pieces]
-            (vector,) = merge_dense(vectors, self._how(table), len(threads))
-            self.client.push_dense(table, vector.grads)
+            parts = merge_dense(vectors, self._how(table), len(threads))
+            runs = [(part.start, part.start + len(part.grads)) for part in parts]
+            whole = np.zeros(runs[-1][1] if runs else 0, np.float32)
+            for part, (start, stop) in zip(parts, runs, strict=True):
+                whole[start:stop] = part.grads
+            self.client.push_runs(table, whole, runs)
         self.client.step()
 
     def _how(self, table: str) -> Literal["mean", "sum"]:

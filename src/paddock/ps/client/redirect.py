@@ -15,7 +15,7 @@ import numpy as np
 from paddock.ps.client.peer import Peer, Unacknowledged
 from paddock.ps.protocol.frames import Buffer, Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.spec import SparseSpec, shard_range
+from paddock.ps.spec import DenseSpec, SparseSpec
 from paddock.ps.stream import raw
 from paddock.ps.table.sharding import group
 
@@ -143,12 +143,12 @@ class Redirect:
             self._post(peer, known, frame, server, here.stop - here.start, body)
 
     def _dense_again(self, peer: Peer, known: Known, frame: Unacknowledged) -> None:
-        size, shards = known.spec.size, known.spec.shards  # type: ignore[union-attr]
+        assert isinstance(known.spec, DenseSpec)
         begin = int.from_bytes(frame.body[0], "little")
         values = np.frombuffer(frame.body[1], np.float32)
         runs: list[list[int]] = []
-        for shard in range(shards):
-            start, stop = shard_range(size, shards, shard)
+        for shard in range(known.spec.shards):
+            start, stop = known.spec.range(shard)
             if begin <= start < stop <= begin + len(values):
                 if runs and runs[-1][2] == known.owners[shard]:
                     runs[-1][1] = stop

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
+Runs = list[tuple[int, int]]
 STRATEGIES = ("sync", "half_async", "async", "geo", "staleness")
 
 
@@ -98,10 +99,16 @@ class Strategy:
         traffic.post_sparse(Op.PUSH, known, distinct, rows, extra, self.flags)
         traffic.reach(late)
 
-    def push_dense(self, traffic: Traffic, table: str, known: Known, grads: Rows) -> None:
-        """Send the gradient of a dense vector."""
+    def push_dense(self, traffic: Traffic, known: Known, grads: Rows, runs: Runs) -> None:
+        """Send the gradient of a dense vector's runs."""
         late = traffic.make_room(self.window)
-        traffic.post_dense(Op.PUSH_DENSE, known, grads.copy(), self.flags)
+        traffic.post_dense(Op.PUSH_DENSE, known, grads.copy(), self.flags, runs)
+        traffic.reach(late)
+
+    def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
+        """A new rate from here on, in the order of what this trainer pushes; in sync of a step."""
+        late = traffic.make_room(self.window)
+        traffic.post_all(Op.RATE, known, {"lr": lr}, self.flags)
         traffic.reach(late)
 
     def step(self, traffic: Traffic) -> None:
@@ -182,10 +189,10 @@ class Sync(Clocked):
         self.unfinished += 1
         super().push(traffic, table, known, distinct, rows, extra)
 
-    def push_dense(self, traffic: Traffic, table: str, known: Known, grads: Rows) -> None:
+    def push_dense(self, traffic: Traffic, known: Known, grads: Rows, runs: Runs) -> None:
         """Send a contribution to this step."""
         self.unfinished += 1
-        super().push_dense(traffic, table, known, grads)
+        super().push_dense(traffic, known, grads, runs)
 
     def note(self, traffic: Traffic, position: dict[str, Any]) -> None:
         """It belongs to this step."""

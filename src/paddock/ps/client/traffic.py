@@ -6,8 +6,12 @@ strategy's. Of a table whose shards have moved, the new owners are asked (redire
 
 from __future__ import annotations
 
+import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +29,6 @@ from paddock.ps.spec import (
     ScheduleSpec,
     SparseSpec,
     TableSpec,
-    shard_range,
 )
 from paddock.ps.stream import raw
 from paddock.ps.table.sharding import group
@@ -231,10 +234,16 @@ class Traffic:
                 self._post(server, header, *body)
                 start = end
 
-    def post_dense(self, op: Op, known: Known, values: Rows, flags: int) -> None:
-        """Frames of a dense vector to their servers, each of whole shards."""
+    def post_dense(
+        self, op: Op, known: Known, values: Rows, flags: int, runs: list[tuple[int, int]]
+    ) -> None:
+        """Frames of a dense vector's runs to their servers, each of whole shards."""
         flat = np.ascontiguousarray(values.reshape(-1))
-        frames = self._dense_frames(known)
+        frames = self._dense_frames(known, runs=runs)
+        if op == Op.PUSH_DENSE and not flags and known.spec.optimizer.schedule != ScheduleSpec():
+            # As in post_sparse: a batch counts on every server.
+            left = set(range(len(self.peers))) - {server for *_, server in frames}
+            frames += [(0, 0, server) for server in sorted(left)]
         last = {server: start for start, _, server in frames}
         for start, stop, server in frames:
             header = Header(
@@ -255,6 +264,12 @@ class Traffic:
                 return
             header = header._replace(step=number)
         self.peers[server].post(self.batch, header, *body)
+
+    def post_all(self, op: Op, known: Known, data: dict[str, Any], flags: int) -> None:
+        """A frame of JSON to every server, among the pushes."""
+        for server, peer in enumerate(self.peers):
+            header = Header(op, flags, known.numbers[server], step=self.step)
+            peer.post(self.batch, header, json.dumps(data).encode())
 
     def next_part(self, known: Known, server: int, flags: int) -> int:
         """Frames of one table and step are numbered, over all pushes of the step."""
@@ -277,14 +292,24 @@ class Traffic:
             return None
         return group(distinct, known.owners, len(self.peers))
 
-    def _dense_frames(self, known: Known, most: int = ELEMENTS_MAX) -> list[tuple[int, int, int]]:
-        """(start, stop, server): runs of whole shards of one server that fit a frame."""
+    def _dense_frames(
+        self, known: Known, most: int = ELEMENTS_MAX, runs: list[tuple[int, int]] | None = None
+    ) -> list[tuple[int, int, int]]:
+        """(start, stop, server): whole shards of one server, next to one another, that fit a frame.
+
+        runs: of whole parts, in order; only what lies in them.
+        """
         assert isinstance(known.spec, DenseSpec)
         found: list[tuple[int, int, int]] = []
-        for shard, owner in enumerate(known.owners):
-            start, stop = shard_range(known.spec.size, known.spec.shards, shard)
-            if found and found[-1][2] == owner and stop - found[-1][0] <= most:
-                found[-1] = (found[-1][0], stop, int(owner))
+        for owner, (start, stop) in zip(
+            known.owners.tolist(), pairwise(known.spec.starts), strict=True
+        ):
+            at = bisect_right(runs, (start, known.spec.size)) - 1 if runs is not None else 0
+            if runs is not None and (at < 0 or start >= runs[at][1]):
+                continue
+            before = found[-1] if found else (0, -1, -1)
+            if before[1:] == (start, owner) and stop - before[0] <= most:
+                found[-1] = (before[0], stop, owner)
             elif stop > start:
-                found.append((start, stop, int(owner)))
+                found.append((start, stop, owner))
         return found

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ from paddock.ps.durable.saving import (
 )
 from paddock.ps.optimizers.table import check_optimizer
 from paddock.ps.optimizers.updater import Updater
-from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, shard_range
+from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
 
@@ -237,7 +238,7 @@ def _sparse_shards(spec: SparseSpec, read: Read) -> list[Arrays]:
 
 
 def _dense(spec: DenseSpec, read: Read) -> list[Arrays]:
-    lengths = [shard_range(spec.size, spec.shards, shard) for shard in range(spec.shards)]
+    lengths = list(pairwise(spec.starts))
     updaters = {i: Updater(spec.optimizer, stop - start) for i, (start, stop) in enumerate(lengths)}
     table = DenseTable(spec, updaters)
     table.set(0, read.weights)

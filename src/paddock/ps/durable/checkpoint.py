@@ -21,7 +21,8 @@ from paddock.errors import Problem, UsageError
 from paddock.ps.durable import delta
 from paddock.ps.durable.arrays import ArrayFile, Arrays, Written
 from paddock.ps.durable.files import DamageError, read_json
-from paddock.ps.spec import TableSpec, from_json, shard_range, to_json
+from paddock.ps.spec import TableSpec, from_json, to_json
+from paddock.ps.table.sharding import deal
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -98,7 +99,7 @@ class Checkpoint:
 
     def shards_of(self, server: int, servers: int) -> dict[str, range]:
         """For each table the shards that server `server` of `servers` reads."""
-        return {one.name: range(*shard_range(one.shards, servers, server)) for one in self.specs}
+        return {one.name: deal(one.shards, servers)[server] for one in self.specs}
 
     def read(self, table: str, shard: int) -> Arrays:
         """The shard's arrays as they were copied, sparse ones by ascending key.

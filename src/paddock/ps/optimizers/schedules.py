@@ -19,14 +19,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 from paddock.errors import Problem, UsageError
 from paddock.ps.spec import OptimizerSpec, ScheduleSpec
 
 
-def learning_rate(spec: OptimizerSpec, step: int) -> float:
+def learning_rate(spec: OptimizerSpec, step: int, lr: float | None = None) -> float:
     """The rate of the update that starts from global step ``step`` (0 is the first).
+
+    lr: in place of the spec's, where trainers have set one.
 
     Raises: UsageError when the kind is unknown.
 
@@ -34,15 +38,67 @@ def learning_rate(spec: OptimizerSpec, step: int) -> float:
     >>> [learning_rate(OptimizerSpec(lr=0.1, schedule=halves), s) for s in (0, 9, 10)]
     [0.1, 0.1, 0.05]
     """
-    schedule = spec.schedule
+    schedule, lr = spec.schedule, spec.lr if lr is None else lr
     factor = KINDS.get(schedule.kind)
     if factor is None:
         raise UsageError.of([_unknown(schedule.kind)])
     warmup = schedule.warmup_steps
     if step < warmup and schedule.kind != "noam":
         start, end = schedule.warmup_start, factor(schedule, warmup)
-        return spec.lr * (start + (end - start) * (step / warmup))
-    return spec.lr * factor(schedule, step)
+        return lr * (start + (end - start) * (step / warmup))
+    return lr * factor(schedule, step)
+
+
+@dataclass
+class Rates:
+    """The learning rate of one table as trainers have set it; lr: None until one has.
+
+    asked: step -> trainer -> (incarnation, lr), of steps of sync that are not committed yet.
+
+    >>> rates = Rates()
+    >>> rates.note(5, (1, 7), 0.1); rates.note(5, (0, 8), 0.2); rates.note(5, (2, 9), 0.3)
+    >>> rates.commit(5, [(1, 7), (2, 9)]); rates.lr
+    0.1
+    """
+
+    lr: float | None = None
+    asked: dict[int, dict[int, tuple[int, float]]] = field(default_factory=dict)
+
+    def note(self, step: int, member: tuple[int, int], lr: float) -> None:
+        """A trainer's contribution to a step: this rate. Its newest life's last word counts."""
+        trainer, incarnation = member
+        asked = self.asked.setdefault(step, {})
+        if incarnation >= asked.get(trainer, (0, 0.0))[0]:
+            asked[trainer] = incarnation, lr
+
+    def commit(self, step: int, members: Iterable[tuple[int, int]]) -> None:
+        """The rate of a step and those after it: what the first of its members to ask wanted.
+
+        Of members only: all servers have their frames, and perhaps not all have another's.
+        """
+        asked = self.asked.get(step, {})
+        for trainer, incarnation in sorted(members, reverse=True):
+            life, lr = asked.get(trainer, (-1, 0.0))
+            if life == incarnation:
+                self.lr = lr
+        self.asked = {later: of for later, of in self.asked.items() if later > step}
+
+    def to_json(self) -> dict[str, Any]:
+        """For a snapshot."""
+        asked = [
+            [step, trainer, *one]
+            for step, of in sorted(self.asked.items())
+            for trainer, one in sorted(of.items())
+        ]
+        return {"lr": self.lr, "asked": asked}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Rates:
+        """What to_json gave."""
+        rates = cls(data["lr"])
+        for step, trainer, incarnation, lr in data["asked"]:
+            rates.note(step, (trainer, incarnation), lr)
+        return rates
 
 
 def _periods(schedule: ScheduleSpec, step: int) -> float:

@@ -5,6 +5,7 @@ Everything here reads the store and changes nothing; the frame's locks are held.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from paddock.ps.server.bodies import (
     sparse_part,
 )
 from paddock.ps.server.held import Held, HeldDense, HeldSparse
-from paddock.ps.spec import DenseSpec, from_json, shard_range, to_json
+from paddock.ps.spec import DenseSpec, from_json, to_json
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.memory import machine_bytes
 from paddock.ps.table.sharding import deal, shard_of
@@ -49,6 +50,11 @@ def check(store: Store, header: Header, body: Body) -> None:
         _check_sparse(store, header, body)
     elif op in (Op.PUSH_DENSE, Op.SET_DENSE):
         _check_dense(store, header, body)
+    elif op == Op.RATE:
+        lr = json_part(body).get("lr")
+        if not isinstance(lr, float) or not math.isfinite(lr) or lr < 0.0:
+            raise Refusal("value", f"the learning rate is {lr!r}", hint="a number, 0 or more")
+        _check_contribution(store, store.find(header.table), header, 0)
     elif op == Op.CREATE:
         _check_create(store, body)
     elif op == Op.LOAD:
@@ -142,8 +148,7 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
     if not (is_wide and store.has_bytes(count * table.row_bytes)):
         with held.lock.rows:
             _check_room(store, held, part.keys)
-    if header.flags & CONTRIBUTION:
-        _check_contribution(store, held, header, len(body))
+    _check_contribution(store, held, header, len(body))
 
 
 def _check_room(store: Store, held: HeldSparse, keys: NDArray[np.int64]) -> None:
@@ -180,11 +185,12 @@ def _check_dense(store: Store, header: Header, body: Body) -> None:
             f"table {held.spec.name!r}: elements {start} to {stop} are no whole shards of "
             f"server {store.server}",
         )
-    if header.flags & CONTRIBUTION:
-        _check_contribution(store, held, header, len(body))
+    _check_contribution(store, held, header, len(body))
 
 
 def _check_contribution(store: Store, held: Held, header: Header, size: int) -> None:
+    if not header.flags & CONTRIBUTION:
+        return
     left = 0
     if not store.has_bytes(size):
         left = max(1, store.memory_limit_bytes - store.nbytes + held.contributions.nbytes)
@@ -238,9 +244,8 @@ def differences(held: dict[str, Any], asked: dict[str, Any], where: str = "") ->
 def _check_room_for_dense(store: Store, spec: DenseSpec) -> None:
     """A dense table takes all its memory when it is made."""
     shards = deal(spec.shards, store.servers)[store.server]
-    start = shard_range(spec.size, spec.shards, shards.start)[0]
-    stop = shard_range(spec.size, spec.shards, max(shards.stop - 1, shards.start))[1]
-    needed = 4 * Updater(spec.optimizer, 1).width * (stop - start if shards else 0)
+    elements = spec.starts[shards.stop] - spec.starts[shards.start]
+    needed = 4 * Updater(spec.optimizer, 1).width * elements
     limit = store.memory_limit_bytes or machine_bytes()
     if needed > limit - store.nbytes:
         raise Refusal(

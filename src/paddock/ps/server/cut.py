@@ -14,6 +14,7 @@ import numpy as np
 from paddock.ps.consistency.positions import Positions
 from paddock.ps.durable.checkpoint import open_checkpoint
 from paddock.ps.durable.saving import write_part
+from paddock.ps.optimizers.schedules import Rates
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.checks import open_ordered
 from paddock.ps.server.held import HeldSparse
@@ -35,7 +36,7 @@ class Cut:
         store = engine.store
         with engine.at_rest() as self.lsn:
             self.facts = store.progress()
-            self._steps = store.steps()
+            self._steps, self._rates = store.steps(), store.rates()
             # In an order that is the same on all servers.
             self._tables = sorted(store.tables, key=lambda held: held.spec.name)
             self._owned = {held.spec.name: list(held.owned) for held in self._tables}
@@ -71,7 +72,7 @@ class Cut:
                 specs=[held.spec for held in self._tables],
                 owned=self._owned,
                 take=self._take,
-                state={"steps": self._steps, "marks": self.facts["marks"]},
+                state={"steps": self._steps, "rates": self._rates, "marks": self.facts["marks"]},
                 base=open_checkpoint(directory, name=base) if base else None,
             )
         finally:
@@ -106,11 +107,15 @@ def begin_from(store: Store, order: dict[str, Any]) -> None:
     """How many steps the tables of a checkpoint have behind them, and the trainers' data."""
     checkpoint = open_ordered(order)
     saved = [state.get("steps", {}) for state in checkpoint.states]
+    set_rates = [state.get("rates", {}) for state in checkpoint.states]
     for spec in checkpoint.specs:
         held = store.by_name[spec.name]
         # A server that has no shard of a table has no steps.
         held.step = max((of[spec.name][0] for of in saved if spec.name in of), default=0)
         held.base = held.step - store.committed  # Sync goes on counting from there.
+        rates = [of[spec.name] for of in set_rates if spec.name in of]
+        if spec.optimizer.lr == held.spec.optimizer.lr:  # Else a new one is wanted.
+            held.rates = Rates(rates[0]["lr"] if rates else None)
     # What was read since the save is read again.
     parts = [state.get("marks", {}) for state in checkpoint.states]
     marks = {t: (0, position, 0) for t, position in checkpoint.positions.items()}

@@ -41,12 +41,12 @@ class Written(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """A record that is to be carried out. step: of its table, before it."""
+    """A record that is to be carried out. lr: of an update by it."""
 
     lsn: int
     header: Header
     body: Body
-    step: int
+    lr: float
     outputs: list[Output]
 
 
@@ -137,15 +137,15 @@ class Engine:
             with self._logged(header):
                 if self.appended is not None:
                     self.appended()
-                step, outputs = self.store.note(lsn, header, body)
-        return Logged(lsn, header, body, step, outputs)
+                lr, outputs = self.store.note(lsn, header, body)
+        return Logged(lsn, header, body, lr, outputs)
 
     def _apply(
-        self, lsn: int, header: Header, body: Body, step: int, outputs: list[Output]
+        self, lsn: int, header: Header, body: Body, lr: float, outputs: list[Output]
     ) -> Written:
         self.check_whole()  # Behind a record that could not be.
         with self._logged(header):
-            return Written(0, self.store.apply(lsn, header, body, step), outputs)
+            return Written(0, self.store.apply(lsn, header, body, lr), outputs)
 
     @contextmanager
     def _logged(self, header: Header) -> Iterator[None]:
@@ -201,14 +201,14 @@ class Engine:
         with self.holding(header):
             with self.order:
                 self.lsn = lsn
-                step, _ = self.store.note(lsn, header, body)
-            self.store.apply(lsn, header, body, step)
+                lr, _ = self.store.note(lsn, header, body)
+            self.store.apply(lsn, header, body, lr)
 
     def refill(self, lsn: int, header: Header, body: Body) -> None:
         """The same while nobody else uses the store, or `order` is held and nobody may read."""
         self.lsn = lsn
-        step, _ = self.store.note(lsn, header, body)
-        self.store.apply(lsn, header, body, step)
+        lr, _ = self.store.note(lsn, header, body)
+        self.store.apply(lsn, header, body, lr)
 
     def position(self) -> int:
         """The newest record. With a table's lock held, all of the table's up to it are applied."""

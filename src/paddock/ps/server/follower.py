@@ -275,9 +275,9 @@ class Follower:
                             lsn = engine.append(header, body)
                             assert lsn == message.position + 1, (lsn, message.position)
                         pair.replace(after)
-                    step = store.note(lsn, header, body).step if is_stored else 0
+                    lr = store.note(lsn, header, body).lr if is_stored else 0.0
                 if is_stored:
-                    store.apply(lsn, header, body, step)
+                    store.apply(lsn, header, body, lr)
                     if header.op == Op.LOAD:
                         self.snapshots.ask()  # Until then its next start needs the checkpoint.
         except PaddockError as error:

@@ -16,7 +16,7 @@ from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.bodies import Body, json_part
-from paddock.ps.spec import DenseSpec, SparseSpec, shard_range, to_json
+from paddock.ps.spec import DenseSpec, SparseSpec, to_json
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
 
@@ -34,7 +34,7 @@ def dense_shards(spec: DenseSpec, start: int, stop: int) -> NDArray[np.int64]:
     found = [
         shard
         for shard in range(spec.shards)
-        if max(start, (own := shard_range(spec.size, spec.shards, shard))[0]) < min(stop, own[1])
+        if max(start, (own := spec.range(shard))[0]) < min(stop, own[1])
     ]
     return np.array(found, np.int64)
 
@@ -43,7 +43,7 @@ def place(held: Held, shard: int) -> None:
     """Make room for a shard that is to be loaded."""
     table = held.table
     if isinstance(table, DenseTable) and shard not in table.shards:
-        start, stop = shard_range(table.spec.size, table.spec.shards, shard)
+        start, stop = table.spec.range(shard)
         table.add_shard(shard, Updater(table.spec.optimizer, stop - start))
 
 
@@ -157,7 +157,7 @@ def _check_own(held: Held, shard: int, version: int) -> None:
 def _width(held: Held, shard: int) -> int:
     if isinstance(held.spec, SparseSpec):
         return Updater(held.spec.optimizer, held.spec.dim).width
-    start, stop = shard_range(held.spec.size, held.spec.shards, shard)
+    start, stop = held.spec.range(shard)
     return Updater(held.spec.optimizer, stop - start).width
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
-from paddock.ps.optimizers.updater import Updater
+from paddock.ps.optimizers.schedules import Rates
 from paddock.ps.server.locks import TableLock
 from paddock.ps.server.moves import Moves
-from paddock.ps.spec import DenseSpec, SparseSpec, shard_range
+from paddock.ps.spec import DenseSpec, SparseSpec
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
 
@@ -30,6 +30,7 @@ class HeldSparse:
     lock: TableLock = field(default_factory=TableLock)
     step: int = 0
     base: int = 0
+    rates: Rates = field(default_factory=Rates)
 
 
 @dataclass(slots=True)
@@ -45,18 +46,7 @@ class HeldDense:
     lock: TableLock = field(default_factory=TableLock)
     step: int = 0
     base: int = 0
+    rates: Rates = field(default_factory=Rates)
 
 
 Held = HeldSparse | HeldDense
-
-
-def updaters_of(spec: DenseSpec, owned: list[int]) -> dict[int, Updater]:
-    """The optimizer of each shard that is here; of equal shards it is the same one."""
-    made: dict[int, Updater] = {}
-    found = {}
-    for shard in owned:
-        start, end = shard_range(spec.size, spec.shards, shard)
-        if end - start not in made:
-            made[end - start] = Updater(spec.optimizer, end - start)
-        found[shard] = made[end - start]
-    return found

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 # Records that a client may ask for. The others are made by the server itself.
 FROM_CLIENTS = frozenset(
     (
-        *(Op.CREATE, Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.COMMIT, Op.SHRINK),
+        *(Op.CREATE, Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.COMMIT, Op.SHRINK, Op.RATE),
         *(Op.POSITION, Op.MOVE, Op.ADOPT, Op.LOAD, Op.SKIP, Op.FENCE, Op.CLOSE),
     )
 )
@@ -112,7 +112,7 @@ class Session:
                 self.stream.set_silence(0)  # A trainer may compute for as long as it likes.
                 while self._problem is None:
                     self._serve_one()
-                    if self._is_small:
+                    if self._is_small and self.stream.is_empty:
                         self.server.lobby.rest(self)
                 raise self._problem
         except (Closed, Silent):

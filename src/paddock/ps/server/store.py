@@ -18,7 +18,7 @@ from paddock.ps.consistency.positions import Positions
 from paddock.ps.consistency.step_words import Output, Rules, record_from_json
 from paddock.ps.consistency.steps import Chief
 from paddock.ps.durable.snapshot import Plan
-from paddock.ps.optimizers.schedules import learning_rate
+from paddock.ps.optimizers.schedules import Rates, learning_rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.identity import Windows
@@ -34,22 +34,22 @@ from paddock.ps.server.bodies import (
     sparse_part,
 )
 from paddock.ps.server.cut import begin_from, load
-from paddock.ps.server.held import Held, HeldDense, HeldSparse, updaters_of
+from paddock.ps.server.held import Held, HeldDense, HeldSparse
 from paddock.ps.server.locks import TableLock
 from paddock.ps.server.moves import Moves
-from paddock.ps.spec import SparseSpec, TableSpec, from_json, shard_range
-from paddock.ps.table.dense import DenseTable
+from paddock.ps.spec import SparseSpec, TableSpec, from_json
+from paddock.ps.table.dense import DenseTable, updaters_of
 from paddock.ps.table.sharding import deal, shard_of
 from paddock.ps.table.sparse import SparseTable
 
 OF_THE_CHIEF = (Op.JOIN, Op.LEAVE, Op.EXPEL, Op.COMMIT, Op.OPEN)
-OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT)
+OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT, Op.RATE)
 
 
 class Noted(NamedTuple):
-    """step: of the table, before the record. outputs: what the chief says to it."""
+    """lr: of an update by the record. outputs: what the chief says to it."""
 
-    step: int
+    lr: float
     outputs: list[Output]
 
 
@@ -136,6 +136,7 @@ class Store:
             "name": held.spec.name,
             "kind": held.spec.kind,
             "optimizer": held.spec.optimizer.name,
+            "lr": held.spec.optimizer.lr if held.rates.lr is None else held.rates.lr,
             "step": held.step,
             "bytes": held.table.nbytes,
         }
@@ -228,13 +229,21 @@ class Store:
             self.positions.count(header.trainer, header.step)
             before = held.step
             held.step += bool(header.flags & LAST)
-            return Noted(before, [])
+            return Noted(learning_rate(held.spec.optimizer, before, held.rates.lr), [])
+        if op == Op.RATE:
+            held, lr = self.tables[header.table], float(json_part(body)["lr"])
+            if not header.flags & CONTRIBUTION:
+                held.rates.lr = lr
+            elif header.step > self.committed:
+                held.rates.note(header.step, (header.trainer, header.incarnation), lr)
         if op == Op.LOAD:
             begin_from(self, json_part(body))
         if op == Op.COMMIT:
-            self.committed = max(self.committed, int(json_part(body)["step"]))
+            step, members = _of_commit(body)
+            self.committed = max(self.committed, step)
             for held in self.tables:
-                held.step = held.base + int(json_part(body)["step"])
+                held.step = held.base + step
+                held.rates.commit(step, members)
         if op in OF_THE_CHIEF and self.chief is not None:
             return Noted(0, self.chief.apply(record_from_json(op, json_part(body))))
         if op == Op.RULES:
@@ -256,15 +265,15 @@ class Store:
                 held.contributions.committed = held.step = self.committed
         return Noted(0, [])
 
-    def apply(self, lsn: int, header: Header, body: Body, step: int) -> dict[str, Any] | None:
+    def apply(self, lsn: int, header: Header, body: Body, lr: float) -> dict[str, Any] | None:
         """Carry out a record that was checked. Returns what a JSON answer says, if anything."""
         op = header.op
         if op not in (Op.PUSH, Op.PUSH_DENSE):
             self._left = 0  # Counted anew.
         if op == Op.PUSH:
-            self._push(lsn, header, body, step)
+            self._push(lsn, header, body, lr)
         elif op == Op.PUSH_DENSE:
-            self._push_dense(lsn, header, body, step)
+            self._push_dense(lsn, header, body, lr)
         elif op == Op.SET:
             held = self.sparse(header.table)
             part = sparse_part(header, body, held.spec.dim)
@@ -305,7 +314,7 @@ class Store:
         self.tables.append(held)
         return held
 
-    def _push(self, lsn: int, header: Header, body: Body, step: int) -> None:
+    def _push(self, lsn: int, header: Header, body: Body, lr: float) -> None:
         held = self.sparse(header.table)
         part = sparse_part(header, body, held.spec.dim)
         if header.flags & CONTRIBUTION:
@@ -326,19 +335,17 @@ class Store:
         if header.flags & DELTA:
             held.table.add(part.keys, part.rows, now=now, lsn=lsn)
             return
-        lr = learning_rate(held.spec.optimizer, step)
         held.table.push(
             part.keys, part.rows, lr=lr, now=now, lsn=lsn, shows=part.shows, clicks=part.clicks
         )
 
-    def _push_dense(self, lsn: int, header: Header, body: Body, step: int) -> None:
+    def _push_dense(self, lsn: int, header: Header, body: Body, lr: float) -> None:
         held = self.dense(header.table)
         start, values = dense_part(header, body)
         if header.flags & CONTRIBUTION:
             member = (header.trainer, header.incarnation)
             held.contributions.add(header.step, member, header.part, start, values)
             return
-        lr = learning_rate(held.spec.optimizer, step)
         for at, run in self._wanted_runs(held, lsn, start, values):
             if header.flags & DELTA:
                 held.table.add(at, run)
@@ -347,10 +354,9 @@ class Store:
 
     def _commit(self, lsn: int, header: Header, body: Body) -> None:
         """Apply what the members contributed to a step; the same bits on any number of servers."""
-        data = json_part(body)
-        step, members = int(data["step"]), [(int(t), int(life)) for t, life in data["members"]]
+        step, members = _of_commit(body)
         for held in self.tables:
-            lr = learning_rate(held.spec.optimizer, held.base + step - 1)
+            lr = learning_rate(held.spec.optimizer, held.base + step - 1, held.rates.lr)
             merge = "mean" if held.spec.merge == "mean" else "sum"
             if isinstance(held, HeldSparse):
                 one = held.contributions.merge(step, members, merge)  # type: ignore[arg-type]
@@ -400,7 +406,7 @@ class Store:
             return [(start, values)]
         found = []
         for shard in range(held.spec.shards):
-            begin, end = shard_range(held.spec.size, held.spec.shards, shard)
+            begin, end = held.spec.range(shard)
             if start <= begin < end <= start + len(values) and self.plan.wants(
                 held.spec.name, shard, lsn
             ):
@@ -421,6 +427,7 @@ class Store:
             "chief": None if self.chief is None else self.chief.to_json(),
             "positions": self.positions.to_json(),
             "steps": self.steps(),
+            "rates": self.rates(),
             "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
             "contributions": {
                 held.spec.name: held.contributions.to_arrays()[0] for held in self.tables
@@ -430,6 +437,10 @@ class Store:
     def steps(self) -> dict[str, list[int]]:
         """[batches seen, those before this job's first] by table."""
         return {held.spec.name: [held.step, held.base] for held in self.tables}
+
+    def rates(self) -> dict[str, dict[str, Any]]:
+        """The learning rates that were set, by table."""
+        return {held.spec.name: held.rates.to_json() for held in self.tables}
 
     def state_arrays(self) -> dict[str, np.ndarray]:
         """The arrays of the contributions, by table number."""
@@ -469,6 +480,7 @@ class Store:
             data = values["contributions"].get(held.spec.name)
             if data is None:
                 continue
+            held.rates = Rates.from_json(values["rates"][held.spec.name])
             mine = _of(held, arrays)
             if isinstance(held, HeldSparse):
                 held.contributions = SparseContributions.from_arrays(held.spec.dim, data, mine)
@@ -479,3 +491,9 @@ class Store:
 def _of(held: Held, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     start = f"{held.number}."
     return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}
+
+
+def _of_commit(body: Body) -> tuple[int, list[tuple[int, int]]]:
+    """(step, members) of a COMMIT."""
+    data = json_part(body)
+    return int(data["step"]), [(int(t), int(life)) for t, life in data["members"]]

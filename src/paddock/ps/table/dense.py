@@ -5,6 +5,7 @@ Not thread-safe: the caller holds `lock`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
 from paddock.ps.jit import HAVE_NUMBA
-from paddock.ps.spec import DenseSpec, shard_range
+from paddock.ps.optimizers.updater import Updater
+from paddock.ps.spec import DenseSpec
 from paddock.ps.table.accessor import Floats
 from paddock.ps.table.initial import Initial
 from paddock.ps.table.sharding import behaved_floats
@@ -63,7 +65,7 @@ class DenseTable:
 
     def add_shard(self, shard: int, updater: RowUpdater) -> None:
         """Takes a shard in, at its first value."""
-        start, stop = shard_range(self.spec.size, self.spec.shards, shard)
+        start, stop = self.spec.range(shard)
         row = np.empty((1, updater.width), np.float32)
         # Element e is column e of key 0, so it starts the same however the vector is cut.
         initial = Initial(self.spec.initial, self.spec.size, compiled=self._compiled)
@@ -81,8 +83,7 @@ class DenseTable:
     def holds_whole(self, start: int, stop: int) -> bool:
         """Whether they are all here and no shard is cut, as a push needs."""
         return self.holds(start, stop) and all(
-            shard_range(self.spec.size, self.spec.shards, shard) == (first, end)
-            for shard, first, end in self._parts(start, stop)
+            self.spec.range(shard) == (first, end) for shard, first, end in self._parts(start, stop)
         )
 
     def pull(self, start: int, out: Floats) -> None:
@@ -153,14 +154,13 @@ class DenseTable:
 
     def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """(shard, first, end): the elements of [start, stop) that each shard has."""
-        size, shards = self.spec.size, self.spec.shards
-        # The shard of element e: the largest with shard * size // shards <= e.
-        shard = ((start + 1) * shards - 1) // size
+        starts = self.spec.starts
+        shard = bisect_right(starts, start) - 1
         while start < stop:
-            _, end = shard_range(size, shards, shard)
+            end = min(starts[shard + 1], stop)
             if end > start:
-                yield shard, start, min(end, stop)
-                start = min(end, stop)
+                yield shard, start, end
+                start = end
             shard += 1
 
     def _weights(self, start: int, stop: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
@@ -168,7 +168,7 @@ class DenseTable:
         if not self.holds(start, stop):
             raise self._refused(start, stop)
         for shard, first, end in self._parts(start, stop):
-            begin, _ = shard_range(self.spec.size, self.spec.shards, shard)
+            begin, _ = self.spec.range(shard)
             weights = self._rows[shard][0, first - begin : end - begin]
             yield slice(first - start, end - start), weights
 
@@ -178,3 +178,15 @@ class DenseTable:
             f"server (size {self.spec.size} in {self.spec.shards} shards)",
             hint="cut frames at shards",
         )
+
+
+def updaters_of(spec: DenseSpec, owned: Iterable[int]) -> dict[int, Updater]:
+    """The optimizer of each shard that is here; of equal shards it is the same one."""
+    made: dict[int, Updater] = {}
+    found = {}
+    for shard in owned:
+        start, end = spec.range(shard)
+        if end - start not in made:
+            made[end - start] = Updater(spec.optimizer, end - start)
+        found[shard] = made[end - start]
+    return found
