@@ -337,7 +337,7 @@ def _check_commit(store: Store, data: dict[str, Any]) -> None:
     """Raises Refusal when the body is not {"step": n, "members": [[trainer, incarnation], ...]}
     of the next step, or of one that is done."""
     step, members = data.get("step"), data.get("members")
-    is_right = isinstance(step, int) and 0 < step < STEP_MAX and isinstance(members, list)
+    is_right = type(step) is int and 0 < step < STEP_MAX and isinstance(members, list)
     for member in members if isinstance(members, list) else ():
         is_right &= isinstance(member, list) and [type(part) for part in member] == [int, int]
     if not is_right or data.keys() != {"step", "members"}:
