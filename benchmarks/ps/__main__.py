@@ -22,7 +22,7 @@ NAMES = {
     "scaling": "the same with 1 to 4 servers and 1 to 4 trainers",
     "storage": "memory of a million rows, save, load",
     "recovery": "ten million rows after kill -9",
-    "start": "exec of a server until it can be asked",
+    "start": "exec of a server until it can be asked; a first step, compiled or not",
     "failover": "kill -9 of a primary until its replica takes a push",
     "clients": "32 clients with small pulls",
     "growth": "pull and push at 0.1, 1 and 10 million rows",

@@ -245,7 +245,7 @@ def _wait_reason(examples: Examples, job: str, reason: str) -> None:
     until = time.monotonic() + 120
     while (found := examples.status(job)).get("reason") != reason:
         assert time.monotonic() < until, f"never {reason}: {found}"
-        time.sleep(0.3)  # sleep: the operator looks for a new kind once a minute
+        time.sleep(0.3)  # sleep: the operator looks for a new kind now and then
 
 
 def _wait_pods(examples: Examples, count: int) -> None:

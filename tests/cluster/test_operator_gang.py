@@ -91,7 +91,7 @@ def missing(shared_place: Place, probes: Probes) -> dict[str, Any]:
 def jobs(missing: dict[str, Any], shared_place: Place, operator: Operator) -> Iterator[Place]:
     """The same jobs after the definitions were installed.
 
-    An operator looks for them once a minute; another one, started now, sees them at once.
+    An operator looks for them every 20 s; another one, started now, sees them at once.
     """
     plane = shared_place.plane
     plane.apply(*DEFINITIONS)

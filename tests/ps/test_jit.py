@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import importlib.util
+import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -78,3 +81,39 @@ def test_compiled_code_is_kept_where_it_can_be(tmp_path: Path) -> None:
     module = module_in(tmp_path)
     assert module.double(4) == 8
     assert list(tmp_path.glob("__pycache__/*.nbc"))
+
+
+ONE_OF_TWO = """
+import sys
+import kernels
+print("here", flush=True)
+sys.stdin.readline()
+kernels.double(4), kernels.triple(4)
+print(sum(sum(one.stats.cache_misses.values()) for one in (kernels.double, kernels.triple)))
+"""
+
+
+def test_of_two_processes_one_compiles_and_says_so(tmp_path: Path) -> None:
+    """The servers and trainers of a host, after a fresh installation: each compiled everything."""
+    (tmp_path / "kernels.py").write_text(MODULE)
+    source = str(Path(jit.__file__).parents[2])
+    env = {**os.environ, "PYTHONPATH": f"{source}:{tmp_path}", "NUMBA_CACHE_DIR": str(tmp_path)}
+    two = [
+        subprocess.Popen(
+            [sys.executable, "-c", ONE_OF_TWO], env=env, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    for one in two:
+        assert one.stdout is not None and one.stdout.readline() == "here\n"
+    for one in two:
+        assert one.stdin is not None
+        one.stdin.write("\n")
+        one.stdin.flush()
+    said = [one.communicate(timeout=60) for one in two]
+    assert sum(int(out) for out, _ in said) == 2
+    lines = [err.count("numba compiles the loops") for _, err in said]
+    assert [bool(int(out)) for out, _ in said] == [bool(line) for line in lines]
+    assert max(lines) == 1
+    assert not list(tmp_path.rglob("*.lock"))

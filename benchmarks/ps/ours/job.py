@@ -27,9 +27,18 @@ class OursJob:
     """Servers that are up, and how to run trainers against them."""
 
     def __init__(
-        self, group: Group, source: Path, servers: int, trainers: int = 1, *, ack: str = "log"
+        self,
+        group: Group,
+        source: Path,
+        servers: int,
+        trainers: int = 1,
+        *,
+        ack: str = "log",
+        compiled: str = "",
     ) -> None:
-        """source: the folder that holds the package paddock."""
+        """source: the folder that holds the package paddock. compiled: where compiled code is kept,
+        if not where it always is.
+        """
         self._group, self.ack, self.trainers = group, ack, trainers
         self.ports = free_ports(servers)
         self.endpoints = ",".join(f"{HOST}:{port}" for port in self.ports)
@@ -38,6 +47,7 @@ class OursJob:
         # The scripts import ours: the package, and their neighbours by the benchmarks package.
         root = HERE.parent.parent.parent
         paths = {"PYTHONPATH": f"{source}:{root}", "OMP_NUM_THREADS": "1"}
+        paths |= {"NUMBA_CACHE_DIR": compiled} if compiled else {}
         self.env = {**kept, **paths, "PADDLE_PSERVERS_IP_PORT_LIST": self.endpoints}
         self.env.pop("PYTHONDONTWRITEBYTECODE", None)
         self.servers: list[Child] = []
@@ -109,9 +119,9 @@ class OursJob:
 
 @contextmanager
 def ours_job(
-    group: Group, source: Path, *, servers: int = 1, trainers: int = 1, ack: str = "log"
+    group: Group, source: Path, *, servers: int = 1, trainers: int = 1, **options: str
 ) -> Iterator[OursJob]:
     """A job whose servers are up; they end with the group."""
-    job = OursJob(group, source, servers, trainers, ack=ack)
+    job = OursJob(group, source, servers, trainers, **options)
     job.start_servers()
     yield job

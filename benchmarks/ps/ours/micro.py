@@ -52,6 +52,13 @@ class Micro:
         self.push(keys, grads)
         self.client.flush()
 
+    def measure_first(self) -> None:
+        """One batch: the first that this process pulls and pushes."""
+        keys = FIRST_KEY + np.arange(SLOTS * 1024, dtype=np.int64)
+        self.client.pull("emb", keys)
+        self.push_and_wait(keys, np.full((len(keys), self.args.dim), 1e-4, np.float32))
+        say("first")
+
     def measure_sparse(self) -> None:
         """Push and pull of each batch size, warm rows."""
         noise = np.random.default_rng(1)

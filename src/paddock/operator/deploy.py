@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Pods, and Services of pods, made in one pass; the next follows when these have been seen.
 CREATE_MAX = 512
 PATIENT = ("WaitingForGang", "PodInitializing", "ContainerCreating")  # nothing is wrong
-GROUP_MISSING_SECONDS = 60.0  # how often a missing kind is looked for again
+GROUP_MISSING_SECONDS = 20.0  # how often a missing kind is looked for again
 
 
 def deploy(facts: Facts) -> Decision:

@@ -6,9 +6,13 @@ asks HAVE_NUMBA which of the two to use. PADDOCK_PS_NUMBA=0 forces numpy (tests 
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
+import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,7 +27,9 @@ try:
 except ImportError:
     HAVE_NUMBA = False
     FunctionCache = object
-_is_warned = False
+_is_warned = _is_told = False
+# A process that compiles a kernel is waited for by those that want it too, not for ever.
+TURN_SECONDS = 10.0
 
 
 def kernel(function: F) -> F:
@@ -43,20 +49,82 @@ def kernel(function: F) -> F:
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
-    """numba's, but the code that cannot be kept, or is not readable, is compiled again."""
+    """numba's, but the code that cannot be kept, or is not readable, is compiled again.
+
+    Of several processes that miss a kernel one compiles it, the others load it then.
+    """
+
+    _turn: int | None = None
 
     def load_overload(self, sig: object, target_context: object) -> object:
-        try:
-            return super().load_overload(sig, target_context)
-        except (OSError, EOFError) as error:
-            _warn(error)
-            return None
+        found = self._load(sig, target_context)
+        if found is None:
+            self._turn = self._take_turn()
+            if self._turn is not None:
+                found = self._load(sig, target_context)
+            if found is None:
+                _tell(self.cache_path)
+            else:
+                self._end_turn()
+        return found
 
     def save_overload(self, sig: object, data: object) -> None:
         try:
             super().save_overload(sig, data)
         except OSError as error:
             _warn(error)
+        finally:
+            self._end_turn()
+
+    def _load(self, sig: object, target_context: object) -> object:
+        try:
+            return super().load_overload(sig, target_context)
+        except (OSError, EOFError) as error:
+            _warn(error)
+            return None
+
+    @property
+    def _lock_path(self) -> str:
+        return os.path.join(self.cache_path, f"{self._impl.filename_base}.lock")
+
+    def _take_turn(self) -> int | None:
+        """A lock of this kernel's; None where there can be none, or it takes too long."""
+        try:
+            self._impl.locator.ensure_cache_path()
+            fd = os.open(self._lock_path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        deadline = time.monotonic() + TURN_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fd
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:
+                break
+        os.close(fd)
+        return None
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            with suppress(OSError):
+                os.unlink(self._lock_path)
+            fcntl.flock(self._turn, fcntl.LOCK_UN)  # A child may have inherited it.
+            os.close(self._turn)
+            self._turn = None
+
+
+def _tell(directory: str) -> None:
+    """Once a process: what takes so long."""
+    global _is_told
+    if not _is_told:
+        _is_told = True
+        sys.stderr.write(
+            "paddock.ps: numba compiles the loops, a few seconds in all; the next process finds "
+            f"them in {directory}\n"
+        )
+        sys.stderr.flush()
 
 
 def _warn(error: Exception) -> None:

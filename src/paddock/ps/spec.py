@@ -225,7 +225,7 @@ def from_json(data: dict[str, Any]) -> TableSpec:
     True
     """
     problems: list[Problem] = []
-    cls = {"sparse": SparseSpec, "dense": DenseSpec}.get(data.get("kind", ""))
+    cls = {"sparse": SparseSpec, "dense": DenseSpec}.get(str(data.get("kind")))
     if cls is None:
         raise UsageError(f"table kind is {data.get('kind')!r}", hint="sparse or dense")
     spec = _build(cls, data, f"table {data.get('name')!r}", problems)

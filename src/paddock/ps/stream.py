@@ -33,6 +33,8 @@ from paddock.ps.protocol.frames import (
 READ_AHEAD_BYTES = 4096
 # A frame up to this size is sent from one buffer: copying it is sooner than a list of pieces.
 SMALL_BYTES = 4096
+# Where a header has them.
+_OP_AT, _LENGTH_AT = 5, 16
 # Two frames in flight fit; Linux doubles it and caps it at net.core.{r,w}mem_max.
 SOCKET_BUFFER_BYTES = 4 << 20
 # Half-open connections are noticed by the kernel: idle, interval, count (tcp(7)).
@@ -131,11 +133,15 @@ class Stream:
 
     def _read_ahead(self) -> None:
         """Have a whole header, and whatever has come with it."""
-        self._end -= self._start
-        self._ahead[: self._end] = self._ahead[self._start : self._start + self._end]
-        self._start = 0
+        self._to_front()
         while self._end < HEADER_SIZE:
             self._end += self._receive(self._ahead[self._end :], 0)
+
+    def _to_front(self) -> None:
+        self._end -= self._start
+        if self._end:
+            self._ahead[: self._end] = self._ahead[self._start : self._start + self._end]
+        self._start = 0
 
     def receive_into(self, body: memoryview) -> Header:
         """The next frame, its body at the start of `body`, which must be long enough."""
@@ -202,6 +208,35 @@ class Stream:
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
+
+    def read_ready(self) -> bool:
+        """Read what has come, without a wait, as far as it fits; whether anything did."""
+        self._to_front()
+        try:
+            view = self._ahead[self._end :]
+            got = self._sock.recv_into(view, view.nbytes, socket.MSG_DONTWAIT)
+        except OSError:
+            return False
+        self._end += got
+        return got > 0
+
+    def has_small(self, op: int) -> bool:
+        """Whether a whole frame of this op has been read, and an answer of as many bytes as fit
+        with it would not have to wait."""
+        at = self._start
+        if self._end - at < HEADER_SIZE or self._ahead[at + _OP_AT] != op:
+            return False
+        length = int.from_bytes(self._ahead[at + _LENGTH_AT : at + _LENGTH_AT + 4], "little")
+        if self._end - at < HEADER_SIZE + length:
+            return False
+        poll = select.poll()
+        poll.register(self._sock, select.POLLOUT)
+        return bool(poll.poll(0))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been read that was not taken."""
+        return self._start == self._end
 
     def is_gone(self) -> bool:
         """Whether the other side has ended the connection, without reading from it."""

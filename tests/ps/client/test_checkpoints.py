@@ -142,6 +142,26 @@ def test_data_positions_are_in_the_checkpoint(tmp_path: Path) -> None:
         assert ps.position() == {"offset": 10}
 
 
+def test_geo_is_with_the_servers_before_its_position_is() -> None:
+    """What was learned up to a position is not lost with the trainer."""
+    with fleet(2) as servers:
+        ps = servers.client(strategy="geo", geo_step=100)
+        declare(ps, (WORDS, TOWER))
+        before = ps.digest()
+        ps.push("words", [1], np.ones((1, 8), np.float32))
+        ps.push_dense("tower", np.ones(5000, np.float32))
+        ps.note_position({"offset": 1})
+        learned = ps.pull("words", [1]), ps.pull_dense("tower")
+        for peer in ps.peers:  # It dies.
+            peer.end()
+        with servers.client(strategy="geo") as again:
+            declare(again, (WORDS, TOWER))
+            assert again.position() == {"offset": 1}
+            assert (again.pull("words", [1]) == learned[0]).all()
+            assert (again.pull_dense("tower") == learned[1]).all()
+            assert again.digest() != before
+
+
 def test_positions_of_sync_are_those_of_the_committed_step(tmp_path: Path) -> None:
     """A trainer that has read a batch whose step is not done reads it again."""
     with fleet(1) as servers, servers.client(strategy="sync") as ps:
@@ -218,7 +238,7 @@ def test_a_load_in_the_middle_of_a_step_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_load_survives_the_loss_of_the_checkpoint(tmp_path: Path) -> None:
-    """A server that has loaded writes a snapshot, and starts again without the directory."""
+    """It is answered with a snapshot behind it: servers start again without the directory."""
     with fleet(2, data=tmp_path / "data") as servers:
         with servers.client() as ps:
             declare(ps)
@@ -230,14 +250,33 @@ def test_a_load_survives_the_loss_of_the_checkpoint(tmp_path: Path) -> None:
             train(ps, range(5, 6))
             goal = ps.digest()
             assert goal != wanted
-        snapshots = [server.snapshots for server in servers.servers]
-        assert all(one is not None and one.is_due() and one.take() for one in snapshots)
         shutil.rmtree(tmp_path / "saved")
         for index in range(2):
             servers.stop_one(index)
             servers.restart(index)
         with servers.client() as ps:
             assert ps.digest() == goal
+
+
+def test_a_load_without_a_snapshot_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk: the rows are there, but the checkpoint must stay until there is room."""
+
+    def full(*_: object, **__: object) -> None:
+        raise PaddockError("cannot save a snapshot: no space left on device")
+
+    with fleet(1, data=tmp_path / "data") as servers, servers.client() as ps:
+        declare(ps)
+        train(ps, range(3))
+        ps.save(tmp_path / "saved")
+        wanted = ps.digest()
+        train(ps, range(3, 5))
+        monkeypatch.setattr("paddock.ps.server.recovery.save_snapshot", full)
+        with pytest.raises(Refusal, match=r"needs .* to start again: .* no space left") as refused:
+            ps.load(tmp_path / "saved")
+        assert "keep the checkpoint" in refused.value.hint
+        snapshots = servers.servers[0].snapshots
+        assert snapshots is not None and snapshots.is_due()
+        assert ps.digest() == wanted
 
 
 def test_an_unknown_mode_is_an_error_before_anything_is_written(tmp_path: Path) -> None:

@@ -58,6 +58,19 @@ def test_what_is_asked_ahead_is_of_its_time() -> None:
         assert ps.pull("words", [1, 2]).sum(axis=1).tolist() == [4, 4]
 
 
+def test_sync_asks_ahead_within_its_step() -> None:
+    """Keys beyond the window of frames: all rows are of one step, that of the question."""
+    keys = np.arange(100_000)
+    with fleet(2) as running, running.client(strategy="sync") as ps:
+        ps.create(WORDS)
+        for step in range(2):
+            ps.prefetch("words", keys)
+            ps.push("words", keys, -np.ones((len(keys), 4), np.float32))
+            ps.step()
+            assert np.unique(ps.pull("words", keys)).tolist() == [step]
+        assert np.unique(ps.pull("words", keys)).tolist() == [2]
+
+
 def test_a_push_and_the_pull_after_it_are_one_call() -> None:
     """The pull sees the push."""
     with fleet(2) as running, running.client(strategy="half_async") as ps:

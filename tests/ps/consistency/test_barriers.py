@@ -1,18 +1,10 @@
-"""Barriers open once for all, over lost answers and restarts; positions survive half a step."""
+"""Barriers open once for all, over lost answers and restarts."""
 
 from __future__ import annotations
 
 import json
 
-import pytest
-
-from paddock.ps.consistency.barriers import (
-    BARRIERS_MAX,
-    POSITIONS_KEPT,
-    Barriers,
-    Positions,
-    position_objection,
-)
+from paddock.ps.consistency.barriers import BARRIERS_MAX, Barriers
 from paddock.ps.consistency.step_words import Opened, Reach
 
 
@@ -77,38 +69,3 @@ def test_names_cannot_be_made_without_end() -> None:
         barriers.apply(Opened(f"b{i}", 1, ()))
     assert not barriers.is_one_too_many("b0")
     assert barriers.is_one_too_many("one more")
-
-
-def test_a_position_of_an_uncommitted_step_does_not_count() -> None:
-    """A trainer dies in step 8: its next life reads the batch of step 8 again."""
-    positions = Positions()
-    for step in (6, 7, 8):
-        positions.note(0, step, {"offset": 10 * step})
-    positions = Positions.from_json(json.loads(json.dumps(positions.to_json())))
-    assert positions.at(0, committed=7) == {"offset": 70}
-    positions.note(0, 8, {"offset": 81})
-    assert positions.at(0, committed=8) == {"offset": 81}
-    assert positions.at(1, committed=8) is None
-
-
-def test_positions_do_not_grow_with_steps() -> None:
-    """A snapshot holds a few per trainer."""
-    positions = Positions()
-    for step in range(100):
-        positions.note(0, step, step)
-    assert len(positions.to_json()["0"]) == POSITIONS_KEPT
-    assert positions.at(0, committed=98) == 98
-
-
-def test_a_trainer_that_counts_anew_is_believed() -> None:
-    """Under async a restarted trainer's steps begin again; its last word is what counts."""
-    positions = Positions()
-    positions.note(0, 500, "far")
-    positions.note(0, 1, "again")
-    assert positions.at(0) == "again"
-
-
-@pytest.mark.parametrize("bad", [{"offset": float("nan")}, {1, 2}, "x" * 5000])
-def test_a_position_that_is_no_small_json_is_refused(bad: object) -> None:
-    """It would make the log or the snapshot unreadable, or large."""
-    assert position_objection(bad) is not None

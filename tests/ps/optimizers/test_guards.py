@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from paddock.ps.jit import HAVE_NUMBA
-from paddock.ps.optimizers import guards
 from paddock.ps.optimizers.lanes import square_sum, square_sums
 from paddock.ps.spec import OptimizerSpec
 from ps.optimizers.runs import WAY_NAMES, WAYS, gradients, near, run, weights
@@ -95,24 +94,3 @@ def test_l2_is_the_same_as_adding_to_the_gradient(compiled: bool) -> None:
     with_l2 = run(OptimizerSpec("adagrad", l2=0.3), first, steps, compiled=compiled)
     by_hand = [steps[0] + np.float32(0.3) * first]
     assert near(with_l2, run(OptimizerSpec("adagrad"), first, by_hand, compiled=compiled))
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("compiled", WAYS, ids=WAY_NAMES)
-def test_the_first_bad_row_is_found(
-    bad: float, compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server refuses the push and names the key."""
-    monkeypatch.setattr(guards, "HAVE_NUMBA", compiled)
-    grads = weights(9, 21)
-    assert guards.first_not_finite(grads) == -1
-    grads[7, 0] = grads[4, 20] = bad
-    assert guards.first_not_finite(grads) == 4
-    assert guards.first_not_finite(np.zeros((0, 21), np.float32)) == -1
-
-
-def test_largest_and_least_numbers_are_good_gradients() -> None:
-    """Only NaN and infinity are refused."""
-    limits = np.finfo(np.float32)
-    grads = np.array([[limits.max, -limits.max, limits.smallest_subnormal, 0.0]], np.float32)
-    assert guards.first_not_finite(grads) == -1

@@ -180,12 +180,3 @@ def test_any_sizes_give_the_same_bits(
     loops = run(spec, first, steps, compiled=True, lr=lr)
     arrays = run(spec, first, steps, compiled=False, lr=lr)
     assert np.array_equal(loops, arrays, equal_nan=True)
-
-
-@ways
-def test_warm_leaves_an_updater_ready(compiled: bool) -> None:
-    """A server compiles before its first push, not in it."""
-    updater = Updater(OptimizerSpec("adagrad", clip_norm=1.0, bound=1.0), 3, compiled=compiled)
-    state = updater.initial_state.tobytes()
-    updater.warm()
-    assert updater.initial_state.tobytes() == state

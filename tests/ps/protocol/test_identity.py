@@ -8,7 +8,7 @@ import random
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.protocol.identity import AHEAD_MAX, TRAINERS_MAX, Verdict, Windows
+from paddock.ps.protocol.identity import AHEAD_MAX, Verdict, Windows
 
 
 def test_a_repeat_is_told_from_a_new_push() -> None:
@@ -80,15 +80,6 @@ def test_a_push_without_a_number_is_refused() -> None:
     """Sequence 0 is what a client that forgot the identity would send."""
     with pytest.raises(PaddockError, match="has no identity"):
         Windows().check(0, 1, 0)
-
-
-def test_the_number_of_trainers_is_bounded() -> None:
-    """A client that draws its trainer id at random must not fill the server's memory."""
-    data = {str(trainer): [1, 1, []] for trainer in range(TRAINERS_MAX)}
-    windows = Windows.from_json(data)
-    with pytest.raises(PaddockError, match="already knows"):
-        windows.check(TRAINERS_MAX, 1, 1)
-    assert windows.check(5, 2, 1) is Verdict.FRESH
 
 
 @pytest.mark.parametrize("seed", range(20))

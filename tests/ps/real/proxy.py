@@ -52,7 +52,7 @@ class Proxy:
         self.faults = list(faults)
         self.greeting = b""
         self.pushes: list[bytes] = []  # Every push that came from the client, whole.
-        self.connections = 0
+        self.said: list[list[bytes]] = []  # All that each connection's client has sent, by frame.
         self._listener = socket.create_server(("127.0.0.2", 0))
         self.endpoint = f"127.0.0.2:{self._listener.getsockname()[1]}"
         self._seen: Counter[tuple[str, int]] = Counter()
@@ -74,17 +74,21 @@ class Proxy:
                 client.close()
                 continue
             server.settimeout(None)
-            self.connections += 1
             self._sockets += [client, server]
-            for way, source, sink in (("up", client, server), ("down", server, client)):
-                thread = threading.Thread(target=self._pass, args=(way, source, sink), daemon=True)
+            self.said.append([])
+            for words in (("up", client, server, self.said[-1]), ("down", server, client, None)):
+                thread = threading.Thread(target=self._pass, args=words, daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
-    def _pass(self, way: Way, source: socket.socket, sink: socket.socket) -> None:
+    def _pass(
+        self, way: Way, source: socket.socket, sink: socket.socket, said: list[bytes] | None
+    ) -> None:
         try:
             while True:
                 frame = read_frame(source)
+                if said is not None:
+                    said.append(frame)
                 self._treat(way, frame, sink)
         except (_End, OSError):
             for sock in (source, sink):

@@ -222,3 +222,61 @@ def test_one_huge_push_is_answered_while_it_is_sent(monkeypatch: pytest.MonkeyPa
         ps.flush()
         assert ps.peers[0].reconnects == 0
         assert ps.pull("words", keys).tolist() == [[-2.0] * 8] * len(keys)
+
+
+@pytest.mark.parametrize(
+    ("op", "data", "match"),
+    [
+        (Op.CLOSE, b"\xfb y", "not JSON"),
+        (Op.FENCE, b'{"states": 5}', "states are 5"),
+        (Op.FENCE, b'{"life": [1]}', "a life's name"),
+        (Op.SHRINK, b'{"shard": true}', "shrink of shard True"),
+        (Op.CREATE, b'{"kind": []}', "table kind"),
+        (Op.MOVE, b'{"shard": 1e999, "version": 1}', "not whole"),
+        (
+            Op.LOAD,
+            b'{"directory": "' + b"a" * 5000 + b'", "name": "b", "checksum": "c"}',
+            "no checkpoint b",
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, Op) else "",
+)
+def test_a_record_of_nonsense_is_never_logged(op: Op, data: bytes, match: str) -> None:
+    """Some ended the server, at each start anew; mutants of a conversation found them."""
+    with fleet(2) as two, two.client() as ps:
+        ps.create(WORDS)
+        who = ps.peers[1].identity
+        before = two.servers[1].engine.lsn
+
+        def ask(link: Link) -> None:
+            link.send(Header(op, trainer=who.trainer, incarnation=who.incarnation), data)
+            link.receive()
+
+        with pytest.raises(Refusal, match=match) as caught:
+            ps.peers[1].retry("control", ask)
+        assert caught.value.code != "internal" and two.servers[1].engine.lsn == before
+
+
+@pytest.mark.parametrize("op", [Op.JOIN, Op.LEAVE, Op.ARRIVE, Op.POSITION, Op.CLOSE])
+def test_a_trainer_speaks_for_itself(op: Op) -> None:
+    """A frame with another trainer's number took that one out of the job."""
+    with fleet(1, "--num_gradient_servers=2") as one, one.client(trainers=2) as first:
+        with one.client(trainer=1, trainers=2) as second:
+            link = second.peers[0].link("control")
+            who = first.peers[0].identity
+            link.send(Header(op, trainer=who.trainer, incarnation=who.incarnation), b"{}")
+            with pytest.raises(Refusal, match="over another's connection"):
+                link.receive()
+        chief = one.servers[0].store.chief
+        assert chief is not None and list(chief.everyone) == [0]
+
+
+def test_a_server_knows_so_many_trainers_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes some memory, and anybody may call himself a trainer."""
+    monkeypatch.setattr("paddock.ps.server.checks.TRAINERS_MAX", 1)
+    with (
+        fleet(1, "--num_gradient_servers=2") as one,
+        one.client(trainers=2),
+        pytest.raises(Refusal, match="already knows 1 trainers"),
+    ):
+        one.client(trainer=1, trainers=2)

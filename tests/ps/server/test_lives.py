@@ -84,8 +84,13 @@ def test_a_life_that_only_another_server_knows_is_passed() -> None:
 
 
 def test_of_two_processes_the_older_one_cannot_begin_again() -> None:
-    """The server of its life is told who is the newest."""
-    with fleet(2) as two, two.client() as first:
+    """It is told who is the newest, and does not end the newest one's part either."""
+    with fleet(2) as two:
+        first = two.client()
         first.create(WORDS)
-        with two.client(), pytest.raises(Refusal, match="is not its newest, 2 is"):
-            first.peers[1].ask(Op.FENCE, {"life": first.traffic.life})
+        with two.client():
+            with pytest.raises(Refusal, match="is not its newest, 2 is"):
+                first.peers[1].ask(Op.FENCE, {"life": first.traffic.life})
+            with pytest.raises(Refusal, match="is not incarnation 1 here"):
+                first.close()
+            assert two.servers[0].store.closed == set()

@@ -11,6 +11,7 @@ import pytest
 from paddock.ps.protocol.frames import BODY_MAX, Header, Op, encode
 from paddock.ps.server.serve import STRANGERS_MAX
 from ps.client.running import fleet
+from ps.running import eventually
 
 
 def test_a_greeting_of_megabytes_is_refused_unread() -> None:
@@ -61,3 +62,23 @@ def test_many_slow_connections_do_not_keep_trainers_out() -> None:
         finally:
             for sock in strangers:
                 sock.close()
+
+
+@pytest.mark.parametrize(
+    "data", [b"GET / HTTP/1.0\r\n\r\n" * 5, bytes(64), b"\xff" * 100], ids=["http", "zeros", "ones"]
+)
+def test_another_protocol_ends_its_connection(data: bytes) -> None:
+    """The server says so, and goes on."""
+    told: list[str] = []
+    with fleet(1) as one:
+        one.servers[0]._say = told.append
+        with socket.create_connection(("127.0.0.1", one.ports[0]), 5.0) as sock:
+            sock.sendall(data)
+            try:
+                while sock.recv(1000):
+                    pass
+            except ConnectionResetError:
+                pass  # The rest of what was sent was not read.
+        with one.client() as ps:
+            assert ps.status()[0]["server"] == 0
+        eventually(lambda: any("does not speak this protocol" in line for line in told), "said")

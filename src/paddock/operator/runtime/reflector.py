@@ -7,7 +7,7 @@ watch ended by the server         watch from the last version, at once
 watch ended at once with nothing  the same after a pause
 no answer, dead watch, 429, 5xx   the same after a pause that doubles, with jitter
 410, version too old              list again (what is missing then was deleted), watch
-404 of an optional kind           the store is empty; ask again a minute later
+404 of an optional kind           the store is empty; ask again in 20 s
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WATCH_SECONDS = (300.0, 600.0)  # client-go's minWatchTimeout and twice that
 PAUSE_FIRST_SECONDS = 0.25
 PAUSE_MAX_SECONDS = 30.0  # client-go's reflector
 SHORT_WATCH_SECONDS = 1.0
-OPTIONAL_AGAIN_SECONDS = 60.0
+OPTIONAL_AGAIN_SECONDS = 20.0
 SILENT_SECONDS_MAX = 900.0  # longer than any watch lives
 ANY = "0"  # whatever the API server has cached
 LATEST = ""  # at least as new as every write that was answered before

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.peer import Peer
+from paddock.ps.consistency.positions import is_exact, lowest
 from paddock.ps.durable.checkpoint import (
     Checkpoint,
     check_specs,
@@ -19,10 +21,14 @@ from paddock.ps.durable.checkpoint import (
 )
 from paddock.ps.durable.saving import abandon_checkpoint, begin_checkpoint, commit_checkpoint
 from paddock.ps.protocol.frames import Op
+from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import TableSpec, from_json, to_json
 
 MODES = ("full", "delta")
+# The chief completes no step for so long while a save begins.
+HOLD_SECONDS = 5.0
 LOADS_MAX = 5  # of one order, while shards move
+SAVES_MAX = 3  # of one order, while servers are started again
 
 
 def save(peers: Sequence[Peer], directory: str, mode: str, job: str, *, keep: int = 3) -> str:
@@ -33,8 +39,18 @@ def save(peers: Sequence[Peer], directory: str, mode: str, job: str, *, keep: in
     base = None
     if mode == "delta" and latest_name(path) is not None:
         base = open_checkpoint(path, job=job)
-    facts = peers[0].ask(Op.CONTROL, {"do": "progress"})
-    step = int(facts["step"])
+    for left in reversed(range(SAVES_MAX)):
+        try:
+            return _save(peers, path, job, base, keep)
+        except Refusal as refusal:
+            if refusal.code != "deadline" or not left:
+                raise  # Else a server does not keep its cut any more: it was started again, say.
+    raise AssertionError("one of them has returned or raised")
+
+
+def _save(peers: Sequence[Peer], path: Path, job: str, base: Checkpoint | None, keep: int) -> str:
+    cuts = _take_cuts(peers)
+    step = int(cuts[0]["step"])
     name = begin_checkpoint(path, step)
     order = {
         "do": "save",
@@ -43,15 +59,15 @@ def save(peers: Sequence[Peer], directory: str, mode: str, job: str, *, keep: in
         "base": base.name if base is not None else "",
     }
     try:
-        for peer in peers:
-            peer.ask(Op.CONTROL, order, wait=True)
+        for peer, cut in zip(peers, cuts, strict=True):
+            peer.ask(Op.CONTROL, {**order, "cut": cut["cut"]}, wait=True)
         commit_checkpoint(
             path,
             name,
             job=job,
             step=step,
             servers=len(peers),
-            positions=facts["positions"],
+            positions={t: m.position for t, m in lowest([one["marks"] for one in cuts]).items()},
             base=base,
             keep=keep,
         )
@@ -59,6 +75,34 @@ def save(peers: Sequence[Peer], directory: str, mode: str, job: str, *, keep: in
         abandon_checkpoint(path, name)
         raise
     return name
+
+
+def _take_cuts(peers: Sequence[Peer]) -> list[dict[str, Any]]:
+    """Have each server keep its state of now; in sync, all that of one step.
+
+    The chief completes no step meanwhile; what it has done last is carried to all.
+    """
+    commit = peers[0].ask(Op.CONTROL, {"do": "hold", "seconds": HOLD_SECONDS}).get("commit")
+    if commit is not None:
+        for peer in peers[1:]:
+            peer.ask(Op.COMMIT, commit)
+    cuts = [peer.ask(Op.CONTROL, {"do": "cut"}) for peer in peers]
+    peers[0].ask(Op.CONTROL, {"do": "hold", "seconds": 0})
+    if len({cut["committed"] for cut in cuts}) > 1:
+        reason = f"a step was done while the save began: {HOLD_SECONDS:g} s were not enough"
+        raise Refusal("deadline", reason, hint="save again")
+    return cuts
+
+
+def objection_to_resume(checkpoint: Checkpoint, servers: int) -> str:
+    """Why trainers cannot go on from it with each batch applied once; "" when they can."""
+    marks = [state.get("marks", {}) for state in checkpoint.states]
+    if is_exact(marks, servers):
+        return ""
+    return (
+        f"{checkpoint.path} was saved by {len(marks)} servers between two positions of the "
+        f"trainers: with {servers} servers, what was pushed after the positions is pushed again"
+    )
 
 
 def load(peers: Sequence[Peer], directory: str, job: str | None, name: str = "") -> Checkpoint:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -30,7 +31,7 @@ from paddock.ps.client.peer import Peer
 from paddock.ps.client.place import Place, read_place, read_token
 from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.client.traffic import Known, RowsOf, Traffic, VectorOf, Wanted
-from paddock.ps.consistency.barriers import position_objection
+from paddock.ps.consistency.positions import Progress, position_objection
 from paddock.ps.link import Identity
 from paddock.ps.optimizers.table import check_optimizer
 from paddock.ps.protocol.frames import Op
@@ -201,7 +202,8 @@ class Client:
     def prefetch(self, table: str, keys: ArrayLike) -> None:
         """Ask for rows now; the next pull of the same keys finds them on their way.
 
-        They are as of now: one batch older than those of a pull after the push.
+        They are as of now: one batch older than those of a pull after the push. In sync all are of
+        the step that is open: step() waits for them.
         """
         known, spec = self._sparse(table)
         distinct, _ = self._unique(as_keys(table, keys).reshape(-1))
@@ -430,24 +432,34 @@ class Client:
 
     def load(self, directory: str | os.PathLike[str]) -> None:
         """Read a checkpoint, whatever number of servers wrote it."""
-        from paddock.ps.client.checkpoints import load
+        from paddock.ps.client.checkpoints import load, objection_to_resume
 
         self.flush()
-        load(self.peers, os.fspath(directory), self.place.job)
+        checkpoint = load(self.peers, os.fspath(directory), self.place.job)
+        self.traffic.progress = Progress(len(self.peers))
+        problem = objection_to_resume(checkpoint, len(self.peers))
+        if problem:
+            warnings.warn(problem, stacklevel=2)
 
     def note_position(self, position: dict[str, Any]) -> None:
-        """Say how far this trainer has read its data; kept with the step, and in checkpoints."""
+        """Say how far this trainer has read its data: all that was pushed before belongs to it.
+
+        Kept with the step, and in checkpoints.
+        """
         no = position_objection(position)
         if no is not None:
             raise UsageError(no.message, hint=no.hint)
-        self.traffic.settle(0)  # A position must not be ahead of what was learned.
-        self.peers[0].ask(Op.POSITION, position, step=self.traffic.step)
+        self.strategy.note(self.traffic, position)
 
     def position(self) -> dict[str, Any] | None:
-        """Where this trainer's data goes on: what it, or its life before, noted last."""
-        found = self.peers[0].ask(Op.CONTROL, {"do": "progress"})["positions"]
-        position: dict[str, Any] | None = found.get(str(self.place.trainer))
-        return position
+        """Where this trainer's data goes on: what it, or its life before, noted last.
+
+        Asked before the first push of a life, it has the batches that come next be those after
+        this position, in the same order: what servers have of them already is not sent again.
+        """
+        self.flush()
+        found: dict[str, Any] | None = self.strategy.position(self.traffic)
+        return found
 
     def shrink(self, table: str) -> int:
         """Decay statistics, drop rows that the accessor gives up; returns how many."""

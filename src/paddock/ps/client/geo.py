@@ -167,9 +167,13 @@ class Geo(Strategy):
 
     def flush(self, traffic: Traffic) -> None:
         """Send what was learned here, take over what was learned elsewhere."""
+        servers = range(len(traffic.peers))
+        again = [server for server in servers if traffic.progress.has_more(server)]
         self._send(traffic, self._share)
         traffic.finish_pulls()
         for local in self._sparse.values():
+            for server in again:  # It has what was not sent now: all of its rows are taken over.
+                local.seen[server] = 0
             for server, peer in enumerate(traffic.peers):
                 local.seen[server] = _receive(peer, server, local)
         vectors = list(self._dense.values())

@@ -192,6 +192,6 @@ class Redirect:
             known.numbers[server],
             self._traffic.next_part(known, server, flags),
             count,
-            step=frame.header.step,
+            step=frame.header.step if flags & CONTRIBUTION else 0,
         )
         self._traffic.peers[server].post(frame.batch, header, *body)

@@ -6,6 +6,7 @@ staleness, where servers know them as steps.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.peer import tell_all
 from paddock.ps.client.place import Place
-from paddock.ps.protocol.frames import Flag, Op
+from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -54,12 +55,13 @@ class Strategy:
         answer = traffic.peers[0].ask(Op.JOIN, terms, again=True)
         for peer in traffic.peers:
             peer.name(int(answer["incarnation"]))
+        done = int(answer["step"])
         # Each server remembers all of them: one that comes back empty is known as such, also by
         # trainers that have not seen it before.
         states = [peer.server_id for peer in traffic.peers]
         for peer in traffic.peers:
             try:
-                peer.ask(Op.FENCE, {"states": states, "life": traffic.life})
+                peer.ask(Op.FENCE, {"states": states, "life": traffic.life, "step": done})
             except Refusal as refusal:
                 if "newest" not in refusal.facts:
                     raise
@@ -68,7 +70,7 @@ class Strategy:
         if "commit" in answer:
             for peer in traffic.peers[1:]:
                 peer.ask(Op.COMMIT, answer["commit"])
-        traffic.step = int(answer["step"]) + 1
+        traffic.step = done + 1
         return True
 
     def terms(self) -> dict[str, Any]:
@@ -111,6 +113,25 @@ class Strategy:
 
     def step(self, traffic: Traffic) -> None:
         """The end of a batch."""
+
+    def note(self, traffic: Traffic, position: dict[str, Any]) -> None:
+        """Send a position behind what it belongs to, to every server; wait for nothing."""
+        self.flush(traffic)
+        progress = traffic.progress
+        if not progress.is_counting:
+            progress.begin(traffic.marks(), again=False)
+        late = traffic.make_room(self.window)
+        for server in progress.note(position):
+            header = Header(Op.POSITION, step=progress.number)
+            traffic.peers[server].post(traffic.batch, header, json.dumps(position).encode())
+        traffic.reach(late)
+
+    def position(self, traffic: Traffic) -> Any:
+        """The position that every server has reached."""
+        marks = traffic.marks()
+        if not traffic.progress.has_pushed:
+            return traffic.progress.begin(marks)
+        return min(marks, key=lambda mark: mark.number).position
 
     def flush(self, traffic: Traffic) -> None:
         """Send what the strategy still holds."""
@@ -173,6 +194,15 @@ class Sync(Clocked):
         self.unfinished += 1
         super().push_dense(traffic, known, grads, runs)
 
+    def note(self, traffic: Traffic, position: dict[str, Any]) -> None:
+        """It belongs to this step."""
+        traffic.settle(0)
+        traffic.peers[0].ask(Op.POSITION, position, step=traffic.step)
+
+    def position(self, traffic: Traffic) -> Any:
+        """That of the newest step that is done."""
+        return traffic.marks()[0].position
+
     def _settle(self, traffic: Traffic) -> None:
         """Wait for everything; a refusal spoils the step: it would be committed in parts."""
         try:
@@ -198,6 +228,7 @@ class Sync(Clocked):
                 "sync: a push of this step was refused, so the step cannot be completed",
                 hint="start this trainer anew: what it gave to the step is dropped, and done again",
             )
+        traffic.finish_pulls()  # Of this step: no commit may fall between the rows.
         chief, *others = traffic.peers
         answer = chief.ask(Op.ARRIVE, {}, step=traffic.step, again=True)
         tell_all(others, Op.COMMIT, {"step": answer["step"], "members": answer["members"]})

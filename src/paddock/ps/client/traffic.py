@@ -20,7 +20,8 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.pulls import Flight, Pull
 from paddock.ps.client.redirect import Redirect
-from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
+from paddock.ps.consistency.positions import Mark, Progress
+from paddock.ps.protocol.frames import BODY_MAX, Buffer, Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import (
     DENSE_SHARD_MAX,
@@ -88,8 +89,15 @@ class Traffic:
         self.tables: dict[str, Known] = {}
         self.batch = 0
         self.step = 0
+        self.progress = Progress(len(peers))
         self.redirect = Redirect(self)
         self._flight: Flight | None = None  # what was asked ahead
+
+    def marks(self) -> list[Mark]:
+        """What each server has of this trainer's batches."""
+        trainer = str(self.peers[0].identity.trainer)
+        asked = [peer.ask(Op.CONTROL, {"do": "progress"})["marks"] for peer in self.peers]
+        return [Mark(*marks.get(trainer, ())) for marks in asked]
 
     def make_room(self, behind: int) -> PaddockError | None:
         """Settle, before a push is cut up: until then its owners may change.
@@ -207,7 +215,7 @@ class Traffic:
         most = min(ROWS_MAX, BODY_MAX // (8 + 4 * known.spec.dim + 4 * len(extra)))
         # A schedule counts batches on every server, also on one that gets no key of this batch.
         counts = op == Op.PUSH and not flags and known.spec.optimizer.schedule != ScheduleSpec()
-        for server, peer in enumerate(self.peers):
+        for server in range(len(self.peers)):
             start, stop = int(bounds[server]), int(bounds[server + 1])
             is_owed = counts
             while start < stop or is_owed:
@@ -223,7 +231,7 @@ class Traffic:
                 )
                 body = [raw(distinct[start:end]), raw(rows[start:end])]
                 body += [raw(column[start:end]) for column in extra]
-                peer.post(self.batch, header, *body)
+                self._post(server, header, *body)
                 start = end
 
     def post_dense(
@@ -246,9 +254,16 @@ class Traffic:
                 stop - start,
                 step=self.step,
             )
-            self.peers[server].post(
-                self.batch, header, start.to_bytes(8, "little"), raw(flat[start:stop])
-            )
+            self._post(server, header, start.to_bytes(8, "little"), raw(flat[start:stop]))
+
+    def _post(self, server: int, header: Header, *body: Buffer) -> None:
+        """Send it, unless the server has this push from an earlier life of the trainer."""
+        if header.op in (Op.PUSH, Op.PUSH_DENSE) and not header.flags & CONTRIBUTION:
+            number = self.progress.next_frame(server)
+            if number is None:
+                return
+            header = header._replace(step=number)
+        self.peers[server].post(self.batch, header, *body)
 
     def post_all(self, op: Op, known: Known, data: dict[str, Any], flags: int) -> None:
         """A frame of JSON to every server, among the pushes."""

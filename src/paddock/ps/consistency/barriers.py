@@ -1,4 +1,4 @@
-"""Named barriers of all members, and how far each trainer has read its data. Pure; no I/O here.
+"""Named barriers of all members. Pure; no I/O here.
 
 A barrier that opened once may have let somebody go on: so its opening is a record (Opened),
 logged before anybody hears of it. Who waits is not durable: trainers ask again after a restart.
@@ -6,17 +6,12 @@ logged before anybody hears of it. Who waits is not durable: trainers ask again 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
 from paddock.ps.consistency.step_words import Opened, Reach
-from paddock.ps.protocol.refusals import Refusal
 
 BARRIERS_MAX = 1000
-POSITION_BYTES_MAX = 4096
-# Of each trainer. Under sync at most one is of a step not committed yet.
-POSITIONS_KEPT = 4
 
 
 class Barriers:
@@ -102,62 +97,3 @@ class Barriers:
             int(t): (life, n, turn) for t, (life, n, turn) in data["passed"].items()
         }
         return barriers
-
-
-def position_objection(position: object) -> Refusal | None:
-    """Why a data position cannot be kept; None when it can.
-
-    >>> position_objection({"shard": 3, "offset": 4096}) is None
-    True
-    """
-    try:
-        size = len(json.dumps(position, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        return Refusal("usage", f"a data position must be JSON: {error}")
-    if size > POSITION_BYTES_MAX:
-        return Refusal(
-            "usage",
-            f"a data position of {size} bytes, the limit is {POSITION_BYTES_MAX}",
-            hint="keep shard and offset, not the data",
-        )
-    return None
-
-
-class Positions:
-    """Per trainer: where its data goes on after a step.
-
-    Under sync a trainer says the position with the step it belongs to, before the step is
-    committed. If it dies then, its next life must not skip the batch: `at` gives the position of
-    the newest step that was committed.
-
-    >>> positions = Positions()
-    >>> positions.note(0, 6, {"offset": 60}); positions.note(0, 7, {"offset": 70})
-    >>> positions.at(0, committed=6), positions.at(0), positions.at(1)
-    ({'offset': 60}, {'offset': 70}, None)
-    """
-
-    def __init__(self) -> None:
-        self._notes: dict[int, list[tuple[int, Any]]] = {}  # in the order of steps
-
-    def note(self, trainer: int, step: int, position: Any) -> None:
-        """Remember it; what was said of this step and of later ones is void (it starts anew)."""
-        earlier = [note for note in self._notes.get(trainer, []) if note[0] < step]
-        self._notes[trainer] = [*earlier[1 - POSITIONS_KEPT :], (step, position)]
-
-    def at(self, trainer: int, committed: int | None = None) -> Any:
-        """The trainer's position after step `committed`, or the last one said; None if none."""
-        for step, position in reversed(self._notes.get(trainer, [])):
-            if committed is None or step <= committed:
-                return position
-        return None
-
-    def to_json(self) -> dict[str, Any]:
-        """The state, JSON-ready."""
-        return {str(t): [list(note) for note in n] for t, n in sorted(self._notes.items())}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Positions:
-        """The positions that to_json gave."""
-        positions = cls()
-        positions._notes = {int(t): [(step, p) for step, p in n] for t, n in data.items()}
-        return positions

@@ -144,11 +144,18 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """A save takes its cut: no step is to be done for so many seconds; 0: from now on again."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passes; at least TICKS_PER_DEADLINE times in silent_seconds."""
 
 
-Event = Join | Leave | Arrive | Reach | Gone | Heard | Tick
+Event = Join | Leave | Arrive | Reach | Gone | Heard | Hold | Tick
 
 # ----------------------------------------------------------------------------------------- records
 

@@ -22,6 +22,7 @@ returns is treated like what `handle` returns, except in recovery, where it is d
     Reach     a life that came late     the others are past it           Release
     Reach     answered before           any                              Release
     Gone      who waits at a barrier    any                              it does not wait there
+    Hold                                no step is done until it ends    perhaps Committed then
     Tick                                a member is silent: "fail"       Fail, Refuse to who waits
     Tick                                a member is silent: "rescale"    Expelled
     Tick                                too few have come: "fail"        Fail, Refuse to who waits
@@ -52,12 +53,11 @@ Not durable: arrivals, signs of life, unanswered joins. Trainers send them again
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paddock.ps.consistency.barriers import BARRIERS_MAX, Barriers
 from paddock.ps.consistency.step_words import (
-    CLOCKED,
     Arrive,
     Committed,
     Event,
@@ -65,11 +65,11 @@ from paddock.ps.consistency.step_words import (
     Fail,
     Gone,
     Heard,
+    Hold,
     Join,
     Joined,
     Leave,
     Left,
-    Member,
     Opened,
     Output,
     Reach,
@@ -80,34 +80,17 @@ from paddock.ps.consistency.step_words import (
     Rules,
     Welcome,
 )
+from paddock.ps.consistency.waits import NOBODY, Enrolled, Waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.ps.protocol.refusals import Code
-
 # Committed steps whose members are kept for repeats. A member is never more than one behind.
 HISTORY = 16
-# A chief that got fewer ticks was itself stopped, and blames nobody for that time.
-TICKS_PER_DEADLINE = 4
-# For so long everybody must have waited, in ticks of at most a second, before they are told.
-STUCK_SECONDS = 3.0
-STUCK = "everybody waits for one another: "
 TRAINERS_MAX = 65536
-# Stands for the trainers that did not come, among those that are silent.
-NOBODY = -1
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """joined: the step before its first. leaving: its last step, already arrived at."""
-
-    incarnation: int
-    joined: int
-    leaving: int | None = None
-
-
-class Chief:
+class Chief(Waits):
     """The state machine of the server that decides.
 
     >>> chief = Chief(Rules("sync", trainers=1))
@@ -117,38 +100,7 @@ class Chief:
     [Committed(step=1, members=((0, 7),))]
     """
 
-    def __init__(self, rules: Rules) -> None:
-        self.rules = rules
-        # Durable: changed by apply alone.
-        self.step = 0
-        self.is_started = False
-        self._members: dict[int, _Member] = {}
-        self._known: dict[int, tuple[int, str]] = {}  # newest incarnation, and how it ended
-        self._history: list[Committed] = []
-        self.barriers = Barriers()  # Who waits there is volatile.
-        # Volatile.
-        self._clocks: dict[int, int] = {}  # the newest step arrived at
-        self._waiting: dict[int, int] = {}  # Arrive not answered
-        self._asking: dict[int, int] = {}  # Join not answered: its incarnation
-        self._seen: dict[int, float] = {}
-        self._silent: dict[int, str] = {}  # policy "fail": why the job has failed
-        self._ticked: float | None = None
-        self._gathers_since: float | None = None
-        self._is_content = False  # Has waited long enough for the expected number.
-        self._limits: dict[int, float] = {}  # of who waits at a barrier: until when
-        self._stuck_seconds = 0.0
-
     # ----------------------------------------------------------------------------- what is known
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """Who takes part now, by number."""
-        return tuple((t, m.incarnation) for t, m in sorted(self._members.items()))
-
-    @property
-    def failure(self) -> str:
-        """Why the job has failed; empty while it has not."""
-        return "; ".join(self._silent[t] for t in sorted(self._silent))
 
     @property
     def last_commit(self) -> Committed | None:
@@ -161,12 +113,6 @@ class Chief:
         if self._is_sync or not self._members or self._is_gathering:
             return self.step
         return min(self._clocks.get(t, m.joined) for t, m in self._members.items())
-
-    @property
-    def everyone(self) -> tuple[int, ...]:
-        """Whom a barrier waits for: the members' numbers; none while the first ones gather."""
-        staying = sorted(t for t, m in self._members.items() if m.leaving is None)
-        return () if self._is_gathering else tuple(staying)
 
     def describe(self) -> dict[str, Any]:
         """Who takes part, how far each is, and who keeps the others waiting; for people."""
@@ -202,26 +148,6 @@ class Chief:
             "barriers": self.barriers.describe(),
         }
 
-    @property
-    def _is_sync(self) -> bool:
-        return self.rules.strategy == "sync"
-
-    @property
-    def _is_clocked(self) -> bool:
-        return self.rules.strategy in CLOCKED
-
-    @property
-    def _most(self) -> int:
-        return self.rules.most or self.rules.trainers
-
-    @property
-    def _is_gathering(self) -> bool:
-        return not self.is_started and not self._is_content
-
-    @property
-    def _is_short(self) -> bool:
-        return self._is_gathering or len(self._members) < self.rules.fewest
-
     # ------------------------------------------------------------------------------------ events
 
     def handle(self, event: Event, now: float) -> list[Output]:
@@ -244,13 +170,10 @@ class Chief:
         if isinstance(event, Heard):
             self._hear(event.trainer, event.incarnation, now)
             return []
+        if isinstance(event, Hold):
+            self._held_until = now + event.seconds if event.seconds else None
+            return self._settle()
         return self._tick(now)
-
-    def _hear(self, trainer: int, incarnation: int, now: float) -> None:
-        member = self._members.get(trainer)
-        if member is not None and member.incarnation == incarnation:
-            self._seen[trainer] = now
-            self._silent.pop(trainer, None)  # It was slow, not gone.
 
     def _join(self, event: Join, now: float) -> list[Output]:
         trainer, incarnation = event.trainer, event.incarnation
@@ -321,9 +244,6 @@ class Chief:
             self._clocks[trainer] = max(event.step, self._clocks.get(trainer, 0))
         return self._settle()
 
-    def _waits(self, trainer: int) -> bool:
-        return trainer in self._waiting or trainer in self.barriers.waiting
-
     def _objection(self, trainer: int, incarnation: int, *, joining: bool) -> Refuse | None:
         """Why this life of the trainer is refused; None when it is not."""
         newest, ended = self._known.get(trainer, (-1, ""))
@@ -342,79 +262,6 @@ class Chief:
         if not joining and self._silent:
             return Refuse(trainer, incarnation, "failed", self.failure)
         return None
-
-    def _tick(self, now: float) -> list[Output]:
-        limit = self.rules.silent_seconds
-        gap = 0.0 if self._ticked is None else now - self._ticked
-        self._ticked = now
-        if limit and gap > limit / TICKS_PER_DEADLINE:
-            self._seen = {t: min(now, at + gap) for t, at in self._seen.items()}
-        outputs = self._tick_gathering(now)
-        is_anyone_awaited = self._is_clocked or bool(self.barriers.waiting)
-        for trainer, member in sorted(self._members.items()):
-            waits = self._waits(trainer) or trainer in self._asking or member.leaving is not None
-            if waits or not limit or not is_anyone_awaited:
-                self._seen[trainer] = now  # It waits for us.
-            elif now - self._seen.setdefault(trainer, now) > limit and trainer not in self._silent:
-                reason = f"silent for {limit:g} s"
-                if self.rules.on_silence == "rescale":
-                    outputs.append(Expelled(trainer, member.incarnation, reason))
-                else:
-                    self._silent[trainer] = f"trainer {trainer} was {reason}"
-                    outputs.append(Fail(self._silent[trainer]))
-        if self._silent:
-            return outputs + self._refuse_all("failed", self.failure)
-        return outputs + self._tick_limits(now) + self._tick_stuck(min(gap, 1.0))
-
-    def _tick_gathering(self, now: float) -> list[Output]:
-        """Trainers that never come are silent ones too."""
-        if not self._members or not self._is_gathering:
-            self._gathers_since = None
-            return []
-        if self._gathers_since is None:
-            self._gathers_since = now
-        limit = self.rules.gather_seconds
-        if not limit or now - self._gathers_since <= limit or NOBODY in self._silent:
-            return []
-        if self.rules.on_silence == "rescale" and len(self._members) >= self.rules.fewest:
-            self._is_content = True
-            return self._settle()
-        count = f"{len(self._members)} of {self.rules.trainers}"
-        self._silent[NOBODY] = f"only {count} trainers have joined in {limit:g} s"
-        return [Fail(self._silent[NOBODY])]
-
-    def _tick_limits(self, now: float) -> list[Output]:
-        """Who has waited at a barrier for as long as it wanted to."""
-        refused: list[Output] = []
-        for trainer, reach in sorted(self.barriers.waiting.items()):
-            if now > self._limits[trainer]:
-                del self.barriers.waiting[trainer]
-                there = {t for t, one in self.barriers.waiting.items() if one.name == reach.name}
-                missing = [str(t) for t in self.everyone if t not in (*there, trainer)]
-                who = f"trainer {', '.join(missing)} has" if missing else "some have"
-                reason = f"barrier {reach.name!r}: {who} not come in {reach.seconds:g} s"
-                refused.append(Refuse(trainer, reach.incarnation, "deadline", reason))
-        return refused
-
-    def _tick_stuck(self, seconds: float) -> list[Output]:
-        """Everybody waits, and nobody is left who could end that."""
-        self._stuck_seconds = self._stuck_seconds + seconds if self._is_stuck else 0.0
-        if self._stuck_seconds < STUCK_SECONDS:
-            return []
-        self._stuck_seconds = 0.0
-        places = {t: f"step {step}" for t, step in self._waiting.items()}
-        places |= {t: f"barrier {reach.name!r}" for t, reach in self.barriers.waiting.items()}
-        told = ", ".join(f"trainer {t} waits at {places[t]}" for t in sorted(places))
-        reason = STUCK + told
-        return [Fail(reason), *self._refuse_all("failed", reason)]
-
-    def _refuse_all(self, code: Code, reason: str) -> list[Output]:
-        """All that wait, also to join, hear why it is in vain."""
-        lives = dict(self._asking)
-        lives |= {t: m.incarnation for t, m in self._members.items() if self._waits(t)}
-        for waiting in (self._asking, self._waiting, self.barriers.waiting):
-            waiting.clear()
-        return [Refuse(trainer, life, code, reason) for trainer, life in sorted(lives.items())]
 
     # ----------------------------------------------------------------------------------- records
 
@@ -450,7 +297,7 @@ class Chief:
                 outputs.append(fenced(trainer, self._members[trainer].incarnation))
             self._forget(trainer)
             self._known[trainer] = record.incarnation, ""
-            self._members[trainer] = _Member(record.incarnation, record.step)
+            self._members[trainer] = Enrolled(record.incarnation, record.step)
             if not self._is_sync:
                 self._clocks[trainer] = record.step
                 self.step = max(self.step, record.step)
@@ -504,12 +351,6 @@ class Chief:
             found = self._admit() + self._releases()
         return found or self._let_late_pass()
 
-    @property
-    def _is_stuck(self) -> bool:
-        """Everybody waits; with _settle's other rules looked at, for ever."""
-        everyone = () if self._is_short else self.everyone
-        return bool(everyone) and all(self._waits(trainer) for trainer in everyone)
-
     def _let_late_pass(self) -> list[Output]:
         if self._is_clocked and not self._is_stuck:
             return []
@@ -519,6 +360,7 @@ class Chief:
     def _is_complete(self) -> bool:
         return (
             not self._is_short
+            and self._held_until is None
             and bool(self._members)
             and not self._silent
             and all(
@@ -573,16 +415,6 @@ class Chief:
 
     # ------------------------------------------------------------------------ restart, snapshots
 
-    def forget(self) -> None:
-        """After recovery: what trainers have said and was not logged is unknown."""
-        self.barriers.waiting.clear()
-        self._limits.clear()
-        for facts in (self._clocks, self._waiting, self._asking, self._seen, self._silent):
-            facts.clear()
-        self._ticked = self._gathers_since = None
-        self._is_content = False
-        self._stuck_seconds = 0.0
-
     def to_json(self) -> dict[str, Any]:
         """The durable state, JSON-ready; equal states give equal data."""
         return {
@@ -602,7 +434,7 @@ class Chief:
         """The chief that to_json gave, with nothing volatile."""
         chief = cls(rules)
         chief.step, chief.is_started = data["step"], data["is_started"]
-        chief._members = {int(t): _Member(*m) for t, m in data["members"].items()}
+        chief._members = {int(t): Enrolled(*m) for t, m in data["members"].items()}
         chief._known = {int(t): (life, how) for t, (life, how) in data["known"].items()}
         chief._history = [
             Committed(step, tuple((t, life) for t, life in members))

@@ -11,6 +11,7 @@ changed since its base and names the base by checksum. All servers must see the 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,11 +200,12 @@ def open_checkpoint(
         directory, name = directory.parent, directory.name
     if name is None:
         name = latest_name(directory)
-    others = [one for one in list_checkpoints(directory) if one != name]
+    is_here = os.path.isdir(directory)  # Also of what can be no path at all.
+    others = [one for one in list_checkpoints(directory) if one != name] if is_here else []
     hint = "others there: " + ", ".join(others[-5:]) if others else "there is no other"
-    if name is None or not (directory / name).is_dir():
+    if name is None or not os.path.isdir(directory / name):
         what = "no whole checkpoint" if name is None else f"no checkpoint {name}"
-        if not directory.is_dir():
+        if not is_here:
             hint = "is the path right? there is no such directory here"
         elif not others:
             hint = "is the path right? checkpoints are made by client.save() and paddock ps save"

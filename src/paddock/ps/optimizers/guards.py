@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paddock.ps.jit import HAVE_NUMBA, kernel
+from paddock.ps.jit import kernel
 from paddock.ps.optimizers.lanes import square_sum, square_sums
 from paddock.ps.optimizers.rule import F32, I64
 from paddock.ps.spec import OptimizerSpec
@@ -90,28 +90,3 @@ def bound_arrays(block: F32, dim: int, bound: float) -> None:
     w = block[:, :dim]
     np.minimum(w, limit, out=w)
     np.maximum(w, -limit, out=w)
-
-
-@kernel
-def _first_bad(grads: F32) -> int:
-    zero = np.float32(0.0)
-    for i in range(grads.shape[0]):
-        g = grads[i]
-        bad = 0
-        for j in range(g.shape[0]):
-            bad |= (g[j] - g[j]) != zero  # Infinity less itself is NaN, and NaN equals nothing.
-        if bad:
-            return i
-    return -1
-
-
-def first_not_finite(grads: F32) -> int:
-    """The first row of (n, dim) with a NaN or an infinity; -1 when all are numbers.
-
-    >>> first_not_finite(np.array([[1, 2], [np.inf, 0]], np.float32))
-    1
-    """
-    if HAVE_NUMBA:
-        return int(_first_bad(grads))
-    bad = ~np.isfinite(grads).all(axis=1)
-    return int(bad.argmax()) if bad.any() else -1

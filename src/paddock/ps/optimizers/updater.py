@@ -83,13 +83,6 @@ class Updater:
             self._apply_arrays(block, grads, float(lr))
             values[rows] = block
 
-    def warm(self) -> None:
-        """Compiles, or loads from numba's cache, what apply will run: before the first push."""
-        if self.compiled:
-            values = np.zeros((1, self.width), np.float32)
-            grads = np.zeros((1, self.dim), np.float32)
-            self.apply(values, np.zeros(1, np.int64), grads, self.spec.lr)
-
     def _apply_loops(self, values: F32, rows: I64, grads: F32, lr: float) -> None:
         if self._guarded:
             guards.before_loops(values, rows, grads, self._clips, self._decays)

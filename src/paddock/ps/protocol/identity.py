@@ -24,7 +24,6 @@ from paddock.errors import PaddockError
 
 # Of one trainer to one server: pushes applied before one with a lower number was.
 AHEAD_MAX = 1024
-TRAINERS_MAX = 65536
 
 
 class Verdict(Enum):
@@ -90,7 +89,7 @@ class Windows:
         """What the push would be. Changes nothing.
 
         Raises:
-            PaddockError: the sequence is below 1, or the trainer is one over TRAINERS_MAX.
+            PaddockError: the sequence is below 1.
         """
         with self._lock:
             window = self._windows.get(trainer)
@@ -100,11 +99,6 @@ class Windows:
                 raise PaddockError(
                     f"trainer {trainer}: a push with sequence {sequence} has no identity",
                     hint="sequences are counted per server from 1",
-                )
-            if window is None and len(self._windows) >= TRAINERS_MAX:
-                raise PaddockError(
-                    f"trainer {trainer}: the server already knows {TRAINERS_MAX} trainers",
-                    hint="number trainers from 0; a restarted trainer keeps its number",
                 )
             if window is not None and incarnation < window.incarnation:
                 return Verdict.STALE

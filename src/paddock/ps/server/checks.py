@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.barriers import position_objection
+from paddock.ps.consistency.positions import position_objection
 from paddock.ps.durable.checkpoint import Checkpoint, check_specs, open_checkpoint
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import BODY_MAX, Header, Op
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 STEP_MAX = 1 << 62
 # Lives of a trainer that one server may not have heard of.
 LIVES_MAX = 1 << 16
+LIFE_LENGTH_MAX = 64
+TRAINERS_MAX = 65536
 
 
 def check(store: Store, header: Header, body: Body) -> None:
@@ -58,11 +60,14 @@ def check(store: Store, header: Header, body: Body) -> None:
     elif op == Op.LOAD:
         check_load(store, json_part(body))
     elif op == Op.COMMIT:
-        _check_commit(json_part(body))
+        _check_commit(store, json_part(body))
     elif op == Op.FENCE:
         facts = json_part(body)
         _check_states(store, facts.get("states"))
+        _check_step(store, facts.get("step"))
         check_life(store, header.trainer, header.incarnation, facts.get("life"))
+    elif op == Op.CLOSE:
+        json_part(body)
     elif op == Op.POSITION:
         no = position_objection(json_part(body))
         if no is not None:
@@ -70,7 +75,7 @@ def check(store: Store, header: Header, body: Body) -> None:
     elif op == Op.SHRINK:
         shard = json_part(body).get("shard")
         held = store.sparse(header.table)
-        if not isinstance(shard, int) or not 0 <= shard < held.spec.shards:
+        if type(shard) is not int or not 0 <= shard < held.spec.shards:
             raise Refusal("usage", f"shrink of shard {shard!r}")
         if held.moves.active:
             held.moves.check_push(header, np.array([shard]))
@@ -85,6 +90,16 @@ def check_life(store: Store, trainer: int, incarnation: object, life: object) ->
     Server 0 numbers them one by one, so that is a number of nobody: it would put out all others.
     """
     newest, known = store.lives.get(trainer, (0, ""))
+    if not isinstance(life, str | None) or len(life or "") > LIFE_LENGTH_MAX:
+        raise Refusal(
+            "usage", f"trainer {trainer}: a life's name has {LIFE_LENGTH_MAX} letters at most"
+        )
+    if trainer not in store.lives and len(store.lives) >= TRAINERS_MAX:
+        raise Refusal(
+            "usage",
+            f"trainer {trainer}: the server already knows {TRAINERS_MAX} trainers",
+            hint="number trainers from 0; a restarted trainer keeps its number",
+        )
     if not isinstance(incarnation, int) or incarnation > newest + LIVES_MAX:
         raise Refusal("fenced", f"trainer {trainer}: no server gave it incarnation {incarnation!r}")
     if incarnation < newest or (incarnation == newest and known != (life or "")):
@@ -98,7 +113,9 @@ def check_life(store: Store, trainer: int, incarnation: object, life: object) ->
 
 def _check_states(store: Store, given: object) -> None:
     """given: the ids of all servers' states, as a trainer that joins has found them."""
-    if not isinstance(given, list) or not store.states or given == store.states:
+    if given is not None and not isinstance(given, list):
+        raise Refusal("usage", f"the servers' states are {given!r}")
+    if given is None or not store.states or given == store.states:
         return
     pairs = list(zip(given, store.states, strict=False))
     lost = [str(i) for i, (here, known) in enumerate(pairs) if here != known]
@@ -298,14 +315,35 @@ def _check_room_to_adopt(store: Store, op: int, size: int) -> None:
         )
 
 
-def _check_commit(data: dict[str, Any]) -> None:
-    """Raises Refusal when the body is not {"step": n, "members": [[trainer, incarnation], ...]}."""
+def _check_step(store: Store, done: object) -> None:
+    """done: the step that the chief, server 0, has done last; in sync no other is further."""
+    if isinstance(done, int) and done < store.committed:
+        raise _lost_steps(store, 0, done, store.committed)
+
+
+def _lost_steps(store: Store, lost: int, newest: int, job: int) -> Refusal:
+    """Server `lost` came back from a log that ends too early."""
+    return Refusal(
+        "lost",
+        f"the newest step of server {lost} is {newest}, the job is at {job} (server "
+        f"{store.server} says): the end of its log is lost",
+        hint="start all servers with empty data directories, load a checkpoint, and start the job "
+        "again; --ack disk survives a power cut",
+        facts={"step": newest},
+    )
+
+
+def _check_commit(store: Store, data: dict[str, Any]) -> None:
+    """Raises Refusal when the body is not {"step": n, "members": [[trainer, incarnation], ...]}
+    of the next step, or of one that is done."""
     step, members = data.get("step"), data.get("members")
     is_right = isinstance(step, int) and 0 < step < STEP_MAX and isinstance(members, list)
     for member in members if isinstance(members, list) else ():
         is_right &= isinstance(member, list) and [type(part) for part in member] == [int, int]
     if not is_right or data.keys() != {"step", "members"}:
         raise Refusal("usage", f"commit of step {step!r} by {members!r}")
+    if int(str(step)) > store.committed + 1:
+        raise _lost_steps(store, store.server, store.committed, int(str(step)))
 
 
 def open_ordered(order: dict[str, Any]) -> Checkpoint:

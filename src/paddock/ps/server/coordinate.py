@@ -23,6 +23,7 @@ from paddock.ps.consistency.step_words import (
     Fail,
     Gone,
     Heard,
+    Hold,
     Join,
     Leave,
     Opened,
@@ -37,7 +38,8 @@ from paddock.ps.consistency.step_words import (
     check_rules,
     record_to_json,
 )
-from paddock.ps.consistency.steps import STUCK, Chief
+from paddock.ps.consistency.steps import Chief
+from paddock.ps.consistency.waits import STUCK
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
@@ -224,6 +226,15 @@ class Coordinator:
             if self.chief is None:
                 return {}
             return self.chief.describe()
+
+    def hold(self, seconds: float) -> dict[str, Any]:
+        """Complete no step for so long, in sync; the last one that is done. 0: go on."""
+        with self._changed:
+            if self.chief is None:
+                return {}
+            self._handle(Hold(seconds))
+            done = self.chief.last_commit
+            return {} if done is None else {"commit": _commit_json(done)}
 
     # ------------------------------------------------------------------------------------- time
 

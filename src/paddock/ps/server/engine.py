@@ -16,7 +16,6 @@ from typing import Any, Literal, NamedTuple
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.step_words import Output
-from paddock.ps.durable.arrays import Arrays
 from paddock.ps.durable.log import Log
 from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.protocol.identity import Verdict
@@ -215,18 +214,6 @@ class Engine:
         """The newest record. With a table's lock held, all of the table's up to it are applied."""
         with self.order:
             return self.lsn
-
-    def copy_shard(self, table: str, shard: int) -> tuple[int, Arrays]:
-        """(newest record in it, copies of its arrays) of one shard; writes wait meanwhile."""
-        held = self.store.by_name[table]
-        with held.lock:
-            if shard not in held.owned:
-                raise Refusal(
-                    "moved",
-                    f"shard {shard} of table {table!r} has moved meanwhile",
-                    hint="save again when no shard moves",
-                )
-            return self.position(), held.table.shard_state(shard)
 
     @contextmanager
     def at_rest(self) -> Iterator[int]:

@@ -278,6 +278,8 @@ class Follower:
                     lr = store.note(lsn, header, body).lr if is_stored else 0.0
                 if is_stored:
                     store.apply(lsn, header, body, lr)
+                    if header.op == Op.LOAD:
+                        self.snapshots.ask()  # Until then its next start needs the checkpoint.
         except PaddockError as error:
             if is_stored and engine.lsn == message.position + 1:
                 pair.fail(f"record {message.position} cannot be applied: {error.message}")

@@ -124,7 +124,7 @@ def check(held: Held, header: Header, body: Body, server: int, servers: int) -> 
                 )
         elif order["own"]:
             _check_own(held, shard, version)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise Refusal("usage", f"an order to move a shard is not whole: {error}") from error
 
 
@@ -210,7 +210,7 @@ def carry_out(held: Held | None, order: dict[str, Any]) -> dict[str, Any]:
             return facts_of(held)
     try:
         shard, version = int(order["shard"]), int(order["version"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise Refusal("usage", f"an order to move a shard is not whole: {error}") from error
     with held.lock:
         if order["do"] == "thaw":
@@ -255,7 +255,7 @@ def fetch(held: Held, part: int, order: dict[str, Any]) -> tuple[int, memoryview
         with held.lock:
             parts = held.moves.parts(shard, version, held.table.shard_state)
         return len(parts), parts[part]
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise Refusal("usage", f"an order to move a shard is not whole: {error}") from error
 
 

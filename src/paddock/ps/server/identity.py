@@ -1,4 +1,5 @@
-"""Whose log is in a data directory: the name under which the witness knows it.
+"""Whose log is in a data directory: the name under which the witness knows it; and whether the
+machine went down under it.
 
     member.json: server (63 bits), boot (of the machine), is_clean, is_whole
 
@@ -48,8 +49,11 @@ class MemberFile:
             self.say("what the primary was sending was not complete: it is removed")
             remove_state(self.directory)
 
-    def open(self, *, is_empty: bool, is_on_disk: bool) -> int:
-        """The log's name. is_empty: it has no record. is_on_disk: what was acknowledged is."""
+    def open(self, *, is_empty: bool, is_on_disk: bool, is_alone: bool = False) -> int:
+        """The log's name. is_empty: it has no record. is_on_disk: what was acknowledged is.
+
+        is_alone: of a server that is not one of a pair.
+        """
         told = self._read() if self.path.exists() else {}
         server = int(str(told.get("server", 0)))
         reason = ""
@@ -59,7 +63,10 @@ class MemberFile:
                 "" if is_same_boot else "the machine went down: acknowledged pushes may be lost"
             )
         if reason:
-            self.say(f"{reason}; this server must catch up with the primary")
+            then = "this server must catch up with the primary"
+            if is_alone:
+                then = "trainers that know of such ones are refused (--ack disk keeps all)"
+            self.say(f"{reason}; {then}")
         self.server = new_name() if reason or is_empty or not server else server
         self.write()
         return self.server

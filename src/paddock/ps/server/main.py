@@ -31,6 +31,7 @@ from paddock.ps.server.serve import Server, Settings
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.table.memory import memory_for_tables
+from paddock.ps.table.warm import warm_server
 
 LOOK_SECONDS = 1.0
 # In a pod, a name may be published later than its program starts: how long, how often.
@@ -118,6 +119,8 @@ def serve(options: Options, ended: threading.Event) -> None:
     server.start()
     sys.stdout.write(ready_line(server, options) + "\n")
     sys.stdout.flush()
+    # What a first pull and push run is compiled, or loaded, while trainers start.
+    threading.Thread(target=warm_server, args=(ended.is_set,)).start()
     try:
         while not ended.wait(LOOK_SECONDS) and not server.engine.broken:
             if options.end_with_trainers == "yes" and server.is_finished:
@@ -139,8 +142,8 @@ def finish(server: Server) -> None:
         if server.is_finished and server.pairing is None and not engine.broken:
             _leave_tables(server)
         engine.log.close()
-    if server.pairing is not None:
-        server.pairing.file.close()
+    if server.file is not None:
+        server.file.close()
     if engine.broken:
         raise PaddockError(
             f"server {server.settings.server}: {engine.broken}",
@@ -202,8 +205,13 @@ def make_server(options: Options) -> Server:
     server.snapshots = snapshots
     if options.data_dir:
         server.witness = Witness(Path(options.data_dir))
-    if file is not None:
+    server.file = file
+    if file is not None and options.witness:
         join_pair(server, options, file)
+    elif file is not None:
+        file.open(
+            is_empty=engine.lsn == 0, is_on_disk=options.ack in ("disk", "memory"), is_alone=True
+        )
     return server
 
 

@@ -48,7 +48,7 @@ def request_from(order: dict[str, Any]) -> tuple[str, Request]:
             str(order["endpoint"]),
             bool(order["is_first"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise Refusal("usage", f"this is no request for a lease: {error!r}") from error
 
 
@@ -85,7 +85,7 @@ def follow_from(body: Buffer) -> Follow:
     try:
         data = json.loads(bytes(body))
         return Follow(**{**data, "history": _history(data["history"])})
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise Refusal("usage", f"this is no question of a replica: {error!r}") from error
 
 

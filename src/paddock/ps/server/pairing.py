@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def prepare_pair(options: Options, say: Callable[[str], None]) -> MemberFile | None:
-    """Before the log is opened; None for a server that is alone. Raises UsageError."""
-    if not options.witness:
+    """Before the log is opened; None for a server that keeps none. Raises UsageError."""
+    if not options.data_dir:
         return None
-    if ca := _trusted(options):
+    if options.witness and (ca := _trusted(options)):
         try:
             ssl.create_default_context(cafile=ca)
         except OSError as error:  # ssl.SSLError is one

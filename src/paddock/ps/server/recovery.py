@@ -22,6 +22,7 @@ from paddock.ps.durable.snapshot import (
     newest_snapshot,
     save_snapshot,
 )
+from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.engine import Ack, Engine
 from paddock.ps.server.handover import copy_of, fit, place
 from paddock.ps.server.store import Store
@@ -179,6 +180,20 @@ class Snapshots:
     def ask(self) -> None:
         """Have one written soon."""
         self._is_asked = True
+
+    def take_instead(self, checkpoint: str) -> None:
+        """Write one behind a record that names a checkpoint. Raises Refusal."""
+        try:
+            self.take()
+        except PaddockError as error:
+            self.ask()
+            raise Refusal(
+                "disk",
+                f"the checkpoint is loaded, but this server needs {checkpoint} to start again: "
+                f"{error.message}",
+                hint="keep the checkpoint; free space and load it again, or wait for the server's "
+                "next snapshot (paddock ps snapshot)",
+            ) from error
 
     def take(self, keep: int = 2) -> int:
         """Write a snapshot now, and cut the log behind it; its lsn. Raises PaddockError.

@@ -11,21 +11,22 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import UsageError
-from paddock.ps.durable.checkpoint import open_checkpoint
-from paddock.ps.durable.saving import write_part
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.protocol.frames import Header
 from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks, handover
 from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator, IsGone
+from paddock.ps.server.cut import Cut, no_cut
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.held import HeldSparse
+from paddock.ps.server.lobby import Lobby
 from paddock.ps.server.recovery import Snapshots
 from paddock.ps.server.session import Session
 from paddock.ps.server.store import Store
@@ -34,6 +35,7 @@ from paddock.ps.spec import to_json
 from paddock.ps.stream import Closed, Stream, enlarge, keep_alive, os_reason
 
 if TYPE_CHECKING:
+    from paddock.ps.server.identity import MemberFile
     from paddock.ps.server.pairing import Pairing
 
 BACKLOG = 512
@@ -45,6 +47,8 @@ PATIENCE = 10
 # Within these a connection that was replaced has ended; else the new one ends, and comes again.
 FORMER_SECONDS = 5.0
 NO_TRAINERS = ("admin", "replica")
+# For so long at most the chief completes no step while a save takes its cut.
+HOLD_SECONDS_MAX = 10.0
 # What an admin may ask of a replica too.
 OF_ANY_ROLE = ("digest", "tables", "progress", "snapshot", "keep")
 
@@ -91,11 +95,14 @@ class Server:
         self.snapshots: Snapshots | None = None
         self.pairing: Pairing | None = None
         self.witness: Witness | None = None
+        self.file: MemberFile | None = None
         self._say = say
         self._said = ""
         self._sessions: dict[Session, None] = {}  # oldest first
         self._lock = threading.Lock()
         self._saving = threading.Lock()
+        self.lobby = Lobby()
+        self._cut: Cut | None = None
         self._stopped = threading.Event()
         self.tls = self._tls_context()
         self._listener = self._listen()
@@ -269,6 +276,7 @@ class Server:
                 listener.close()
         if self.coordinator is not None:
             self.coordinator.stop()
+        self.lobby.stop()
         with self._lock:
             sessions = list(self._sessions)
         for session in sessions:
@@ -400,6 +408,13 @@ class Server:
             for table, held in zip(tables, self.store.tables, strict=False):
                 table.update(number=held.number, owned=held.owned, spec=to_json(held.spec))
             return {"tables": tables}
+        if what == "hold":
+            seconds = order.get("seconds")
+            if not isinstance(seconds, (int, float)) or not 0 <= seconds <= HOLD_SECONDS_MAX:
+                raise Refusal("usage", f"the chief is to hold for {seconds!r} s")
+            return self._chief().hold(seconds)
+        if what == "cut":
+            return self._take_cut()
         if what == "save":
             return self._save(order)
         if what == "check load":
@@ -411,32 +426,26 @@ class Server:
             return {"lsn": self.snapshots.take()}
         raise Refusal("usage", f"order {what!r} is unknown")
 
+    def _take_cut(self) -> dict[str, Any]:
+        """Have the state of this moment kept, to be saved next."""
+        if not self._saving.acquire(blocking=False):
+            raise Refusal("deadline", "another save is being written", hint="save again after it")
+        with ExitStack() as held:
+            held.callback(self._saving.release)
+            if self._cut is not None:
+                self._cut.end()
+            self._cut = Cut(self.engine)
+            return {**self._cut.facts, "cut": self._cut.lsn}
+
     def _save(self, order: dict[str, Any]) -> dict[str, Any]:
         """Write this server's part of a checkpoint."""
-        directory, name, base = (str(order.get(key, "")) for key in ("directory", "name", "base"))
         with self._saving:
-            with self.engine.at_rest():
-                values = self.store.state_values()
-                state = {"steps": values["steps"], "rates": values["rates"]}
-                # In an order that is the same on all servers.
-                tables = sorted(self.store.tables, key=lambda held: held.spec.name)
-                owned = {held.spec.name: list(held.owned) for held in tables}
-            written = write_part(
-                directory,
-                name,
-                index=self.settings.server,
-                server=int(self.settings.server_id, 16),
-                generation=self.epoch,
-                specs=[held.spec for held in tables],
-                owned=owned,
-                take=self.engine.copy_shard,
-                state=state,
-                base=open_checkpoint(directory, name=base) if base else None,
+            if self._cut is None or self._cut.lsn != order.get("cut"):
+                raise no_cut()
+            server = int(self.settings.server_id, 16)
+            return self._cut.write(
+                order, index=self.settings.server, server=server, epoch=self.epoch
             )
-            if self.engine.log is not None:
-                # A delta compares versions: after a power cut no other record may have these.
-                self.engine.log.wait_durable(self.engine.position())
-        return written
 
     def coordinate(self, header: Header, data: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
         """Join, leave, arrive. Raises Refusal."""

@@ -41,7 +41,7 @@ from paddock.ps.protocol.handshake import (
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import handover
 from paddock.ps.server.bodies import json_part
-from paddock.ps.stream import Closed, Silent, Stream, raw
+from paddock.ps.stream import SMALL_BYTES, Closed, Silent, Stream, raw
 from paddock.ps.table.sharding import shard_of
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ class Session:
         # Grown to the largest frame seen; most connections never see one of 4 MiB.
         self._body = memoryview(bytearray(4 << 10))
         self._rows = np.empty(1 << 10, np.float32)
+        self._is_small = False  # The last frame was a small pull: the next may be one, too.
+        self._problem: PaddockError | None = None
         self._does: dict[int, Callable[[Header, memoryview], None]] = {
             Op.PULL: self._pull,
             Op.PULL_DENSE: self._pull_dense,
@@ -108,8 +110,11 @@ class Session:
                 self.server.end_former(self)
                 self.stream.set_deadline(None)
                 self.stream.set_silence(0)  # A trainer may compute for as long as it likes.
-                while True:
+                while self._problem is None:
                     self._serve_one()
+                    if self._is_small:
+                        self.server.lobby.rest(self)
+                raise self._problem
         except (Closed, Silent):
             pass  # The client keeps what was not acknowledged, and comes back.
         except FrameError as error:
@@ -189,6 +194,7 @@ class Session:
         self.stream.read_into(body)
         verify(head, header, body)
         self.heard_at = time.monotonic()
+        self._is_small = False
         try:
             action = self._does.get(header.op)
             if action is not None:
@@ -209,6 +215,20 @@ class Session:
             self.server.say(f"{self.where}: bug in op {header.op}: {what}")
             told = Refusal("internal", f"server {self.server.store.server}: {what}")
             self._refuse(header, told)
+
+    def answer_small(self) -> bool:
+        """Answer the small pulls that have come; False when there is something else. No wait."""
+        if not self.stream.read_ready():
+            return False
+        try:
+            while self.stream.has_small(Op.PULL):
+                self._serve_one()
+                if not self._is_small:
+                    return False
+        except PaddockError as error:
+            self._problem = error
+            return False
+        return self.stream.is_empty
 
     def _judged(self, refusal: Refusal) -> Refusal:
         """A server that is the primary no longer judges nothing: its state may be older."""
@@ -233,18 +253,30 @@ class Session:
             self._rows = np.empty(min(1 << (count - 1).bit_length(), BODY_MAX // 4), np.float32)
         return self._rows[:count]
 
+    def _check_who(self, header: Header) -> None:
+        """A frame is the connection's own trainer's. Only who begins may be new here."""
+        who, lives = (header.trainer, header.incarnation), self.server.store.lives
+        if who != self.who:
+            raise Refusal("usage", f"a frame of trainer {header.trainer} over another's connection")
+        if header.op not in (Op.JOIN, Op.FENCE) and lives.get(who[0], (0, ""))[0] != who[1]:
+            raise Refusal(
+                "fenced",
+                f"trainer {who[0]} is not incarnation {who[1]} here",
+                hint="is another process running as this trainer?",
+            )
+
     def _write(self, header: Header, body: memoryview) -> None:
         if self.hello.purpose == "admin":
             self.server.check_admin(self.hello)
-        elif (header.trainer, header.incarnation) != self.who:
-            raise Refusal("usage", f"a frame of trainer {header.trainer} over another's connection")
+        else:
+            self._check_who(header)
         if header.op == Op.COMMIT and self.server.coordinator is not None:
             raise Refusal("usage", "the chief decides when a step is complete")
         if header.op == Op.FENCE and self.server.coordinator is not None:
             self.server.coordinator.check_number(header.trainer, header.incarnation)
         written = self.server.engine.write(header, body)
         if header.op == Op.LOAD and self.server.snapshots is not None:
-            self.server.snapshots.ask()  # So that the log does without the checkpoint.
+            self.server.snapshots.take_instead(json_part(body)["directory"])
         self._say(header, written.answer, written.flags)
 
     def _pull(self, header: Header, body: memoryview) -> None:
@@ -260,6 +292,7 @@ class Session:
             held.table.pull(keys, rows)
         self.server.readable(header)
         self.stream.send(answer_to(header, count=header.count), raw(rows))
+        self._is_small = rows.nbytes <= SMALL_BYTES and not self.stream.is_tls
 
     def _pull_dense(self, header: Header, body: memoryview) -> None:
         held = self.server.readable(header).dense(header.table)
@@ -318,4 +351,5 @@ class Session:
         self._say(header, self.server.control(self.hello, json_part(body)))
 
     def _coordinate(self, header: Header, body: memoryview) -> None:
+        self._check_who(header)
         self._say(header, self.server.coordinate(header, json_part(body), self.stream.is_gone))

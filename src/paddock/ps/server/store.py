@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddock.ps.consistency.barriers import Positions
 from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
+from paddock.ps.consistency.positions import Positions
 from paddock.ps.consistency.step_words import Output, Rules, record_from_json
 from paddock.ps.consistency.steps import Chief
 from paddock.ps.durable.snapshot import Plan
@@ -33,7 +33,7 @@ from paddock.ps.server.bodies import (
     json_part,
     sparse_part,
 )
-from paddock.ps.server.checks import open_ordered
+from paddock.ps.server.cut import begin_from, load
 from paddock.ps.server.held import Held, HeldDense, HeldSparse
 from paddock.ps.server.locks import TableLock
 from paddock.ps.server.moves import Moves
@@ -145,15 +145,17 @@ class Store:
         return {**facts, "size": held.spec.size}
 
     def progress(self) -> dict[str, Any]:
-        """{"step": of the job, "positions": of each trainer's data after it}."""
-        step = max((held.step for held in self.tables), default=0)
-        is_sync = self.rules is not None and self.rules.strategy == "sync"
-        committed = self.committed if is_sync else None
-        trainers = self.positions.to_json()
+        """{"step": of the job, "committed": in sync, "marks": of each trainer's data after it}."""
         return {
-            "step": step,
-            "positions": {t: self.positions.at(int(t), committed) for t in trainers},
+            "step": max((held.step for held in self.tables), default=0),
+            "committed": self.committed,
+            "marks": self.positions.marks(self.committed if self.is_sync else None),
         }
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether pushes are held apart until their step is committed."""
+        return self.rules is not None and self.rules.strategy == "sync"
 
     def digests(self) -> dict[str, int]:
         """A hash of each table's content here, whatever the order in which it came about.
@@ -211,6 +213,7 @@ class Store:
                 self.lives[header.trainer] = header.incarnation, str(facts.get("life", ""))
         if op == Op.CLOSE:
             self.closed.add(header.trainer)
+            self.positions.close(header.trainer)
             if json_part(body).get("all"):
                 self.closed.clear()
         if op == Op.SHRINK:
@@ -223,6 +226,7 @@ class Store:
             self.windows.note(header.trainer, header.incarnation, header.sequence)
         if op in (Op.PUSH, Op.PUSH_DENSE) and not header.flags & CONTRIBUTION:
             held = self.tables[header.table]
+            self.positions.count(header.trainer, header.step)
             before = held.step
             held.step += bool(header.flags & LAST)
             return Noted(learning_rate(held.spec.optimizer, before, held.rates.lr), [])
@@ -233,7 +237,7 @@ class Store:
             elif header.step > self.committed:
                 held.rates.note(header.step, (header.trainer, header.incarnation), lr)
         if op == Op.LOAD:
-            self._begin_from(json_part(body))
+            begin_from(self, json_part(body))
         if op == Op.COMMIT:
             step, members = _of_commit(body)
             self.committed = max(self.committed, step)
@@ -245,8 +249,13 @@ class Store:
         if op == Op.RULES:
             self.rules = Rules(**json_part(body))
             self.chief = Chief(self.rules)
+            if self.is_sync:
+                marks = self.positions.marks(None)
+                self.positions = Positions.from_marks(marks, is_sync=True)
         elif op == Op.POSITION:
             self.positions.note(header.trainer, header.step, json_part(body))
+        elif op == Op.MOVE or (op == Op.ADOPT and not header.count):
+            self.positions.lose_count()
         elif op == Op.EPOCH:
             self.history = (*self.history, (int(json_part(body)["epoch"]), lsn - 1))
         elif op == Op.CREATE:
@@ -277,7 +286,7 @@ class Store:
         elif op == Op.COMMIT:
             self._commit(lsn, header, body)
         elif op == Op.LOAD:
-            self._load(lsn, json_part(body))
+            load(self, lsn, json_part(body))
         elif op in (Op.MOVE, Op.ADOPT):
             handover.apply(self.find(header.table), lsn, header, body, self.plan)
         elif op == Op.SHRINK:
@@ -381,43 +390,6 @@ class Store:
         self.dropped[f"{header.table}.{shard}"] = dropped
         return {"dropped": dropped}
 
-    # ------------------------------------------------------------------------------- checkpoints
-
-    def _begin_from(self, order: dict[str, Any]) -> None:
-        """How many steps the tables of a checkpoint have behind them, and the trainers' data."""
-        checkpoint = open_ordered(order)
-        steps: dict[str, int] = {}
-        for state in checkpoint.states:  # A server that has no shard of a table has no steps.
-            for name, (step, _) in state.get("steps", {}).items():
-                steps[name] = max(step, steps.get(name, 0))
-        for spec in checkpoint.specs:
-            held = self.by_name[spec.name]
-            held.step = steps.get(spec.name, 0)
-            rates = [
-                s["rates"][spec.name] for s in checkpoint.states if spec.name in s.get("rates", ())
-            ]
-            if spec.optimizer.lr == held.spec.optimizer.lr:  # Else a new one is wanted.
-                held.rates = Rates(rates[0]["lr"] if rates else None)
-            held.base = held.step - self.committed  # Sync goes on counting from there.
-        self.positions = Positions()  # What was read since the save is read again.
-        for trainer, position in checkpoint.positions.items():
-            if position is not None:
-                self.positions.note(int(trainer), 0, position)
-
-    def _load(self, lsn: int, order: dict[str, Any]) -> None:
-        checkpoint = open_ordered(order)
-        for held in self.tables:
-            if not any(spec.name == held.spec.name for spec in checkpoint.specs):
-                continue
-            for shard in held.owned:
-                if self.plan is None or self.plan.wants(held.spec.name, shard, lsn):
-                    state = checkpoint.read(held.spec.name, shard)
-                    if isinstance(held, HeldSparse):
-                        # To deltas and replicas every row changes now, and some are gone.
-                        state["version"] = np.full(len(state["keys"]), lsn, np.int64)
-                        state["rewritten"] = np.array([lsn], np.int64)
-                    held.table.load_shard(shard, state)
-
     # ---------------------------------------------------------------------------------- recovery
 
     def _wanted(self, held: HeldSparse, lsn: int, keys: np.ndarray) -> Any:
@@ -454,13 +426,16 @@ class Store:
             "rules": None if self.rules is None else asdict(self.rules),
             "chief": None if self.chief is None else self.chief.to_json(),
             "positions": self.positions.to_json(),
-            "steps": {held.spec.name: [held.step, held.base] for held in self.tables},
-            "rates": {held.spec.name: held.rates.to_json() for held in self.tables},
+            "steps": self.steps(),
             "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
             "contributions": {
                 held.spec.name: held.contributions.to_arrays()[0] for held in self.tables
             },
         }
+
+    def steps(self) -> dict[str, list[Any]]:
+        """[batches seen, those before this job's first, learning rates] by table."""
+        return {one.spec.name: [one.step, one.base, one.rates.to_json()] for one in self.tables}
 
     def state_arrays(self) -> dict[str, np.ndarray]:
         """The arrays of the contributions, by table number."""
@@ -476,10 +451,8 @@ class Store:
     def restore_shards(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """First of restore: which shards are here; the tables are made already."""
         for held in self.tables:
-            start = f"{held.number}."
-            mine = {n[len(start) :]: a for n, a in arrays.items() if n.startswith(start)}
             if held.spec.name in values["moves"]:
-                held.moves.restore(values["moves"][held.spec.name], mine)
+                held.moves.restore(values["moves"][held.spec.name], _of(held, arrays))
             handover.fit(held)
 
     def restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -498,13 +471,13 @@ class Store:
         for held in self.tables:
             if held.spec.name not in values["steps"]:
                 self.unborn.add(held.spec.name)  # Made after this state: the log tells when.
-            held.step, held.base = values["steps"].get(held.spec.name, (0, 0))
+            steps = values["steps"].get(held.spec.name, (0, 0, Rates().to_json()))
+            held.step, held.base, rates = steps
+            held.rates = Rates.from_json(rates)
             data = values["contributions"].get(held.spec.name)
             if data is None:
                 continue
-            held.rates = Rates.from_json(values["rates"][held.spec.name])
-            start = f"{held.number}."
-            mine = {n[len(start) :]: a for n, a in arrays.items() if n.startswith(start)}
+            mine = _of(held, arrays)
             if isinstance(held, HeldSparse):
                 held.contributions = SparseContributions.from_arrays(held.spec.dim, data, mine)
             else:
@@ -515,3 +488,8 @@ def _of_commit(body: Body) -> tuple[int, list[tuple[int, int]]]:
     """(step, members) of a COMMIT."""
     data = json_part(body)
     return int(data["step"]), [(int(t), int(life)) for t, life in data["members"]]
+
+
+def _of(held: Held, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    start = f"{held.number}."
+    return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}

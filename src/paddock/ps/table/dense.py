@@ -49,6 +49,7 @@ class DenseTable:
         self._compiled = compiled
         self._updaters: dict[int, RowUpdater] = {}
         self._rows: dict[int, Floats] = {}
+        self._cut: dict[int, State] = {}
         for shard, updater in updaters.items():
             self.add_shard(shard, updater)
 
@@ -116,6 +117,18 @@ class DenseTable:
     def shard_state(self, shard: int) -> State:
         """A copy of a shard: values float32[1, width], weights and state."""
         return {"values": self._rows[shard].copy()}
+
+    def begin_cut(self, lsn: int, shards: Iterable[int]) -> None:
+        """From now on cut_state gives these shards as they are now, once each."""
+        self._cut = {shard: self.shard_state(shard) for shard in shards}
+
+    def end_cut(self) -> None:
+        """Nobody asks for the rest of them."""
+        self._cut = {}
+
+    def cut_state(self, shard: int) -> State:
+        """As shard_state, at the cut."""
+        return self._cut.pop(shard)
 
     def load_shard(self, shard: int, state: State) -> None:
         """Makes a shard that is here what a state says. Raises: PaddockError if it cannot be."""

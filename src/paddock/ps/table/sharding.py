@@ -178,6 +178,7 @@ def _group(
     bounds: NDArray[np.int64],
     order: NDArray[np.int64],
     of: NDArray[np.int32],
+    at: NDArray[np.int64],
 ) -> None:
     s = np.uint64(shift)
     for i in range(keys.size):
@@ -185,8 +186,8 @@ def _group(
         of[i] = owner[shard]
         bounds[of[i] + 1] += 1
     for k in range(bounds.size - 1):
+        at[k] = bounds[k]
         bounds[k + 1] += bounds[k]
-    at = bounds[:-1].copy()
     for i in range(keys.size):
         order[at[of[i]]] = i
         at[of[i]] += 1
@@ -217,5 +218,5 @@ def group(
     bounds = np.zeros(servers + 1, np.int64)
     order = np.empty(len(keys), np.int64)
     of = np.empty(len(keys), np.int32)
-    _group(keys, shard_shift(len(owner)), owner, bounds, order, of)
+    _group(keys, shard_shift(len(owner)), owner, bounds, order, of, np.empty(servers, np.int64))
     return order, bounds

@@ -6,6 +6,7 @@ same content, and where a row lies (its number) is no part of the content.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -26,7 +27,7 @@ from paddock.ps.table.index import Rows, make_index
 from paddock.ps.table.initial import Initial, copy_rows, mark
 from paddock.ps.table.memory import Growing, machine_bytes
 from paddock.ps.table.sharding import behaved, behaved_floats, shard_of
-from paddock.ps.table.states import State, check_rows, state_digest
+from paddock.ps.table.states import Cut, State, check_rows, state_digest
 
 _ROWS_MAX = (1 << 31) - 16
 # What one eviction takes at least from a full shard, so that not every push has to evict.
@@ -90,6 +91,7 @@ class SparseTable:
         self._shard_rows_max = -(-spec.max_rows // spec.shards) if spec.eviction == "lru" else 0
         # The last lsn at which rows of a shard were dropped or decayed: not told by versions.
         self._rewritten = np.zeros(spec.shards, np.int64)
+        self._cut: Cut | None = None
 
     # ------------------------------------------------------------------------------------ facts
 
@@ -236,6 +238,7 @@ class SparseTable:
         if self._shard_rows_max:
             self._evict_for(keys, lsn)
         rows, fresh = self._index.make(keys)
+        self._keep(keys, rows, fresh)
         if len(fresh):
             self._need()
             for column in self._columns.values():
@@ -289,6 +292,7 @@ class SparseTable:
     def shrink(self, shard: int, *, now: float, lsn: int) -> int:
         """Decays one shard's statistics, drops its expired and low rows; how many were dropped."""
         accessor = self.spec.accessor
+        self._keep_shard(shard)
         if self._candidates:
             self._candidates.shrink(shard, now=now)
         keys, rows = self._index.entries(shard)
@@ -336,7 +340,9 @@ class SparseTable:
     def _drop(self, shard: int, keys: Keys, lsn: int) -> int:
         if len(keys):
             self._rewritten[shard] = lsn
-            self._index.remove(np.sort(keys))
+            keys = np.sort(keys)
+            self._keep(keys, self._index.find(keys))
+            self._index.remove(keys)
             self._release_when_empty()
         return len(keys)
 
@@ -377,6 +383,9 @@ class SparseTable:
         return self._state_of(shard, keys[new], rows[new]), False
 
     def _state_of(self, shard: int, keys: Keys, rows: Rows) -> State:
+        return {**self._rows_state(keys, rows), **self._rest_state(shard)}
+
+    def _rows_state(self, keys: Keys, rows: Rows) -> State:
         order = np.argsort(keys)
         rows = rows[order]
         values = np.empty((len(rows), self.updater.width), np.float32)
@@ -387,11 +396,58 @@ class SparseTable:
         state: State = {"keys": keys[order], "values": values}
         for name, column in self._columns.items():
             state[name] = column.array[rows]
+        return state
+
+    def _rest_state(self, shard: int) -> State:
+        state: State = self._candidates.shard_state(shard) if self._candidates else {}
         if self._rewritten[shard]:
             state["rewritten"] = self._rewritten[shard : shard + 1].copy()
-        if self._candidates:
-            state.update(self._candidates.shard_state(shard))
         return state
+
+    def begin_cut(self, lsn: int, shards: Iterable[int]) -> None:
+        """From now on cut_state gives these shards as they are now, at `lsn`, once each."""
+        self._cut = Cut(lsn, {shard: self._rest_state(shard) for shard in shards})
+
+    def end_cut(self) -> None:
+        """Nobody asks for the rest of them."""
+        self._cut = None
+
+    def cut_state(self, shard: int) -> State:
+        """As shard_state, at the cut: rows not changed since, and those kept before they were.
+
+        Raises KeyError when it is not kept any more.
+        """
+        cut = self._cut
+        if cut is None:
+            raise KeyError(shard)
+        if shard in cut.taken:
+            return cut.taken.pop(shard)
+        keys, rows = self._index.entries(shard)
+        old = self._columns["version"].array[rows] <= cut.lsn
+        pieces = [self._rows_state(keys[old], rows[old]), *cut.kept.pop(shard)]
+        whole: State = {name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]}
+        if len(pieces) > 1:
+            order = np.argsort(whole["keys"])
+            whole = {name: array[order] for name, array in whole.items()}
+        return {**whole, **cut.rest.pop(shard)}
+
+    def _keep(self, keys: Keys, rows: Rows, fresh: Rows | None = None) -> None:
+        """Before these rows change or go: those that have not since the cut are put aside."""
+        if self._cut is None:
+            return
+        if fresh is not None:
+            keys, rows = np.delete(keys, fresh), np.delete(rows, fresh)
+        old = self._columns["version"].array[rows] <= self._cut.lsn
+        shards = shard_of(keys, self.spec.shards)
+        for shard in np.unique(shards[old]).tolist():
+            if shard in self._cut.kept:
+                here = old & (shards == shard)
+                self._cut.kept[shard].append(self._rows_state(keys[here], rows[here]))
+
+    def _keep_shard(self, shard: int) -> None:
+        """The same before a whole shard changes."""
+        if self._cut is not None and shard in self._cut.kept:
+            self._cut.taken[shard] = self.cut_state(shard)
 
     def load_shard(self, shard: int, state: State, *, merge: bool = False) -> None:
         """Makes a shard what a state says; merge=True keeps the rows that it does not name.
@@ -401,6 +457,7 @@ class SparseTable:
         """
         keys, values = behaved(np.asarray(state["keys"], np.int64)), state["values"]
         check_rows(self.spec, self.updater.width, shard, keys, values)
+        self._keep_shard(shard)
         if not merge:
             self.drop_shard(shard)
         self._index.reserve(shard, len(keys))
@@ -420,6 +477,7 @@ class SparseTable:
 
     def drop_shard(self, shard: int) -> None:
         """Forgets a shard: its rows, its candidates, its history."""
+        self._keep_shard(shard)
         self._index.clear(shard)
         self._rewritten[shard] = 0
         if self._candidates:

@@ -17,6 +17,20 @@ State = dict[str, NDArray[np.generic]]
 _HISTORY = ("version", "touched", "rewritten")
 
 
+class Cut:
+    """What a table was at one lsn, where it is another now.
+
+    kept: rows changed since, of shards that nobody took yet. rest: what of a shard is no row.
+    taken: shards that changed as wholes.
+    """
+
+    def __init__(self, lsn: int, rest: dict[int, State]) -> None:
+        self.lsn = lsn
+        self.rest = rest
+        self.kept: dict[int, list[State]] = {shard: [] for shard in rest}
+        self.taken: dict[int, State] = {}
+
+
 def check_rows(
     spec: SparseSpec, width: int, shard: int, keys: Keys, values: NDArray[np.generic]
 ) -> None:

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.ps.table.finite import all_finite
 from paddock.ps.table.sharding import group, sum_by, unique
 from paddock.ps.table.sparse import SparseTable
 
 
-def warm_server() -> None:
-    """What a server runs: pull, push, drop, save. Optimizers: Updater.warm. No-op without numba."""
+def warm_server(is_over: Callable[[], bool] = lambda: False) -> None:
+    """What a server runs: pull, push, save, drop; no optimizer. No-op without numba.
+
+    is_over: asked in between, ends it.
+    """
     if not HAVE_NUMBA:
         return
     spec = SparseSpec("warm", 4, OptimizerSpec("sgd"))
-    table = SparseTable(spec, Updater(spec.optimizer, spec.dim))
+    table = SparseTable(spec, Updater(spec.optimizer, spec.dim, compiled=False))
     keys = np.arange(4, dtype=np.int64)
     rows = np.zeros((4, 4), np.float32)
-    table.push(keys, rows, lr=0.0, now=0, lsn=1)
-    table.pull(keys, rows)
-    table.shard_state(0)
-    for shard in range(spec.shards):
-        table.drop_shard(shard)
+    works: tuple[Callable[[], object], ...] = (
+        lambda: table.pull(keys, rows),
+        lambda: all_finite(rows),
+        lambda: table.push(keys, rows, lr=0.0, now=0, lsn=1),
+        lambda: table.shard_state(0),
+        *(partial(table.drop_shard, shard) for shard in range(spec.shards)),
+    )
+    for work in works:
+        if is_over():
+            return
+        work()
 
 
 def warm_client() -> None:

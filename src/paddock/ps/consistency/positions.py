@@ -1,0 +1,224 @@
+"""How far each trainer has read its data, and which of its frames are applied beyond that. Pure.
+
+Where pushes are applied at once, a position travels behind the last push of its batch to every
+server, as a frame of its own. Positions are numbered, over all lives of the trainer, and so are
+the pushes since the last one, for each server apart:
+
+    trainer     push 1, push 2, POSITION 1, push 1, push 2, push 3, POSITION 2, push 1 ...
+    server 0    ....................................^ dies: (1, 2)
+    server 1    ..............................^ (1, 1)
+
+Its next life goes on from the position with the *lowest* number that any server has, does the same
+batches again in the same order, and leaves out, for each server, what that one has.
+In sync a position belongs to its step instead: the contributions of an open step are dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from paddock.errors import PaddockError
+from paddock.ps.protocol.refusals import Refusal
+
+POSITION_BYTES_MAX = 4096
+# Of each trainer. Under sync at most one is of a step not committed yet.
+POSITIONS_KEPT = 4
+# How many pushes are applied since the position is not known: a shard has moved.
+UNKNOWN = -1
+
+
+def position_objection(position: object) -> Refusal | None:
+    """Why a data position cannot be kept; None when it can.
+
+    >>> position_objection({"shard": 3, "offset": 4096}) is None
+    True
+    """
+    try:
+        size = len(json.dumps(position, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        return Refusal("usage", f"a data position must be JSON: {error}")
+    if size > POSITION_BYTES_MAX:
+        return Refusal(
+            "usage",
+            f"a data position of {size} bytes, the limit is {POSITION_BYTES_MAX}",
+            hint="keep shard and offset, not the data",
+        )
+    return None
+
+
+class Mark(NamedTuple):
+    """What one server has of a trainer. frames: the number of its newest push since then."""
+
+    number: int = 0
+    position: Any = None
+    frames: int = 0
+
+
+class Positions:
+    """Per trainer: where its data goes on. number: of the position; in sync, the step it is of.
+
+    Under sync a trainer says the position before the step is committed. If it dies then, its next
+    life must not skip the batch: `at` gives the position of the newest step that was committed.
+
+    >>> positions = Positions()
+    >>> positions.note(0, 6, {"offset": 60}); positions.note(0, 7, {"offset": 70})
+    >>> positions.count(0, 1)
+    >>> positions.at(0, committed=6), positions.at(0), positions.at(1)
+    ({'offset': 60}, {'offset': 70}, None)
+    >>> positions.mark(0)
+    Mark(number=7, position={'offset': 70}, frames=1)
+    """
+
+    def __init__(self) -> None:
+        self._notes: dict[int, list[tuple[int, Any]]] = {}  # in the order of numbers
+        self._frames: dict[int, int] = {}
+
+    def note(self, trainer: int, number: int, position: Any) -> None:
+        """Remember it; what was said of this number and of later ones is void (done anew)."""
+        earlier = [note for note in self._notes.get(trainer, []) if note[0] < number]
+        self._notes[trainer] = [*earlier[1 - POSITIONS_KEPT :], (number, position)]
+        self._frames.pop(trainer, None)
+
+    def count(self, trainer: int, frame: int) -> None:
+        """A push is applied; frame: its number since the position, 0 of one that counts none."""
+        if self._frames.get(trainer) != UNKNOWN and (frame or trainer in self._frames):
+            self._frames[trainer] = frame
+
+    def lose_count(self) -> None:
+        """A shard has come or gone: frames are cut in another way from now on."""
+        self._frames = dict.fromkeys([*self._frames, *self._notes], UNKNOWN)
+
+    def close(self, trainer: int) -> None:
+        """The trainer has ended well; without a position it begins anew."""
+        if trainer not in self._notes:
+            self._frames.pop(trainer, None)
+
+    def at(self, trainer: int, committed: int | None = None) -> Any:
+        """The trainer's position after step `committed`, or the last one said; None if none."""
+        for number, position in reversed(self._notes.get(trainer, [])):
+            if committed is None or number <= committed:
+                return position
+        return None
+
+    def mark(self, trainer: int) -> Mark:
+        """How far this server is, where positions travel with pushes."""
+        number, position = self._notes.get(trainer, [(0, None)])[-1]
+        return Mark(number, position, max(0, self._frames.get(trainer, 0)))
+
+    def marks(self, committed: int | None) -> dict[str, Mark]:
+        """Of all trainers, JSON-ready. committed: the newest step, in sync."""
+        trainers = sorted(self._notes.keys() | self._frames.keys())
+        if committed is None:
+            return {str(t): self.mark(t) for t in trainers}
+        return {str(t): Mark(0, self.at(t, committed)) for t in trainers}
+
+    def to_json(self) -> dict[str, Any]:
+        """The state, JSON-ready."""
+        notes = {str(t): [list(note) for note in n] for t, n in sorted(self._notes.items())}
+        return {"notes": notes, "frames": {str(t): n for t, n in sorted(self._frames.items())}}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Positions:
+        """The positions that to_json gave."""
+        positions = cls()
+        positions._notes = {
+            int(t): [(n, p) for n, p in notes] for t, notes in data["notes"].items()
+        }
+        positions._frames = {int(t): n for t, n in data["frames"].items()}
+        return positions
+
+    @classmethod
+    def from_marks(cls, marks: Mapping[str, Sequence[Any]], *, is_sync: bool) -> Positions:
+        """Those that a checkpoint has; in sync they are of what is before the first step."""
+        positions = cls()
+        for trainer, (number, position, frames) in marks.items():
+            if number or position is not None:
+                positions.note(int(trainer), 0 if is_sync else number, position)
+            positions.count(int(trainer), 0 if is_sync else frames)
+        return positions
+
+
+def lowest(servers: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, Mark]:
+    """Of each trainer, the mark of the server that is least far; from the marks of all.
+
+    >>> lowest([{"0": Mark(2, "b", 1)}, {"0": Mark(1, "a", 7)}])
+    {'0': Mark(number=1, position='a', frames=7)}
+    """
+    trainers = sorted({trainer for marks in servers for trainer in marks}, key=int)
+    return {
+        t: min((Mark(*m.get(t, ())) for m in servers), key=lambda m: m.number) for t in trainers
+    }
+
+
+def is_exact(servers: Sequence[Mapping[str, Sequence[Any]]], count: int) -> bool:
+    """Whether `count` servers can go on from these marks with no batch done twice in part.
+
+    >>> is_exact([{"0": (1, "a", 0)}] * 2, 3), is_exact([{"0": (1, "a", 2)}] * 2, 3)
+    (True, False)
+    """
+    least = {trainer: mark.number for trainer, mark in lowest(servers).items()}
+    ends = [(t, Mark(*marks.get(t, ()))) for marks in servers for t in least]
+    return count == len(servers) or all((m.number, m.frames) == (least[t], 0) for t, m in ends)
+
+
+class Progress:
+    """A trainer's own count: positions noted, and pushes since the last one to each server.
+
+    >>> progress = Progress(2)
+    >>> progress.begin([Mark(1, "a", 2), Mark(2, "b", 0)])
+    'a'
+    >>> [progress.next_frame(0), progress.next_frame(0), progress.next_frame(0)]
+    [None, None, 3]
+    >>> progress.next_frame(1), progress.note("b"), progress.next_frame(1)
+    (None, [0], 1)
+    """
+
+    def __init__(self, servers: int) -> None:
+        self.number = 0
+        self.is_counting = False
+        self.has_pushed = False
+        self._frames = [0] * servers
+        self._has = [Mark()] * servers
+
+    def begin(self, marks: Sequence[Mark], *, again: bool = True) -> Any:
+        """The position from which this life goes on. again: it does the batches after it again."""
+        ends = [mark.number for mark in marks]
+        self.number = min(ends) if again else max(ends)
+        self._has = list(marks) if again else [Mark()] * len(marks)
+        self._frames = [0] * len(marks)
+        self.is_counting = True
+        return next(mark.position for mark in marks if mark.number == min(ends))
+
+    def next_frame(self, server: int) -> int | None:
+        """The number of the next push to a server; None: it has that, 0: nobody counts."""
+        self.has_pushed = True
+        if not self.is_counting:
+            return 0
+        self._frames[server] += 1
+        here, has = (self.number, self._frames[server]), self._has[server]
+        return None if here <= (has.number, has.frames) else here[1]
+
+    def has_more(self, server: int) -> bool:
+        """Whether the server has the next push already."""
+        has = self._has[server]
+        return (self.number, self._frames[server]) < (has.number, has.frames)
+
+    def note(self, position: Any) -> list[int]:
+        """The servers that are to be told of a position. Raises PaddockError when it is another
+        one than the life before noted there."""
+        self.number += 1
+        self._frames = [0] * len(self._frames)
+        for has in self._has:
+            if has.number == self.number and has.position != position:
+                raise PaddockError(
+                    f"position {self.number} of this trainer is {position!r}, in its life before "
+                    f"it was {has.position!r}: these are not the same batches",
+                    hint="after position() do the same batches in the same order, or load a "
+                    "checkpoint",
+                )
+        return [server for server, has in enumerate(self._has) if has.number < self.number]
+
+
+__all__ = ["Mark", "Positions", "Progress", "is_exact", "lowest", "position_objection"]

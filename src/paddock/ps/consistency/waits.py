@@ -1,0 +1,215 @@
+"""Who takes part and who waits, and the ends that time puts to a wait. Pure; steps.py builds on it.
+
+Volatile, but for the members: trainers say again what they wait for after a restart of the chief.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paddock.ps.consistency.barriers import Barriers
+from paddock.ps.consistency.step_words import (
+    CLOCKED,
+    Committed,
+    Expelled,
+    Fail,
+    Member,
+    Output,
+    Refuse,
+    Rules,
+)
+
+if TYPE_CHECKING:
+    from paddock.ps.protocol.refusals import Code
+
+# A chief that got fewer ticks was itself stopped, and blames nobody for that time.
+TICKS_PER_DEADLINE = 4
+# For so long everybody must have waited, in ticks of at most a second, before they are told.
+STUCK_SECONDS = 3.0
+STUCK = "everybody waits for one another: "
+# Stands for the trainers that did not come, among those that are silent.
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """joined: the step before its first. leaving: its last step, already arrived at."""
+
+    incarnation: int
+    joined: int
+    leaving: int | None = None
+
+
+class Waits:
+    """The members, what each waits for, and since when nothing was heard of it."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        # Durable: changed by apply alone.
+        self.step = 0
+        self.is_started = False
+        self._members: dict[int, Enrolled] = {}
+        self._known: dict[int, tuple[int, str]] = {}  # newest incarnation, and how it ended
+        self._history: list[Committed] = []
+        self.barriers = Barriers()  # Who waits there is volatile.
+        # Volatile.
+        self._clocks: dict[int, int] = {}  # the newest step arrived at
+        self._waiting: dict[int, int] = {}  # Arrive not answered
+        self._asking: dict[int, int] = {}  # Join not answered: its incarnation
+        self._seen: dict[int, float] = {}
+        self._silent: dict[int, str] = {}  # policy "fail": why the job has failed
+        self._ticked: float | None = None
+        self._gathers_since: float | None = None
+        self._is_content = False  # Has waited long enough for the expected number.
+        self._limits: dict[int, float] = {}  # of who waits at a barrier: until when
+        self._stuck_seconds = 0.0
+        self._held_until: float | None = None
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Who takes part now, by number."""
+        return tuple((t, m.incarnation) for t, m in sorted(self._members.items()))
+
+    @property
+    def failure(self) -> str:
+        """Why the job has failed; empty while it has not."""
+        return "; ".join(self._silent[t] for t in sorted(self._silent))
+
+    @property
+    def everyone(self) -> tuple[int, ...]:
+        """Whom a barrier waits for: the members' numbers; none while the first ones gather."""
+        staying = sorted(t for t, m in self._members.items() if m.leaving is None)
+        return () if self._is_gathering else tuple(staying)
+
+    @property
+    def _is_sync(self) -> bool:
+        return self.rules.strategy == "sync"
+
+    @property
+    def _is_clocked(self) -> bool:
+        return self.rules.strategy in CLOCKED
+
+    @property
+    def _most(self) -> int:
+        return self.rules.most or self.rules.trainers
+
+    @property
+    def _is_gathering(self) -> bool:
+        return not self.is_started and not self._is_content
+
+    @property
+    def _is_short(self) -> bool:
+        return self._is_gathering or len(self._members) < self.rules.fewest
+
+    def _settle(self) -> list[Output]:
+        """What has become possible."""
+        raise NotImplementedError
+
+    def _hear(self, trainer: int, incarnation: int, now: float) -> None:
+        member = self._members.get(trainer)
+        if member is not None and member.incarnation == incarnation:
+            self._seen[trainer] = now
+            self._silent.pop(trainer, None)  # It was slow, not gone.
+
+    def _waits(self, trainer: int) -> bool:
+        return trainer in self._waiting or trainer in self.barriers.waiting
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Everybody waits; with _settle's other rules looked at, for ever."""
+        everyone = () if self._is_short else self.everyone
+        return (
+            bool(everyone)
+            and self._held_until is None
+            and all(self._waits(trainer) for trainer in everyone)
+        )
+
+    # -------------------------------------------------------------------------------------- time
+
+    def _tick(self, now: float) -> list[Output]:
+        limit = self.rules.silent_seconds
+        gap = 0.0 if self._ticked is None else now - self._ticked
+        self._ticked = now
+        if limit and gap > limit / TICKS_PER_DEADLINE:
+            self._seen = {t: min(now, at + gap) for t, at in self._seen.items()}
+        outputs = self._tick_gathering(now)
+        if self._held_until is not None and now > self._held_until:
+            self._held_until = None  # Whoever asked for it has gone.
+            outputs += self._settle()
+        is_anyone_awaited = self._is_clocked or bool(self.barriers.waiting)
+        for trainer, member in sorted(self._members.items()):
+            waits = self._waits(trainer) or trainer in self._asking or member.leaving is not None
+            if waits or not limit or not is_anyone_awaited:
+                self._seen[trainer] = now  # It waits for us.
+            elif now - self._seen.setdefault(trainer, now) > limit and trainer not in self._silent:
+                reason = f"silent for {limit:g} s"
+                if self.rules.on_silence == "rescale":
+                    outputs.append(Expelled(trainer, member.incarnation, reason))
+                else:
+                    self._silent[trainer] = f"trainer {trainer} was {reason}"
+                    outputs.append(Fail(self._silent[trainer]))
+        if self._silent:
+            return outputs + self._refuse_all("failed", self.failure)
+        return outputs + self._tick_limits(now) + self._tick_stuck(min(gap, 1.0))
+
+    def _tick_gathering(self, now: float) -> list[Output]:
+        """Trainers that never come are silent ones too."""
+        if not self._members or not self._is_gathering:
+            self._gathers_since = None
+            return []
+        if self._gathers_since is None:
+            self._gathers_since = now
+        limit = self.rules.gather_seconds
+        if not limit or now - self._gathers_since <= limit or NOBODY in self._silent:
+            return []
+        if self.rules.on_silence == "rescale" and len(self._members) >= self.rules.fewest:
+            self._is_content = True
+            return self._settle()
+        count = f"{len(self._members)} of {self.rules.trainers}"
+        self._silent[NOBODY] = f"only {count} trainers have joined in {limit:g} s"
+        return [Fail(self._silent[NOBODY])]
+
+    def _tick_limits(self, now: float) -> list[Output]:
+        """Who has waited at a barrier for as long as it wanted to."""
+        refused: list[Output] = []
+        for trainer, reach in sorted(self.barriers.waiting.items()):
+            if now > self._limits[trainer]:
+                del self.barriers.waiting[trainer]
+                there = {t for t, one in self.barriers.waiting.items() if one.name == reach.name}
+                missing = [str(t) for t in self.everyone if t not in (*there, trainer)]
+                who = f"trainer {', '.join(missing)} has" if missing else "some have"
+                reason = f"barrier {reach.name!r}: {who} not come in {reach.seconds:g} s"
+                refused.append(Refuse(trainer, reach.incarnation, "deadline", reason))
+        return refused
+
+    def _tick_stuck(self, seconds: float) -> list[Output]:
+        """Everybody waits, and nobody is left who could end that."""
+        self._stuck_seconds = self._stuck_seconds + seconds if self._is_stuck else 0.0
+        if self._stuck_seconds < STUCK_SECONDS:
+            return []
+        self._stuck_seconds = 0.0
+        places = {t: f"step {step}" for t, step in self._waiting.items()}
+        places |= {t: f"barrier {reach.name!r}" for t, reach in self.barriers.waiting.items()}
+        told = ", ".join(f"trainer {t} waits at {places[t]}" for t in sorted(places))
+        reason = STUCK + told
+        return [Fail(reason), *self._refuse_all("failed", reason)]
+
+    def _refuse_all(self, code: Code, reason: str) -> list[Output]:
+        """All that wait, also to join, hear why it is in vain."""
+        lives = dict(self._asking)
+        lives |= {t: m.incarnation for t, m in self._members.items() if self._waits(t)}
+        for waiting in (self._asking, self._waiting, self.barriers.waiting):
+            waiting.clear()
+        return [Refuse(trainer, life, code, reason) for trainer, life in sorted(lives.items())]
+
+    def forget(self) -> None:
+        """After recovery: what trainers have said and was not logged is unknown."""
+        self.barriers.waiting.clear()
+        self._limits.clear()
+        for facts in (self._clocks, self._waiting, self._asking, self._seen, self._silent):
+            facts.clear()
+        self._ticked = self._gathers_since = None
+        self._is_content = False
+        self._held_until = None
+        self._stuck_seconds = 0.0

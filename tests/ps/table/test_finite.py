@@ -1,0 +1,33 @@
+"""Values that are no numbers are found, and only those."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paddock.ps.jit import HAVE_NUMBA
+from paddock.ps.table import finite
+
+WAYS = [False, True] if HAVE_NUMBA else [False]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("compiled", WAYS)
+def test_the_first_bad_row_is_found(
+    bad: float, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server refuses the push and names the key."""
+    monkeypatch.setattr(finite, "HAVE_NUMBA", compiled)
+    grads = np.linspace(-1, 1, 9 * 21, dtype=np.float32).reshape(9, 21)
+    assert finite.all_finite(grads)
+    grads[7, 0] = grads[4, 20] = bad
+    assert not finite.all_finite(grads)
+    assert finite.first_bad(grads) == 4
+
+
+def test_largest_and_least_numbers_are_good() -> None:
+    """Only NaN and infinity are refused."""
+    limits = np.finfo(np.float32)
+    assert finite.all_finite(
+        np.array([[limits.max, -limits.max, limits.smallest_subnormal, 0.0]], np.float32)
+    )
