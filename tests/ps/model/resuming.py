@@ -19,7 +19,6 @@ from paddock.ps.consistency.positions import Mark, Positions, Progress
 # What a trainer does: a push of (batch, which) to a server, or a position, which goes to all.
 Push = tuple[int, int, int]
 SERVERS = 2
-BATCHES: tuple[tuple[int, ...], ...] = ((0, 1, 1), (1,), (0, 1, 0))  # the servers of its pushes
 POSITION = -1
 
 
@@ -27,10 +26,11 @@ POSITION = -1
 class Setting:
     """The code under test, and how many faults may happen.
 
-    fences: a server takes nothing of a life when it has heard of the next one. cuts_at_once: a
-    server's cut has the position and the rows of one moment.
+    batches: of each, the servers of its pushes. fences: a server takes nothing of a life when it
+    has heard of the next one. cuts_at_once: a cut has the position and the rows of one moment.
     """
 
+    batches: tuple[tuple[int, ...], ...] = ((0, 1, 1), (1,), (0, 1, 0))
     deaths: int = 2
     loads: int = 0
     fences: bool = True
@@ -61,21 +61,20 @@ class World(NamedTuple):
     loads: int = 0
 
 
-def all_for(server: int) -> tuple[Push, ...]:
-    """What a server applies in the end."""
-    return tuple(
-        (batch, which, server)
-        for batch, servers in enumerate(BATCHES)
-        for which, one in enumerate(servers)
-        if one == server
-    )
-
-
 class Resuming:
     """All that may happen, within a setting."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
+
+    def all_for(self, server: int) -> tuple[Push, ...]:
+        """What a server applies in the end."""
+        return tuple(
+            (batch, which, server)
+            for batch, servers in enumerate(self.setting.batches)
+            for which, one in enumerate(servers)
+            if one == server
+        )
 
     def first(self) -> World:
         """Nothing was pushed; the first life has asked where to begin."""
@@ -89,9 +88,9 @@ class Resuming:
 
     def begun(self, world: World) -> World:
         """A life has joined, and asks where its data goes on."""
-        servers = tuple(
-            s._replace(wire=() if self.setting.fences else s.wire) for s in world.servers
-        )
+        servers = world.servers
+        if self.setting.fences:
+            servers = tuple(server._replace(wire=()) for server in servers)
         marks = [Mark(*self.positions(s.knows).marks(None).get("0", ())) for s in servers]
         progress = self.setting.progress(SERVERS)
         position = progress.begin(marks)
@@ -120,13 +119,11 @@ class Resuming:
         else:
             if world.deaths < self.setting.deaths:
                 yield "dies", world._replace(is_dead=True, deaths=world.deaths + 1)
-            if world.posts or world.at[0] < len(BATCHES):
+            if world.posts or world.at[0] < len(self.setting.batches):
                 yield f"goes on at {world.at}", self.gone_on(world)
-        cuts = [server.saved for server in world.servers]
-        if world.loads < self.setting.loads and all(
-            c is not None and c[1] is not None for c in cuts
-        ):
-            servers = tuple(Server(cut[0], cut[1]) for cut in cuts if cut is not None)
+        cuts = [s.saved for s in world.servers if s.saved is not None and s.saved[1] is not None]
+        if world.loads < self.setting.loads and len(cuts) == SERVERS:
+            servers = tuple(Server(knows, applied) for knows, applied in cuts)
             loaded = world._replace(servers=servers, loads=world.loads + 1, life=world.life + 1)
             yield "the checkpoint is loaded", self.begun(loaded)
 
@@ -138,8 +135,8 @@ class Resuming:
             return world._replace(posts=tuple(rest))
         progress: Progress = pickle.loads(world.progress)
         batch, which = world.at
-        if which < len(BATCHES[batch]):
-            server = BATCHES[batch][which]
+        if which < len(self.setting.batches[batch]):
+            server = self.setting.batches[batch][which]
             number = progress.next_frame(server)
             world = world._replace(at=(batch, which + 1))
             if number is not None:
@@ -167,9 +164,9 @@ class Resuming:
 
     def complaint(self, world: World) -> str:
         """What is wrong with a world: a push that is lost, or applied twice."""
-        is_over = not world.posts and world.at[0] == len(BATCHES) and not world.is_dead
+        is_over = not world.posts and world.at[0] == len(self.setting.batches) and not world.is_dead
         for number, server in enumerate(world.servers):
-            wanted = all_for(number)
+            wanted = self.all_for(number)
             if server.applied != wanted[: len(server.applied)]:
                 return f"server {number} has applied {server.applied}"
             if is_over and not server.wire and server.applied != wanted:

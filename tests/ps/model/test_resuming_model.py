@@ -12,7 +12,7 @@ from ps.model.explorer import Outcome, searched
 from ps.model.resuming import Resuming, Setting
 
 WORLDS_MAX = 60_000
-SETTINGS = {"two deaths": Setting(), "a checkpoint": Setting(deaths=1, loads=1)}
+SETTINGS = {"two deaths": Setting(), "a checkpoint": Setting(((0, 1), (1, 0)), deaths=0, loads=1)}
 
 
 class FromTheHighest(Progress):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -257,37 +256,6 @@ def test_dropping_everything_gives_the_memory_back() -> None:
     assert table.rows == 0
     assert table.nbytes < 100_000
     assert not table._values.array[1000:50_000].any()
-
-
-def test_threads_pull_whole_rows_while_one_pushes() -> None:
-    """Under the lock every frame is seen entirely or not at all."""
-    table = make(SparseSpec("t", 8, OptimizerSpec("sgd"), InitialSpec("zeros")))
-    keys = np.arange(2000)
-    torn: list[str] = []
-    rounds = 60
-    done = threading.Event()
-
-    def reader() -> None:
-        last = 0.0
-        while not done.is_set():
-            with table.lock:
-                out = pulled(table, keys)
-            if len(np.unique(out)) != 1 or out[0, 0] > last:
-                torn.append(f"{np.unique(out)} after {last}")
-            last = float(out[0, 0])
-
-    readers = [threading.Thread(target=reader) for _ in range(8)]
-    for thread in readers:
-        thread.start()
-    for lsn in range(1, rounds + 1):
-        with table.lock:
-            table.push(keys, np.ones((2000, 8), np.float32), lr=1.0, now=0, lsn=lsn)
-            table.push(keys + 10_000 * lsn, np.ones((2000, 8), np.float32), lr=1.0, now=0, lsn=lsn)
-    done.set()
-    for thread in readers:
-        thread.join(30)
-    assert torn == []
-    assert (pulled(table, keys) == -rounds).all()
 
 
 _SCRIPT = """

@@ -36,7 +36,7 @@ class Cut:
         store = engine.store
         with engine.at_rest() as self.lsn:
             self.facts = store.progress()
-            self._steps = store.steps()
+            self._steps, self._rates = store.steps(), store.rates()
             # In an order that is the same on all servers.
             self._tables = sorted(store.tables, key=lambda held: held.spec.name)
             self._owned = {held.spec.name: list(held.owned) for held in self._tables}
@@ -72,7 +72,7 @@ class Cut:
                 specs=[held.spec for held in self._tables],
                 owned=self._owned,
                 take=self._take,
-                state={"steps": self._steps, "marks": self.facts["marks"]},
+                state={"steps": self._steps, "rates": self._rates, "marks": self.facts["marks"]},
                 base=open_checkpoint(directory, name=base) if base else None,
             )
         finally:
@@ -107,14 +107,15 @@ def begin_from(store: Store, order: dict[str, Any]) -> None:
     """How many steps the tables of a checkpoint have behind them, and the trainers' data."""
     checkpoint = open_ordered(order)
     saved = [state.get("steps", {}) for state in checkpoint.states]
+    set_rates = [state.get("rates", {}) for state in checkpoint.states]
     for spec in checkpoint.specs:
         held = store.by_name[spec.name]
         # A server that has no shard of a table has no steps.
-        steps = [of[spec.name] for of in saved if spec.name in of]
-        held.step = max((step for step, *_ in steps), default=0)
-        if spec.optimizer.lr == held.spec.optimizer.lr:  # Else a new one is wanted.
-            held.rates = Rates(next((one[2]["lr"] for one in steps if one[2:]), None))
+        held.step = max((of[spec.name][0] for of in saved if spec.name in of), default=0)
         held.base = held.step - store.committed  # Sync goes on counting from there.
+        rates = [of[spec.name] for of in set_rates if spec.name in of]
+        if spec.optimizer.lr == held.spec.optimizer.lr:  # Else a new one is wanted.
+            held.rates = Rates(rates[0]["lr"] if rates else None)
     # What was read since the save is read again.
     parts = [state.get("marks", {}) for state in checkpoint.states]
     marks = {t: (0, position, 0) for t, position in checkpoint.positions.items()}

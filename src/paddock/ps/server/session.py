@@ -112,7 +112,7 @@ class Session:
                 self.stream.set_silence(0)  # A trainer may compute for as long as it likes.
                 while self._problem is None:
                     self._serve_one()
-                    if self._is_small:
+                    if self._is_small and self.stream.is_empty:
                         self.server.lobby.rest(self)
                 raise self._problem
         except (Closed, Silent):

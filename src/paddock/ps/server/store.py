@@ -427,15 +427,20 @@ class Store:
             "chief": None if self.chief is None else self.chief.to_json(),
             "positions": self.positions.to_json(),
             "steps": self.steps(),
+            "rates": self.rates(),
             "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
             "contributions": {
                 held.spec.name: held.contributions.to_arrays()[0] for held in self.tables
             },
         }
 
-    def steps(self) -> dict[str, list[Any]]:
-        """[batches seen, those before this job's first, learning rates] by table."""
-        return {one.spec.name: [one.step, one.base, one.rates.to_json()] for one in self.tables}
+    def steps(self) -> dict[str, list[int]]:
+        """[batches seen, those before this job's first] by table."""
+        return {held.spec.name: [held.step, held.base] for held in self.tables}
+
+    def rates(self) -> dict[str, dict[str, Any]]:
+        """The learning rates that were set, by table."""
+        return {held.spec.name: held.rates.to_json() for held in self.tables}
 
     def state_arrays(self) -> dict[str, np.ndarray]:
         """The arrays of the contributions, by table number."""
@@ -471,12 +476,11 @@ class Store:
         for held in self.tables:
             if held.spec.name not in values["steps"]:
                 self.unborn.add(held.spec.name)  # Made after this state: the log tells when.
-            steps = values["steps"].get(held.spec.name, (0, 0, Rates().to_json()))
-            held.step, held.base, rates = steps
-            held.rates = Rates.from_json(rates)
+            held.step, held.base = values["steps"].get(held.spec.name, (0, 0))
             data = values["contributions"].get(held.spec.name)
             if data is None:
                 continue
+            held.rates = Rates.from_json(values["rates"][held.spec.name])
             mine = _of(held, arrays)
             if isinstance(held, HeldSparse):
                 held.contributions = SparseContributions.from_arrays(held.spec.dim, data, mine)
@@ -484,12 +488,12 @@ class Store:
                 held.contributions = DenseContributions.from_arrays(data, mine)
 
 
+def _of(held: Held, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    start = f"{held.number}."
+    return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}
+
+
 def _of_commit(body: Body) -> tuple[int, list[tuple[int, int]]]:
     """(step, members) of a COMMIT."""
     data = json_part(body)
     return int(data["step"]), [(int(t), int(life)) for t, life in data["members"]]
-
-
-def _of(held: Held, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    start = f"{held.number}."
-    return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}
