@@ -73,6 +73,7 @@ OPTIONS = (
         "log and snapshots; without it the state dies with the process",
         ("PADDOCK_PS_DATA_DIR",),
     ),
+    Option("load", "word", "", "a checkpoint to begin with, where there is no state yet", ()),
     Option(
         "ack",
         "word",
@@ -193,6 +194,7 @@ class Options:
     index: int
     job: str
     data_dir: str
+    load: str
     ack: str
     snapshot_every: int
     memory_limit: int
@@ -316,6 +318,11 @@ def _settle(
         values["ack"] not in ACKS or values["ack"] == "memory" or bool(values["data_dir"]),
         f"--ack {values['ack']} needs a log",
         "--data-dir DIR",
+    )
+    need(
+        not (values["load"] and values["witness"]),
+        "--load does not go with --witness",
+        "paddock ps load, when the pair serves",
     )
     need(
         values["on_lost_trainer"] in ("fail", "rescale"),
