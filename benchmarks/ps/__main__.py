@@ -25,7 +25,7 @@ NAMES = {
     "start": "exec of a server until it can be asked; a first step, compiled or not",
     "failover": "kill -9 of a primary until its replica takes a push",
     "clients": "32 clients with small pulls",
-    "growth": "pull and push at 0.1, 1 and 10 million rows",
+    "growth": "pull and push at 0.1 to 30 million rows, memory foretold",
 }
 QUICK = ("operations", "training", "start")
 IDLE_SECONDS = 60.0

@@ -16,7 +16,7 @@ from benchmarks.ps.peer.install import find_or_install
 from benchmarks.ps.peer.job import peer_job
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from benchmarks.ps.figure import Figure
@@ -90,13 +90,21 @@ class Bench:
             self.clean()
 
     def run_both(
-        self, figures: Iterable[Figure], script: str, words: list[str], **many: int
+        self,
+        figures: Iterable[Figure],
+        script: str,
+        words: list[str],
+        sides: Sequence[str] = (),
+        **many: int,
     ) -> dict[str, Measured]:
-        """Ours, then the peer, once each on a quiet machine; notes what others used meanwhile."""
+        """Ours, then the peer (or the sides named), once each on a quiet machine.
+
+        Notes what others used meanwhile.
+        """
         found = {}
         self.wait_idle()
         others = Others()
-        for side in self.sides:
+        for side in sides or self.sides:
             found[side] = self.run(side, script, words, **many)
         cores = round(others.cores(), 2)
         for figure in figures:

@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.ps.client.client import Client as Client
     from paddock.ps.durable.serving import Serving as Serving
+    from paddock.ps.in_process import local as local
     from paddock.ps.protocol.refusals import Refusal as Refusal
     from paddock.ps.spec import AccessorSpec as AccessorSpec
     from paddock.ps.spec import DenseSpec as DenseSpec
@@ -31,6 +32,7 @@ _HOMES = {
     "Serving": "paddock.ps.durable.serving",
     "SparseSpec": "paddock.ps.spec",
     "init": "paddock.ps.trainer_init",
+    "local": "paddock.ps.in_process",
 }
 _ADAPTERS = ("fleet", "jax", "paddle", "torch")
 _NEEDED = ("numpy",)  # Of the extra paddock[ps]; numba and xxhash only make it faster.
@@ -46,6 +48,7 @@ __all__ = [
     "Serving",
     "SparseSpec",
     "init",
+    "local",
 ]
 
 

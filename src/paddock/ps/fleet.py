@@ -44,6 +44,7 @@ class Fleet:
         self._client: Client | None = None
         self._strategy: DistributedStrategy | None = None
         self._model: Any = None
+        self._dirname = ""
 
     # ---------------------------------------------------------------------------------- who am I
 
@@ -109,22 +110,18 @@ class Fleet:
     def init_server(self, dirname: str | None = None) -> None:
         """Checks that this is a server; run_server() recovers what its data directory holds.
 
-        dirname: not here. A checkpoint is cut by shards, not by servers, and is read into
-        all servers at once by one trainer.
+        dirname: a checkpoint, of any number of servers, that all servers begin with where they
+        have no state yet; trainers then declare its tables as they were.
         """
         self._must_be_server("init_server()")
-        if dirname is not None:
-            raise UsageError(
-                f"init_server({dirname!r}): a server does not read checkpoints by itself",
-                hint="after init_worker(): if fleet.is_first_worker(): fleet.load_model(dirname)",
-            )
+        self._dirname = dirname or ""
 
     def run_server(self) -> None:
         """Serves in this process until the job is over or a signal ends it."""
         self._must_be_server("run_server()")
         from paddock.ps.fleet_server import serve_role
 
-        serve_role(self.role, self._env)
+        serve_role(self.role, self._env, self._dirname)
 
     # ----------------------------------------------------------------------------------- trainer
 

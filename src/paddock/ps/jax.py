@@ -16,7 +16,7 @@ Nothing is called back from inside jit: a callback costs ten times what an argum
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.adapter import (
+    Bags,
     FlatParameters,
     Floats,
     Gradient,
@@ -34,11 +35,13 @@ from paddock.ps.adapter import (
     TableClient,
     as_optimizer,
     as_sparse_spec,
+    look_up_all,
+    names_of,
 )
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 from paddock.ps.table.sharding import expand, sum_by
 
-__all__ = ["DenseParameters", "Embedding", "pool"]
+__all__ = ["Bags", "DenseParameters", "Embedding", "EmbeddingCollection", "pool"]
 
 Pushback = Callable[[Any], None]
 
@@ -118,6 +121,49 @@ class Embedding:
     def push(self) -> int:
         """Sends the gradients that wait (push_at_once=False). Returns of how many look-ups."""
         return self.rows.push()
+
+
+class EmbeddingCollection:
+    """Several tables, each for some features: {feature: ids} -> {feature: rows}, two pytrees.
+
+    One round trip for all of a batch's rows; pool() pools them, inside jit.
+    """
+
+    def __init__(
+        self, client: TableClient, tables: Sequence[Bags], *, push_at_once: bool = True
+    ) -> None:
+        self.client = client
+        self.bags = list(tables)
+        self.names = names_of(self.bags)
+        self.tables = [Rows(client, bags.spec, at_once=push_at_once) for bags in self.bags]
+
+    def pull(self, ids: Mapping[str, NDArray[np.int64]]) -> tuple[dict[str, jax.Array], Pushback]:
+        """(*ids.shape, dim) rows of each feature, and what takes the gradient of all of them."""
+        arrays = {feature: _uncut(feature, given) for feature, given in ids.items()}
+        found = look_up_all(self.client, self.bags, arrays)
+        out: dict[str, jax.Array] = {}
+        for bags, names, one in zip(self.bags, self.names, found, strict=True):
+            values = expand(one.rows, one.inverse)
+            stops = np.cumsum([arrays[feature].size for feature in bags.features])
+            parts = np.split(values, stops[:-1])
+            for feature, name, part in zip(bags.features, names, parts, strict=True):
+                out[name] = jnp.array(part.reshape(*arrays[feature].shape, bags.spec.dim))
+
+        def pushback(gradients: Mapping[str, Any]) -> None:
+            for rows, names, one in zip(self.tables, self.names, found, strict=True):
+                every = [np.asarray(gradients[name], np.float32) for name in names]
+                for name, grads in zip(names, every, strict=True):
+                    if grads.shape != out[name].shape:
+                        raise UsageError(
+                            f"the gradient of {name!r} has shape {grads.shape}, the rows had "
+                            f"{out[name].shape}",
+                            hint="differentiate with respect to the rows that pull() gave",
+                        )
+                flat = np.concatenate([grads.reshape(-1, rows.spec.dim) for grads in every])
+                sums = sum_by(one.inverse, len(one.keys), flat)
+                rows.receive(Gradient(one.keys, sums))
+
+        return out, pushback
 
 
 class DenseParameters:

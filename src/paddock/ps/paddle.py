@@ -21,16 +21,26 @@ from paddle.nn import functional
 from paddle.utils import dlpack
 
 from paddock.ps.adapter import (
+    Bags,
+    CollectionBase,
     DenseBase,
     EmbeddingBase,
     Floats,
     Framework,
+    KeyedJagged,
     Keys,
     Lookup,
     TrainerBase,
 )
 
-__all__ = ["DenseParameters", "Embedding", "Trainer"]
+__all__ = [
+    "Bags",
+    "DenseParameters",
+    "Embedding",
+    "EmbeddingCollection",
+    "KeyedJagged",
+    "Trainer",
+]
 
 
 def _array(tensor: paddle.Tensor) -> NDArray[Any]:
@@ -82,6 +92,12 @@ class Embedding(EmbeddingBase, nn.Layer):
         if self.pooling == "sum":
             return sums
         return sums / paddle.to_tensor(np.maximum(lengths, 1).astype(np.float32).reshape(-1, 1))
+
+
+class EmbeddingCollection(CollectionBase, nn.Layer):
+    __doc__ = CollectionBase.__doc__
+    layer_type = Embedding
+    list_type = nn.LayerList
 
 
 class DenseParameters(DenseBase):

@@ -20,10 +20,13 @@ from torch import nn
 from torch.nn import functional
 
 from paddock.ps.adapter import (
+    Bags,
+    CollectionBase,
     DenseBase,
     EmbeddingBase,
     FlatParameters,
     Framework,
+    KeyedJagged,
     Keys,
     Lookup,
     Rate,
@@ -32,7 +35,15 @@ from paddock.ps.adapter import (
     forget_batch,
 )
 
-__all__ = ["DenseParameters", "Embedding", "TableOptimizer", "Trainer"]
+__all__ = [
+    "Bags",
+    "DenseParameters",
+    "Embedding",
+    "EmbeddingCollection",
+    "KeyedJagged",
+    "TableOptimizer",
+    "Trainer",
+]
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
@@ -82,6 +93,12 @@ class Embedding(EmbeddingBase, nn.Module):
             return functional.embedding_bag(inverse.reshape(shape), rows, mode=self.pooling)
         offsets = torch.from_numpy(starts).to(inverse)
         return functional.embedding_bag(inverse, rows, offsets, mode=self.pooling)
+
+
+class EmbeddingCollection(CollectionBase, nn.Module):
+    __doc__ = CollectionBase.__doc__
+    layer_type = Embedding
+    list_type = nn.ModuleList
 
 
 class DenseParameters(DenseBase):

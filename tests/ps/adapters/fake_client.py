@@ -63,6 +63,9 @@ class FakeClient:
             out[i] = self._row(table, int(key))
         return out.reshape(*array.shape, spec.dim)
 
+    def pull_many(self, wanted: Any) -> dict[str, np.ndarray]:
+        return {table: self.pull(table, keys) for table, keys in wanted.items()}
+
     def push(
         self, table: str, keys: Any, grads: Any, *, shows: Any = None, clicks: Any = None
     ) -> None:

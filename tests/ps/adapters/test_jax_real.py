@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps import Client, OptimizerSpec
+from paddock.ps import Client, OptimizerSpec, SparseSpec
 from ps.adapters.fake_client import FakeClient
 from ps.adapters.served import servers
 
@@ -99,3 +99,26 @@ def test_ids_that_jax_has_cut_are_told() -> None:
     with pytest.raises(UsageError, match="ids are int32"):
         embed.pull(jnp.array([1, 2]))
     assert embed.pull(np.array([1, 2], np.int32))[0].shape == (2, 2)
+
+
+def test_a_collection_is_a_pytree_of_rows_and_takes_one_of_gradients() -> None:
+    """All tables in one pull; a feature that two tables have is two leaves."""
+    client = FakeClient()
+    bags = [
+        ps_jax.Bags(SparseSpec("user", 2, SGD), ("a",)),
+        ps_jax.Bags(SparseSpec("item", 3, SGD), ("a", "b")),
+    ]
+    embed = ps_jax.EmbeddingCollection(client, bags)
+    rows, pushback = embed.pull({"a": np.array([[5, 5]]), "b": np.array([7])})
+    assert {name: one.shape for name, one in rows.items()} == {
+        "a@user": (1, 2, 2),
+        "a@item": (1, 2, 3),
+        "b": (1, 3),
+    }
+    pushback(jax.grad(lambda tree: sum(one.sum() for one in tree.values()))(rows))
+    assert [(name, keys.tolist(), grads[:, 0].tolist()) for name, keys, grads in client.pushes] == [
+        ("user", [5], [2.0]),
+        ("item", [5, 7], [2.0, 1.0]),
+    ]
+    with pytest.raises(UsageError, match="the gradient of 'b' has shape"):
+        pushback({**rows, "b": np.zeros(3, np.float32)})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps import Client, OptimizerSpec, Refusal
+from paddock.ps import Client, OptimizerSpec, Refusal, SparseSpec
 from ps.adapters.fake_client import FakeClient
 from ps.adapters.served import servers
 
@@ -236,6 +236,27 @@ def test_fleets_optimizer_follows_the_scheduler_of_the_one_it_was_given() -> Non
         optimizer.minimize(layer(paddle.ones([1, 1])).sum())
         decay.step()
     assert client.rates == [("dense", 1.0), ("dense", 0.5)]
+
+
+def test_a_collection_gives_what_its_tables_give_alone() -> None:
+    """Forward and gradients, of two tables that share a feature."""
+    client = FakeClient()
+    user, item = SparseSpec("user", 2, SGD), SparseSpec("item", 3, SGD)
+    bags = [ps_paddle.Bags(user, ("a",)), ps_paddle.Bags(item, ("a", "b"), "mean")]
+    layer = ps_paddle.EmbeddingCollection(client, bags)
+    trainer = ps_paddle.Trainer(client, paddle.nn.LayerList([layer]))
+    ids, lengths = paddle.to_tensor([5, 5, 7, 5]), paddle.to_tensor([2, 0, 1, 1])
+    out = layer(ps_paddle.KeyedJagged(["a", "b"], ids, lengths))
+    alone = ps_paddle.Embedding(FakeClient(), item, pooling="mean")
+    wanted = alone(paddle.to_tensor([7, 5]), paddle.to_tensor([0, 1]))
+    assert list(out) == ["a@user", "a@item", "b"]
+    assert np.allclose(out["b"].numpy(), wanted.numpy())
+    assert client.pulled == [("user", 1), ("item", 2)]
+    trainer.step(out["a@user"].sum() + out["b"].sum())
+    assert [(name, keys.tolist(), grads[:, 0].tolist()) for name, keys, grads in client.pushes] == [
+        ("user", [5], [2.0]),
+        ("item", [5, 7], [1.0, 1.0]),
+    ]
 
 
 def test_a_deep_copy_shares_the_table_and_the_client() -> None:

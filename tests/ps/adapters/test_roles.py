@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import runpy
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from paddock.errors import UsageError
@@ -12,7 +14,9 @@ from paddock.ps.fleet import Fleet
 from paddock.ps.fleet_server import server_words
 from paddock.ps.fleet_strategy import DistributedStrategy, client_options
 from paddock.ps.roles import Role, read_role
+from paddock.ps.spec import SparseSpec
 from ps.adapters.served import EXAMPLES
+from ps.client.running import fleet as job_of
 
 SERVERS = "10.0.0.1:7000,10.0.0.2:7000"
 TRAINER = {
@@ -120,6 +124,33 @@ def test_a_server_gets_the_words_of_the_command() -> None:
         "--num_gradient_servers=3",
         "--end-with-trainers=yes",
     ]
+
+
+def test_init_server_begins_with_a_checkpoint(tmp_path: Path) -> None:
+    """fleet.init_server(dirname), as in the 2.6 documents; of another number of servers, once."""
+    spec, keys = SparseSpec("rows", 2), np.arange(50)
+    with job_of(1) as servers, servers.client(strategy="half_async") as client:
+        client.create(spec)
+        client.push("rows", keys, np.ones((50, 2), np.float32))
+        client.save(tmp_path / "model")
+        wanted, digest = client.pull("rows", keys), client.digest()
+    words = server_words(read_role(SERVER), str(tmp_path / "model"))[4:]
+    assert words == ["--end-with-trainers=yes", f"--load={tmp_path / 'model'}"]
+    with job_of(2, *words, data=tmp_path / "data") as servers:
+        with servers.client(strategy="half_async") as client:
+            client.create(spec)
+            assert client.digest() == digest
+            client.push("rows", keys, np.ones((50, 2), np.float32))
+            learned = client.pull("rows", keys)
+            assert not np.array_equal(learned, wanted)
+        for index in range(2):
+            servers.stop_one(index)
+            servers.restart(index)
+        with servers.client(strategy="half_async", trainer=0) as client:
+            client.create(spec)
+            assert np.array_equal(client.pull("rows", keys), learned)
+    with pytest.raises(UsageError, match="no whole checkpoint"):
+        job_of(1, f"--load={tmp_path / 'nothing'}").__enter__()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps import Client, OptimizerSpec, Refusal
+from paddock.ps import Client, OptimizerSpec, Refusal, SparseSpec
 from paddock.ps.client.merged import TrainerThread
 from paddock.ps.translate import spec_of
 from ps.adapters.fake_client import FakeClient
@@ -321,6 +321,83 @@ def test_fleets_optimizer_follows_the_scheduler_of_the_one_it_was_given() -> Non
         optimizer.minimize(model(torch.ones(1, 1)).sum())
         scheduler.step()
     assert client.rates == [("dense", 1.0), ("dense", 0.5)]
+
+
+FEATURES = ("user", "item", "seen")
+
+
+def jagged(number: int, trainer: int = 0) -> ps_torch.KeyedJagged:
+    """Ids of three features for four examples; bags may be empty."""
+    rng = np.random.default_rng([number, trainer])
+    lengths = rng.integers(0, 4, 3 * 4)
+    ids = rng.integers(0, 9, lengths.sum())
+    return ps_torch.KeyedJagged(FEATURES, torch.from_numpy(ids), torch.from_numpy(lengths))
+
+
+@pytest.mark.parametrize("pooling", ["sum", "mean"])
+def test_a_collection_in_sync_has_the_bits_of_torchs_embedding_bags(pooling: str) -> None:
+    """Several tables, one with two features, one feature in two tables; every step the same."""
+    rule = OptimizerSpec("sgd", 0.5)
+    bags = [
+        ps_torch.Bags(SparseSpec("users", 3, rule), ("user",), pooling),
+        ps_torch.Bags(SparseSpec("items", 4, rule), ("item", "seen"), pooling),
+        ps_torch.Bags(SparseSpec("more", 2, rule), ("item", "seen"), pooling),
+    ]
+    names = ["user", "item@items", "seen@items", "item@more", "seen@more"]
+    with servers(2) as endpoints, Client(endpoints, strategy="sync", trainers=1) as client:
+        layer = ps_torch.EmbeddingCollection(client, bags)
+        trainer = ps_torch.Trainer(client, torch.nn.ModuleList([layer]))
+        alone = {
+            one.spec.name: torch.nn.EmbeddingBag.from_pretrained(
+                torch.from_numpy(client.pull(one.spec.name, np.arange(9))),
+                freeze=False,
+                mode=pooling,
+            )
+            for one in bags
+        }
+        optimizer = torch.optim.SGD([bag.weight for bag in alone.values()], lr=0.5)
+        for number in range(5):
+            features = jagged(number)
+            lengths = features.lengths().reshape(3, 4)
+            ids = features.values().split(lengths.sum(1).tolist())
+            parts = {
+                feature: (mine, of.cumsum(0) - of)
+                for feature, mine, of in zip(FEATURES, ids, lengths, strict=True)
+            }
+            out = layer(features)
+            wanted = {
+                name: alone[bag.spec.name](*parts[name.split("@")[0]])
+                for bag, of in zip(bags, layer.names, strict=True)
+                for name in of
+            }
+            assert list(out) == names
+            for name in names:
+                assert torch.equal(out[name], wanted[name]), (number, name)
+            optimizer.zero_grad()
+            sum(one.pow(2).sum() for one in wanted.values()).backward()
+            optimizer.step()
+            trainer.step(sum(one.pow(2).sum() for one in out.values()))
+        for table, bag in alone.items():
+            assert np.array_equal(client.pull(table, np.arange(9)), bag.weight.detach().numpy())
+
+
+def test_a_collection_asks_once_for_a_batch_and_says_what_is_missing() -> None:
+    """One pull of distinct keys for each table; wrong lengths would mix the bags up."""
+    client = FakeClient()
+    bags = [ps_torch.Bags(SparseSpec("t", 2, SGD), ("a", "b"))]
+    layer = ps_torch.EmbeddingCollection(client, bags)
+    ids, lengths = torch.tensor([5, 5, 7, 5]), torch.tensor([2, 0, 1, 1])
+    layer(ps_torch.KeyedJagged(["a", "b"], ids, lengths))["a"].sum().backward()
+    assert client.pulled == [("t", 2)]
+    assert [(keys.tolist(), grads.tolist()) for _, keys, grads in client.pushes] == [
+        ([5, 7], [[2.0, 2.0], [0.0, 0.0]])
+    ]
+    with pytest.raises(UsageError, match="no ids of feature 'b'"):
+        layer(ps_torch.KeyedJagged(["a"], ids, torch.tensor([2, 2])))
+    with pytest.raises(UsageError, match="add up to 3"):
+        layer(ps_torch.KeyedJagged(["a", "b"], ids, torch.tensor([1, 0, 1, 1])))
+    with pytest.raises(UsageError, match="'t' of a collection is there twice"):
+        ps_torch.EmbeddingCollection(client, bags * 2)
 
 
 def test_a_deep_copy_shares_the_table_and_the_client() -> None:

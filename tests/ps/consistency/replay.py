@@ -60,8 +60,6 @@ class Story:
             given.get("strategy", "sync"),  # type: ignore[arg-type]  # check_rules reads it
             staleness=int(given.get("staleness", 0)),
             trainers=int(given.get("trainers", 1)),
-            fewest=int(given.get("fewest", 1)),
-            most=int(given.get("most", 0)),
             silent_seconds=float(given.get("silent", 60)),
             gather_seconds=float(given.get("gather", 300)),
             on_silence=given.get("on_silence", "fail"),

@@ -216,8 +216,6 @@ def test_nobody_is_waited_for_at_a_barrier_while_gathering() -> None:
         (w.Rules("synch"), "'synch' is unknown"),  # type: ignore[arg-type]  # what users type
         (w.Rules("staleness", staleness=-1), "staleness is -1"),
         (w.Rules("sync", staleness=2), "but strategy is 'sync'"),
-        (w.Rules(trainers=2, most=1), "most 1"),
-        (w.Rules(trainers=2, fewest=3), "fewest 3"),
         (w.Rules(silent_seconds=float("nan")), "silent_seconds is nan"),
         (w.Rules(on_silence="wait"), "on_silence is 'wait'"),
     ],

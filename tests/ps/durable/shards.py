@@ -61,7 +61,7 @@ def save_snap(directory: Path, seed: int, lsn: int) -> Snapshot:
 
     state = State(lsn, {"windows": {"0": [1, 2]}}, {"held": np.arange(5, dtype=np.float32)})
     return save_snapshot(
-        directory, server=7, generation=2, specs=SPECS, owned=ALL,
+        directory, server=7, specs=lambda: SPECS, owned=lambda: ALL,
         take_state=lambda: state, take=take,
     )  # fmt: skip
 

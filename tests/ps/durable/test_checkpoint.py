@@ -33,6 +33,7 @@ from paddock.ps.durable.saving import (
     write_part,
 )
 from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.table.sharding import deal
 from ps.durable.shards import (
     SPECS,
     WIDE,
@@ -79,10 +80,10 @@ def test_servers_may_be_more_or_fewer_than_those_that_saved(tmp_path: Path) -> N
     for step, servers in enumerate((3, 2), 2):
         loaded: Job = {}
         for index in range(servers):
-            for table, shards in checkpoint.shards_of(index, servers).items():
-                for shard in shards:
-                    assert (table, shard) not in loaded
-                    loaded[table, shard] = checkpoint.read(table, shard)
+            for spec in checkpoint.specs:
+                for shard in deal(spec.shards, servers)[index]:
+                    assert (spec.name, shard) not in loaded
+                    loaded[spec.name, shard] = checkpoint.read(spec.name, shard)
         checkpoint = save(tmp_path / str(servers), loaded, step=step, servers=servers)
         check_equal(open_checkpoint(tmp_path / str(servers)), job)
     assert [state["server"] for state in checkpoint.states] == [0, 1]

@@ -29,9 +29,9 @@ from ps.durable.shards import save_snap as save
 def test_a_snapshot_comes_back_as_it_was(tmp_path: Path) -> None:
     """Shards with their positions, the state with its own, the identity of the server."""
     save(tmp_path, 1, 100)
-    snapshot, warnings = newest_snapshot(tmp_path, server=7)
+    snapshot, warnings = newest_snapshot(tmp_path)
     assert snapshot is not None and warnings == []
-    assert (snapshot.server, snapshot.generation, snapshot.specs) == (7, 2, SPECS)
+    assert (snapshot.server, snapshot.specs) == (7, SPECS)
     assert snapshot.state.values == {"windows": {"0": [1, 2]}}
     assert snapshot.state.arrays["held"].tolist() == [0, 1, 2, 3, 4]
     job = make_job(1)
@@ -70,7 +70,7 @@ def test_the_log_is_durable_before_its_snapshot_is(tmp_path: Path) -> None:
 
     with pytest.raises(PaddockError, match="the disk refused"):
         save_snapshot(
-            tmp_path, server=1, generation=1, specs=lambda: SPECS, owned=lambda: ALL,
+            tmp_path, server=1, specs=lambda: SPECS, owned=lambda: ALL,
             take_state=lambda: State(5), take=lambda table, shard: (5 + shard, {}),
             make_durable=refuse,
         )  # fmt: skip
@@ -116,13 +116,6 @@ def test_the_error_names_every_damaged_snapshot(tmp_path: Path) -> None:
         newest_snapshot(tmp_path)
     with pytest.raises(DamageError):
         open_snapshot(list_snapshots(tmp_path)[0])
-
-
-def test_another_servers_snapshot_is_refused(tmp_path: Path) -> None:
-    """Its rows belong to other shards."""
-    save(tmp_path, 1, 1)
-    with pytest.raises(PaddockError, match="is that of server 0000000000000007"):
-        newest_snapshot(tmp_path, server=8)
 
 
 KILLED = """

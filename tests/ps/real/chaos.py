@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ps.real.nursery import GATE, Nursery
+from ps.real.proxy import proxied
 from ps.running import eventually, free_ports
 
 # Steps that the trainers are let go on by in each round; a kill falls somewhere among them.
@@ -19,15 +21,19 @@ STEPS_A_ROUND = 3
 AT_ONCE = 0.2  # share of kills right after the start of what was killed before
 LONGEST_SECONDS = 0.06
 SETTLE_SECONDS = 60.0
-# "half_async merged": threads of each trainer.
-MERGED, THREADS = " merged", 3
+# Of a pair, one that was killed may stay away as long as the job goes on without it, or so long:
+# the other one may lack what it has.
+AWAY_SHARE, AWAY_SECONDS = 0.6, 4.0
+# "half_async merged": threads of each trainer. "async sums": its tables are sums.
+MERGED, THREADS, SUMS = " merged", 3, " sums"
 
 
 @dataclass
 class Chaos:
-    """One job. kills: rounds. victims: what may be killed: "server", "trainer", "all".
+    """One job. kills: rounds. victims: what may be killed: "server", "trainer", "pair", "all".
 
-    is_calm: the same work, and nothing is killed.
+    is_calm: the same work, and nothing is killed. witness: of pairs; each server is two processes
+    then. loses: the share of frames at which a connection ends, on the way to or from a server.
     """
 
     nursery: Nursery
@@ -40,19 +46,29 @@ class Chaos:
     trainers: int = 2
     flags: tuple[str, ...] = ()
     is_calm: bool = False
+    witness: str = ""
+    loses: float = 0.0
     endpoints: list[str] = field(default_factory=list)
     pids: dict[tuple[str, int], int] = field(default_factory=dict)
+    away: dict[tuple[str, int], float] = field(default_factory=dict)  # until when
 
     def run(self) -> dict[str, Any]:
         """{"digest", "applied"} that every trainer found at the end."""
         self.folder.mkdir(parents=True)
-        self.endpoints = [f"127.0.0.1:{port}" for port in free_ports(self.servers)]
+        self.endpoints = [f"127.0.0.1:{port}" for port in free_ports(self.servers * self.width)]
+        self.known = self.endpoints
         self.progress = np.memmap(
             self.folder / "progress.bin", np.int64, "w+", shape=(1 + self.trainers,)
         )
-        everybody = [("server", i) for i in range(self.servers)]
+        everybody = [("server", i) for i in range(len(self.endpoints))]
         everybody += [("trainer", i) for i in range(self.trainers)]
-        try:
+        with contextlib.ExitStack() as held:
+            if self.loses:
+                proxies = [held.enter_context(proxied(end)) for end in self.endpoints]
+                for number, proxy in enumerate(proxies):
+                    proxy.lose(self.loses, self.seed + number)
+                self.known = [proxy.endpoint for proxy in proxies]
+            held.callback(self._end)
             for who in everybody:
                 self._start(who)
             rng = random.Random(self.seed)
@@ -61,9 +77,19 @@ class Chaos:
             self.progress[GATE] = self.steps
             self._settle(self.steps)
             return self._result()
-        finally:
-            for pid in self.pids.values():
-                self.nursery.kill(pid)
+
+    def _end(self) -> None:
+        for pid in self.pids.values():
+            self.nursery.kill(pid)
+
+    @property
+    def width(self) -> int:
+        """Processes of a server."""
+        return 2 if self.witness else 1
+
+    def _servers(self, endpoints: list[str]) -> list[str]:
+        """These endpoints, by server."""
+        return ["|".join(endpoints[i :: self.servers]) for i in range(self.servers)]
 
     @property
     def steps(self) -> int:
@@ -73,16 +99,31 @@ class Chaos:
     def _round(self, rng: random.Random, number: int) -> None:
         if rng.random() >= AT_ONCE:
             self._settle(STEPS_A_ROUND * number)
+        self._come_back(float("inf"))
         self.progress[GATE] = STEPS_A_ROUND * (number + 1)
         # sleep: the moment of the kill is what is drawn
         time.sleep(rng.random() ** 2 * LONGEST_SECONDS)
         kind = rng.choice(self.victims)
-        gone = [who for who in self.pids if kind in (who[0], "all") and kind != "all"]
-        killed = [rng.choice(sorted(gone))] if gone else sorted(self.pids)
+        everybody = sorted(self.pids)
+        of_kind = [who for who in everybody if who[0] == kind]
+        killed = [rng.choice(of_kind or [who for who in everybody if who[0] == "server"])]
+        if kind in ("pair", "all"):
+            place = killed[0][1] % self.servers
+            pair = [("server", i) for i in range(place, len(self.endpoints), self.servers)]
+            killed = pair if kind == "pair" else everybody
         for who in killed:
             self.nursery.kill(self.pids[who])
+        if self.witness and kind == "server" and rng.random() < AWAY_SHARE:
+            del self.pids[killed[0]]
+            self.away[killed[0]] = time.monotonic() + AWAY_SECONDS
+            return
         rng.shuffle(killed)
         for who in killed:
+            self._start(who)
+
+    def _come_back(self, now: float) -> None:
+        for who in [who for who, until in self.away.items() if until <= now]:
+            del self.away[who]
             self._start(who)
 
     def _settle(self, step: int) -> None:
@@ -90,6 +131,7 @@ class Chaos:
         eventually(lambda: self._is_at(step), f"step {step} {self._story()}", SETTLE_SECONDS)
 
     def _is_at(self, step: int) -> bool:
+        self._come_back(time.monotonic())
         for who, pid in self.pids.items():
             code = self.nursery.ended(pid)
             is_fine = code is None or (code == 0 and who[0] == "trainer")
@@ -113,25 +155,29 @@ class Chaos:
         if kind == "server":
             words = [
                 f"--port={self.endpoints[number].rpartition(':')[2]}",
-                f"--index={number}",
-                f"--endpoints={','.join(self.endpoints)}",
+                f"--index={number % self.servers}",
+                f"--endpoints={','.join(self._servers(self.endpoints))}",
                 f"--num_gradient_servers={self.trainers}",
                 f"--data-dir={self.folder / f'data-{number}'}",
                 *self.flags,
+                *([f"--witness={self.witness}", "--ack=replica"] if self.witness else []),
             ]
+            if number >= self.servers:
+                words.append(f"--replica-of={self.endpoints[number - self.servers]}")
             self.pids[who] = self.nursery.server(words, log)
             return
         options = {
-            "endpoints": self.endpoints,
+            "endpoints": self._servers(self.known),
             "trainer": number,
             "trainers": self.trainers,
-            "strategy": self.strategy.removesuffix(MERGED),
+            "strategy": self.strategy.removesuffix(MERGED).removesuffix(SUMS),
             "timeout": 30.0,
         }
         facts = {
             "options": options,
             "seed": 7,  # The same work whatever is killed.
             "steps": self.steps,
+            "adds": self.strategy.endswith(SUMS),
             "threads": THREADS if self.strategy.endswith(MERGED) else 1,
             "progress": str(self.folder / "progress.bin"),
             "result": str(self.folder / f"result-{number}.json"),

@@ -175,6 +175,7 @@ def serve() -> None:
             if answer == 0:
                 child(order)
             running.add(answer)
+            codes.pop(answer, None)  # Of an earlier process with this number.
         elif order["do"] == "kill":
             if order["pid"] in running:
                 os.kill(order["pid"], signal.SIGKILL)
@@ -246,7 +247,7 @@ def run_trainer(facts: dict[str, Any]) -> None:
         if threads > 1:
             digest = train_merged(client, seed, steps, threads, before=before)
         else:
-            digest = train(client, seed, steps, before=before)
+            digest = train(client, seed, steps, before=before, adds=facts["adds"])
         progress[1 + number] = facts["steps"]
         result = {"digest": digest, "applied": applied(client)}
         path = Path(facts["result"])

@@ -43,6 +43,10 @@ class _End(Exception):
     """The connection ends here."""
 
 
+class _HalfEnd(_End):
+    """One direction of it does."""
+
+
 class Proxy:
     """Stands before one server. faults: each happens once."""
 
@@ -55,6 +59,8 @@ class Proxy:
         self.said: list[list[bytes]] = []  # All that each connection's client has sent, by frame.
         self._listener = socket.create_server(("127.0.0.2", 0))
         self.endpoint = f"127.0.0.2:{self._listener.getsockname()[1]}"
+        self._chance: random.Random | None = None
+        self._share = 0.0
         self._seen: Counter[tuple[str, int]] = Counter()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -90,6 +96,9 @@ class Proxy:
                 if said is not None:
                     said.append(frame)
                 self._treat(way, frame, sink)
+        except _HalfEnd:
+            with contextlib.suppress(OSError):
+                sink.shutdown(socket.SHUT_WR)
         except (_End, OSError):
             for sock in (source, sink):
                 with contextlib.suppress(OSError):
@@ -104,6 +113,9 @@ class Proxy:
                 self.pushes.append(frame)
             self._seen[way, op] += 1
             count = self._seen[way, op]
+            if self._chance is not None and self._chance.random() < self._share:
+                # Up, the server never hears of it; down, it has been done and nobody is told.
+                raise _HalfEnd if self._chance.random() < 0.3 else _End
             due = [f for f in self.faults if (f.way, f.op, f.nth) == (way, op, count)]
         for fault in due:
             fault.happened.set()
@@ -124,6 +136,10 @@ class Proxy:
                 sink.sendall(frame[: min(fault.at, len(frame) - 1)])
             raise _End
         return frame
+
+    def lose(self, share: float, seed: int) -> None:
+        """From now on this share of all frames is lost, and their connections, or a half, end."""
+        self._share, self._chance = share, random.Random(seed)
 
     def replay(self, seed: int) -> list[bool]:
         """Send every push that passed once more, shuffled, over a connection of its own.

@@ -5,34 +5,77 @@ PADDOCK_PS_KILLS: kills in all (200). PADDOCK_PS_SEED: the first seed (1).
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from ps.real.chaos import Chaos
 from ps.real.nursery import Nursery
+from ps.real.pairs import witnessed
 
 pytestmark = pytest.mark.real
 
 KILLS = int(os.environ.get("PADDOCK_PS_KILLS", "200"))
 SEED = int(os.environ.get("PADDOCK_PS_SEED", "1"))
-KILLS_A_RUN = 20
-# (strategy, trainers, victims, flags); a tenth of the kills each, the first ones more.
-SHAPES: list[tuple[str, int, tuple[str, ...], tuple[str, ...]]] = [
-    ("sync", 2, ("server",), ()),
-    ("sync", 2, ("trainer",), ()),
-    ("sync", 2, ("server", "trainer", "all"), ()),
-    ("sync", 2, ("server", "trainer", "all"), ("--snapshot-every=64K",)),
-    ("async", 1, ("server",), ()),
-    ("async", 1, ("server",), ("--snapshot-every=32K",)),
-    ("half_async", 1, ("server",), ()),
-    ("half_async merged", 1, ("server",), ()),
+LOST = 0.02  # of frames, by the networks that lose some
+
+
+class Shape(NamedTuple):
+    """A job and what befalls it; see Chaos. pairs: each server has a replica, after each kill of
+    a primary a lease must run out, so there are fewer of them."""
+
+    strategy: str
+    trainers: int
+    victims: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    loses: float = 0.0
+    pairs: bool = False
+
+    @property
+    def kills(self) -> int:
+        """Of a run."""
+        return 8 if self.pairs else 20
+
+    @property
+    def calm(self) -> tuple[str, int, int]:
+        """What its result depends on."""
+        return self.strategy, self.trainers, self.kills
+
+    def __str__(self) -> str:
+        words = [self.strategy, *self.victims, *self.flags]
+        return "-".join(words + ["lossy"] * bool(self.loses) + ["pairs"] * self.pairs)
+
+
+# A tenth of the kills each, the first ones more.
+SHAPES = [
+    Shape("sync", 2, ("server",)),
+    Shape("sync", 2, ("trainer",)),
+    Shape("sync", 2, ("server", "trainer", "all")),
+    Shape("sync", 2, ("server", "trainer", "all"), ("--snapshot-every=64K",)),
+    Shape("async", 1, ("server",)),
+    Shape("async", 1, ("server", "trainer"), ("--snapshot-every=32K",)),
+    Shape("half_async", 1, ("server",)),
+    Shape("half_async merged", 1, ("server",)),
+    Shape("async sums", 3, ("server", "trainer", "all"), loses=LOST),
+    Shape("sync", 2, ("server", "trainer"), loses=LOST),
+]
+PAIRS = [
+    Shape("sync", 2, ("server", "trainer", "pair", "all"), pairs=True),
+    Shape(
+        "async sums", 2, ("server", "trainer", "pair", "all"), ("--snapshot-every=32K",), LOST, True
+    ),
+    Shape("half_async", 1, ("server",), (), LOST, pairs=True),
+    Shape("async", 1, ("server", "pair"), pairs=True),
 ]
 RUNS = [
-    (SHAPES[number % len(SHAPES)], SEED + number) for number in range(max(1, KILLS // KILLS_A_RUN))
+    (shapes[number % len(shapes)], SEED + number)
+    for shapes, count in ((SHAPES, KILLS // 20), (PAIRS, KILLS // 50))
+    for number in range(max(1, count))
 ]
 
 
@@ -47,34 +90,34 @@ def nursery() -> Iterator[Nursery]:
 @pytest.fixture(scope="module")
 def undisturbed(
     nursery: Nursery, tmp_path_factory: pytest.TempPathFactory
-) -> dict[tuple[str, int], Any]:
-    """What the same jobs find when nothing is killed, by strategy and trainers."""
-    found = {}
-    for strategy, trainers in sorted({(shape[0], shape[1]) for shape, _ in RUNS}):
+) -> Callable[[Shape], Any]:
+    """What the same job finds when nothing is killed."""
+
+    @cache
+    def found(strategy: str, trainers: int, kills: int) -> Any:
         folder = tmp_path_factory.mktemp("calm") / "job"
-        calm = Chaos(nursery, folder, 0, strategy, KILLS_A_RUN, trainers=trainers, is_calm=True)
-        found[strategy, trainers] = calm.run()
-    return found
+        return Chaos(nursery, folder, 0, strategy, kills, trainers=trainers, is_calm=True).run()
+
+    return lambda shape: found(*shape.calm)
 
 
-@pytest.mark.parametrize(
-    ("shape", "seed"),
-    RUNS,
-    ids=lambda v: str(v) if isinstance(v, int) else f"{v[0]}-{'-'.join(v[2])}{''.join(v[3])}",
-)
+@pytest.mark.parametrize(("shape", "seed"), RUNS, ids=str)
 def test_killed_and_restarted_processes_leave_the_same_bits(
-    shape: tuple[str, int, tuple[str, ...], tuple[str, ...]],
+    shape: Shape,
     seed: int,
     nursery: Nursery,
-    undisturbed: dict[tuple[str, int], Any],
+    undisturbed: Callable[[Shape], Any],
     tmp_path: Path,
 ) -> None:
-    """Each run kills 20 times; servers come back on their data, trainers redo their step."""
-    strategy, trainers, victims, flags = shape
-    chaos = Chaos(
-        nursery, tmp_path / "job", seed, strategy, KILLS_A_RUN, victims, 2, trainers, flags
-    )
-    assert chaos.run() == undisturbed[strategy, trainers], f"seed {seed}"
+    """Servers come back on their data, trainers redo their step; each batch is there once."""
+    with contextlib.ExitStack() as held:
+        witness = held.enter_context(witnessed(tmp_path)) if shape.pairs else ""
+        chaos = Chaos(
+            nursery, tmp_path / "job", seed, shape.strategy, shape.kills, shape.victims, 2,
+            shape.trainers, shape.flags, witness=witness, loses=shape.loses,
+        )  # fmt: skip
+        assert chaos.run() == undisturbed(shape), f"seed {seed}"
     logs = "".join(log.read_text() for log in chaos.folder.glob("server-*.log"))
-    assert ("from snapshot" in logs) == bool(flags)
-    assert "recovered" in logs or "server" not in victims
+    assert shape.pairs or ("from snapshot" in logs) == bool(shape.flags)
+    assert (": follows " in logs) == shape.pairs
+    assert "recovered" in logs or "server" not in shape.victims

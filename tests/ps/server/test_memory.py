@@ -84,6 +84,19 @@ def test_without_a_limit_the_tables_leave_room_for_the_process() -> None:
         server.stop()
 
 
+def test_servers_on_one_host_share_its_memory() -> None:
+    """Each took 7/8 of it for its own: together they were killed before any refused a row."""
+    limits = []
+    for others in ("", "127.0.0.1:7|127.0.0.1:8,other:7"):
+        endpoints = ",".join(["127.0.0.1:0", others]).strip(",")
+        server = make_server(
+            read_options([f"--endpoints={endpoints}", "--port=0", "--index=0"], {})
+        )
+        limits.append(server.store.memory_limit_bytes)
+        server.stop()
+    assert limits[0] // 4 <= limits[1] <= limits[0] // 3
+
+
 def test_what_comes_otherwise_counts_against_the_limit_too() -> None:
     """Bytes are not counted at each push; a table made meanwhile is."""
     with fleet(1, "--memory-limit=4M") as one, one.client() as ps:

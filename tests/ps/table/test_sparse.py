@@ -17,7 +17,6 @@ from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.initial import Initial
-from paddock.ps.table.sharding import shard_of
 from paddock.ps.table.sparse import SparseTable
 
 KEY = st.one_of(st.integers(-5, 30), st.sampled_from([-(2**63), 2**63 - 1]))
@@ -88,17 +87,6 @@ class TableAgainstDict(RuleBasedStateMachine):
             assert table.rows_in(shard) == 0
             table.load_shard(shard, state)
             assert table.digest() == digest
-
-    @rule(shard=st.integers(0, 3), count=st.integers(1, 3))
-    def evict(self, shard: int, count: int) -> None:
-        """The least recently pushed rows go."""
-        self.lsn += 1
-        here = [k for k in self.weights if int(shard_of(np.array([k]), 4)[0]) == shard]
-        gone = sorted(here, key=lambda k: (self.versions[k], k))[:count]
-        for table in self.tables:
-            assert table.evict(shard, count, lsn=self.lsn) == len(gone)
-        for key in gone:
-            del self.weights[key], self.versions[key]
 
     @rule(keys=KEYS)
     def pull(self, keys: np.ndarray) -> None:
@@ -187,7 +175,7 @@ def test_a_delta_brings_an_older_copy_up_to_date() -> None:
     for shard in range(64):
         copy.load_shard(shard, table.shard_state(shard))
     pushed(table, np.arange(900, 1100), 2)
-    table.evict(7, 3, lsn=3)
+    table._drop(7, np.asarray(table.shard_state(7)["keys"][:3], np.int64), 3)
     sizes = []
     for shard in range(64):
         state, whole = table.shard_changes(shard, 1)
@@ -270,7 +258,7 @@ rng = np.random.default_rng(0)
 for lsn in range(1, 20):
     keys = rng.choice(np.arange(-900, 900), 300, replace=False)
     table.push(keys, rng.normal(size=(300, 5)).astype(np.float32), lr=0.1, now=0, lsn=lsn)
-    table.evict(lsn, 2, lsn=lsn)
+    table.drop_shard(lsn)
 print(HAVE_NUMBA, table.digest(exact=True))
 """
 

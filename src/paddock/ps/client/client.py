@@ -60,7 +60,8 @@ class Client:
     trainer, trainers: this trainer's number and how many there are; None reads PADDLE_TRAINER_ID
     and PADDLE_TRAINERS_NUM. strategy: sync, half_async, async, geo or staleness.
     window: batches whose pushes may be unacknowledged (async). timeout: seconds after which an
-    unreachable server is an error.
+    unreachable server is an error. geo_merge: whether an exchange sends a trainer's differences
+    divided by the number of trainers (mean), or as they are (sum).
     """
 
     def __init__(
@@ -77,11 +78,14 @@ class Client:
         tls_ca: str | None = None,
         job: str | None = None,
         geo_step: int = 100,
+        geo_merge: str = "mean",
         paddle_compat: bool = False,
     ) -> None:
         place = read_place(os.environ, endpoints, trainer, trainers, job, token_file, tls_ca)
         self.place: Place = place
-        self.strategy: Strategy = make_strategy(strategy, staleness, window, geo_step, place)
+        self.strategy: Strategy = make_strategy(
+            strategy, staleness, window, geo_step, place, geo_merge
+        )
         self.paddle_compat = paddle_compat
         self._turns: dict[str, int] = {}
         self._recent: dict[tuple[int, ...], tuple[Keys, Keys, NDArray[np.int32]]] = {}

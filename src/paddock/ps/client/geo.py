@@ -61,10 +61,13 @@ class Geo(Strategy):
 
     name = "geo"
 
-    def __init__(self, window: int, place: Place, geo_step: int) -> None:
+    def __init__(self, window: int, place: Place, geo_step: int, merge: str) -> None:
         super().__init__(window, place)
         if geo_step < 1:
             raise UsageError(f"geo_step is {geo_step}", hint="1 or more batches")
+        if merge not in ("mean", "sum"):
+            raise UsageError(f"geo_merge is {merge!r}", hint="mean or sum")
+        self._share = place.trainers if merge == "mean" else 1
         self._pace = Pace(batches=geo_step)
         self._sparse: dict[str, LocalRows] = {}
         self._dense: dict[str, LocalVector] = {}
@@ -166,15 +169,7 @@ class Geo(Strategy):
         """Send what was learned here, take over what was learned elsewhere."""
         servers = range(len(traffic.peers))
         again = [server for server in servers if traffic.progress.has_more(server)]
-        for local in self._sparse.values():
-            keys, delta = local.rows.take_delta(self.place.trainers)
-            if len(keys):
-                traffic.post_sparse(Op.PUSH, local.known, keys, delta, [], DELTA)
-        for dense in self._dense.values():
-            dense.table.pull(0, dense.vector.latest)
-            delta = dense.vector.take_delta(self.place.trainers)
-            traffic.post_dense(Op.PUSH_DENSE, dense.known, delta, DELTA, [(0, len(delta))])
-        traffic.settle(0)
+        self._send(traffic, self._share)
         traffic.finish_pulls()
         for local in self._sparse.values():
             for server in again:  # It has what was not sent now: all of its rows are taken over.
@@ -187,6 +182,24 @@ class Geo(Strategy):
         for dense, server_has in zip(vectors, traffic.pull(wanted), strict=True):
             dense.vector.receive(server_has)
             dense.table.set(0, dense.vector.latest)
+
+    def _send(self, traffic: Traffic, share: int) -> None:
+        """Push what was learned, divided by share; 0: all that is left."""
+        for local in self._sparse.values():
+            rows = local.rows
+            keys, delta = rows.take_delta(share) if share else rows.take_rest()
+            if len(keys):
+                traffic.post_sparse(Op.PUSH, local.known, keys, delta, [], DELTA)
+        for dense in self._dense.values():
+            dense.table.pull(0, dense.vector.latest)
+            delta = dense.vector.take_delta(share or 1)
+            traffic.post_dense(Op.PUSH_DENSE, dense.known, delta, DELTA, [(0, len(delta))])
+        traffic.settle(0)
+
+    def leave(self, traffic: Traffic) -> None:
+        """The trainer ends; what the mean has left here would die with it."""
+        self._send(traffic, 0)
+        super().leave(traffic)
 
 
 def _copied(wanted: VectorOf, values: Rows) -> LocalVector:

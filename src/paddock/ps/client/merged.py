@@ -25,7 +25,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -76,6 +76,11 @@ class TrainerThread:
         """As Client.pull: what the rounds before have made of the rows."""
         with self.alone() as client:
             return client.pull(table, keys)
+
+    def pull_many(self, wanted: Mapping[str, Any]) -> dict[str, Rows]:
+        """As Client.pull_many."""
+        with self.alone() as client:
+            return client.pull_many(wanted)
 
     def prefetch(self, table: str, keys: ArrayLike) -> None:
         """Does nothing: the other threads compute while this one waits for its rows."""

@@ -236,7 +236,14 @@ class Sync(Clocked):
         self.unfinished = 0
 
 
-def make_strategy(name: str, staleness: int, window: int, geo_step: int, place: Place) -> Strategy:
+def make_strategy(
+    name: str,
+    staleness: int,
+    window: int,
+    geo_step: int,
+    place: Place,
+    geo_merge: str = "mean",
+) -> Strategy:
     """The strategy of this name. Raises UsageError."""
     if window < 1:
         raise UsageError(f"window is {window}", hint="at least 1 batch")
@@ -253,7 +260,7 @@ def make_strategy(name: str, staleness: int, window: int, geo_step: int, place: 
     if name == "geo":
         from paddock.ps.client.geo import Geo
 
-        return Geo(window, place, geo_step)
+        return Geo(window, place, geo_step, geo_merge)
     raise UsageError(f"strategy {name!r} is unknown", hint="one of " + ", ".join(STRATEGIES))
 
 

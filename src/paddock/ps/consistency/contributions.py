@@ -60,6 +60,10 @@ class _Held(Generic[P]):
             )
         return None
 
+    def lives(self, step: int) -> dict[int, int]:
+        """Who has given something to the step: trainer, incarnation."""
+        return {trainer: life for trainer, (life, _) in self._steps.get(step, {}).items()}
+
     def _add(self, step: int, trainer: int, incarnation: int, part: int, piece: P) -> bool:
         if step <= self.committed:
             return False

@@ -16,8 +16,9 @@ _SENTENCES = {
     "fastest way on an even network; you give up fresh parameters, so use a smaller learning rate, "
     "and results that repeat",
     "geo": "a trainer learns on its own copy of the rows it touches and exchanges differences "
-    "every {geo_step} batches, which needs the least network; you give up agreement between the "
-    "trainers in between, memory for the copies, and results that repeat",
+    "every {geo_step} batches, which needs the least network: 1/trainers of each, the rest with "
+    "later ones and at its end (geo_merge='sum' sends all of it); you give up agreement between "
+    "the trainers in between, memory for the copies, and results that repeat",
     "staleness": "{ahead} before the slowest one, so a gradient is never older than that; you give "
     "up some waiting, and results that repeat",
 }

@@ -3,6 +3,7 @@
     latest   what this trainer computes with; its own optimizer changes it
     old      what the servers had, as far as this trainer knows
     send     delta = (latest - old) / trainers, of the touched rows;  old += delta
+             (merge="sum": not divided; what is left at the end: neither, and of all rows)
     receive  latest += server - old;  old = server
 
 The servers add deltas. Sparse rows are cached when first needed; no vocabulary is given. A sent
@@ -143,6 +144,11 @@ class GeoRows:
     def touch(self, rows: Rows) -> None:
         """The optimizer has changed these rows."""
         self._is_touched[rows] = True
+
+    def take_rest(self) -> tuple[Keys, Floats]:
+        """As take_delta(1), of all rows that have a difference, also from exchanges before."""
+        self._is_touched |= (self.values[:, : self.dim] != self._old).any(1)
+        return self.take_delta(1)
 
     def take_delta(self, trainers: int) -> tuple[Keys, Floats]:
         """(keys int64[n] ascending, delta float32[n, dim]) to be pushed; none is touched after."""

@@ -47,7 +47,6 @@ class Timing:
     # than a lease: a pair that loses its replica stops for less than one that loses its primary.
     silence_seconds: float = 1.0
     drift: float = 0.05
-    failover_seconds_max: float = 3.0
 
     @property
     def held_seconds(self) -> float:

@@ -27,8 +27,7 @@ class Rules:
     """How a job's trainers wait for one another.
 
     staleness: N of strategy "staleness": no trainer is more than N steps before the slowest.
-    trainers: the first step waits until so many have joined. fewest: later ones go on with so
-    many. most: further ones are refused; 0 is `trainers`.
+    trainers: the first step waits until so many have joined; further ones are refused.
     silent_seconds: a trainer that is computing and says nothing for so long has failed; 0 never.
     gather_seconds: how long the first ones wait for the others; 0 for ever.
     on_silence: "fail" the job, or "rescale": expel the trainer and go on without it.
@@ -37,8 +36,6 @@ class Rules:
     strategy: Strategy = "sync"
     staleness: int = 0
     trainers: int = 1
-    fewest: int = 1
-    most: int = 0
     silent_seconds: float = 60.0
     gather_seconds: float = 300.0
     on_silence: str = "fail"
@@ -51,7 +48,6 @@ def check_rules(rules: Rules) -> list[Problem]:
     ['trainers is 0']
     """
     found = []
-    most = rules.most or rules.trainers
     if rules.strategy not in STRATEGIES:
         found.append(
             Problem(f"strategy {rules.strategy!r} is unknown", "one of " + ", ".join(STRATEGIES))
@@ -67,13 +63,6 @@ def check_rules(rules: Rules) -> list[Problem]:
         )
     if rules.trainers < 1:
         found.append(Problem(f"trainers is {rules.trainers}", "at least 1"))
-    elif not 1 <= rules.fewest <= rules.trainers <= most:
-        found.append(
-            Problem(
-                f"trainers: fewest {rules.fewest}, at the start {rules.trainers}, most {most}",
-                "fewest <= trainers <= most",
-            )
-        )
     for name in ("silent_seconds", "gather_seconds"):
         seconds = getattr(rules, name)
         if not seconds >= 0:

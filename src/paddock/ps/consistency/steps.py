@@ -187,8 +187,10 @@ class Chief(Waits):
         if member is None and trainer not in self._asking:
             staying = sum(m.leaving is None for m in self._members.values())
             newcomers = sum(t not in self._members for t in self._asking)
-            if staying + newcomers >= self._most:
-                reason = f"the job has its {self._most} trainers; trainer {trainer} is one more"
+            if staying + newcomers >= self.rules.trainers:
+                reason = (
+                    f"the job has its {self.rules.trainers} trainers; trainer {trainer} is one more"
+                )
                 return [Refuse(trainer, incarnation, "usage", reason)]
             if trainer not in self._known and len(self._known) >= TRAINERS_MAX:
                 reason = f"the job has known {TRAINERS_MAX} trainers"
@@ -376,7 +378,7 @@ class Chief(Waits):
         steps = {trainer: self._first_clock(trainer) for trainer in sorted(self._asking)}
         for trainer, step in steps.items():
             is_newcomer = trainer not in self._members
-            if step is None or (is_newcomer and (only_lives or count >= self._most)):
+            if step is None or (is_newcomer and (only_lives or count >= self.rules.trainers)):
                 continue
             count += is_newcomer
             outputs.append(Joined(trainer, self._asking.pop(trainer), step))

@@ -91,16 +91,12 @@ class Waits:
         return self.rules.strategy in CLOCKED
 
     @property
-    def _most(self) -> int:
-        return self.rules.most or self.rules.trainers
-
-    @property
     def _is_gathering(self) -> bool:
         return not self.is_started and not self._is_content
 
     @property
     def _is_short(self) -> bool:
-        return self._is_gathering or len(self._members) < self.rules.fewest
+        return self._is_gathering or not self._members
 
     def _settle(self) -> list[Output]:
         """What has become possible."""
@@ -163,7 +159,7 @@ class Waits:
         limit = self.rules.gather_seconds
         if not limit or now - self._gathers_since <= limit or NOBODY in self._silent:
             return []
-        if self.rules.on_silence == "rescale" and len(self._members) >= self.rules.fewest:
+        if self.rules.on_silence == "rescale":
             self._is_content = True
             return self._settle()
         count = f"{len(self._members)} of {self.rules.trainers}"

@@ -22,7 +22,6 @@ from paddock.ps.durable import delta
 from paddock.ps.durable.arrays import ArrayFile, Arrays, Written
 from paddock.ps.durable.files import DamageError, read_json
 from paddock.ps.spec import TableSpec, from_json, to_json
-from paddock.ps.table.sharding import deal
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -96,10 +95,6 @@ class Checkpoint:
                 return one
         names = ", ".join(sorted(one.name for one in self.specs)) or "none"
         raise UsageError(f"checkpoint {self.path} has no table {table!r}", hint=f"it has {names}")
-
-    def shards_of(self, server: int, servers: int) -> dict[str, range]:
-        """For each table the shards that server `server` of `servers` reads."""
-        return {one.name: deal(one.shards, servers)[server] for one in self.specs}
 
     def read(self, table: str, shard: int) -> Arrays:
         """The shard's arrays as they were copied, sparse ones by ascending key.

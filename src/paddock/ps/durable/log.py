@@ -56,7 +56,7 @@ class Device:
 
 
 def read_identity(directory: Path) -> Head | None:
-    """What the newest segment says: server, generation, its first lsn. None: there is no log."""
+    """What the newest segment says: server, its first lsn. None: there is no log."""
     segments = segment.list_segments(directory)
     return segment.read_head(segments[-1]) if segments else None
 
@@ -64,13 +64,13 @@ def read_identity(directory: Path) -> Head | None:
 class Log:
     """The log in a directory; opens what is there and cuts a torn tail, or begins at lsn `start`.
 
-    server: 64 bits that tell this server's state from any other's. generation: at least that of
-    the last segment. warnings: one line for each thing that was cut.
+    server: 64 bits that tell this server's state from any other's. warnings: one line for
+    each thing that was cut.
 
     One process at a time: the directory is locked (flock(2), released by the kernel when the
     process dies) until `close` or `abandon`.
     Raises: LogDamage when there is damage before good records; PaddockError when the log is
-    another server's, of a later generation, or open elsewhere.
+    another server's, or open elsewhere.
     """
 
     def __init__(
@@ -78,7 +78,6 @@ class Log:
         directory: Path | str,
         *,
         server: int,
-        generation: int = 0,
         start: int = 1,
         segment_bytes: int = SEGMENT_BYTES,
         device: Device | None = None,
@@ -86,7 +85,6 @@ class Log:
         self.directory = Path(directory)
         self.warnings: list[str] = []
         self._server = server
-        self._generation = generation
         self._segment_bytes = segment_bytes
         self._device = device or Device()
         self._lock = threading.Lock()
@@ -355,13 +353,6 @@ class Log:
                     f"this one is {self._server:016x}",
                     hint="give each server its own --data-dir",
                 )
-        newest = max((one.head.generation for one in self._segments), default=0)
-        if newest > self._generation:
-            raise PaddockError(
-                f"the log in {self.directory} is of generation {newest}, "
-                f"the server was started with {self._generation}",
-                hint="another server took over; start from its data",
-            )
 
     def _undo(self) -> None:
         """Takes back a record that was written in part."""
@@ -453,7 +444,7 @@ class Log:
             pass  # They only take room.
 
     def _add_segment(self, first: int) -> None:
-        head = Head(first, self._server, self._generation)
+        head = Head(first, self._server)
         path = self.directory / segment.segment_name(first)
         temporary = path.with_suffix(".tmp")
         try:

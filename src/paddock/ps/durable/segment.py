@@ -1,7 +1,7 @@
 """One file of the log: a checksummed head, then whole frames one after another. Reading only.
 
     log-<first lsn, 20 digits>.bin
-    head, 64 bytes: magic, version, first lsn, server, generation, xxh3-64 of the rest of the head
+    head, 64 bytes: magic, version, first lsn, server, xxh3-64 of the rest of the head
     records: the 64 bytes of frames.encode and the body, exactly as they were asked
 
 A record has no number of its own: its lsn is the segment's first plus the records before it.
@@ -25,8 +25,8 @@ from paddock.ps.xxh3 import xxh3
 HEAD_SIZE = 64
 _MAGIC = b"PDKLOG\r\n"
 _VERSION = 1
-# magic, version, nothing | first lsn, server, generation | nothing | checksum
-_HEAD = struct.Struct("<8sIIQQQ16xQ")
+# magic, version, nothing | first lsn, server | nothing | checksum
+_HEAD = struct.Struct("<8sIIQQ24xQ")
 assert _HEAD.size == HEAD_SIZE
 # One read; two of the largest frames fit.
 _CHUNK = 2 * (frames.BODY_MAX + frames.HEADER_SIZE)
@@ -42,7 +42,6 @@ class Head(NamedTuple):
 
     first: int
     server: int
-    generation: int
 
 
 class LogDamage(DamageError):
@@ -67,8 +66,8 @@ def segment_name(first: int) -> str:
 def encode_head(head: Head) -> bytes:
     """The first 64 bytes of a segment.
 
-    >>> decode_head(encode_head(Head(1, 7, 2)), Path("x"))
-    Head(first=1, server=7, generation=2)
+    >>> decode_head(encode_head(Head(1, 7)), Path("x"))
+    Head(first=1, server=7)
     """
     data = _HEAD.pack(_MAGIC, _VERSION, 0, *head, 0)[:-8]
     return data + xxh3(data).to_bytes(8, "little")
@@ -78,7 +77,7 @@ def decode_head(data: bytes, path: Path) -> Head:
     """The head in the first 64 bytes of a segment. Raises LogDamage."""
     if len(data) != HEAD_SIZE:
         raise LogDamage(path, 0, f"its head has {len(data)} of {HEAD_SIZE} bytes")
-    magic, version, _, first, server, generation, checksum = _HEAD.unpack(data)
+    magic, version, _, first, server, checksum = _HEAD.unpack(data)
     if magic != _MAGIC:
         raise LogDamage(path, 0, "it does not begin as a log of paddock does")
     if xxh3(data[:-8]) != checksum:
@@ -88,7 +87,7 @@ def decode_head(data: bytes, path: Path) -> Head:
             f"log {path} has format version {version}, this paddock reads {_VERSION}",
             hint="start the paddock that wrote it",
         )
-    return Head(first, server, generation)
+    return Head(first, server)
 
 
 def read_head(path: Path) -> Head:

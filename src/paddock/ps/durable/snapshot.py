@@ -121,7 +121,6 @@ class Snapshot:
 
     path: Path
     server: int
-    generation: int
     specs: tuple[TableSpec, ...]
     state: State
     shards: tuple[ShardEntry, ...]
@@ -145,9 +144,8 @@ def save_snapshot(
     directory: Path | str,
     *,
     server: int,
-    generation: int,
-    specs: Sequence[TableSpec] | Callable[[], Sequence[TableSpec]],
-    owned: Mapping[str, Sequence[int]] | Callable[[], Mapping[str, Sequence[int]]],
+    specs: Callable[[], Sequence[TableSpec]],
+    owned: Callable[[], Mapping[str, Sequence[int]]],
     take_state: Callable[[], State],
     take: Callable[[str, int], tuple[int, Arrays]],
     make_durable: Callable[[int], object] | None = None,
@@ -156,9 +154,9 @@ def save_snapshot(
     """Writes a snapshot and removes those older than the `keep` newest.
 
     take_state is called first, take(table, shard) -> (lsn, copies) once for each owned shard; the
-    server holds its lock within each call only. specs and owned, where they are functions, are
-    called after take_state: a table created meanwhile must not be missing, for the record that
-    created it may be below the state's lsn.
+    server holds its lock within each call only. specs and owned are called after it: a table
+    created meanwhile must not be missing, for the record that created it may be below the state's
+    lsn.
     make_durable (Log.wait_durable) is called with the highest lsn of any part before the snapshot
     is whole: a snapshot on the disk of a log that is not would, after a power cut, give the same
     lsns to other records, which recovery would then skip.
@@ -180,9 +178,8 @@ def save_snapshot(
             except DamageError:
                 remove_tree(path)
         temporary.mkdir()
-        specs = specs() if callable(specs) else specs
-        owned = owned() if callable(owned) else owned
-        shards = _write_shards(temporary, specs, owned, take)
+        tables = specs()
+        shards = _write_shards(temporary, tables, owned(), take)
         state_file = write_arrays(temporary / "state.bin", state.arrays, sync=False)
         sync_files(temporary)
         if make_durable is not None:
@@ -190,8 +187,7 @@ def save_snapshot(
         manifest = {
             "format": FORMAT,
             "server": server,
-            "generation": generation,
-            "tables": [to_json(spec) for spec in specs],
+            "tables": [to_json(spec) for spec in tables],
             "shards": [[one.table, one.shard, one.lsn, one.rows, *one.written] for one in shards],
             "state": {"lsn": state.lsn, "values": state.values, "arrays": list(state_file)},
         }
@@ -206,7 +202,7 @@ def save_snapshot(
         raise
     for old in list_snapshots(directory)[keep:]:
         remove_tree(old)
-    return Snapshot(path, server, generation, tuple(specs), state, tuple(shards))
+    return Snapshot(path, server, tuple(tables), state, tuple(shards))
 
 
 def snapshot_name(lsn: int) -> str:
@@ -270,13 +266,10 @@ def open_snapshot(path: Path) -> Snapshot:
     return snapshot
 
 
-def newest_snapshot(
-    directory: Path | str, *, server: int | None = None
-) -> tuple[Snapshot | None, list[str]]:
+def newest_snapshot(directory: Path | str) -> tuple[Snapshot | None, list[str]]:
     """The newest whole snapshot (None: there is none at all) and one line per damaged one.
 
-    Raises DamageError when there are some and all are damaged; PaddockError when it is another
-    server's.
+    Raises DamageError when there are some and all are damaged.
     """
     warnings: list[str] = []
     for path in list_snapshots(directory):
@@ -285,12 +278,6 @@ def newest_snapshot(
         except DamageError as error:
             warnings.append(f"snapshot {path.name} is not used: {error.message}")
             continue
-        if server is not None and snapshot.server != server:
-            raise PaddockError(
-                f"snapshot {path} is that of server {snapshot.server:016x}, "
-                f"this one is {server:016x}",
-                hint="give each server its own --data-dir",
-            )
         return snapshot, warnings
     if warnings:
         raise DamageError(
@@ -318,5 +305,5 @@ def _read_manifest(path: Path) -> tuple[Snapshot, Written]:
     )
     state = State(data["state"]["lsn"], data["state"]["values"], {})
     specs = tuple(from_json(one) for one in data["tables"])
-    snapshot = Snapshot(path, data["server"], data["generation"], specs, state, shards)
+    snapshot = Snapshot(path, data["server"], specs, state, shards)
     return snapshot, Written(*data["state"]["arrays"])

@@ -337,13 +337,29 @@ def _check_commit(store: Store, data: dict[str, Any]) -> None:
     """Raises Refusal when the body is not {"step": n, "members": [[trainer, incarnation], ...]}
     of the next step, or of one that is done."""
     step, members = data.get("step"), data.get("members")
-    is_right = isinstance(step, int) and 0 < step < STEP_MAX and isinstance(members, list)
+    is_right = type(step) is int and 0 < step < STEP_MAX and isinstance(members, list)
     for member in members if isinstance(members, list) else ():
         is_right &= isinstance(member, list) and [type(part) for part in member] == [int, int]
     if not is_right or data.keys() != {"step", "members"}:
         raise Refusal("usage", f"commit of step {step!r} by {members!r}")
     if int(str(step)) > store.committed + 1:
         raise _lost_steps(store, store.server, store.committed, int(str(step)))
+    if int(str(step)) > store.committed:
+        _check_lives(store, int(str(step)), dict(members or ()))
+
+
+def _check_lives(store: Store, step: int, members: dict[int, int]) -> None:
+    """Refuses a commit of a life whose next one gives to the same step: the chief began it anew."""
+    for held in store.tables:
+        for trainer, life in held.contributions.lives(step).items():
+            if life > members.get(trainer, life):
+                raise Refusal(
+                    "lost",
+                    f"step {step} was committed before trainer {trainer} was started again, and "
+                    "server 0 does not know of it: the end of its log is lost",
+                    hint="start all servers with empty data directories, load a checkpoint, and "
+                    "start the job again; --ack disk survives a power cut",
+                )
 
 
 def open_ordered(order: dict[str, Any]) -> Checkpoint:

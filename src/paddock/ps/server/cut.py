@@ -84,7 +84,7 @@ class Cut:
 
     def _take(self, table: str, shard: int) -> tuple[int, Arrays]:
         held = self.engine.store.by_name[table]
-        with held.lock:
+        with held.lock.rows:
             try:
                 return self.lsn, held.table.cut_state(shard)
             except KeyError as error:

@@ -21,15 +21,18 @@ from types import FrameType
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from paddock.errors import PaddockError, UsageError  # after the variable above
+from paddock.ps.durable.checkpoint import open_checkpoint
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.protocol.frames import Op
+from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import Options, read_options
 from paddock.ps.server.pairing import join_pair, prepare_pair, trusted
 from paddock.ps.server.recovery import Snapshots, keep_place, open_engine
 from paddock.ps.server.serve import Server, Settings
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
+from paddock.ps.spec import to_json
 from paddock.ps.table.memory import memory_for_tables
 from paddock.ps.table.warm import warm_server
 
@@ -178,7 +181,7 @@ def make_server(options: Options) -> Server:
     store = Store(
         options.index,
         max(1, len(options.endpoints)),
-        memory_limit_bytes=options.memory_limit or memory_for_tables(),
+        memory_limit_bytes=options.memory_limit or memory_for_tables(options.servers_here),
     )
     file = prepare_pair(options, say)
     keep_place(options.data_dir, options.index, max(1, len(options.endpoints)), options.job)
@@ -203,6 +206,10 @@ def make_server(options: Options) -> Server:
     snapshots = None
     if engine.log is not None:
         snapshots = Snapshots(engine, options.data_dir, server_id, options.snapshot_every, say)
+    if options.load and engine.lsn == 0:
+        begin_with(engine, options.load, options.job)
+        if snapshots is not None:
+            snapshots.ask()  # So that the next start does without the checkpoint.
     server = Server(settings, engine, say)
     server.snapshots = snapshots
     if options.data_dir:
@@ -215,6 +222,15 @@ def make_server(options: Options) -> Server:
             is_empty=engine.lsn == 0, is_on_disk=options.ack in ("disk", "memory"), is_alone=True
         )
     return server
+
+
+def begin_with(engine: Engine, directory: str, job: str) -> None:
+    """Make a checkpoint's tables and read this server's share. Raises PaddockError."""
+    checkpoint = open_checkpoint(Path(directory).absolute(), job=job)
+    for spec in checkpoint.specs:
+        engine.record(Op.CREATE, to_json(spec))
+    where = {"directory": str(checkpoint.path.parent), "name": checkpoint.name}
+    engine.record(Op.LOAD, {**where, "checksum": checkpoint.checksum})
 
 
 def _token(path: str) -> bytes:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 
 from paddock.errors import Problem, UsageError
 from paddock.ps.endpoint import bare, split_endpoint
-from paddock.ps.server.place import IsOwn, find_index, own_endpoint
+from paddock.ps.server.place import IsOwn, count_here, find_index, own_endpoint
 
 DEFAULT_PORT = 7164  # The users' documents; the program's own default was 20134.
 ACKS = ("memory", "log", "disk", "replica")
@@ -73,6 +73,7 @@ OPTIONS = (
         "log and snapshots; without it the state dies with the process",
         ("PADDOCK_PS_DATA_DIR",),
     ),
+    Option("load", "word", "", "a checkpoint to begin with, where there is no state yet", ()),
     Option(
         "ack",
         "word",
@@ -85,7 +86,8 @@ OPTIONS = (
         "memory-limit",
         "size",
         "0",
-        "bytes the tables may take; 0: 7/8 of this machine's or container's memory",
+        "bytes the tables may take; 0: 7/8 of this machine's or container's memory, divided by "
+        "the job's servers on this host",
         ("PADDOCK_PS_MEMORY_LIMIT",),
     ),
     Option(
@@ -180,7 +182,10 @@ IGNORED = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a server is asked to be. said: what to tell about flags; advertise: "" if unlisted."""
+    """What a server is asked to be. said: what to tell about flags; advertise: "" if unlisted.
+
+    servers_here: of the job on this host, this one included.
+    """
 
     port: int
     bind: str
@@ -189,6 +194,7 @@ class Options:
     index: int
     job: str
     data_dir: str
+    load: str
     ack: str
     snapshot_every: int
     memory_limit: int
@@ -203,6 +209,7 @@ class Options:
     witness: str
     advertise: str
     promote: str
+    servers_here: int
     said: tuple[str, ...] = ()
 
 
@@ -313,6 +320,11 @@ def _settle(
         "--data-dir DIR",
     )
     need(
+        not (values["load"] and values["witness"]),
+        "--load does not go with --witness",
+        "paddock ps load, when the pair serves",
+    )
+    need(
         values["on_lost_trainer"] in ("fail", "rescale"),
         f"--on-lost-trainer is {values['on_lost_trainer']!r}",
         "fail or rescale",
@@ -336,6 +348,7 @@ def _settle(
         mine = own_endpoint(endpoints[index], port, replica_of, names, is_own)
     # Explicitly listed in the job's endpoints: the launcher, or an operator, chose it.
     host = split_endpoint(mine)[0]
+    values["servers_here"] = count_here(endpoints, host)
     values["bind"] = values["bind"] or host or ("0.0.0.0" if values["token_file"] else LOOPBACK[0])
     _settle_pair(values, mine, problems)
     need(

@@ -70,6 +70,15 @@ def own_endpoint(
     return here[-1 if replica_of else 0]
 
 
+def count_here(endpoints: Sequence[str], host: str) -> int:
+    """How many servers share the memory of a host: those listed there; 1 when none is.
+
+    >>> count_here(["a:1|b:1", "a:2|b:2", "c:3"], "a"), count_here([], "a")
+    (2, 1)
+    """
+    return max(1, sum(_host(half) == host for e in endpoints for half in e.split("|")))
+
+
 def narrowed(halves: Sequence[str], names: Collection[str], is_own: IsOwn) -> list[str]:
     """Those on a host of these names, or on this machine; all when there are none."""
     return (

@@ -210,7 +210,6 @@ class Snapshots:
             snapshot = save_snapshot(
                 self.directory,
                 server=self.server,
-                generation=0,
                 specs=lambda: [held.spec for held in store.tables],
                 owned=lambda: {held.spec.name: list(held.owned) for held in store.tables},
                 take_state=self._state,

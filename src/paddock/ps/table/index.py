@@ -22,6 +22,7 @@ _OFFSET, _MASK, _LIVE, _LIMIT = 0, 1, 2, 3
 # Counters that the loops keep.
 _TOP, _FREE, _FRESH = 0, 1, 2
 _SLOTS_MIN = 16
+SLOT_BYTES = 16
 _ONE = np.uint64(1)
 # A freed block of at least this many slots gives its memory back at once.
 _RELEASE_FROM_SLOTS = 1 << 13
@@ -215,7 +216,7 @@ class FlatIndex:
     def nbytes(self) -> int:
         """Bytes of the shards' blocks and of the list of free rows."""
         used = self._blocks.end - self._blocks.free
-        return used * 16 + int(self._counters[_FREE]) * 4
+        return used * SLOT_BYTES + int(self._counters[_FREE]) * 4
 
     def find(self, keys: Keys) -> Rows:
         """The row of each key, int64[n]; -1 where there is none."""
@@ -255,9 +256,7 @@ class FlatIndex:
 
     def reserve(self, shard: int, more: int) -> None:
         """Makes the shard's block large enough for `more` further keys, in one move."""
-        slots = int(self._table[shard, _MASK]) + 1
-        while _limit(shard, slots) < int(self._table[shard, _LIVE]) + more:
-            slots *= 2
+        slots = slots_for(shard, int(self._table[shard, _LIVE]) + more)
         if slots > int(self._table[shard, _MASK]) + 1:
             self._place(shard, slots)
 
@@ -308,6 +307,18 @@ def _limit(shard: int, slots: int) -> int:
     Keys spread evenly, so with one limit all shards would be full, and move, in the same frame.
     """
     return int(slots * (0.7 - 0.2 * (shard * 0.6180339887 % 1.0)))
+
+
+def slots_for(shard: int, keys: int) -> int:
+    """The size of a shard's block once it has held so many keys.
+
+    >>> slots_for(0, 22937), slots_for(0, 22938)
+    (32768, 65536)
+    """
+    slots = _SLOTS_MIN
+    while _limit(shard, slots) < keys:
+        slots *= 2
+    return slots
 
 
 # ------------------------------------------------------------------------------ without numba

@@ -39,9 +39,11 @@ def machine_bytes(root: Path = Path("/")) -> int:
     return min([physical, *_cgroup_limits(root)])
 
 
-def memory_for_tables() -> int:
-    """What the tables of a server may take of it, when nobody says: the rest is the process's."""
-    total = machine_bytes()
+def memory_for_tables(servers: int) -> int:
+    """What the tables of each of so many servers may take of it, when nobody says: the rest is the
+    process's.
+    """
+    total = machine_bytes() // servers
     return total - max(total // 8, min(_PROCESS_BYTES, total // 2))
 
 

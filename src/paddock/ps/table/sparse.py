@@ -309,11 +309,6 @@ class SparseTable:
             drop |= expired(self._columns["touched"].array[rows], accessor.ttl_seconds, now)
         return self._drop(shard, keys[drop], lsn)
 
-    def evict(self, shard: int, count: int, *, lsn: int) -> int:
-        """Drops the `count` rows of a shard not pushed for longest (ties: the lower key)."""
-        keys, rows = self._index.entries(shard)
-        return self._drop(shard, self._oldest(keys, rows)[:count], lsn)
-
     def _oldest(self, keys: Keys, rows: Rows) -> Keys:
         orders = [keys, self._columns["version"].array[rows]]
         if "touched" in self._columns:
@@ -368,8 +363,7 @@ class SparseTable:
         keys int64[n], values float32[n, width], version int64[n]; shows, clicks float32[n] and
         touched uint32[n] when the table keeps them; candidate_* and rewritten when there are any.
         """
-        keys, rows = self._index.entries(shard)
-        return self._state_of(shard, keys, rows)
+        return self.shard_changes(shard, -1)[0]
 
     def shard_changes(self, shard: int, since: int) -> tuple[State, bool]:
         """(state of the rows pushed after lsn `since`, False), for load_shard(merge=True).
@@ -377,13 +371,9 @@ class SparseTable:
         (the whole state, True) when rows were dropped or decayed since: it replaces the shard.
         """
         keys, rows = self._index.entries(shard)
-        if self._rewritten[shard] > since:
-            return self._state_of(shard, keys, rows), True
-        new = self._columns["version"].array[rows] > since
-        return self._state_of(shard, keys[new], rows[new]), False
-
-    def _state_of(self, shard: int, keys: Keys, rows: Rows) -> State:
-        return {**self._rows_state(keys, rows), **self._rest_state(shard)}
+        is_all = bool(self._rewritten[shard] > since)
+        new = is_all | (self._columns["version"].array[rows] > since)
+        return {**self._rows_state(keys[new], rows[new]), **self._rest_state(shard)}, is_all
 
     def _rows_state(self, keys: Keys, rows: Rows) -> State:
         order = np.argsort(keys)

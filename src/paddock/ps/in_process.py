@@ -1,0 +1,37 @@
+"""A client with a server of its own in this process: for tests and trials, nothing to start.
+
+with ps.local() as client:
+    layer = ps.torch.Embedding(client, "deep", 16)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from paddock import __version__
+from paddock.ps.client.client import Client
+from paddock.ps.server.engine import Engine
+from paddock.ps.server.serve import Server, Settings
+from paddock.ps.server.store import Store
+
+JOB = "local"
+
+
+@contextmanager
+def local(strategy: str = "sync", **options: Any) -> Iterator[Client]:
+    """Trainer 0 of 1, whose tables are gone with the block; options: further ones of Client.
+
+    The server is the real one, so the results have its bits. It listens on a free port of the
+    loopback, to which this process alone knows the job's name.
+    """
+    settings = Settings(job=JOB, version=__version__)
+    server = Server(settings, Engine(Store(0, 1), None, "memory"))
+    server.start()
+    try:
+        where = f"127.0.0.1:{server.port}"
+        with Client(where, trainer=0, trainers=1, strategy=strategy, job=JOB, **options) as client:
+            yield client
+    finally:
+        server.stop()

@@ -1,0 +1,82 @@
+"""Every order of pushes, commits, restarts and lost ends of logs: steps never come apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddock.ps.protocol.frames import Header, Op
+from paddock.ps.server import checks
+from paddock.ps.server.bodies import Body
+from paddock.ps.server.store import Store
+from ps.model import committing
+from ps.model.committing import Setting
+from ps.model.explorer import Outcome, searched
+
+WORLDS_MAX = 40_000
+SETTINGS = {
+    "a trainer is started again": Setting(),
+    "the second step": Setting(steps=2, played=1),
+    "server 0 loses a step": Setting(losses=(0,), lost_commits=1),
+    "server 0 loses its last step": Setting(
+        steps=2, played=1, restarts=2, all_at_once=True, losses=(0,), lost_commits=1
+    ),
+    "server 1 loses steps": Setting(steps=3, played=2, losses=(1,)),
+}
+
+
+def search(setting: Setting) -> Outcome:
+    """All worlds of a setting."""
+    committing.store_of.cache_clear()
+    return searched(
+        committing.begun(setting),
+        lambda world: committing.after(setting, world),
+        lambda world, _: committing.complaint(world),
+        worlds_max=WORLDS_MAX,
+    )
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_all_servers_have_the_same_steps(name: str) -> None:
+    """The real rules: every world within bounds is looked at."""
+    outcome = search(SETTINGS[name])
+    assert outcome.complaint == "", (outcome.complaint, outcome.trace)
+    assert outcome.is_whole, outcome.worlds
+
+
+def test_the_search_finds_a_commit_that_leaves_steps_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was before: a server that lost steps is given the newest one."""
+    monkeypatch.setattr(checks, "_check_commit", lambda store, data: None)
+    assert "with rows" in search(SETTINGS["server 1 loses steps"]).complaint
+
+
+def test_the_search_finds_a_chief_behind_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was before: nobody compares, and a step is another one on each server."""
+    monkeypatch.setattr(checks, "_check_step", lambda store, done: None)
+    assert "at the other" in search(SETTINGS["server 0 loses its last step"]).complaint
+
+
+def test_the_search_finds_a_commit_of_another_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chief lost it, and a trainer that has it carries it when the life after has pushed."""
+    monkeypatch.setattr(checks, "_check_lives", lambda store, step, members: None)
+    assert "with rows" in search(SETTINGS["server 0 loses a step"]).complaint
+
+
+def test_the_search_finds_commits_that_are_carried_out_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A repeat is known by its step; the contributions know it too."""
+    is_done = Store.is_done
+
+    def never(store: Store, header: Header, body: Body) -> bool:
+        return header.op != Op.COMMIT and is_done(store, header, body)
+
+    monkeypatch.setattr(Store, "is_done", never)
+    monkeypatch.setattr("paddock.ps.consistency.contributions._Held._take", _take_always)
+    assert search(SETTINGS["a trainer is started again"]).complaint != ""
+
+
+def _take_always(held, step, members):  # type: ignore[no-untyped-def]
+    """What `_take` is without its first lines; nothing is forgotten."""
+    pieces = [held._steps.get(step, {}).get(trainer, (0, {}))[1] for trainer, _ in members]
+    held.committed = step
+    return [[parts[i] for i in sorted(parts)] for parts in pieces if parts]
