@@ -420,7 +420,7 @@ ORDERS: dict[str, tuple[str, Flags, Callable[[argparse.Namespace], int]]] = {
     "load": ("read a checkpoint, of any number of servers", _load_flags, _load),
     "shrink": ("decay statistics and drop what tables give up", _shrink_flags, _shrink),
     "move": ("give a shard to another server, while trainers go on", _move_flags, _move),
-    "rebalance": ("spread shards evenly, mend broken moves", _rebalance_flags, _rebalance),
+    "rebalance": ("spread shards evenly", _rebalance_flags, _rebalance),
     "snapshot": ("have each server shorten its log", _server_flags, _snapshot),
     "export": ("write weights as npz, safetensors or Paddle's text", _export_flags, _export),
     "import": ("read weights into a table, or into a checkpoint", _import_flags, _import),

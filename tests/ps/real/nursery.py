@@ -27,6 +27,7 @@ from paddock.ps import Client, DenseSpec
 from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.server import main
 from paddock.ps.server.engine import Engine
+from paddock.ps.server.mover import Attempt, Mover
 from paddock.ps.server.store import Store
 from paddock.ps.spec import to_json
 from paddock.ps.table.warm import warm_client, warm_server
@@ -36,6 +37,7 @@ from ps.running import Job, environment, eventually
 # progress.bin: int64. [0]: trainers may begin no later step; [1 + t]: steps trainer t has done.
 GATE = 0
 GATE_SECONDS = 0.001
+GATE_FILE, REACHED = "gate", "gate-reached"
 # Servers here are killed before a second is over: snapshots must come sooner to be met by kills.
 LOOK_SECONDS = 0.01
 
@@ -61,7 +63,7 @@ class Nursery:
         return json.loads(line)
 
     def server(self, words: list[str], log: Path) -> int:
-        """Start a server with these flags; its pid."""
+        """Start a server with these flags; its pid. log: beside it is the gate (see gated)."""
         return int(self._order(do="server", words=words, log=str(log)))
 
     def trainer(self, facts: dict[str, Any], log: Path) -> int:
@@ -198,6 +200,7 @@ def child(order: dict[str, Any]) -> None:
         os.dup2(log, 2)
         if order["do"] == "server":
             main.LOOK_SECONDS = LOOK_SECONDS
+            gated(Path(order["log"]).with_name(GATE_FILE))
             code = main.run(order["words"], {})
         else:
             run_trainer(order["facts"])
@@ -210,6 +213,22 @@ def child(order: dict[str, Any]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def gated(gate: Path) -> None:
+    """A move of this server stops after the phase that is written in the gate, if there is one.
+
+    The gate is called REACHED then; the move goes on when that is gone.
+    """
+    do, reached = Mover.do, gate.with_name(REACHED)
+
+    def also(self: Mover, phase: str, one: Attempt) -> None:
+        do(self, phase, one)
+        if gate.exists() and gate.read_text() == phase:
+            gate.rename(reached)
+            eventually(lambda: not reached.exists(), "the gate opens")
+
+    Mover.do = also  # type: ignore[method-assign]
 
 
 def run_trainer(facts: dict[str, Any]) -> None:

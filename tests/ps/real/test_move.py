@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.client.move import Where, move, rebalance
-from paddock.ps.client.peer import Peer
-from paddock.ps.link import Identity
-from ps.real.nursery import Nursery, forked
+from paddock.ps.client.admin import Admin, read_settings
+from paddock.ps.link import Identity, Link
+from paddock.ps.protocol.frames import Header, Op
+from paddock.ps.server.moves import PHASES
+from ps.real.nursery import GATE_FILE, REACHED, Nursery, forked
 from ps.real.work import TOP, applied, declare, train
-from ps.running import Job, running
+from ps.running import Job, eventually, running
 
 pytestmark = pytest.mark.real
 
 SEED, STEPS, STEPS_A_MOVE = 3, 60, 4
 ROUNDS = 8  # of new tables
-PROTOCOL = ("freeze", "first part", "adopt", "move", "own")
 STRATEGIES = ("sync", "async", "half_async")
 
 
-@contextmanager
-def admin(job: Job) -> Iterator[list[Peer]]:
-    """Links as `paddock ps` has them."""
-    identity = Identity("default", 0, 1, "0")
-    peers = [
-        Peer(index, endpoint, identity, 20.0, purpose="admin")
-        for index, endpoint in enumerate(job.endpoints)
-    ]
-    try:
-        yield peers
-    finally:
-        for peer in peers:
-            peer.close()
+def admin(job: Job) -> Admin:
+    """What `paddock ps` has."""
+    return Admin(read_settings({}, endpoints=",".join(job.endpoints), timeout=20.0))
 
 
 @pytest.fixture(scope="module")
@@ -112,15 +102,15 @@ def test_shards_move_back_and_forth_and_no_bit_changes(
     strategy: str, undisturbed: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
     """Each table gives and takes while batches are under way; then a snapshotless restart."""
-    with running(tmp_path, 2) as job, admin(job) as peers:
+    with running(tmp_path, 2) as job, admin(job) as orders:
         training = Training(job, strategy)
         for number in range(STEPS // STEPS_A_MOVE):
             # The last steps are left for finish: a digest taken while a shard moves is another.
             training.go_on(STEPS_A_MOVE - 1)
             for table in ("words", "ads", "top"):
-                where = Where(peers, table)
-                shard = number % where.shards
-                move(peers, table, shard, 1 - where.owner[shard])
+                owner = orders.place(table).owner
+                shard = number % len(owner)
+                orders.move(table, shard, 1 - int(owner[shard]))
         assert training.finish() == undisturbed[strategy]
         for index in range(2):
             job.restart(index)
@@ -134,7 +124,7 @@ def test_the_first_moves_of_new_tables_change_no_bit(
 ) -> None:
     """A server that never had to do with a move of the table gets its first shards."""
     servers = running(tmp_path, 2, keep=False)
-    with servers as job, admin(job) as peers, job.client(strategy=strategy) as client:
+    with servers as job, admin(job) as orders, job.client(strategy=strategy) as client:
         for suffix in map(str, range(ROUNDS)):
             declare(client, suffix)
             with ThreadPoolExecutor(1) as pool:
@@ -143,40 +133,46 @@ def test_the_first_moves_of_new_tables_change_no_bit(
                     if training.done():
                         break
                     for table in ("words", "ads", "top"):
-                        owner = Where(peers, table + suffix).owner[shard]
-                        move(peers, table + suffix, shard, 1 - owner)
+                        owner = int(orders.place(table + suffix).owner[shard])
+                        orders.move(table + suffix, shard, 1 - owner)
                 training.result()
             digest = client.digest()  # The trainer's own was taken while a shard moved.
             found = {name: digest[name + suffix] for name in ("words", "ads", "top")}
             assert found == undisturbed[strategy], f"round {suffix}"
 
 
-class Killer:
-    """Ends server `victim` after a step, and starts it again; then the admin dies, if it is to."""
-
-    def __init__(self, job: Job, victim: int, step: str, admin_dies: bool) -> None:
-        self.job, self.victim, self.step, self.admin_dies = job, victim, step, admin_dies
-        self.kills = 0
-
-    def __call__(self, done: str) -> None:
-        """After a step."""
-        if done != self.step or self.kills:
-            return
-        self.kills += 1
-        self.job.restart(self.victim)
-        if self.admin_dies:
-            raise KeyboardInterrupt
+def owner_of(orders: Admin, table: str, shard: int) -> int:
+    """The server that has it; -1 while it is on its way."""
+    try:
+        return int(orders.place(table).owner[shard])
+    except PaddockError:
+        return -1
 
 
-def until_done(order: Callable[[], object]) -> None:
-    """Give the order until it is carried out."""
-    for _ in range(3):
-        try:
-            order()
-            return
-        except (KeyboardInterrupt, PaddockError):
-            continue
-    order()
+def killed(job: Job, victim: int, phase: str, *, admin_dies: bool, table: str, shard: int) -> None:
+    """Server 0 gives a shard to server 1; after a phase the victim is ended, and started again."""
+    gate, reached = job.folder / GATE_FILE, job.folder / REACHED
+    gate.with_suffix(".tmp").write_text(phase)
+    gate.with_suffix(".tmp").rename(gate)
+    with ThreadPoolExecutor(1) as pool, admin(job) as orders:
+        if admin_dies:
+            link = Link(job.endpoints[0], Identity("default", 0, 1, "0"), "admin", 20.0)
+            order = {"do": "move", "table": table, "shard": shard, "to": 1, "seconds": 20}
+            link.send(Header(Op.CONTROL), json.dumps(order).encode())
+            link.close()
+        else:
+            moving = pool.submit(orders.move, table, shard, 1)
+        eventually(reached.exists, f"the move has reached {phase}")
+        job.kill(victim)
+        if victim == 0:
+            reached.unlink()
+        job.start(victim)
+        reached.unlink(missing_ok=True)
+        if not admin_dies:
+            moving.result(60)
+    with admin(job) as orders:
+        if not admin_dies or victim == 1 or phase in PHASES[-2:]:
+            eventually(lambda: owner_of(orders, table, shard) == 1, "it is finished")
 
 
 @pytest.mark.limit(300)
@@ -184,7 +180,7 @@ def until_done(order: Callable[[], object]) -> None:
 @pytest.mark.parametrize("victim", [0, 1], ids=["giver", "taker"])
 @pytest.mark.parametrize("strategy", ["sync", "async"])
 @pytest.mark.parametrize("flags", [(), ("--snapshot-every=16K",)], ids=["log", "snapshots"])
-def test_kill_9_at_each_step_loses_nothing(
+def test_kill_9_in_each_phase_loses_nothing(
     flags: tuple[str, ...],
     strategy: str,
     victim: int,
@@ -193,20 +189,19 @@ def test_kill_9_at_each_step_loses_nothing(
     undisturbed: dict[str, dict[str, str]],
     tmp_path: Path,
 ) -> None:
-    """Of each table one shard: server 0 gives it, 1 takes it; the same order mends the move."""
-    with forked(nursery, tmp_path, 2, 1, *flags) as job, admin(job) as peers:
+    """Of each table one shard: server 0 gives it, 1 takes it, and they finish by themselves."""
+    with forked(nursery, tmp_path, 2, 1, *flags) as job, admin(job) as orders:
         training = Training(job, strategy)
-        for number, step in enumerate(PROTOCOL):
+        for number, phase in enumerate(PHASES):
             for table in ("words", "top"):
                 training.go_on(2)
-                killer = Killer(job, victim, step, admin_dies)
                 shard = number % 2
-                until_done(lambda: move(peers, table, shard, 1, after=killer))  # noqa: B023
-                assert killer.kills == 1
-                assert Where(peers, table).owner[shard] == 1
-                move(peers, table, shard, 0)
+                killed(job, victim, phase, admin_dies=admin_dies, table=table, shard=shard)
+                orders.move(table, shard, 1)
+                orders.move(table, shard, 0)
         assert training.finish() == undisturbed[strategy]
-        assert not any(Where(peers, table).arrivals() for table in ("words", "ads", "top"))
+        told = [one.ask(Op.CONTROL, {"do": "tables"})["tables"] for one in orders.peers]
+        assert not any(table["moves"]["arrivals"] for tables in told for table in tables)
 
 
 @pytest.mark.limit(120)
@@ -214,7 +209,7 @@ def test_a_spare_server_takes_its_share_while_two_trainers_train(tmp_path: Path)
     """What left server 2 comes back by rebalance; sync has the same bits as without."""
     digests: list[dict[str, str]] = []
     for moves in (False, True):
-        with running(tmp_path / str(moves), 3, 2, keep=False) as job, admin(job) as peers:
+        with running(tmp_path / str(moves), 3, 2, keep=False) as job, admin(job) as orders:
             begun, found = threading.Event(), []
 
             def work(
@@ -233,10 +228,10 @@ def test_a_spare_server_takes_its_share_while_two_trainers_train(tmp_path: Path)
                 thread.start()
             assert begun.wait(30)
             if moves:
-                for shard, owner in Where(peers, "words").owner.items():
+                for shard, owner in enumerate(orders.place("words").owner.tolist()):
                     if owner == 2:
-                        move(peers, "words", shard, shard % 2)
-                assert len(rebalance(peers, "words")) == 21
+                        orders.move("words", shard, shard % 2)
+                assert len(orders.rebalance("words")) == 21
             for thread in threads:
                 thread.join(30)
             assert len(found) == 2 and found[0] == found[1]

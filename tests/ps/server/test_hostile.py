@@ -233,7 +233,9 @@ def test_one_huge_push_is_answered_while_it_is_sent(monkeypatch: pytest.MonkeyPa
         (Op.SHRINK, b'{"shard": true}', "shrink of shard True"),
         (Op.CREATE, b'{"kind": []}', "table kind"),
         (Op.COMMIT, b'{"step": true, "members": []}', "commit of step True"),
-        (Op.MOVE, b'{"shard": 1e999, "version": 1}', "not whole"),
+        (Op.MOVE, b'{"shard": 0, "to": 1, "version": 1}', "not served"),
+        (Op.ADOPT, b'{"shard": 1e999, "version": 1, "own": true, "step": 0}', "not whole"),
+        (Op.ADOPT, b'{"shard": 0, "version": 4294967296, "own": true}', "not whole"),
         (
             Op.LOAD,
             b'{"directory": "' + b"a" * 5000 + b'", "name": "b", "checksum": "c"}',

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,13 +14,13 @@ import pytest
 from paddock.errors import PaddockError
 from paddock.ps import Client
 from paddock.ps.client.admin import Admin, read_settings
-from paddock.ps.client.move import Where, mend, move
-from paddock.ps.protocol.frames import Header, Op
+from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.moves import PHASES
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.sharding import shard_of
 from ps.client.running import fleet
-from ps.server.test_moves import admin
+from ps.server.test_moves import admin, after_each, is_at_rest
 
 SGD = OptimizerSpec("sgd", lr=1.0)
 WORDS = SparseSpec("words", 2, SGD, shards=4)
@@ -36,63 +35,71 @@ def applied(ps: Client, keys: np.ndarray, first: np.ndarray) -> list[float]:
 
 
 def test_two_who_move_the_same_shard_do_not_lose_it() -> None:
-    """One has seen the copy on its way and not the move, and takes it for left behind."""
-    with (
-        fleet(2) as servers,
-        servers.client() as ps,
-        admin(servers) as one,
-        admin(servers) as two,
-    ):
+    """To two servers at once; and once more to where the first one had it."""
+    with fleet(3) as servers, servers.client() as ps, admin(servers) as one, admin(servers) as two:
         ps.create(WORDS)
         ps.push("words", KEYS, ONES)
         ps.flush()
-        asked, adopted, seen, moved = (threading.Event() for _ in range(4))
-        ask = two[1].ask
-
-        def slow(op: Op, data: dict[str, Any], **more: Any) -> dict[str, Any]:
-            if data.get("do") != "shards" or asked.is_set():
-                return ask(op, data, **more)
-            asked.set()  # It has asked server 0, before the freeze.
-            assert adopted.wait(10)
-            found = ask(op, data, **more)
-            seen.set()
-            assert moved.wait(10)
-            return found
-
-        two[1].ask = slow  # type: ignore[method-assign]
-        with ThreadPoolExecutor(1) as pool:
-            mending = pool.submit(mend, two, "words")
-
-            def after(step: str) -> None:
-                if step == "adopt":
-                    adopted.set()
-                    assert seen.wait(10)
-                if step == "move":
-                    moved.set()
-                    mending.result(10)
-
-            assert asked.wait(10)
-            move(one, "words", 0, 1, after=after)
-        assert Where(one, "words").owner[0] == 1
+        with ThreadPoolExecutor(2) as pool:
+            for _ in range(5):
+                for done in [
+                    pool.submit(one.move, "words", 0, 1),
+                    pool.submit(two.move, "words", 0, 2),
+                ]:
+                    assert done.result(20).to in (1, 2)
+        assert one.place("words").owner[0] in (1, 2) and is_at_rest(servers)
         assert sum(table["rows"] for s in ps.status() for table in s["tables"]) == len(KEYS)
 
 
-def test_a_part_that_comes_late_does_not_replace_a_shard_that_is_whole() -> None:
-    """Its sender was held up for longer than its freeze lasts."""
-    with fleet(2) as servers, servers.client() as ps, admin(servers) as peers:
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_part_that_comes_late_does_not_replace_a_shard_that_is_here(phase: str) -> None:
+    """Of an earlier attempt, whose giver has died."""
+    with fleet(2) as servers, servers.client() as ps, admin(servers) as orders:
         ps.create(WORDS)
         ps.push("words", KEYS, ONES)
         ps.flush()
+        late = Header(Op.ADOPT, int(Flag.LAST), count=1, step=(1 << 32) + 1)
 
-        late = Header(Op.ADOPT, table=0, part=0, count=1, step=12345)
+        def after(done: str) -> None:
+            if done == phase and phase != "own":
+                with pytest.raises(Refusal, match="of another attempt is here"):
+                    servers.servers[1].engine.write(late, bytes(8) + b"other")
+            elif done == phase:
+                assert servers.servers[1].engine.write(late, bytes(8) + b"other").flags
 
-        def after(step: str) -> None:
-            if step == "move":
-                with pytest.raises(Refusal, match="here as a whole"):
-                    servers.servers[1].engine.write(late, (0).to_bytes(8, "little") + b"other")
-
-        move(peers, "words", 0, 1, after=after)
+        with after_each(after):
+            orders.move("words", 0, 1)
         assert sum(table["rows"] for s in ps.status() for table in s["tables"]) == len(KEYS)
+
+
+def test_what_is_left_of_an_earlier_attempt_is_forgotten_and_the_move_goes_on() -> None:
+    """The taker asks the giver first: it alone knows that it was never given."""
+    with fleet(2) as servers, servers.client() as ps, admin(servers) as orders:
+        ps.create(WORDS)
+        ps.push("words", KEYS, ONES)
+        ps.flush()
+        ps.create(WORDS)
+        left = Header(Op.ADOPT, count=1, step=(1 << 32) + 1)
+        servers.servers[1].engine.write(left, bytes(8) + b"half")
+        assert orders.move("words", 0, 1).bytes > 0
+        assert orders.place("words").owner[0] == 1 and is_at_rest(servers)
+
+
+def test_pushes_wait_for_what_is_left_and_not_for_the_copy() -> None:
+    """While the shard is copied a trainer's pushes to it are applied, and come along."""
+    keys = KEYS[shard_of(KEYS, 4) == 0][:10]
+    with fleet(2) as servers, servers.client() as ps, admin(servers) as orders:
+        ps.create(WORDS)
+        first = ps.pull("words", keys)
+
+        def push(done: str) -> None:
+            if done == "copy":
+                ps.push("words", keys, ONES[:10])
+                ps.flush()
+
+        with after_each(push):
+            orders.move("words", 0, 1)
+        assert applied(ps, keys, first) == [1]
 
 
 @pytest.mark.parametrize("first", ["sparse", "dense"])
@@ -135,12 +142,14 @@ def test_pushes_that_are_sent_away_outlast_an_error(why: str, tmp_path: Path) ->
         first = ps.pull("words", keys)
         ps.push("words", keys, ONES[:10])
         ps.flush()
-        order = {"table": "words", "shard": 0, "version": 5}
-        with admin(servers) as peers:
+        moves = servers.servers[0].store.by_name["words"].moves
+        version = 0
+        with admin(servers) as orders:
             if why == "frozen":
-                peers[0].ask(Op.CONTROL, {"do": "freeze", **order})
+                version = moves.leave(0, 1, 5)
+                assert moves.freeze(0, version, busy=False)
             else:
-                move(peers, "words", 0, 1)
+                orders.move("words", 0, 1)
                 servers.stop_one(1)
             with pytest.raises(PaddockError, match=r"shard 0 moves|has not answered"):
                 for _ in range(3):
@@ -148,7 +157,7 @@ def test_pushes_that_are_sent_away_outlast_an_error(why: str, tmp_path: Path) ->
                     ps.step()
                 ps.flush()
             if why == "frozen":
-                peers[0].ask(Op.CONTROL, {"do": "thaw", **order})
+                moves.stay(0, version)
             else:
                 servers.restart(1)
         ps.flush()
@@ -191,7 +200,7 @@ def test_many_pushes_of_one_batch_keep_their_order() -> None:
             ps.push(table, keys, draw.integers(-4, 5, (16, 4)).astype(np.float32))
         ps.flush()
 
-    with fleet(2) as servers, servers.client(timeout=30.0) as ps, admin(servers) as peers:
+    with fleet(2) as servers, servers.client(timeout=30.0) as ps, admin(servers) as orders:
         ps.create(spec)
         pushes(ps, "calm")
         ps.create(replace(spec, name="moved"))
@@ -200,7 +209,7 @@ def test_many_pushes_of_one_batch_keep_their_order() -> None:
             draw = np.random.default_rng(1)
             while not training.done():
                 shard = int(draw.integers(8))
-                move(peers, "moved", shard, 1 - Where(peers, "moved").owner[shard])
+                orders.move("moved", shard, 1 - int(orders.place("moved").owner[shard]))
             training.result()
         every = np.arange(64)
         assert np.array_equal(ps.pull("moved", every), ps.pull("calm", every))
@@ -208,7 +217,7 @@ def test_many_pushes_of_one_batch_keep_their_order() -> None:
 
 def test_a_checkpoint_is_loaded_again_when_a_shard_moved_meanwhile(tmp_path: Path) -> None:
     """From a server that had not read its share yet to one that had."""
-    with fleet(2) as servers, servers.client() as ps, admin(servers) as peers:
+    with fleet(2) as servers, servers.client() as ps, admin(servers) as orders:
         ps.create(WORDS)
         ps.push("words", KEYS, ONES)
         ps.save(tmp_path)
@@ -218,8 +227,8 @@ def test_a_checkpoint_is_loaded_again_when_a_shard_moved_meanwhile(tmp_path: Pat
         ask = ps.peers[1].ask
 
         def interrupted(op: Op, data: dict[str, Any], **more: Any) -> dict[str, Any]:
-            if op == Op.LOAD and Where(peers, "words").owner[2] == 1:
-                move(peers, "words", 2, 0)
+            if op == Op.LOAD and orders.place("words").owner[2] == 1:
+                orders.move("words", 2, 0)
             return ask(op, data, **more)
 
         ps.peers[1].ask = interrupted  # type: ignore[method-assign]
@@ -230,7 +239,7 @@ def test_a_checkpoint_is_loaded_again_when_a_shard_moved_meanwhile(tmp_path: Pat
 def test_a_shrink_follows_a_shard_that_moves() -> None:
     """Given up and ordered again, it decayed some shards twice."""
     spec = replace(WORDS, accessor=AccessorSpec(statistics=True, decay=0.5))
-    with fleet(2) as servers, servers.client() as ps, admin(servers) as peers:
+    with fleet(2) as servers, servers.client() as ps, admin(servers) as orders:
         ps.create(spec)
         ps.push("words", KEYS, ONES, shows=np.full(1000, 5.0), clicks=np.zeros(1000))
         ps.flush()
@@ -238,8 +247,8 @@ def test_a_shrink_follows_a_shard_that_moves() -> None:
             ask: Callable[..., dict[str, Any]] = orders.peers[1].ask
 
             def interrupted(op: Op, data: dict[str, Any], **more: Any) -> dict[str, Any]:
-                if op == Op.SHRINK and Where(peers, "words").owner[2] == 1:
-                    move(peers, "words", 2, 0)
+                if op == Op.SHRINK and orders.place("words").owner[2] == 1:
+                    orders.move("words", 2, 0)
                 return ask(op, data, **more)
 
             orders.peers[1].ask = interrupted  # type: ignore[method-assign]

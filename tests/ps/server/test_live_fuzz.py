@@ -325,6 +325,7 @@ def is_allowed(strategy: str, hostile: Hostile, said: Said, made: Mutant) -> boo
         if (
             (op in WRITES_A_TABLE and header.table in hostile.foreign[said.server])
             or (op in (Op.MOVE, Op.ADOPT) and header.table == hostile.numbers[said.server])
+            or (facts.get("do") == "move" and facts.get("table") != "moving")
             or (said.purpose == "admin" and header.trainer != HOSTILE)
             or (op == Op.CREATE and isinstance(size, int) and 10_000 < size < 1 << 26)
             or (op == Op.JOIN and strategy == "sync")
@@ -398,6 +399,10 @@ def play(strategy: str, count: int, steps: int, folder: Path) -> dict[str, str]:
         if count:
             few = ("ended", "done", "value", "usage", "unknown-table")
             assert all(hostile.outcomes[name] > count // 1000 for name in few), hostile.outcomes
+        held = [one for server in servers.servers for one in server.store.tables]
+        eventually(
+            lambda: all(one.moves.is_idle and not one.moves.leaving for one in held), "moves"
+        )
         digests = [server.store.digests() for server in servers.servers]
         for index in (0, 1):
             servers.stop_one(index)

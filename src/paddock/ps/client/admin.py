@@ -6,7 +6,6 @@ no job name; writing goes to the job that is named, and servers of another one r
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
@@ -49,9 +48,10 @@ from paddock.ps.table.sharding import shard_of
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
 PURPOSE = "admin"
-# A shard that moves is asked for again after so long, and for so long.
-MOVING_SECONDS = 0.05
-SHRINK_SECONDS = 60.0
+# A shard that moves is asked for again after so long, and for so long. A step of sync that takes
+# longer is not waited for.
+LOOK_SECONDS = 0.05
+MOVING_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,8 @@ class Admin:
                 here["step"] = max(here["step"], table["step"])
                 here["servers"][str(peer.index)] = len(table["owned"])
                 here["numbers"][str(peer.index)] = table["number"]
-                here.pop("number", None)
-                here.pop("owned", None)
+                for name in ("number", "owned", "moves"):
+                    here.pop(name, None)
         return [found[name] for name in sorted(found)]
 
     def place(self, table: str) -> Placed:
@@ -200,7 +200,7 @@ class Admin:
             shard = int(np.argmin(owner))
             raise PaddockError(
                 f"table {table!r}: shard {shard} is on its way from one server to another",
-                hint="ask again; if this lasts: paddock ps rebalance",
+                hint="ask again; if this lasts, is a server down? paddock ps status",
                 retryable=True,
             )
         return Placed(spec, tuple(int(one["number"]) for one in held), owner)
@@ -230,7 +230,7 @@ class Admin:
         if not isinstance(placed.spec, SparseSpec):
             raise UsageError(f"table {table!r} is dense", hint="sparse tables shrink")
         dropped, round_ = 0, os.urandom(8).hex()
-        until = time.monotonic() + SHRINK_SECONDS
+        until = time.monotonic() + MOVING_SECONDS
         for shard in range(placed.spec.shards):
             order = {"shard": shard, "round": round_}
             while True:
@@ -241,21 +241,50 @@ class Admin:
                 except Refusal as refusal:
                     if refusal.code != "moved" or time.monotonic() > until:
                         raise
-                    time.sleep(MOVING_SECONDS)
-                    with contextlib.suppress(PaddockError):  # On its way: asked again.
-                        placed = self.place(table)
+                    time.sleep(LOOK_SECONDS)
+                    placed = self._settled(table, until)
             dropped += int(answer["dropped"])
         return dropped
 
-    def move(self, table: str, shard: int, to: int) -> Moved:
-        """Give one shard to another server, while trainers go on."""
+    def move(self, table: str, shard: int, to: int, *, seconds: float = MOVING_SECONDS) -> Moved:
+        """Give one shard to another server, while trainers go on; the servers do it.
+
+        Where it is already nothing happens. An order that was not answered may be given again.
+        """
         self._check_job()
-        return move.move(self.peers, table, shard, to)
+        until = time.monotonic() + seconds
+        while True:
+            owner = self._settled(table, until).owner
+            if not 0 <= shard < len(owner):
+                raise UsageError(
+                    f"table {table!r} has no shard {shard}", hint=f"0 to {len(owner) - 1}"
+                )
+            source = int(owner[shard])
+            if source == to:
+                return Moved(table, shard, source, to, 0, 0.0)
+            order = {"do": "move", "table": table, "shard": shard, "to": to, "seconds": seconds}
+            try:
+                did = self.peers[source].ask(Op.CONTROL, order, wait=True)
+                return Moved(table, shard, source, to, did["bytes"], did["seconds"])
+            except Refusal as refusal:
+                if refusal.code != "moved" or time.monotonic() > until:  # By somebody else.
+                    raise
 
     def rebalance(self, table: str) -> list[Moved]:
-        """Mend moves that were broken off, and give each server as many shards as the others."""
+        """Have every server own as many shards as the others, give or take one; few moves."""
         self._check_job()
-        return move.rebalance(self.peers, table)
+        owner = self._settled(table, time.monotonic() + MOVING_SECONDS).owner
+        return [self.move(table, *one) for one in move.plan(owner.tolist(), len(self.peers))]
+
+    def _settled(self, table: str, until: float) -> Placed:
+        """Where the shards are, once none is on its way."""
+        while True:
+            try:
+                return self.place(table)
+            except PaddockError as error:
+                if not error.retryable or time.monotonic() > until:
+                    raise
+            time.sleep(LOOK_SECONDS)
 
     def _check_job(self) -> None:
         """What no record tells: an order in several parts stops before its first."""

@@ -127,12 +127,11 @@ def load(peers: Sequence[Peer], directory: str, job: str | None, name: str = "")
     # All of them can, before the first one does.
     for peer in peers:
         peer.ask(Op.CONTROL, {"do": "check load", **order}, wait=True)
-    tables = [spec.name for spec in checkpoint.specs]
     for _ in range(LOADS_MAX):
-        before = _places(peers, tables)
+        before = _places(peers)
         for peer in peers:
             peer.ask(Op.LOAD, order, wait=True)
-        if _places(peers, tables) == before:
+        if _places(peers) == before:
             return checkpoint
     raise PaddockError(
         f"shards moved while {checkpoint.path} was loaded: some may not have been read",
@@ -141,11 +140,10 @@ def load(peers: Sequence[Peer], directory: str, job: str | None, name: str = "")
     )
 
 
-def _places(peers: Sequence[Peer], tables: Sequence[str]) -> list[object]:
+def _places(peers: Sequence[Peer]) -> list[object]:
     """Which shards each server has, and which it gave away last."""
-    asked = [{"do": "shards", "table": table} for table in tables]
-    told = [peer.ask(Op.CONTROL, order) for peer in peers for order in asked]
-    return [(facts["owned"], facts["given"]) for facts in told]
+    told = [peer.ask(Op.CONTROL, {"do": "tables"})["tables"] for peer in peers]
+    return [(one["owned"], one["moves"]["given"]) for tables in told for one in tables]
 
 
 def specs_of(peer: Peer) -> list[TableSpec]:

@@ -15,7 +15,7 @@ import numpy as np
 from paddock.ps.client.peer import Peer, Unacknowledged
 from paddock.ps.protocol.frames import Buffer, Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.spec import DenseSpec, SparseSpec
+from paddock.ps.spec import SparseSpec
 from paddock.ps.stream import raw
 from paddock.ps.table.sharding import group
 
@@ -143,19 +143,11 @@ class Redirect:
             self._post(peer, known, frame, server, here.stop - here.start, body)
 
     def _dense_again(self, peer: Peer, known: Known, frame: Unacknowledged) -> None:
-        assert isinstance(known.spec, DenseSpec)
         begin = int.from_bytes(frame.body[0], "little")
         values = np.frombuffer(frame.body[1], np.float32)
-        runs: list[list[int]] = []
-        for shard in range(known.spec.shards):
-            start, stop = known.spec.range(shard)
-            if begin <= start < stop <= begin + len(values):
-                if runs and runs[-1][2] == known.owners[shard]:
-                    runs[-1][1] = stop
-                else:
-                    runs.append([start, stop, int(known.owners[shard])])
+        runs = self._traffic.dense_frames(known, [(begin, begin + len(values))])
         if all(server != peer.index for _, _, server in runs):
-            runs.append([begin, begin, peer.index])
+            runs.append((begin, begin, peer.index))
         last = max(start for start, _, server in runs if server == peer.index)
         for start, stop, server in runs:
             body: list[Buffer] = [

@@ -184,12 +184,8 @@ class Traffic:
             if isinstance(wanted, RowsOf):
                 again = self._pull(replace(wanted, keys=wanted.keys[at]))
             else:
-                frames = [
-                    (max(start, request.start), min(stop, request.stop), server)
-                    for start, stop, server in self._dense_frames(wanted.known)
-                    for request, _ in moved
-                    if max(start, request.start) < min(stop, request.stop)
-                ]
+                left = [(request.start, request.stop) for request, _ in moved]
+                frames = self.dense_frames(wanted.known, left)
                 again = Pull.dense(wanted.known.numbers, frames, wanted.out)
             Flight(self.peers, [again]).land()
             if isinstance(wanted, RowsOf):
@@ -313,3 +309,14 @@ class Traffic:
             elif stop > start:
                 found.append((start, stop, owner))
         return found
+
+    def dense_frames(
+        self, known: Known, parts: list[tuple[int, int]]
+    ) -> list[tuple[int, int, int]]:
+        """The same of parts of the vector, each of whole shards."""
+        return [
+            (max(start, begin), min(stop, end), server)
+            for start, stop, server in self._dense_frames(known)
+            for begin, end in parts
+            if max(start, begin) < min(stop, end)
+        ]

@@ -37,7 +37,6 @@ class Op(IntEnum):
     STATUS = 6  # -> JSON
     CONTROL = 8  # JSON {"do": ...} -> JSON; what reads or acts on the process, not on the state
     FOLLOW = 9  # a replica asks for the log from `sequence` on
-    FETCH = 10  # JSON {"shard", "version"}, part -> a part of a frozen shard; count: of parts
 
     CREATE = 32  # JSON spec -> JSON
     PUSH = 33  # int64[count] keys, float32[count, dim] [, float32[count] shows, clicks]
@@ -52,8 +51,9 @@ class Op(IntEnum):
     SHRINK = 42  # JSON, one shard
     POSITION = 43  # JSON: how far a trainer has read its data
     MOVE = 44  # JSON {"shard", "to", "version"}: a shard is another server's from now on
-    # int64 shard, bytes: part `part` of `count` of a shard that comes, `step` its version; with
-    # count 0 a JSON {"shard", "version", "own"}: it is this server's, or it is forgotten
+    # int32 shard, int32 giver, bytes: part `part` of a shard that comes, `step` its version, LAST
+    # at the end of a state, DELTA when that adds to those before; with count 0 a JSON {"shard",
+    # "version", "own"}: it is this server's, or it is forgotten
     ADOPT = 45
     # JSON {"lr"}: the table's learning rate from here on; a contribution: from `step` on
     RATE = 54

@@ -81,7 +81,7 @@ def check(store: Store, header: Header, body: Body) -> None:
             held.moves.check_push(header, np.array([shard]))
     elif op in (Op.MOVE, Op.ADOPT):
         _check_room_to_adopt(store, op, len(body))
-        handover.check(store.find(header.table), header, body, store.server, store.servers)
+        handover.check(store.find(header.table), header, body)
 
 
 def check_life(store: Store, trainer: int, incarnation: object, life: object) -> None:

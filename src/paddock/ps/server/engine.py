@@ -196,6 +196,13 @@ class Engine:
         elif self.ack == "replica" and self.replicated is not None:
             self.replicated(lsn, epoch)
 
+    def keep(self) -> None:
+        """Wait until every record so far is on the disk, and where a replica counts, with it."""
+        lsn, epoch = self.position(), self._epoch()
+        if self.log is not None:
+            self.log.wait_durable(lsn)
+        self._keep(lsn, epoch)
+
     def replay(self, lsn: int, header: Header, body: Body) -> None:
         """Apply a record that is in a log already: recovery, or a replica following."""
         with self.holding(header):

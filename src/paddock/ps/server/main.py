@@ -27,7 +27,7 @@ from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.protocol.frames import Op
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import Options, read_options
-from paddock.ps.server.pairing import join_pair, prepare_pair
+from paddock.ps.server.pairing import join_pair, prepare_pair, trusted
 from paddock.ps.server.recovery import Snapshots, keep_place, open_engine
 from paddock.ps.server.serve import Server, Settings
 from paddock.ps.server.store import Store
@@ -200,6 +200,8 @@ def make_server(options: Options) -> Server:
         f"{server_id:016x}",
         options.trainer_timeout,
         options.on_lost_trainer,
+        options.endpoints,
+        trusted(options),
     )
     snapshots = None
     if engine.log is not None:

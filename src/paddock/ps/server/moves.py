@@ -1,120 +1,124 @@
-"""Which shards of a table are here, and how one changes hands while trainers go on.
+"""Which shards of a table are here, and how one changes hands while trainers go on. Pure.
 
-    A (owner)                            B (next owner)
-    freeze: pushes to it wait            -
-    fetch: its content, in parts         ADOPT i of n (record): held apart, of no effect
-    MOVE (record): not here any more     -
-    -                                    ADOPT own (record): here
+An admin gives the owner one order. The two servers carry it out, and finish it whatever dies:
 
-Every step may be repeated. A freeze ends by itself; until MOVE the shard is A's, and from then on
-nobody's until B owns it: pushes and pulls wait. `version` names one attempt, so that a copy made
-before a freeze ended is never taken for one made after it.
+    phase   owner (giver)                            next owner (taker)
+    copy    the shard, then what is pushed to it     ADOPT part (records): held apart,
+            meanwhile, until that is little          of no effect, on the disk
+    freeze  pushes to it wait; in sync from the next COMMIT on
+    rest    what was pushed since                    ADOPT part
+    move    MOVE (record): not here any more
+    own                                              ADOPT own (record): here
 
-Volatile: holds, wishes, behind. All else follows from the records. The table's lock is held.
+A `version` names one attempt. Only the records outlive a server: before MOVE the shard is the
+giver's, after it nobody's until the taker owns it. For as long as a taker has what came, it asks
+the giver what became of it:
+
+    given    MOVE of this version is in its log, on its disk    the taker owns it
+    coming   the attempt goes on                                waits
+    gone     neither, nor will it ever be given                 forgets it
+
+Volatile: leaving, behind. All else follows from the records. The table's lock is held.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.durable.arrays import Arrays, decode_arrays, encode_arrays
+from paddock.ps.durable.arrays import Arrays, decode_arrays
 from paddock.ps.protocol.frames import BODY_MAX, Header
 from paddock.ps.protocol.refusals import Refusal
 
-# A freeze whose admin has gone ends after so long.
-HOLD_SECONDS = 10.0
-# What one ADOPT carries, after the shard's number.
+PHASES = ("copy", "freeze", "rest", "move", "own")
+# What one ADOPT carries, after the numbers of the shard and of the giver.
 PART_BYTES = BODY_MAX - 8
+# A version: how often the shard has changed hands, and a random number.
+_NONCE_BITS = 32
 Shards = NDArray[Any]
+Fate = Literal["given", "coming", "gone"]
+
+
+@dataclass(slots=True)
+class Leaving:
+    """An attempt to give a shard away. is_wished: to be frozen when no step is being gathered."""
+
+    to: int
+    version: int
+    is_frozen: bool = False
+    is_wished: bool = False
 
 
 @dataclass(slots=True)
 class Arrival:
-    """A shard on its way to this server. count: parts; whole when they are all here."""
+    """A shard on its way here from server `source`. count: parts that came. parts: of the newest
+    copy, and of the rows changed since; ends: where each of these states ends."""
 
     version: int
-    count: int
-    parts: list[bytes]
+    source: int
+    count: int = 0
+    ends: list[int] = field(default_factory=list)
+    parts: list[bytes] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
-        """Whether every part is here."""
-        return len(self.parts) == self.count
+        """Whether every part of what was begun is here."""
+        return bool(self.ends) and self.ends[-1] == len(self.parts)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the parts."""
-        return sum(map(len, self.parts))
-
-    def decode(self) -> Arrays:
-        """The shard's arrays, each verified. Raises DamageError."""
-        return decode_arrays(b"".join(self.parts))
-
-
-@dataclass(slots=True)
-class Hold:
-    """A frozen shard. until: of the clock. parts: its content, made when first asked for."""
-
-    version: int
-    until: float
-    parts: list[memoryview]
+    def decode(self) -> list[Arrays]:
+        """The arrays of each state, verified. Raises DamageError."""
+        bounds = zip([0, *self.ends], self.ends, strict=False)
+        return [decode_arrays(b"".join(self.parts[start:stop])) for start, stop in bounds]
 
 
 class Moves:
     """The shards of one table. owned: those that are here, in order; one list with the table's.
 
     server: this one's number. given: (to, version) of those it owned last. adopted: versions of
-    those that came.
+    those that came; they stay, for what is told twice.
 
     >>> moves = Moves("words", 0, [0, 1], 4)
-    >>> moves.freeze(1, 77), moves.is_held(1, 77)
-    (True, True)
-    >>> moves.give(1, 3, 77)
-    >>> moves.owned, moves.given
-    ([0], {1: (3, 77)})
+    >>> version = moves.leave(1, 3, 77)
+    >>> moves.freeze(1, version, busy=False), moves.fate(1, 3, version)
+    (True, 'coming')
+    >>> moves.give(1, 3, version)
+    >>> moves.owned, moves.fate(1, 3, version), moves.fate(1, 3, version + 1)
+    ([0], 'given', 'gone')
     """
 
-    def __init__(
-        self,
-        table: str,
-        server: int,
-        owned: list[int],
-        shards: int,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, table: str, server: int, owned: list[int], shards: int) -> None:
         self.table = table
         self.server = server
         self.owned = owned
         self.given: dict[int, tuple[int, int]] = {}
         self.adopted: dict[int, int] = {}
         self.arrivals: dict[int, Arrival] = {}
-        self.holds: dict[int, Hold] = {}
-        self.wishes: dict[int, tuple[int, float]] = {}
+        self.leaving: dict[int, Leaving] = {}
         # Of each trainer: (incarnation, number) of a push that was sent away; those after it wait.
         self.behind: dict[int, tuple[int, int]] = {}
-        self._clock = clock
         self._is_away = np.ones(shards, np.bool_)
         self._changed()
         self.active = False  # Until a shard moves nobody has to look at shards.
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what is on its way, in either direction."""
-        leaving = sum(part.nbytes for hold in self.holds.values() for part in hold.parts)
-        return leaving + sum(one.nbytes for one in self.arrivals.values())
+        """Bytes of what came and is not owned."""
+        return sum(len(part) for one in self.arrivals.values() for part in one.parts)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no shard is frozen or on its way here."""
+        return not self.arrivals and not any(one.is_frozen for one in self.leaving.values())
 
     def _changed(self) -> None:
         self.active = True
         self._is_away = np.ones(len(self._is_away), np.bool_)
         self._is_away[self.owned] = False
         self._is_closed = self._is_away.copy()
-        self._is_closed[list(self.holds)] = True
+        self._is_closed[[shard for shard, one in self.leaving.items() if one.is_frozen]] = True
 
     # ------------------------------------------------------------------------- pushes and pulls
 
@@ -134,7 +138,6 @@ class Moves:
         Then the trainer's later pushes to the table are refused too, until this one comes again
         or is skipped: they must not overtake it.
         """
-        self._lift()
         first = self.behind.get(header.trainer)
         if first is not None and first[0] != header.incarnation:
             first = None
@@ -161,96 +164,108 @@ class Moves:
         owners = {
             str(shard): self.given[shard][0]
             for shard in asked
-            if shard in self.given and self._is_away[shard]
+            if shard in self.given and self._is_away[shard] and shard not in self.leaving
         }
         where = f"is server {owners[str(asked[0])]}'s now" if str(asked[0]) in owners else "moves"
         return Refusal(
             "moved",
             f"table {self.table!r}: shard {asked[0]} {where} (server {self.server} was asked)",
-            hint="if this lasts, paddock ps rebalance mends a move that was broken off",
+            hint="if this lasts, is a server down? paddock ps status",
             facts={"owners": owners, "wait": len(owners) < len(asked)},
         )
 
-    # ----------------------------------------------------------------------------------- freezing
+    # -------------------------------------------------------------------------------- the giver
 
-    def freeze(self, shard: int, version: int) -> bool:
-        """Pushes to the shard wait from now on; again: for longer. False: another order's."""
-        self._lift()
-        self.wishes.pop(shard, None)
-        hold = self.holds.get(shard)
-        if hold is None:
-            hold = self.holds[shard] = Hold(version, 0.0, [])
-            self._changed()
-        if hold.version != version:
-            return False
-        hold.until = self._clock() + HOLD_SECONDS
-        return True
+    def leave(self, shard: int, to: int, nonce: int) -> int:
+        """Begin an attempt to give a shard away; its version, above all that the shard had."""
+        version = ((self.adopted.get(shard, 0) >> _NONCE_BITS) + 1 << _NONCE_BITS) + nonce
+        self.leaving[shard] = Leaving(to, version)
+        return version
 
-    def wish(self, shard: int, version: int) -> None:
-        """Freeze at the next moment at which nothing is held apart for a step."""
-        self.wishes[shard] = version, self._clock() + HOLD_SECONDS
+    def freeze(self, shard: int, version: int, *, busy: bool) -> bool:
+        """Whether pushes to the shard wait from now on; busy: they will after the step's COMMIT."""
+        one = self.leaving[shard]
+        assert one.version == version
+        one.is_wished = True
+        if not busy:
+            self.grant()
+        return one.is_frozen
 
     def grant(self) -> None:
-        """That moment."""
-        now = self._clock()
-        for shard, (version, until) in list(self.wishes.items()):
-            del self.wishes[shard]
-            if now < until and shard in self.owned:
-                self.freeze(shard, version)
+        """No step is being gathered: what was to be frozen is."""
+        for one in self.leaving.values():
+            one.is_frozen = one.is_frozen or one.is_wished
+        self._changed()
 
-    def thaw(self, shard: int, version: int) -> None:
-        """End a freeze and the wish for one."""
-        if self.wishes.get(shard, (version,))[0] == version:
-            self.wishes.pop(shard, None)
-        if shard in self.holds and self.holds[shard].version == version:
-            del self.holds[shard]
+    def check_give(self, shard: int, version: int) -> None:
+        """Raises Refusal when a shard may have changed since what this attempt has copied."""
+        one = self.leaving.get(shard)
+        if one is None or one.version != version or not one.is_frozen:
+            raise Refusal("deadline", f"shard {shard} is not frozen")
+
+    def stay(self, shard: int, version: int) -> None:
+        """An attempt is over, or its MOVE on the disk: trainers are told of the new owner."""
+        if shard in self.leaving and self.leaving[shard].version == version:
+            del self.leaving[shard]
             self._changed()
-
-    def _lift(self) -> None:
-        if self.holds:
-            now = self._clock()
-            late = [shard for shard, hold in self.holds.items() if hold.until <= now]
-            for shard in late:
-                del self.holds[shard]
-            if late:
-                self._changed()
-
-    def is_held(self, shard: int, version: int) -> bool:
-        """Whether the shard has been frozen by this order without a break."""
-        self._lift()
-        hold = self.holds.get(shard)
-        return hold is not None and hold.version == version
-
-    def parts(self, shard: int, version: int, take: Callable[[int], Arrays]) -> list[memoryview]:
-        """The content of a frozen shard, cut; take: gives its arrays. Raises Refusal."""
-        if not self.is_held(shard, version):
-            raise Refusal("deadline", f"shard {shard} is not frozen any more", hint="move it again")
-        hold = self.holds[shard]
-        hold.until = self._clock() + HOLD_SECONDS
-        if not hold.parts:
-            whole = memoryview(b"".join(encode_arrays(take(shard))[0]))
-            hold.parts = [whole[at : at + PART_BYTES] for at in range(0, len(whole), PART_BYTES)]
-        return hold.parts
-
-    # ------------------------------------------------------------------------------------ records
 
     def give(self, shard: int, to: int, version: int) -> None:
         """The shard is another server's."""
         if shard in self.owned:
             self.owned.remove(shard)
         self.given[shard] = to, version
-        self.adopted.pop(shard, None)
-        self.holds.pop(shard, None)
         self._changed()
 
-    def receive(self, shard: int, version: int, part: int, count: int, data: bytes) -> None:
-        """A part of a shard that comes; the first one of another version replaces what came."""
-        if part == 0:
-            self.arrivals[shard] = Arrival(version, count, [])
-        arrival = self.arrivals[shard]
-        assert arrival.version == version and part == len(arrival.parts)
-        arrival.parts.append(data)
+    def fate(self, shard: int, to: object, version: object) -> Fate:
+        """What became of an attempt."""
+        if self.given.get(shard) == (to, version):
+            return "given"
+        one = self.leaving.get(shard)
+        return "coming" if one is not None and one.version == version else "gone"
+
+    # -------------------------------------------------------------------------------- the taker
+
+    def was_owned(self, shard: int, version: int) -> bool:
+        """Whether this change of hands, or a later one, was completed here."""
+        return self.adopted.get(shard, 0) >> _NONCE_BITS >= version >> _NONCE_BITS
+
+    def has_part(self, shard: int, version: int, part: int) -> bool:
+        """Whether a part came before, or is of no use any more."""
+        one = self.arrivals.get(shard)
+        is_here = one is not None and one.version == version and part < one.count
+        return is_here or self.was_owned(shard, version)
+
+    def check_part(self, shard: int, version: int, part: int) -> None:
+        """Raises Refusal when a part does not follow what came."""
+        if shard in self.owned or not 0 <= shard < len(self._is_away):
+            raise Refusal("usage", f"shard {shard} of table {self.table!r} is not to come here")
+        one = self.arrivals.get(shard)
+        if one is None and part == 0:
+            return
+        if one is None or one.version != version:  # Another attempt: its giver is asked first.
+            raise Refusal("deadline", f"shard {shard} of another attempt is here")
+        if part != one.count:
+            raise Refusal("deadline", f"part {part} of shard {shard} does not follow what came")
+
+    def receive(self, shard: int, arrival: Arrival, data: bytes, *, adds: bool, ends: bool) -> None:
+        """A part of a shard that comes. adds: to the states before its own; ends: its own.
+
+        arrival: an empty one, for the first part.
+        """
+        one = self.arrivals.setdefault(shard, arrival)
+        assert one.version == arrival.version
+        if one.is_whole and not adds:
+            one.parts, one.ends = [], []
+        one.parts.append(data)
+        one.count += 1
+        if ends:
+            one.ends.append(len(one.parts))
         self.active = True
+
+    def has_all(self, shard: int, version: object, count: object) -> bool:
+        """Whether all parts that were sent are here: a server may have come back without some."""
+        one = self.arrivals.get(shard)
+        return one is not None and (one.version, one.count) == (version, count)
 
     def own(self, shard: int, version: int) -> Arrival:
         """The shard that came is this server's."""
@@ -262,10 +277,6 @@ class Moves:
         self._changed()
         return arrival
 
-    def forget(self, shard: int) -> None:
-        """Drop what came of a shard."""
-        self.arrivals.pop(shard, None)
-
     # -------------------------------------------------------------------------------------- state
 
     def to_json(self) -> dict[str, Any]:
@@ -275,7 +286,8 @@ class Moves:
             "given": {str(s): list(g) for s, g in sorted(self.given.items())},
             "adopted": {str(s): v for s, v in sorted(self.adopted.items())},
             "arrivals": {
-                str(s): [a.version, a.count, len(a.parts)] for s, a in sorted(self.arrivals.items())
+                str(s): [a.version, a.source, a.count, a.ends, len(a.parts)]
+                for s, a in sorted(self.arrivals.items())
             },
         }
 
@@ -293,8 +305,10 @@ class Moves:
         self.given = {int(s): (int(to), int(v)) for s, (to, v) in data["given"].items()}
         self.adopted = {int(s): int(v) for s, v in data["adopted"].items()}
         self.arrivals = {
-            int(s): Arrival(v, n, [arrays[f"move.{s}.{i}"].tobytes() for i in range(have)])
-            for s, (v, n, have) in data["arrivals"].items()
+            int(s): Arrival(
+                v, source, n, ends, [arrays[f"move.{s}.{i}"].tobytes() for i in range(have)]
+            )
+            for s, (v, source, n, ends, have) in data["arrivals"].items()
         }
         if self.given or self.adopted or self.arrivals:
             self._changed()

@@ -293,11 +293,13 @@ class Pair:
         return Link(self.witness, self.identity, "admin", WITNESS_SECONDS)
 
     def _put(self, link: Link, request: Request) -> None:
-        link.send(Header(Op.CONTROL), json.dumps(request_json(self.group, request)).encode())
-        _, body = link.receive()
-        reply = reply_from(json.loads(bytes(body)))
+        reply = reply_from(json.loads(self._tell(link, request)))
         self.handle(lambda member: member.replied(reply, now=self.clock()))
         self._say_stuck()
+
+    def _tell(self, link: Link, request: Request) -> bytes:
+        link.send(Header(Op.CONTROL), json.dumps(request_json(self.group, request)).encode())
+        return bytes(link.receive()[1])
 
     def _say_stuck(self) -> None:
         """A server that nobody lets serve, and that has nobody to follow, says so."""
@@ -339,13 +341,7 @@ class Pair:
                 thread.join(JOIN_SECONDS)
         wanted = [request for request in seen if request.ask is Ask.RELEASE]
         if wanted:
-            try:
+            with contextlib.suppress(PaddockError):  # The lease runs out by itself.
                 link = self._reach()
-                link.send(
-                    Header(Op.CONTROL),
-                    json.dumps(request_json(self.group, wanted[-1])).encode(),
-                )
-                link.receive()
+                self._tell(link, wanted[-1])
                 link.close()
-            except PaddockError:
-                pass  # The lease runs out by itself.

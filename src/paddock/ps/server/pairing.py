@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 from paddock.errors import UsageError
 from paddock.ps.consistency.replication import NEAR_RECORDS, Member, Role, recovered
 from paddock.ps.endpoint import join_endpoint
-from paddock.ps.link import Identity
 from paddock.ps.protocol.frames import Header
 from paddock.ps.server.feed import Feed
 from paddock.ps.server.follower import Follower
@@ -30,7 +28,7 @@ def prepare_pair(options: Options, say: Callable[[str], None]) -> MemberFile | N
     """Before the log is opened; None for a server that keeps none. Raises UsageError."""
     if not options.data_dir:
         return None
-    if options.witness and (ca := _trusted(options)):
+    if options.witness and (ca := trusted(options)):
         try:
             ssl.create_default_context(cafile=ca)
         except OSError as error:  # ssl.SSLError is one
@@ -60,14 +58,7 @@ def join_pair(server: Server, options: Options, file: MemberFile) -> None:
         recovered(member, end=end, history=store.history),
         witness=options.witness,
         group=f"{settings.job}-{settings.server}",
-        identity=Identity(
-            settings.job,
-            0,
-            int(time.time()) & 0xFFFFFFFF,
-            settings.version,
-            settings.token,
-            _trusted(options),
-        ),
+        identity=server.identity,
         serves_alone=not is_counting,
         say=server.say,
     )
@@ -79,8 +70,8 @@ def _endpoint(server: Server, options: Options) -> str:
     return options.advertise or join_endpoint(options.bind, server.port)
 
 
-def _trusted(options: Options) -> str:
-    """The file of certificates that the pair's other server and its witness must be signed by."""
+def trusted(options: Options) -> str:
+    """The file of certificates that other servers and the witness must be signed by."""
     return (options.tls_ca or options.tls_cert) if options.tls_cert else ""
 
 

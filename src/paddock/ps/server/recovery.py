@@ -24,7 +24,7 @@ from paddock.ps.durable.snapshot import (
 )
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.engine import Ack, Engine
-from paddock.ps.server.handover import copy_of, fit, place
+from paddock.ps.server.handover import fit, place
 from paddock.ps.server.store import Store
 
 # Beside the log: which server of which job this is.
@@ -225,7 +225,8 @@ class Snapshots:
     def _copy(self, table: str, shard: int) -> tuple[int, Arrays]:
         held = self.engine.store.by_name[table]
         with held.lock:
-            return self.engine.position(), copy_of(held, shard)
+            state = held.table.shard_state(shard) if shard in held.owned else {}
+            return self.engine.position(), state
 
     def _state(self) -> State:
         with self.engine.at_rest() as lsn:

@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.errors import UsageError
 from paddock.ps.endpoint import join_endpoint
+from paddock.ps.link import Identity
 from paddock.ps.protocol.frames import Header
 from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.server import checks, handover
+from paddock.ps.server import checks
 from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator, IsGone
 from paddock.ps.server.cut import Cut, no_cut
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.held import HeldSparse
 from paddock.ps.server.lobby import Lobby
+from paddock.ps.server.mover import MOVES, Mover
 from paddock.ps.server.recovery import Snapshots
 from paddock.ps.server.session import Session
 from paddock.ps.server.store import Store
@@ -50,12 +52,15 @@ NO_TRAINERS = ("admin", "replica")
 # For so long at most the chief completes no step while a save takes its cut.
 HOLD_SECONDS_MAX = 10.0
 # What an admin may ask of a replica too.
-OF_ANY_ROLE = ("digest", "tables", "progress", "snapshot", "keep")
+OF_ANY_ROLE = ("digest", "tables", "progress", "snapshot")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a server is started with. token: shared secret, b"" for none."""
+    """What a server is started with. token: shared secret, b"" for none.
+
+    endpoints: of all servers of the job, in order. tls_ca: who signed their certificates.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -70,6 +75,8 @@ class Settings:
     server_id: str = field(default_factory=lambda: secrets.token_hex(8))
     trainer_timeout_seconds: float = 60.0
     on_lost_trainer: str = "fail"
+    endpoints: tuple[str, ...] = ()
+    tls_ca: str = ""
 
 
 class Server:
@@ -94,6 +101,7 @@ class Server:
             )
         self.snapshots: Snapshots | None = None
         self.pairing: Pairing | None = None
+        self.mover = Mover(self)
         self.witness: Witness | None = None
         self.file: MemberFile | None = None
         self._say = say
@@ -108,6 +116,12 @@ class Server:
         self._listener = self._listen()
         self.port: int = self._listener.getsockname()[1]
         self._unix_name, self._unix = self._listen_unix()
+
+    @property
+    def identity(self) -> Identity:
+        """How this server introduces itself to others."""
+        s = self.settings
+        return Identity(s.job, 0, 0, s.version, s.token, s.tls_ca)
 
     @property
     def role(self) -> str:
@@ -182,6 +196,7 @@ class Server:
             threading.Thread(target=self._tick, daemon=True).start()
         if self.pairing is not None:
             self.pairing.start()
+        self.mover.start()
 
     def _tick(self) -> None:
         """The chief's clock. A trainer that is connected may compute PATIENCE times as long."""
@@ -200,9 +215,10 @@ class Server:
                 self.coordinator.tick(alive)
             except Exception as error:  # noqa: BLE001  # Whatever it is, the clock goes on:
                 # the log takes no record now, say; the next tick asks again.
-                self._say_once(getattr(error, "message", f"{type(error).__name__}: {error}"))
+                self.say_once(getattr(error, "message", f"{type(error).__name__}: {error}"))
 
-    def _say_once(self, line: str) -> None:
+    def say_once(self, line: str) -> None:
+        """A line of news, when it is not the same as the last one."""
         if line != self._said:
             self.say(line)
         self._said = line
@@ -267,6 +283,7 @@ class Server:
         if self.pairing is not None:
             self.pairing.stop()
         self._stopped.set()
+        self.mover.stop()
         for listener in (self._listener, self._unix):
             if listener is not None:
                 try:
@@ -390,14 +407,10 @@ class Server:
             return self._witness().answer(order)
         if hello.purpose != "admin" or what not in OF_ANY_ROLE:
             self.check_serving()
-        if what in handover.ORDERS:
-            if hello.purpose == "admin" and what != "shards":
+        if isinstance(what, str) and what in MOVES:
+            if hello.purpose == "admin":
                 self.check_admin(hello)
-            return handover.carry_out(self.store.by_name.get(str(order.get("table"))), order)
-        if what == "keep":
-            if self.engine.log is not None:
-                self.engine.log.wait_durable(self.engine.position())
-            return {}
+            return MOVES[what](self.mover, order)
         if what == "digest":
             with self.engine.at_rest() as lsn:
                 return {"lsn": lsn, "tables": self.store.digests()}
@@ -407,6 +420,7 @@ class Server:
             tables = [self.store.describe(held) for held in self.store.tables]
             for table, held in zip(tables, self.store.tables, strict=False):
                 table.update(number=held.number, owned=held.owned, spec=to_json(held.spec))
+                table["moves"] = held.moves.to_json()
             return {"tables": tables}
         if what == "hold":
             seconds = order.get("seconds")

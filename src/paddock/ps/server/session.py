@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 FROM_CLIENTS = frozenset(
     (
         *(Op.CREATE, Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.COMMIT, Op.SHRINK, Op.RATE),
-        *(Op.POSITION, Op.MOVE, Op.ADOPT, Op.LOAD, Op.SKIP, Op.FENCE, Op.CLOSE),
+        *(Op.POSITION, Op.ADOPT, Op.LOAD, Op.SKIP, Op.FENCE, Op.CLOSE),
     )
 )
 ERROR = int(Flag.ANSWER | Flag.ERROR | Flag.LAST)
@@ -85,7 +85,6 @@ class Session:
             Op.PULL_CHANGED: self._pull_changed,
             Op.STATUS: self._status,
             Op.CONTROL: self._control,
-            Op.FETCH: self._fetch,
             Op.FOLLOW: self._follow,
             Op.ARRIVE: self._coordinate,
             Op.JOIN: self._coordinate,
@@ -332,12 +331,6 @@ class Session:
             flags = int(Flag.ANSWER) | (int(Flag.LAST) if is_last else 0)
             answer = answer_to(header, count=len(part), flags=flags)._replace(step=version)
             self.stream.send(answer, raw(part), raw(rows))
-
-    def _fetch(self, header: Header, body: memoryview) -> None:
-        """A part of a frozen shard, for whoever moves it."""
-        held = self.server.readable(header).find(header.table)
-        count, part = handover.fetch(held, header.part, json_part(body))
-        self.stream.send(answer_to(header, count=count), part)
 
     def _follow(self, header: Header, body: memoryview) -> None:
         """A replica: this connection is its own from here on."""

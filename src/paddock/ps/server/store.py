@@ -378,7 +378,7 @@ class Store:
                 for at, values in self._wanted_runs(held, lsn, run.start, run.grads):
                     held.table.push(at, values, lr=lr)
         for held in self.tables:
-            if held.moves.wishes and not held.contributions.nbytes:
+            if held.moves.leaving and not held.contributions.nbytes:
                 held.moves.grant()
 
     def _shrink(self, lsn: int, header: Header, body: Body) -> dict[str, Any]:

@@ -118,6 +118,10 @@ class DenseTable:
         """A copy of a shard: values float32[1, width], weights and state."""
         return {"values": self._rows[shard].copy()}
 
+    def shard_changes(self, shard: int, since: int) -> tuple[State, bool]:
+        """(shard_state, True): every push changes all of it."""
+        return self.shard_state(shard), True
+
     def begin_cut(self, lsn: int, shards: Iterable[int]) -> None:
         """From now on cut_state gives these shards as they are now, once each."""
         self._cut = {shard: self.shard_state(shard) for shard in shards}
