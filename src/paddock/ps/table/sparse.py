@@ -366,6 +366,17 @@ class SparseTable:
         keys, rows = self._index.entries(shard)
         return self._state_of(shard, keys, rows)
 
+    def shard_changes(self, shard: int, since: int) -> tuple[State, bool]:
+        """(state of the rows pushed after lsn `since`, False), for load_shard(merge=True).
+
+        (the whole state, True) when rows were dropped or decayed since: it replaces the shard.
+        """
+        keys, rows = self._index.entries(shard)
+        if self._rewritten[shard] > since:
+            return self._state_of(shard, keys, rows), True
+        new = self._columns["version"].array[rows] > since
+        return self._state_of(shard, keys[new], rows[new]), False
+
     def _state_of(self, shard: int, keys: Keys, rows: Rows) -> State:
         return {**self._rows_state(keys, rows), **self._rest_state(shard)}
 
@@ -433,8 +444,8 @@ class SparseTable:
         if self._cut is not None and shard in self._cut.kept:
             self._cut.taken[shard] = self.cut_state(shard)
 
-    def load_shard(self, shard: int, state: State) -> None:
-        """Makes a shard what a state says.
+    def load_shard(self, shard: int, state: State, *, merge: bool = False) -> None:
+        """Makes a shard what a state says; merge=True keeps the rows that it does not name.
 
         Raises: PaddockError when the state is not of this shard, or has rows of another width;
         nothing was changed then.
@@ -442,7 +453,8 @@ class SparseTable:
         keys, values = behaved(np.asarray(state["keys"], np.int64)), state["values"]
         check_rows(self.spec, self.updater.width, shard, keys, values)
         self._keep_shard(shard)
-        self.drop_shard(shard)
+        if not merge:
+            self.drop_shard(shard)
         self._index.reserve(shard, len(keys))
         rows, _ = self._index.make(keys)
         self._need()
