@@ -22,6 +22,7 @@ from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
 from paddock.ps.server.store import Store
 from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec, to_json
+from paddock.ps.table.sharding import shard_of
 from ps.model.waiting import frozen, thawed
 
 Record = tuple[Header, bytes]
@@ -30,7 +31,8 @@ TABLE = SparseSpec(
     "t", 1, OptimizerSpec("sgd", 1.0), initial=InitialSpec("zeros"), shards=2, merge="sum"
 )
 RULES = w.Rules("sync", trainers=2, silent_seconds=0)
-KEYS = np.arange(8)
+# Of each server, keys that it has: a shard each.
+KEYS = [np.flatnonzero(shard_of(np.arange(8), 2) == server) for server in range(2)]
 CREATED: Log = ((Header(Op.CREATE), json.dumps(to_json(TABLE)).encode()),)
 WORKS = ("joins", "pushes to 0", "pushes to 1", "arrives", "carries")
 
@@ -181,11 +183,12 @@ def pushed(world: World, number: int, server: int) -> World:
     windows, sent = store_of(server, world.logs[server]).windows, trainer.acknowledged[server]
     if windows.newest(number, trainer.life) < sent or windows.incarnation_of(number) is None:
         raise Refusal("lost", "Peer._recognise says so")
+    keys = KEYS[server]
     header = Header(
-        Op.PUSH, flags=int(Flag.CONTRIBUTION), count=len(KEYS), sequence=sent + 1, trainer=number,
+        Op.PUSH, flags=int(Flag.CONTRIBUTION), count=len(keys), sequence=sent + 1, trainer=number,
         incarnation=trainer.life, step=trainer.step,
     )  # fmt: skip
-    body = KEYS.tobytes() + np.full(len(KEYS), -1.0, np.float32).tobytes()
+    body = keys.tobytes() + np.full(len(keys), -1.0, np.float32).tobytes()
     world = written(world, server, header, body)
     acknowledged = list(trainer.acknowledged)
     acknowledged[server] = sent + 1
@@ -233,8 +236,8 @@ def complaint(world: World) -> str:
     """What is wrong with a world: a server's rows are not those of its steps, or of the job's."""
     found: dict[int, bytes] = {}
     for server, log in enumerate(world.logs):
-        store, rows = store_of(server, log), np.empty((len(KEYS), 1), np.float32)
-        store.sparse(0).table.pull(KEYS, rows)
+        store, rows = store_of(server, log), np.empty((len(KEYS[server]), 1), np.float32)
+        store.sparse(0).table.pull(KEYS[server], rows)
         if set(rows.ravel().tolist()) != {2.0 * store.committed}:
             return f"server {server} is at step {store.committed} with rows {rows.ravel()}"
         for header, body in log:

@@ -40,8 +40,8 @@ HONEST, HOSTILE = 0, 1
 RECORDED_STEPS = 3
 # Of mutants, before the honest trainer is let do one more step and the tables are looked at.
 PACE = 250
-# Not said again: each takes a snapshot.
-NOT_AGAIN = ("0 LOAD", "1 LOAD")
+# Said again rarely, one time of so many: each takes a snapshot.
+RARELY, RARE = 20, ("0 LOAD", "1 LOAD")
 MEMORY_MAX_BYTES = 128 << 20
 WAIT_SECONDS = 0.02
 ANSWER, ERROR, CONTRIBUTION, LAST, REPEATED = map(
@@ -369,7 +369,7 @@ def play(strategy: str, count: int, steps: int, folder: Path) -> dict[str, str]:
         eventually(lambda: all(len(s.store.tables) == 7 for s in servers.servers), "tables")
         hostile = Hostile(servers, ps, numbers, rng)
         before = resident_bytes()
-        names = [name for name in conversation if name not in NOT_AGAIN]
+        names = [name for name in conversation for _ in range(1 if name in RARE else RARELY)]
         for number in range(count):
             said = hostile.retold(rng.choice(conversation[rng.choice(names)]))
             if said.header.op in (Op.PUSH, Op.SET) and rng.random() < 0.3:
