@@ -13,7 +13,15 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps import Client, OptimizerSpec, SparseSpec
-from paddock.ps.protocol.frames import HEADER_SIZE, Flag, Header, Op, checksum_of, encode
+from paddock.ps.protocol.frames import (
+    HEADER_SIZE,
+    VERSION,
+    Flag,
+    Header,
+    Op,
+    checksum_of,
+    encode,
+)
 from paddock.ps.protocol.refusals import Refusal
 from ps.real.proxy import read_frame
 from ps.running import inside, running
@@ -162,7 +170,7 @@ def of_version(version: int, header: Header, body: bytes) -> bytes:
     return bytes(head) + body
 
 
-@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
 def test_a_client_of_another_version_is_told_so(version: int) -> None:
     """In a frame that it can read at least the error of."""
     with inside(1) as (endpoint,):
@@ -170,14 +178,14 @@ def test_a_client_of_another_version_is_told_so(version: int) -> None:
         with socket.create_connection((host, int(port)), 10) as sock:
             sock.sendall(of_version(version, Header(Op.HELLO), b'{"version": "9"}'))
             answer = read_frame(sock)
-            assert f"version {version} of the protocol, this side 1".encode() in answer
+            assert f"version {version} of the protocol, this side {VERSION}".encode() in answer
             assert b"install the same paddock" in answer
             assert sock.recv(1) == b""
         with Client([endpoint], trainer=0) as client:
             assert works(client)
 
 
-@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
 def test_a_server_of_another_version_is_an_error_at_once(version: int) -> None:
     """A client does not ask it again and again."""
 

@@ -268,7 +268,9 @@ def geo_trained(make: Make, before: Before = nothing) -> list[Any]:
             client.barrier("told")
             client.flush()
             client.barrier("heard")
-            return [client.digest()["words"], client.pull("words", np.arange(100)).tobytes()]
+            found = [client.digest()["words"], client.pull("words", np.arange(100)).tobytes()]
+            client.barrier("seen")  # Whoever ends sends what it had kept back.
+            return found
 
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(run, range(2)))
@@ -362,14 +364,16 @@ def again(order: Callable[[], Any]) -> Any:
 
 
 class Meddled(Peer):
-    """A link of `paddock ps`. before_save: called before this server is asked for its part."""
+    """A link of `paddock ps`. before_save: called once, before this server is asked for its
+    part; a save that is made again is left alone."""
 
     before_save: Callable[[], None] = staticmethod(lambda: None)
 
     def ask(self, op: Op, order: dict[str, Any], **options: Any) -> dict[str, Any]:
         """As Peer's."""
         if order.get("do") == "save":
-            self.before_save()
+            meddle, self.before_save = self.before_save, lambda: None
+            meddle()
         return super().ask(op, order, **options)
 
 

@@ -71,13 +71,14 @@ def train(
 ) -> dict[str, str]:
     """Train from the step the job is at to `steps`; the digests of the tables.
 
-    before: called with each step before it begins. suffix: after the tables' names. adds: the
-    tables are sums, and the digests those of what all trainers did.
+    before: called with each step before it begins. suffix: after the tables' names; such tables
+    are trained from the first step on. adds: the tables are sums, and the digests those of what
+    all trainers did.
     """
     declare(client, suffix, adds=adds)
     name = client.strategy.name
     is_clocked = name in ("sync", "staleness")
-    noted = None if is_clocked else client.position()
+    noted = None if is_clocked or suffix else client.position()
     first = client.traffic.step if is_clocked else 1 + (noted or {"step": 0})["step"]
     for step in range(first, steps + 1):
         before(step)
