@@ -285,11 +285,15 @@ def _save(given: argparse.Namespace) -> int:
 
 
 def _load(given: argparse.Namespace) -> int:
+    from paddock.ps.client.checkpoints import objection_to_resume
+
     with _admin(given) as admin:
         done = admin.load(given.directory, name=given.name, of_job=given.from_job)
+        problem = objection_to_resume(done, len(admin.peers))
     names = [spec.name for spec in done.specs]
-    facts = {"path": str(done.path), "step": done.step, "tables": names}
-    return _tell(given, facts, f"loaded {done.path}: step {done.step}, {', '.join(names)}")
+    facts = {"path": str(done.path), "step": done.step, "tables": names, "warning": problem}
+    told = f"loaded {done.path}: step {done.step}, {', '.join(names)}"
+    return _tell(given, facts, f"{told}\nwarning: {problem}" if problem else told)
 
 
 def _shrink(given: argparse.Namespace) -> int:

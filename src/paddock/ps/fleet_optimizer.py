@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from paddock.ps.adapter import TableClient, TrainerBase, rate_of
+from paddock.ps.adapters.given import TableClient, rate_of
+from paddock.ps.adapters.trainer import TrainerBase
 from paddock.ps.translate import framework_of, spec_of
 
 

@@ -31,7 +31,14 @@ def local(strategy: str = "sync", **options: Any) -> Iterator[Client]:
     server.start()
     try:
         where = f"127.0.0.1:{server.port}"
-        with Client(where, trainer=0, trainers=1, strategy=strategy, job=JOB, **options) as client:
+        mine: dict[str, Any] = {
+            "trainer": 0,
+            "trainers": 1,
+            "job": JOB,
+            "token_file": "",
+            "tls_ca": "",
+        }
+        with Client(where, strategy=strategy, **mine, **options) as client:
             yield client
     finally:
         server.stop()

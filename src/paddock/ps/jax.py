@@ -26,18 +26,10 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
-from paddock.ps.adapter import (
-    Bags,
-    FlatParameters,
-    Floats,
-    Gradient,
-    Rows,
-    TableClient,
-    as_optimizer,
-    as_sparse_spec,
-    look_up_all,
-    names_of,
-)
+from paddock.ps.adapters.collection import Bags, look_up_all, names_of
+from paddock.ps.adapters.dense import FlatParameters
+from paddock.ps.adapters.given import Floats, TableClient, as_optimizer, as_sparse_spec
+from paddock.ps.adapters.rows import Gradient, Rows
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 from paddock.ps.table.sharding import expand, sum_by
 

@@ -20,18 +20,13 @@ from paddle import nn
 from paddle.nn import functional
 from paddle.utils import dlpack
 
-from paddock.ps.adapter import (
-    Bags,
-    CollectionBase,
-    DenseBase,
-    EmbeddingBase,
-    Floats,
-    Framework,
-    KeyedJagged,
-    Keys,
-    Lookup,
-    TrainerBase,
-)
+from paddock.ps.adapters.collection import Bags, CollectionBase, KeyedJagged
+from paddock.ps.adapters.dense import DenseBase
+from paddock.ps.adapters.embedding import EmbeddingBase
+from paddock.ps.adapters.framework import Framework
+from paddock.ps.adapters.given import Floats, Keys
+from paddock.ps.adapters.rows import Lookup
+from paddock.ps.adapters.trainer import TrainerBase
 
 __all__ = [
     "Bags",

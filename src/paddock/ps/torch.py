@@ -19,21 +19,13 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from paddock.ps.adapter import (
-    Bags,
-    CollectionBase,
-    DenseBase,
-    EmbeddingBase,
-    FlatParameters,
-    Framework,
-    KeyedJagged,
-    Keys,
-    Lookup,
-    Rate,
-    Rows,
-    TrainerBase,
-    forget_batch,
-)
+from paddock.ps.adapters.collection import Bags, CollectionBase, KeyedJagged
+from paddock.ps.adapters.dense import DenseBase, FlatParameters, forget_batch
+from paddock.ps.adapters.embedding import EmbeddingBase
+from paddock.ps.adapters.framework import Framework
+from paddock.ps.adapters.given import Keys, Rate
+from paddock.ps.adapters.rows import Lookup, Rows
+from paddock.ps.adapters.trainer import TrainerBase
 
 __all__ = [
     "Bags",

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps import Refusal, adapter
-from paddock.ps.adapter import FlatParameters, Gradient, Rows
-from paddock.ps.spec import AccessorSpec, OptimizerSpec, SparseSpec
+from paddock.ps import Refusal
+from paddock.ps.adapters.dense import FlatParameters, push_batch, ready_table
+from paddock.ps.adapters.given import as_optimizer, as_sparse_spec, check_offsets, check_pooling
+from paddock.ps.adapters.rows import Gradient, Rows
+from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from ps.adapters.fake_client import FakeClient, first_row
 
 SPEC = SparseSpec("t", 3, OptimizerSpec("sgd", 1.0))
@@ -107,7 +109,7 @@ def test_finite_gradients_with_an_infinite_sum_refuse_the_batch() -> None:
         for _ in range(times):
             rows.receive(Gradient(np.array([1]), np.full((1, 3), 3e38, np.float32)))
     with pytest.raises(Refusal, match="key 1"):
-        adapter.push_batch(tables, None)
+        push_batch(tables, None)
     assert client.pushes == []
     assert [rows.waiting for rows in tables] == [0, 0]
 
@@ -116,7 +118,7 @@ def test_finite_gradients_with_an_infinite_sum_refuse_the_batch() -> None:
 def test_wrong_offsets_are_refused(offsets: list[int]) -> None:
     """They would mix the bags up."""
     with pytest.raises(UsageError, match="offsets"):
-        adapter.check_offsets(np.array(offsets), 4)
+        check_offsets(np.array(offsets), 4)
 
 
 def test_trainer_zero_sends_the_first_values_once() -> None:
@@ -140,10 +142,10 @@ def test_trainer_zero_sends_the_first_values_once() -> None:
 def test_other_trainers_take_the_values_of_trainer_zero() -> None:
     """Their own random values would be averaged into nonsense."""
     client = FakeClient(trainer=1)
-    client.create(adapter.DenseSpec("d", 2))
-    client.create(adapter.DenseSpec(adapter.ready_table("d"), 1))
+    client.create(DenseSpec("d", 2))
+    client.create(DenseSpec(ready_table("d"), 1))
     client.vectors["d"][...] = [7.0, 8.0]
-    client.vectors[adapter.ready_table("d")][...] = 1.0
+    client.vectors[ready_table("d")][...] = 1.0
     flat = FlatParameters(client, [("w", (2,))], table="d", optimizer=OptimizerSpec())
     flat.values[...] = -1.0
     flat.start()
@@ -164,10 +166,10 @@ def test_views_share_the_memory_of_the_vector() -> None:
 def test_a_spec_and_its_parts_are_not_both_given() -> None:
     """One of the two would be ignored."""
     with pytest.raises(UsageError, match="dim=4 beside"):
-        adapter.as_sparse_spec(SPEC, 4, "sgd", None)
+        as_sparse_spec(SPEC, 4, "sgd", None)
     with pytest.raises(UsageError, match="lr="):
-        adapter.as_optimizer(OptimizerSpec("sgd", 1.0), 0.1)
+        as_optimizer(OptimizerSpec("sgd", 1.0), 0.1)
     with pytest.raises(UsageError, match="has no dim"):
-        adapter.as_sparse_spec("t", None, "sgd", None)
+        as_sparse_spec("t", None, "sgd", None)
     with pytest.raises(UsageError, match="none, sum, mean"):
-        adapter.check_pooling("max")
+        check_pooling("max")

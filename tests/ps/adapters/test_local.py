@@ -42,3 +42,12 @@ def test_nothing_is_left_and_each_has_tables_of_its_own() -> None:
         assert [len(client.status()[0]["tables"]) for client in (one, other)] == [1, 0]
     with pytest.raises(UsageError, match="closed"):
         one.pull("rows", KEYS)
+
+
+def test_a_jobs_secrets_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the environment says of a job's servers is not said of this one."""
+    monkeypatch.setenv("PADDOCK_PS_TOKEN_FILE", "/nowhere/token")
+    monkeypatch.setenv("PADDOCK_PS_TLS_CA", "/nowhere/ca.pem")
+    with ps.local() as client:
+        client.create(ps.SparseSpec("rows", 4))
+        assert client.pull("rows", KEYS).shape == (4, 4)

@@ -101,6 +101,16 @@ def test_a_log_cut_at_any_byte_gives_a_prefix(tmp_path: Path) -> None:
         log.abandon()
 
 
+def test_a_log_that_was_let_go_of_has_no_size(tmp_path: Path) -> None:
+    """Its files may be another's, or gone: a replica replaces its log while somebody asks."""
+    log = open_log(tmp_path, segment_bytes=4096)
+    fill(log, 40, 500)
+    assert log.nbytes > 3 * 4096
+    log.abandon()
+    shutil.rmtree(tmp_path)
+    assert log.nbytes == 0
+
+
 def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
     """In the last record it is cut with a warning; before good records it is an error."""
     log = open_log(tmp_path / "whole")

@@ -70,8 +70,8 @@ def read_place(
         number,
         total,
         job or next((env[name] for name in JOBS if env.get(name)), "default"),
-        token_file or env.get(TOKEN_FILE, ""),
-        tls_ca or env.get(TLS_CA, ""),
+        env.get(TOKEN_FILE, "") if token_file is None else token_file,
+        env.get(TLS_CA, "") if tls_ca is None else tls_ca,
         trainers is not None or bool(env.get(TRAINERS, "").strip()),
     )
 

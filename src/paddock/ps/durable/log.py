@@ -139,8 +139,10 @@ class Log:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all segments."""
+        """Bytes of all segments; 0 once it was let go of, for its files may be gone then."""
         with self._lock:
+            if self._fd < 0:
+                return 0
             closed = self._segments[:-1]
             return self._end + sum(one.path.stat().st_size for one in closed)
 

@@ -372,18 +372,17 @@ class SparseTable:
         """
         keys, rows = self._index.entries(shard)
         is_all = bool(self._rewritten[shard] > since)
-        new = is_all | (self._columns["version"].array[rows] > since)
+        new = np.flatnonzero(is_all | (self._columns["version"].array[rows] > since))
+        new = new[np.argsort(keys[new])]
         return {**self._rows_state(keys[new], rows[new]), **self._rest_state(shard)}, is_all
 
     def _rows_state(self, keys: Keys, rows: Rows) -> State:
-        order = np.argsort(keys)
-        rows = rows[order]
         values = np.empty((len(rows), self.updater.width), np.float32)
         if self._compiled:
             copy_rows(rows, self._values.array, values)
         else:
             self._values.array.take(rows, axis=0, out=values, mode="clip")
-        state: State = {"keys": keys[order], "values": values}
+        state: State = {"keys": keys, "values": values}
         for name, column in self._columns.items():
             state[name] = column.array[rows]
         return state
@@ -396,7 +395,7 @@ class SparseTable:
 
     def begin_cut(self, lsn: int, shards: Iterable[int]) -> None:
         """From now on cut_state gives these shards as they are now, at `lsn`, once each."""
-        self._cut = Cut(lsn, {shard: self._rest_state(shard) for shard in shards})
+        self._cut = Cut(lsn, self.spec.shards, {shard: self._rest_state(shard) for shard in shards})
 
     def end_cut(self) -> None:
         """Nobody asks for the rest of them."""
@@ -414,12 +413,11 @@ class SparseTable:
             return cut.taken.pop(shard)
         keys, rows = self._index.entries(shard)
         old = self._columns["version"].array[rows] <= cut.lsn
-        pieces = [self._rows_state(keys[old], rows[old]), *cut.kept.pop(shard)]
-        whole: State = {name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]}
-        if len(pieces) > 1:
-            order = np.argsort(whole["keys"])
-            whole = {name: array[order] for name, array in whole.items()}
-        return {**whole, **cut.rest.pop(shard)}
+        pieces = [self._rows_state(keys[old], rows[old]), *cut.take(shard)]
+        whole = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        order = np.argsort(whole["keys"])
+        state: State = {name: array[order] for name, array in whole.items()}
+        return {**state, **cut.rest.pop(shard)}
 
     def _keep(self, keys: Keys, rows: Rows, fresh: Rows | None = None) -> None:
         """Before these rows change or go: those that have not since the cut are put aside."""
@@ -427,16 +425,16 @@ class SparseTable:
             return
         if fresh is not None:
             keys, rows = np.delete(keys, fresh), np.delete(rows, fresh)
-        old = self._columns["version"].array[rows] <= self._cut.lsn
         shards = shard_of(keys, self.spec.shards)
-        for shard in np.unique(shards[old]).tolist():
-            if shard in self._cut.kept:
-                here = old & (shards == shard)
-                self._cut.kept[shard].append(self._rows_state(keys[here], rows[here]))
+        old = self._columns["version"].array[rows] <= self._cut.lsn
+        mine = np.flatnonzero(old & self._cut.is_open[shards])
+        mine = mine[np.argsort(shards[mine], kind="stable")]
+        if len(mine):
+            self._cut.keep(shards[mine], self._rows_state(keys[mine], rows[mine]))
 
     def _keep_shard(self, shard: int) -> None:
         """The same before a whole shard changes."""
-        if self._cut is not None and shard in self._cut.kept:
+        if self._cut is not None and self._cut.is_open[shard]:
             self._cut.taken[shard] = self.cut_state(shard)
 
     def load_shard(self, shard: int, state: State, *, merge: bool = False) -> None:

@@ -20,15 +20,29 @@ _HISTORY = ("version", "touched", "rewritten")
 class Cut:
     """What a table was at one lsn, where it is another now.
 
-    kept: rows changed since, of shards that nobody took yet. rest: what of a shard is no row.
-    taken: shards that changed as wholes.
+    rest: what of a shard is no row. taken: shards that changed as wholes. is_open: (shards,) of
+    which ones nobody took yet.
     """
 
-    def __init__(self, lsn: int, rest: dict[int, State]) -> None:
+    def __init__(self, lsn: int, shards: int, rest: dict[int, State]) -> None:
         self.lsn = lsn
         self.rest = rest
-        self.kept: dict[int, list[State]] = {shard: [] for shard in rest}
         self.taken: dict[int, State] = {}
+        self.is_open = np.zeros(shards, np.bool_)
+        self.is_open[list(rest)] = True
+        self._kept: dict[int, list[State]] = {shard: [] for shard in rest}
+
+    def keep(self, shards: NDArray[np.int32], rows: State) -> None:
+        """Put rows aside before they change, in the order of their shards, which are open."""
+        found, starts = np.unique(shards, return_index=True)
+        ends = [*starts[1:].tolist(), len(shards)]
+        for shard, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
+            self._kept[shard].append({name: array[start:end] for name, array in rows.items()})
+
+    def take(self, shard: int) -> list[State]:
+        """The rows put aside, in pieces; once. Raises KeyError."""
+        self.is_open[shard] = False
+        return self._kept.pop(shard)
 
 
 def check_rows(

@@ -1,0 +1,150 @@
+"""Several embeddings over one set of features, for one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.errors import UsageError
+from paddock.ps.adapters.embedding import EmbeddingBase
+from paddock.ps.adapters.given import Keys, TableClient, as_keys, bags_of
+from paddock.ps.adapters.rows import Lookup
+from paddock.ps.spec import SparseSpec
+from paddock.ps.table.sharding import unique
+
+
+@dataclass(frozen=True, slots=True)
+class Bags:
+    """A table of an EmbeddingCollection: which features are looked up in it, and how pooled."""
+
+    spec: SparseSpec
+    features: tuple[str, ...]
+    pooling: str = "sum"
+
+
+class KeyedJagged:
+    """Ids of several features, as torchrec's KeyedJaggedTensor, which is taken as well.
+
+    values: the ids, feature after feature, each example after example. lengths: how many, of each
+    feature's each example.
+    """
+
+    def __init__(self, keys: Sequence[str], values: Any, lengths: Any) -> None:
+        self._keys, self._values, self._lengths = list(keys), values, lengths
+
+    def keys(self) -> list[str]:
+        """The features."""
+        return self._keys
+
+    def values(self) -> Any:
+        """All ids."""
+        return self._values
+
+    def lengths(self) -> Any:
+        """(features * examples,)."""
+        return self._lengths
+
+
+def names_of(tables: Sequence[Bags]) -> list[tuple[str, ...]]:
+    """What each table's outputs are called: "feature@table" where tables share a feature.
+
+    Raises UsageError for a table that is named twice.
+    """
+    features = [feature for bags in tables for feature in bags.features]
+    seen: set[str] = set()
+    for bags in tables:
+        if bags.spec.name in seen or not bags.features or bags.spec.accessor.statistics:
+            raise UsageError(
+                f"table {bags.spec.name!r} of a collection is there twice, has no feature, or "
+                "keeps statistics",
+                hint="Bags(spec, features); of a table with statistics an Embedding takes clicks",
+            )
+        seen.add(bags.spec.name)
+    return [
+        tuple(
+            f"{one}@{bags.spec.name}" if features.count(one) > 1 else one for one in bags.features
+        )
+        for bags in tables
+    ]
+
+
+def look_up_all(
+    client: TableClient, tables: Sequence[Bags], ids: Mapping[str, NDArray[Any]]
+) -> list[Lookup]:
+    """One look-up for each table, of all its features, in one round trip to every server.
+
+    Features that several tables share as they are, are made distinct once.
+    """
+    distinct: dict[tuple[str, ...], tuple[Keys, NDArray[np.int32]]] = {}
+    for bags in tables:
+        missing = [feature for feature in bags.features if feature not in ids]
+        if missing:
+            raise UsageError(
+                f"table {bags.spec.name!r}: no ids of feature {missing[0]!r}",
+                hint="there are " + ", ".join(ids),
+            )
+        if bags.features not in distinct:
+            every = [as_keys(bags.spec.name, ids[feature]) for feature in bags.features]
+            distinct[bags.features] = unique(np.concatenate(every))
+    rows = client.pull_many({bags.spec.name: distinct[bags.features][0] for bags in tables})
+    return [Lookup(*distinct[bags.features], rows[bags.spec.name]) for bags in tables]
+
+
+class CollectionBase:
+    """Several tables, each for some features; one round trip for all of a batch's rows.
+
+    Called with a KeyedJagged (or torchrec's KeyedJaggedTensor) it gives {feature: (examples, dim)},
+    pooled; of a feature that several tables have, "feature@table". A Trainer finds its tables.
+    """
+
+    layer_type: type[EmbeddingBase]
+    list_type: Any
+
+    def __init__(
+        self, client: TableClient, tables: Sequence[Bags], *, push_in_backward: bool = True
+    ) -> None:
+        super().__init__()
+        self.client = client
+        self.bags = list(tables)
+        self.names = names_of(self.bags)
+        for bags in self.bags:
+            if bags.pooling not in ("sum", "mean"):
+                raise UsageError(f"pooling is {bags.pooling!r}", hint="sum or mean")
+        self.layers = self.list_type(
+            [
+                self.layer_type(
+                    client, one.spec, pooling=one.pooling, push_in_backward=push_in_backward
+                )
+                for one in self.bags
+            ]
+        )
+
+    def forward(self, features: Any) -> dict[str, Any]:
+        """The pooled rows by feature."""
+        array_of, like = self.layer_type.framework.array, features.values()
+        keys, values = list(features.keys()), array_of(like).reshape(-1)
+        lengths = array_of(features.lengths()).reshape(len(keys), -1)
+        stops = np.cumsum(lengths.sum(1))
+        if int(stops[-1]) != len(values):
+            raise UsageError(f"lengths add up to {stops[-1]}, there are {len(values)} ids")
+        ids = dict(zip(keys, np.split(values, stops[:-1]), strict=True))
+        starts = {key: bags_of(row.tolist()) for key, row in zip(keys, lengths, strict=True)}
+        out: dict[str, Any] = {}
+        for bags, names, layer, found in zip(
+            self.bags,
+            self.names,
+            self.layers,
+            look_up_all(self.client, self.bags, ids),
+            strict=True,
+        ):
+            rows, at = layer.leaf(found, like), 0
+            for feature, name in zip(bags.features, names, strict=True):
+                count = len(ids[feature])
+                part = replace(found, inverse=found.inverse[at : at + count])
+                out[name] = layer.spread(part, rows, (count,), starts[feature])
+                at += count
+        return out

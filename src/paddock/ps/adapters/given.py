@@ -1,0 +1,175 @@
+"""What a user gives to an adapter, as values; anything that cannot be taken is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.errors import UsageError
+from paddock.ps.spec import OptimizerSpec, SparseSpec, TableSpec
+
+Floats = NDArray[np.float32]
+Keys = NDArray[np.int64]
+POOLINGS = ("none", "sum", "mean")
+
+
+class TrainerPlace(Protocol):
+    """Who a client is in its job."""
+
+    @property
+    def trainer(self) -> int: ...
+
+
+class TableClient(Protocol):
+    """What the adapters call of paddock.ps.Client."""
+
+    @property
+    def place(self) -> TrainerPlace: ...
+
+    def create(self, spec: TableSpec) -> None: ...
+
+    def pull(self, table: str, keys: Any) -> Floats: ...
+
+    def pull_many(self, wanted: Mapping[str, Any]) -> dict[str, Floats]: ...
+
+    def push(
+        self, table: str, keys: Any, grads: Any, *, shows: Any = None, clicks: Any = None
+    ) -> None: ...
+
+    def prefetch(self, table: str, keys: Any) -> None: ...
+
+    def pull_dense(self, table: str, out: Floats | None = None) -> Floats: ...
+
+    def push_dense(self, table: str, grads: Any, *, used: Sequence[bool] | None = None) -> None: ...
+
+    def set_dense(self, table: str, values: Any) -> None: ...
+
+    def set_lr(self, table: str, lr: float) -> None: ...
+
+    def step(self) -> None: ...
+
+    def barrier(self, name: str) -> None: ...
+
+
+class Scheduler(Protocol):
+    """What is called of a learning rate that is a scheduler, such as Paddle's LRScheduler."""
+
+    base_lr: float
+
+    def __call__(self) -> float: ...
+
+
+class Rate:
+    """A table's learning rate as a scheduler has it; the servers are told when it has changed.
+
+    source: given the rate that was told last (None: none yet), the rate, None for that of the spec.
+    """
+
+    def __init__(
+        self, client: TableClient, table: str, source: Callable[[float | None], float | None]
+    ) -> None:
+        self._client, self._table, self._source = client, table, source
+        self._sent: float | None = None
+
+    def send(self) -> None:
+        """To be called before a push: the rate is that of the push."""
+        lr = self._source(self._sent)
+        if lr is not None and lr != self._sent:
+            self._client.set_lr(self._table, lr)
+            self._sent = lr
+
+
+def as_optimizer(optimizer: str | OptimizerSpec, lr: float | Scheduler | None) -> OptimizerSpec:
+    """The spec of an optimizer given by name and learning rate, or the spec itself.
+
+    >>> as_optimizer("adam", 0.001).lr
+    0.001
+    """
+    if callable(lr):
+        lr = float(lr.base_lr)  # Not what it is now: that differs in a trainer that came back.
+    if isinstance(optimizer, str):
+        return OptimizerSpec(optimizer) if lr is None else OptimizerSpec(optimizer, lr)
+    if not isinstance(optimizer, OptimizerSpec):
+        raise UsageError(
+            f"optimizer is of type {type(optimizer).__qualname__}, not a name or an OptimizerSpec",
+            hint='optimizer="adam", lr=0.001; '
+            "or what paddock.ps.translate.spec_of(optimizer) makes of it",
+        )
+    if lr is not None:
+        raise UsageError(
+            f"lr={lr} beside an OptimizerSpec that has lr={optimizer.lr}",
+            hint="give the learning rate once: in the spec, or with the optimizer's name",
+        )
+    return optimizer
+
+
+def rate_of(client: TableClient, table: str, lr: float | Scheduler | None) -> Rate | None:
+    """The rate that a scheduler drives; None where lr is a number."""
+    return Rate(client, table, lambda _: float(lr())) if callable(lr) else None
+
+
+def as_sparse_spec(
+    table: str | SparseSpec,
+    dim: int | None,
+    optimizer: str | OptimizerSpec,
+    lr: float | Scheduler | None,
+) -> SparseSpec:
+    """The table an embedding declares: a whole spec, or its name, dim and optimizer."""
+    if isinstance(table, SparseSpec):
+        if dim not in (None, table.dim):
+            raise UsageError(
+                f"dim={dim} beside a SparseSpec of dim {table.dim}", hint="give the spec alone"
+            )
+        return table
+    if dim is None:
+        raise UsageError(
+            f"the embedding {table!r} has no dim", hint='as in Embedding(client, "deep", 16)'
+        )
+    return SparseSpec(table, dim, as_optimizer(optimizer, lr))
+
+
+def check_pooling(pooling: str) -> str:
+    """The pooling itself. Raises UsageError when it is none of POOLINGS."""
+    if pooling not in POOLINGS:
+        raise UsageError(f"pooling is {pooling!r}", hint="one of " + ", ".join(POOLINGS))
+    return pooling
+
+
+def as_keys(table: str, ids: NDArray[Any]) -> Keys:
+    """ids as a flat int64 array, without a copy where they are one; as Client.pull takes them.
+
+    Narrower whole numbers are widened. Raises UsageError for all else.
+    """
+    kind, size = ids.dtype.kind, ids.dtype.itemsize
+    if kind != "i" and not (kind == "u" and size < 8):
+        raise UsageError(
+            f"table {table!r}: ids are {ids.dtype}, keys are int64", hint="convert them to int64"
+        )
+    return np.ascontiguousarray(ids, dtype=np.int64).reshape(-1)
+
+
+def check_offsets(offsets: Keys, keys: int) -> Keys:
+    """Starts of the bags, as torch's EmbeddingBag takes them: from 0, rising, at most `keys`."""
+    flat = np.ascontiguousarray(offsets, dtype=np.int64).reshape(-1)
+    if len(flat) and (flat[0] != 0 or flat[-1] > keys or bool(np.any(np.diff(flat) < 0))):
+        raise UsageError(
+            f"offsets of {len(flat)} bags over {keys} ids do not start at 0, rise, and end there",
+            hint="offsets[i] is where bag i starts; bags may be empty",
+        )
+    if not len(flat) and keys:
+        raise UsageError(f"{keys} ids but no offsets", hint="one offset for each bag")
+    return flat
+
+
+def bags_of(lengths: Sequence[int]) -> Keys:
+    """Offsets of bags of these lengths.
+
+    >>> bags_of([2, 0, 3]).tolist()
+    [0, 2, 2]
+    """
+    if not lengths:
+        return np.zeros(0, np.int64)
+    return np.concatenate([[0], np.cumsum(lengths[:-1])]).astype(np.int64)

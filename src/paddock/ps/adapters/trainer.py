@@ -1,0 +1,65 @@
+"""One batch after another: what torch and Paddle share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddock.errors import UsageError
+from paddock.ps.adapters.dense import DenseBase, forget_batch, push_batch
+from paddock.ps.adapters.embedding import EmbeddingBase
+from paddock.ps.adapters.given import Scheduler, TableClient
+from paddock.ps.spec import OptimizerSpec
+
+
+class TrainerBase:
+    """One batch after another: all tables of a model pushed as one step, the new values pulled."""
+
+    dense_type: type[DenseBase]
+
+    def __init__(
+        self,
+        client: TableClient,
+        module: Any,
+        *,
+        table: str = "dense",
+        optimizer: str | OptimizerSpec = "sgd",
+        lr: float | Scheduler | None = None,
+    ) -> None:
+        framework = self.dense_type.framework
+        self.client = client
+        self.embeddings = [m for m in framework.modules(module) if isinstance(m, EmbeddingBase)]
+        self.tables = [embedding.rows for embedding in self.embeddings]
+        for rows in self.tables:
+            rows.at_once = False
+        self.dense = (
+            self.dense_type(client, module, table=table, optimizer=optimizer, lr=lr)
+            if framework.trained(module)
+            else None
+        )
+
+    def step(self, loss: Any = None) -> None:
+        """Ends a batch: backward of loss (where given), push, step, pull.
+
+        Raises Refusal when a gradient is not finite: nothing of the batch is sent then, its
+        gradients are dropped, and the next batch goes on as if this one had not been. Raises
+        UsageError when loss is no tensor.
+        """
+        if loss is not None:
+            if not isinstance(loss, self.dense_type.framework.tensor):
+                raise UsageError(
+                    f"step() got a {type(loss).__name__}, not the loss as a tensor",
+                    hint="trainer.step(loss); or loss.backward() and then trainer.step()",
+                )
+            try:
+                loss.backward()
+            except BaseException:  # Half the gradients would be worse than none.
+                forget_batch(self.tables, self.dense)
+                raise
+        self.end()
+
+    def end(self) -> None:
+        """The gradients are there: push, step, pull."""
+        push_batch(self.tables, self.dense)
+        self.client.step()
+        if self.dense is not None:
+            self.dense.pull()
