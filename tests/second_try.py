@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 
 LIST = Path(__file__).resolve().parent / "flaky.txt"
-STRANGERS_MAX = 2  # of the 780 and 274 tests that a folder's line may excuse
+STRANGERS_MAX = 2  # of the tests that the line of a folder may excuse
 STOOD_SECONDS_MIN = 1.0  # a third of the shortest time in which a node must answer by default
 
 

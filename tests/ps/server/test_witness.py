@@ -117,6 +117,25 @@ def test_a_log_keeps_its_name_unless_it_may_lack_records(
     assert bool(said) is not is_kept
 
 
+@pytest.mark.parametrize("case", ["killed", "emptied", "rebooted"])
+def test_an_empty_log_has_its_name_while_nothing_can_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """A primary that dies before its first record comes back as itself; else nobody may serve."""
+    segment = tmp_path / "log-00000000000000000001.bin"
+    file = MemberFile(tmp_path, lambda line: None)
+    file.prepare()
+    segment.write_bytes(b"x")
+    name = file.open(is_empty=True, is_on_disk=False)
+    if case == "emptied":
+        segment.unlink()
+    if case == "rebooted":
+        monkeypatch.setattr(identity, "boot_id", lambda: "another")
+    again = MemberFile(tmp_path, lambda line: None)
+    again.prepare()
+    assert (again.open(is_empty=True, is_on_disk=False) == name) is (case == "killed")
+
+
 def test_a_log_that_was_being_replaced_is_removed(tmp_path: Path) -> None:
     """Half of the primary's state is nobody's; a witness's registers stay."""
     (tmp_path / "log-00000000000000000001.bin").write_bytes(b"x")

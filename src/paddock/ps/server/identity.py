@@ -4,8 +4,8 @@ machine went down under it.
     member.json: server (63 bits), boot (of the machine), is_clean, is_whole
 
 A log that may lack what was acknowledged gets a new name, under which it is in sync with nobody:
-an empty one, one whose machine went down before its bytes were on the disk, and one that was being
-replaced by the primary's.
+one whose machine went down before its bytes were on the disk, one that was being replaced by the
+primary's, and an empty one, but where it is seen that nothing was written to it yet.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ class MemberFile:
         self.say = say
         self.server = 0
         self.is_whole = True
+        self._had_log = False
 
     def prepare(self) -> None:
         """Before the log is opened: what was half replaced is nobody's."""
         if self.path.exists() and not self._read().get("is_whole", True):
             self.say("what the primary was sending was not complete: it is removed")
             remove_state(self.directory)
+        self._had_log = bool(list_segments(self.directory))
 
     def open(self, *, is_empty: bool, is_on_disk: bool, is_alone: bool = False) -> int:
         """The log's name. is_empty: it has no record. is_on_disk: what was acknowledged is.
@@ -67,7 +69,10 @@ class MemberFile:
             if is_alone:
                 then = "trainers that know of such ones are refused (--ack disk keeps all)"
             self.say(f"{reason}; {then}")
-        self.server = new_name() if reason or is_empty or not server else server
+        # Of a process that died before its first record; a directory that was emptied has no log.
+        is_new = self._had_log and told.get("boot") == boot_id()
+        is_known = bool(server) and not reason and (is_new or not is_empty)
+        self.server = server if is_known else new_name()
         self.write()
         return self.server
 
