@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.client.peer import Peer
+from paddock.ps.client.peer import Peer, tell_all
 from paddock.ps.consistency.positions import is_exact, lowest
 from paddock.ps.durable.checkpoint import (
     Checkpoint,
@@ -84,8 +84,7 @@ def _take_cuts(peers: Sequence[Peer]) -> list[dict[str, Any]]:
     """
     commit = peers[0].ask(Op.CONTROL, {"do": "hold", "seconds": HOLD_SECONDS}).get("commit")
     if commit is not None:
-        for peer in peers[1:]:
-            peer.ask(Op.COMMIT, commit)
+        tell_all(peers[1:], Op.COMMIT, commit)
     cuts = [peer.ask(Op.CONTROL, {"do": "cut"}) for peer in peers]
     peers[0].ask(Op.CONTROL, {"do": "hold", "seconds": 0})
     if len({cut["committed"] for cut in cuts}) > 1:

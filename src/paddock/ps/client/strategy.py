@@ -68,8 +68,7 @@ class Strategy:
                 terms["above"] = refusal.facts["newest"]
                 return False
         if "commit" in answer:
-            for peer in traffic.peers[1:]:
-                peer.ask(Op.COMMIT, answer["commit"])
+            tell_all(traffic.peers[1:], Op.COMMIT, answer["commit"])
         traffic.step = done + 1
         return True
 

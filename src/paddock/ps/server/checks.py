@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.positions import position_objection
+from paddock.ps.consistency.steps import TRAINERS_MAX
 from paddock.ps.durable.checkpoint import Checkpoint, check_specs, open_checkpoint
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import BODY_MAX, Header, Op
@@ -40,7 +41,10 @@ STEP_MAX = 1 << 62
 # Lives of a trainer that one server may not have heard of.
 LIVES_MAX = 1 << 16
 LIFE_LENGTH_MAX = 64
-TRAINERS_MAX = 65536
+AFTER_A_LOSS = (
+    "start all servers with empty data directories, load a checkpoint, and start the job again; "
+    "--ack disk survives a power cut"
+)
 
 
 def check(store: Store, header: Header, body: Body) -> None:
@@ -327,8 +331,7 @@ def _lost_steps(store: Store, lost: int, newest: int, job: int) -> Refusal:
         "lost",
         f"the newest step of server {lost} is {newest}, the job is at {job} (server "
         f"{store.server} says): the end of its log is lost",
-        hint="start all servers with empty data directories, load a checkpoint, and start the job "
-        "again; --ack disk survives a power cut",
+        hint=AFTER_A_LOSS,
         facts={"step": newest},
     )
 
@@ -342,10 +345,11 @@ def _check_commit(store: Store, data: dict[str, Any]) -> None:
         is_right &= isinstance(member, list) and [type(part) for part in member] == [int, int]
     if not is_right or data.keys() != {"step", "members"}:
         raise Refusal("usage", f"commit of step {step!r} by {members!r}")
-    if int(str(step)) > store.committed + 1:
-        raise _lost_steps(store, store.server, store.committed, int(str(step)))
-    if int(str(step)) > store.committed:
-        _check_lives(store, int(str(step)), dict(members or ()))
+    newest: int = data["step"]
+    if newest > store.committed + 1:
+        raise _lost_steps(store, store.server, store.committed, newest)
+    if newest > store.committed:
+        _check_lives(store, newest, dict(data["members"]))
 
 
 def _check_lives(store: Store, step: int, members: dict[int, int]) -> None:
@@ -357,8 +361,7 @@ def _check_lives(store: Store, step: int, members: dict[int, int]) -> None:
                     "lost",
                     f"step {step} was committed before trainer {trainer} was started again, and "
                     "server 0 does not know of it: the end of its log is lost",
-                    hint="start all servers with empty data directories, load a checkpoint, and "
-                    "start the job again; --ack disk survives a power cut",
+                    hint=AFTER_A_LOSS,
                 )
 
 
