@@ -279,7 +279,7 @@ class Session:
         self._say(header, written.answer, written.flags)
 
     def _pull(self, header: Header, body: memoryview) -> None:
-        held = self.server.readable(header).sparse(header.table)
+        held = self.server.readable().sparse(header.table)
         if len(body) != 8 * header.count:
             raise Refusal("value", f"a pull of {header.count} keys has {len(body)} bytes")
         keys = np.frombuffer(body, np.int64)
@@ -289,12 +289,12 @@ class Session:
             if held.moves.active:
                 held.moves.check_pull(shard_of(keys, held.spec.shards))
             held.table.pull(keys, rows)
-        self.server.readable(header)
+        self.server.readable()
         self.stream.send(answer_to(header, count=header.count), raw(rows))
         self._is_small = rows.nbytes <= SMALL_BYTES and not self.stream.is_tls
 
     def _pull_dense(self, header: Header, body: memoryview) -> None:
-        held = self.server.readable(header).dense(header.table)
+        held = self.server.readable().dense(header.table)
         start = int.from_bytes(body[:8], "little")
         stop = start + header.count
         values = self._floats(header.count)
@@ -308,12 +308,12 @@ class Session:
                     f"{self.server.store.server}",
                 )
             held.table.pull(start, values)
-        self.server.readable(header)
+        self.server.readable()
         self.stream.send(answer_to(header, count=header.count), raw(values))
 
     def _pull_changed(self, header: Header, body: memoryview) -> None:
         """Rows changed after a version: frames of keys and rows, the last one flagged LAST."""
-        held = self.server.readable(header).sparse(header.table)
+        held = self.server.readable().sparse(header.table)
         dim = held.spec.dim
         with held.lock:
             version = self.server.version()
@@ -326,7 +326,7 @@ class Session:
                     part = part[held.moves.are_here(shard_of(part, held.spec.shards))]
                 rows = np.empty((len(part), dim), np.float32)
                 held.table.pull(part, rows)
-            self.server.readable(header)
+            self.server.readable()
             is_last = start + most >= len(keys)
             flags = int(Flag.ANSWER) | (int(Flag.LAST) if is_last else 0)
             answer = answer_to(header, count=len(part), flags=flags)._replace(step=version)
