@@ -23,7 +23,7 @@ from paddock.ps.protocol.frames import Header
 from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
-from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator, IsGone
+from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator
 from paddock.ps.server.cut import Cut, no_cut
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.held import HeldSparse
@@ -104,9 +104,9 @@ class Server:
         self._cut: Cut | None = None
         self._stopped = threading.Event()
         self.tls = self._tls_context()
-        self._listener = self._listen()
-        self.port: int = self._listener.getsockname()[1]
-        self._unix_name, self._unix = self._listen_unix()
+        self._listeners = [self._listen()]
+        self.port: int = self._listeners[0].getsockname()[1]
+        self._unix_name = self._listen_unix()
 
     @property
     def identity(self) -> Identity:
@@ -141,47 +141,33 @@ class Server:
 
     def _listen(self) -> socket.socket:
         host, port = self.options.bind, self.options.port
-        sock: socket.socket | None = None
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            sock = socket.socket(family, socket.SOCK_STREAM)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            enlarge(sock)
-            sock.bind((host, port))
-            sock.listen(BACKLOG)
+            return _listening(family, (host, port))
         except OSError as error:
-            if sock is not None:
-                sock.close()
             hint = "an address of this machine with --bind, a free port with --port"
             if error.errno == errno.EADDRINUSE:
                 hint = f"what has it? ss -ltnp 'sport = :{port}'; choose another with --port"
             raise UsageError(
                 f"cannot listen on {join_endpoint(host, port)}: {os_reason(error)}", hint=hint
             ) from error
-        return sock
 
-    def _listen_unix(self) -> tuple[str, socket.socket | None]:
-        """An abstract Unix socket beside the port (unix(7)); none with TLS or where there is no
-        such thing."""
+    def _listen_unix(self) -> str:
+        """The name of an abstract Unix socket beside the port (unix(7)); "" with TLS or where there
+        is no such thing."""
         if self.tls is not None or not sys.platform.startswith("linux"):
-            return "", None
+            return ""
         name = f"paddock-ps-{self.server_id}-{self.port}"
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        enlarge(sock)
         try:
-            sock.bind("\0" + name)
-            sock.listen(BACKLOG)
+            self._listeners.append(_listening(socket.AF_UNIX, "\0" + name))
         except OSError:
-            sock.close()
-            return "", None
-        return name, sock
+            return ""
+        return name
 
     def start(self) -> None:
         """Begin to accept connections."""
-        for listener in (self._listener, self._unix):
-            if listener is not None:
-                thread = threading.Thread(target=self._accept, args=(listener,), daemon=True)
-                thread.start()
+        for listener in self._listeners:
+            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         if self.coordinator is not None:
             threading.Thread(target=self._tick, daemon=True).start()
         if self.pairing is not None:
@@ -274,13 +260,12 @@ class Server:
             self.pairing.stop()
         self._stopped.set()
         self.mover.stop()
-        for listener in (self._listener, self._unix):
-            if listener is not None:
-                try:
-                    listener.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # Not connected, which a listener never is on some kernels.
-                listener.close()
+        for listener in self._listeners:
+            try:
+                listener.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # Not connected, which a listener never is on some kernels.
+            listener.close()
         if self.coordinator is not None:
             self.coordinator.stop()
         self.lobby.stop()
@@ -309,7 +294,7 @@ class Server:
             self.server_id,
             self.epoch,
             self.role,
-            self._unix_name if self._unix is not None else "",
+            self._unix_name,
             challenge,
             proof,
             self.options.trainer_timeout,
@@ -330,10 +315,7 @@ class Server:
             )
 
     def readable(self) -> Store:
-        """The store, when this server may answer reads. Raises Refusal.
-
-        Asked again before the answer goes out: the lease may have run out meanwhile.
-        """
+        """The store, when this server may answer reads. Raises Refusal."""
         self.check_serving()
         return self.store
 
@@ -410,7 +392,7 @@ class Server:
             seconds = order.get("seconds")
             if not isinstance(seconds, (int, float)) or not 0 <= seconds <= HOLD_SECONDS_MAX:
                 raise Refusal("usage", f"the chief is to hold for {seconds!r} s")
-            return self._chief().hold(seconds)
+            return self.chief().hold(seconds)
         if what == "cut":
             return self._take_cut()
         if what == "save":
@@ -443,11 +425,6 @@ class Server:
             server = int(self.server_id, 16)
             return self._cut.write(order, index=self.store.server, server=server, epoch=self.epoch)
 
-    def coordinate(self, header: Header, data: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
-        """Join, leave, arrive. Raises Refusal."""
-        self.check_serving()
-        return self._chief().coordinate(header, data, is_gone)
-
     def _witness(self) -> Witness:
         if self.witness is None:
             raise Refusal(
@@ -457,7 +434,8 @@ class Server:
             )
         return self.witness
 
-    def _chief(self) -> Coordinator:
+    def chief(self) -> Coordinator:
+        """Who coordinates the trainers. Raises Refusal when that is another server."""
         if self.coordinator is None:
             raise Refusal(
                 "usage",
@@ -465,3 +443,16 @@ class Server:
                 hint="do all trainers list the servers in the same order?",
             )
         return self.coordinator
+
+
+def _listening(family: int, address: tuple[str, int] | str) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        enlarge(sock)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
