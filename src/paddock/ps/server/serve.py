@@ -27,11 +27,10 @@ from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator
 from paddock.ps.server.cut import Cut, no_cut
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.held import HeldSparse
-from paddock.ps.server.lobby import Lobby
 from paddock.ps.server.mover import MOVES, Mover
 from paddock.ps.server.options import Options
 from paddock.ps.server.recovery import Snapshots
-from paddock.ps.server.session import Session
+from paddock.ps.server.session import Lobby, Session
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
