@@ -30,12 +30,6 @@ class SparsePart:
     shows: NDArray[np.float32] | None
     clicks: NDArray[np.float32] | None
 
-    def where(self, mask: NDArray[np.bool_]) -> SparsePart:
-        """The rows that the mask selects."""
-        shows = None if self.shows is None else self.shows[mask]
-        clicks = None if self.clicks is None else self.clicks[mask]
-        return SparsePart(self.keys[mask], self.rows[mask], shows, clicks)
-
 
 def sparse_part(header: Header, body: Body, dim: int) -> SparsePart:
     """Keys int64[count], rows float32[count, dim], and statistics when the frame has them."""
