@@ -30,7 +30,7 @@ from paddock.ps.durable.saving import (
     commit_checkpoint,
     write_part,
 )
-from paddock.ps.optimizers.table import check_optimizer
+from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec
 from paddock.ps.table.dense import DenseTable
