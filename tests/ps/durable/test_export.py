@@ -5,28 +5,37 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.durable import paddle_text
 from paddock.ps.durable.export import (
+    Tensor,
     read_npz,
     read_safetensors,
-    tensor,
     tensors_of,
+    weights_of,
     write_npz,
     write_safetensors,
 )
 from paddock.ps.durable.files import DamageError
+from paddock.ps.spec import DenseSpec
 from ps.durable.shards import make_job, save
 
 JOB = make_job(4)
 KEYS = np.concatenate([JOB["wide", n]["keys"] for n in range(8)])
 WEIGHTS = np.concatenate([JOB["wide", n]["values"][:, :3] for n in range(8)])
+
+
+def tensor(array: NDArray[Any]) -> Tensor:
+    """A tensor that is in memory already."""
+    return Tensor(array.dtype, array.shape, lambda: iter([array]))
 
 
 @pytest.mark.parametrize("form", ["npz", "safetensors"])
@@ -168,3 +177,11 @@ def test_an_export_that_cannot_be_written_says_where(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PaddockError, match=r"cannot write x.npz in .*file"):
         write_npz(tmp_path / "file" / "x.npz", {"a": tensor(np.arange(3))})
+
+
+def test_a_dense_table_in_parts_gives_each_part_its_own_weights() -> None:
+    """Its shards are not of equal length; behind the weights is the optimizer's state."""
+    spec = DenseSpec("deep", 10, parts=(7, 0, 3))
+    values = np.arange(14, dtype=np.float32).reshape(1, 14)
+    lengths = [len(weights_of(spec, {"values": values}, shard)) for shard in range(2)]
+    assert lengths == [7, 3]

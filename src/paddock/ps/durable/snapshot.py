@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.durable.arrays import ArrayFile, Arrays, Written, write_arrays
+from paddock.ps.durable.arrays import Arrays, Written, open_arrays, write_arrays
 from paddock.ps.durable.files import (
     DamageError,
     read_json,
@@ -133,7 +133,7 @@ class Snapshot:
 
     def read(self, entry: ShardEntry) -> Arrays:
         """One shard's arrays, in fresh memory. Raises DamageError."""
-        with _open(self.path, entry.written) as file:
+        with open_arrays(self.path / entry.written.file, entry.written) as file:
             return file.read()
 
 
@@ -258,9 +258,9 @@ def open_snapshot(path: Path) -> Snapshot:
     """The snapshot in this directory, every byte of it verified. Raises DamageError."""
     snapshot, state_file = _read_manifest(path)
     for entry in snapshot.shards:
-        with _open(path, entry.written) as file:
+        with open_arrays(path / entry.written.file, entry.written) as file:
             file.verify()
-    with _open(path, state_file) as file:
+    with open_arrays(path / state_file.file, state_file) as file:
         file.verify()
         snapshot.state.arrays.update(file.read())
     return snapshot
@@ -285,10 +285,6 @@ def newest_snapshot(directory: Path | str) -> tuple[Snapshot | None, list[str]]:
             hint="start from a replica, or from a checkpoint in an empty --data-dir",
         )
     return None, []
-
-
-def _open(directory: Path, written: Written) -> ArrayFile:
-    return ArrayFile(directory / written.file, root=written.xxh3, size=written.bytes)
 
 
 def _read_manifest(path: Path) -> tuple[Snapshot, Written]:
