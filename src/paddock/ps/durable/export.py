@@ -10,7 +10,6 @@ memory at a time, under another name that is renamed when whole.
 from __future__ import annotations
 
 import math
-import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from paddock.errors import UsageError
 from paddock.ps.durable.arrays import Array, ArrayFile, Arrays, bytes_of, head_of
 from paddock.ps.durable.checkpoint import Checkpoint
 from paddock.ps.durable.delta import VALUES
-from paddock.ps.durable.files import DamageError, sync_directory, write_error
+from paddock.ps.durable.files import DamageError, replacing, writing
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec
 
 
@@ -140,18 +139,7 @@ def _write_pieces(file: IO[bytes], name: str, one: Tensor) -> None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that takes the path's place when it is whole and on the disk."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
+    with writing(f"cannot write {path.name}", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with replacing(path) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-        sync_directory(path.parent)
-    except OSError as error:
-        raise write_error(f"cannot write {path.name}", path.parent, error) from error
-    finally:
-        if temporary.exists():
-            temporary.unlink()

@@ -30,9 +30,9 @@ from paddock.ps.durable.checkpoint import (
 from paddock.ps.durable.files import (
     DamageError,
     remove_tree,
-    replace_file,
-    sync_directory,
+    replacing,
     sync_files,
+    sync_path,
     write_error,
     write_json,
 )
@@ -219,8 +219,9 @@ def commit_checkpoint(
     try:
         write_json(path / MANIFEST, manifest)
         path.rename(directory / name)
-        sync_directory(directory)
-        replace_file(directory / LATEST, name.encode() + b"\n")
+        sync_path(directory)
+        with replacing(directory / LATEST) as file:
+            file.write(name.encode() + b"\n")
     except OSError as error:
         raise write_error("cannot save a checkpoint", directory, error) from error
     checkpoint = open_checkpoint(directory, name=name)

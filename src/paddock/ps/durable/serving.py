@@ -25,7 +25,7 @@ from paddock.ps.durable.files import (
     DamageError,
     read_json,
     remove_tree,
-    sync_directory,
+    sync_path,
     write_error,
     write_json,
 )
@@ -68,7 +68,7 @@ def publish(
         link.unlink(missing_ok=True)
         link.symlink_to(path.name)
         link.rename(directory / CURRENT)
-        sync_directory(directory)
+        sync_path(directory)
     except OSError as error:
         raise write_error("cannot publish a version", directory, error) from error
     for old in _versions(directory)[: -max(keep, 1)]:

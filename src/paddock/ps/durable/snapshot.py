@@ -22,8 +22,8 @@ from paddock.ps.durable.files import (
     DamageError,
     read_json,
     remove_tree,
-    sync_directory,
     sync_files,
+    sync_path,
     write_error,
     write_json,
 )
@@ -193,7 +193,7 @@ def save_snapshot(
         }
         write_json(temporary / _MANIFEST, manifest)
         temporary.rename(path)
-        sync_directory(directory)
+        sync_path(directory)
     except OSError as error:
         remove_tree(temporary)
         raise write_error("cannot save a snapshot", directory, error) from error
