@@ -13,7 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
+from paddock.ps.consistency.contributions import (
+    DenseContributions,
+    DensePiece,
+    SparseContributions,
+)
 from paddock.ps.consistency.positions import Positions
 from paddock.ps.consistency.step_words import Output, Rules, record_from_json
 from paddock.ps.consistency.steps import Chief
@@ -303,7 +307,7 @@ class Store:
         moves = Moves(spec.name, self.server, owned, spec.shards)
         if isinstance(spec, SparseSpec):
             table = SparseTable(spec, Updater(spec.optimizer, spec.dim))
-            held = HeldSparse(number, spec, table, SparseContributions(spec.dim), owned, moves)
+            held = HeldSparse(number, spec, table, SparseContributions(), owned, moves)
         else:
             dense = DenseTable(spec, updaters_of(spec, owned))
             held = HeldDense(number, spec, dense, DenseContributions(), owned, moves)
@@ -318,15 +322,8 @@ class Store:
         held = self.sparse(header.table)
         part = sparse_part(header, body, held.spec.dim)
         if header.flags & CONTRIBUTION:
-            held.contributions.add(
-                header.step,
-                (header.trainer, header.incarnation),
-                header.part,
-                part.keys,
-                part.rows,
-                shows=part.shows,
-                clicks=part.clicks,
-            )
+            member = (header.trainer, header.incarnation)
+            held.contributions.add(header.step, member, header.part, part)
             return
         here = self._wanted(held, lsn, part.keys)
         if isinstance(here, np.ndarray):
@@ -344,7 +341,7 @@ class Store:
         start, values = dense_part(header, body)
         if header.flags & CONTRIBUTION:
             member = (header.trainer, header.incarnation)
-            held.contributions.add(header.step, member, header.part, start, values)
+            held.contributions.add(header.step, member, header.part, DensePiece(start, values))
             return
         for at, run in self._wanted_runs(held, lsn, start, values):
             if header.flags & DELTA:
@@ -357,24 +354,21 @@ class Store:
         step, members = _of_commit(body)
         for held in self.tables:
             lr = learning_rate(held.spec.optimizer, held.base + step - 1, held.rates.lr)
-            merge = "mean" if held.spec.merge == "mean" else "sum"
             if isinstance(held, HeldSparse):
-                one = held.contributions.merge(step, members, merge)  # type: ignore[arg-type]
-                if one is None:
-                    continue
-                here = self._wanted(held, lsn, one.keys)
-                held.table.push(
-                    one.keys[here],
-                    np.ascontiguousarray(one.grads[here]),
-                    lr=lr,
-                    now=int(header.stamp),
-                    lsn=lsn,
-                    coin=step,
-                    shows=None if one.shows is None else one.shows[here],
-                    clicks=None if one.clicks is None else one.clicks[here],
-                )
+                for merged in held.contributions.merge(step, members, held.spec.merge):
+                    one = merged.where(self._wanted(held, lsn, merged.keys))
+                    held.table.push(
+                        one.keys,
+                        np.ascontiguousarray(one.rows),
+                        lr=lr,
+                        now=int(header.stamp),
+                        lsn=lsn,
+                        coin=step,
+                        shows=one.shows,
+                        clicks=one.clicks,
+                    )
                 continue
-            for run in held.contributions.merge(step, members, merge):  # type: ignore[arg-type]
+            for run in held.contributions.merge(step, members, held.spec.merge):
                 for at, values in self._wanted_runs(held, lsn, run.start, run.grads):
                     held.table.push(at, values, lr=lr)
         for held in self.tables:
@@ -481,11 +475,7 @@ class Store:
             if data is None:
                 continue
             held.rates = Rates.from_json(values["rates"][held.spec.name])
-            mine = _of(held, arrays)
-            if isinstance(held, HeldSparse):
-                held.contributions = SparseContributions.from_arrays(held.spec.dim, data, mine)
-            else:
-                held.contributions = DenseContributions.from_arrays(data, mine)
+            held.contributions.restore(data, _of(held, arrays))
 
 
 def _of(held: Held, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
