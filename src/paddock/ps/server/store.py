@@ -19,7 +19,7 @@ from paddock.ps.consistency.contributions import (
     SparseContributions,
 )
 from paddock.ps.consistency.positions import Positions
-from paddock.ps.consistency.step_words import Output, Rules, record_from_json
+from paddock.ps.consistency.step_words import RECORDS, Output, Rules, record_from_json
 from paddock.ps.consistency.steps import Chief
 from paddock.ps.durable.snapshot import Plan
 from paddock.ps.optimizers.schedules import Rates, learning_rate
@@ -27,6 +27,7 @@ from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.identity import Windows
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.protocol.values import value_from
 from paddock.ps.server import handover
 from paddock.ps.server.bodies import (
     CONTRIBUTION,
@@ -46,7 +47,6 @@ from paddock.ps.table.dense import DenseTable, updaters_of
 from paddock.ps.table.sharding import deal, shard_of
 from paddock.ps.table.sparse import SparseTable
 
-OF_THE_CHIEF = (Op.JOIN, Op.LEAVE, Op.EXPEL, Op.COMMIT, Op.OPEN)
 OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT, Op.RATE)
 
 
@@ -248,7 +248,7 @@ class Store:
             for held in self.tables:
                 held.step = held.base + step
                 held.rates.commit(step, members)
-        if op in OF_THE_CHIEF and self.chief is not None:
+        if op in RECORDS and self.chief is not None:
             return Noted(0, self.chief.apply(record_from_json(op, json_part(body))))
         if op == Op.RULES:
             self.rules = Rules(**json_part(body))
@@ -419,7 +419,7 @@ class Store:
             "history": [list(one) for one in self.history],
             "rules": None if self.rules is None else asdict(self.rules),
             "chief": None if self.chief is None else self.chief.to_json(),
-            "positions": self.positions.to_json(),
+            "positions": asdict(self.positions),
             "steps": self.steps(),
             "rates": self.rates(),
             "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
@@ -466,7 +466,7 @@ class Store:
         if values["rules"] is not None:
             self.rules = Rules(**values["rules"])
             self.chief = Chief.from_json(self.rules, values["chief"])
-        self.positions = Positions.from_json(values["positions"])
+        self.positions = value_from(Positions, values["positions"])
         for held in self.tables:
             if held.spec.name not in values["steps"]:
                 self.unborn.add(held.spec.name)  # Made after this state: the log tells when.
