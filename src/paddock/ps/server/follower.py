@@ -41,6 +41,7 @@ from paddock.ps.durable.snapshot import Snapshot, list_snapshots, newest_snapsho
 from paddock.ps.link import Link
 from paddock.ps.protocol.frames import Flag, FrameError, Header, Op
 from paddock.ps.protocol.handshake import Welcome
+from paddock.ps.protocol.values import to_body
 from paddock.ps.server import checks
 from paddock.ps.server.bodies import json_part
 from paddock.ps.server.identity import INCOMING, MemberFile, remove_log, remove_state
@@ -53,7 +54,6 @@ from paddock.ps.server.pair_words import (
     RECORD,
     answer_from,
     begins,
-    to_body,
 )
 from paddock.ps.server.recovery import Snapshots, fill
 from paddock.ps.stream import Closed

@@ -13,15 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
+from paddock.ps.consistency.contributions import (
+    DenseContributions,
+    DensePiece,
+    SparseContributions,
+)
 from paddock.ps.consistency.positions import Positions
-from paddock.ps.consistency.step_words import Output, Rules, record_from_json
+from paddock.ps.consistency.step_words import RECORDS, Output, Rules, record_from_json
 from paddock.ps.consistency.steps import Chief
 from paddock.ps.optimizers.schedules import Rates, learning_rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.identity import Windows
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.protocol.values import value_from
 from paddock.ps.server import handover
 from paddock.ps.server.bodies import (
     CONTRIBUTION,
@@ -41,7 +46,6 @@ from paddock.ps.table.dense import DenseTable, updaters_of
 from paddock.ps.table.sharding import deal
 from paddock.ps.table.sparse import SparseTable
 
-OF_THE_CHIEF = (Op.JOIN, Op.LEAVE, Op.EXPEL, Op.COMMIT, Op.OPEN)
 OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT, Op.RATE)
 
 
@@ -243,7 +247,7 @@ class Store:
             for held in self.tables:
                 held.step = held.base + step
                 held.rates.commit(step, members)
-        if op in OF_THE_CHIEF and self.chief is not None:
+        if op in RECORDS and self.chief is not None:
             return Noted(0, self.chief.apply(record_from_json(op, json_part(body))))
         if op == Op.RULES:
             self.rules = Rules(**json_part(body))
@@ -296,7 +300,7 @@ class Store:
         moves = Moves(spec.name, self.server, owned, spec.shards)
         if isinstance(spec, SparseSpec):
             table = SparseTable(spec, Updater(spec.optimizer, spec.dim))
-            held = HeldSparse(number, spec, table, SparseContributions(spec.dim), owned, moves)
+            held = HeldSparse(number, spec, table, SparseContributions(), owned, moves)
         else:
             dense = DenseTable(spec, updaters_of(spec, owned))
             held = HeldDense(number, spec, dense, DenseContributions(), owned, moves)
@@ -311,15 +315,8 @@ class Store:
         held = self.sparse(header.table)
         part = sparse_part(header, body, held.spec.dim)
         if header.flags & CONTRIBUTION:
-            held.contributions.add(
-                header.step,
-                (header.trainer, header.incarnation),
-                header.part,
-                part.keys,
-                part.rows,
-                shows=part.shows,
-                clicks=part.clicks,
-            )
+            member = (header.trainer, header.incarnation)
+            held.contributions.add(header.step, member, header.part, part)
             return
         now = int(header.stamp)
         if header.flags & DELTA:
@@ -334,7 +331,7 @@ class Store:
         start, values = dense_part(header, body)
         if header.flags & CONTRIBUTION:
             member = (header.trainer, header.incarnation)
-            held.contributions.add(header.step, member, header.part, start, values)
+            held.contributions.add(header.step, member, header.part, DensePiece(start, values))
             return
         if header.flags & DELTA:
             held.table.add(start, values)
@@ -346,18 +343,15 @@ class Store:
         step, members = _of_commit(body)
         for held in self.tables:
             lr = learning_rate(held.spec.optimizer, held.base + step - 1, held.rates.lr)
-            merge = "mean" if held.spec.merge == "mean" else "sum"
             if isinstance(held, HeldSparse):
-                one = held.contributions.merge(step, members, merge)  # type: ignore[arg-type]
-                if one is None:
-                    continue
-                now = int(header.stamp)
-                held.table.push(
-                    one.keys, one.grads, lr=lr, now=now, lsn=lsn, coin=step,
-                    shows=one.shows, clicks=one.clicks,
-                )  # fmt: skip
+                for one in held.contributions.merge(step, members, held.spec.merge):
+                    now = int(header.stamp)
+                    held.table.push(
+                        one.keys, one.rows, lr=lr, now=now, lsn=lsn, coin=step,
+                        shows=one.shows, clicks=one.clicks,
+                    )  # fmt: skip
                 continue
-            for run in held.contributions.merge(step, members, merge):  # type: ignore[arg-type]
+            for run in held.contributions.merge(step, members, held.spec.merge):
                 held.table.push(run.start, run.grads, lr=lr)
         for held in self.tables:
             if held.moves.leaving and not held.contributions.nbytes:
@@ -384,7 +378,7 @@ class Store:
             "history": [list(one) for one in self.history],
             "rules": None if self.rules is None else asdict(self.rules),
             "chief": None if self.chief is None else self.chief.to_json(),
-            "positions": self.positions.to_json(),
+            "positions": asdict(self.positions),
             "steps": self.steps(),
             "rates": self.rates(),
             "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
@@ -424,18 +418,14 @@ class Store:
         if values["rules"] is not None:
             self.rules = Rules(**values["rules"])
             self.chief = Chief.from_json(self.rules, values["chief"])
-        self.positions = Positions.from_json(values["positions"])
+        self.positions = value_from(Positions, values["positions"])
         for held in self.tables:
             name, mine = held.spec.name, _of(held, arrays)
             held.moves.restore(values["moves"][name], mine)
             handover.fit(held)
             held.step, held.base = values["steps"][name]
             held.rates = Rates.from_json(values["rates"][name])
-            data = values["contributions"][name]
-            if isinstance(held, HeldSparse):
-                held.contributions = SparseContributions.from_arrays(held.spec.dim, data, mine)
-            else:
-                held.contributions = DenseContributions.from_arrays(data, mine)
+            held.contributions.restore(values["contributions"][name], mine)
 
 
 def _of(held: Held, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
