@@ -92,7 +92,7 @@ def merge_sparse(trainers: list[list[SparsePiece]], how: Merge, members: int) ->
 
     members: what mean divides by, whether or not they all gave something to a key.
     """
-    sums = [_sum_of_trainer(pieces) for pieces in trainers]
+    sums = [sum_of_pieces(pieces) for pieces in trainers]
     keys, inverse = unique(np.concatenate([one.keys for one in sums]))
     grads = np.zeros((len(keys), sums[0].grads.shape[1]), np.float32)
     statistics = np.zeros((2, len(keys), 1), np.float32)
@@ -111,8 +111,8 @@ def merge_sparse(trainers: list[list[SparsePiece]], how: Merge, members: int) ->
     return MergedSparse(keys, grads, statistics[0, :, 0], statistics[1, :, 0])
 
 
-def _sum_of_trainer(pieces: list[SparsePiece]) -> SparsePiece:
-    """One trainer's rows with distinct keys, in the order first seen."""
+def sum_of_pieces(pieces: list[SparsePiece]) -> SparsePiece:
+    """The rows with distinct keys, in the order first seen. At least one piece."""
     whole = pieces[0] if len(pieces) == 1 else _joined(pieces)
     keys, inverse = unique(whole.keys)
     if len(keys) == len(whole.keys):
