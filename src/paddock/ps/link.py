@@ -27,12 +27,12 @@ from paddock.ps.protocol.handshake import (
     NONCE_BYTES,
     Hello,
     Welcome,
+    greeting_from,
     proof_of,
     same,
-    to_body,
-    welcome_from,
 )
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.protocol.values import to_body
 from paddock.ps.stream import Closed, Stream, connect, connect_unix, os_reason
 
 ERROR = int(Flag.ERROR)
@@ -107,7 +107,7 @@ class Link:
             raise Closed(error.message) from error
         if header.flags & ERROR:
             raise Refusal.from_body(body)
-        welcome = welcome_from(body)
+        welcome = greeting_from(Welcome, body)
         if welcome.challenge:
             self._prove(stream, identity.token, nonce, welcome)
         elif identity.token:

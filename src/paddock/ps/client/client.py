@@ -33,7 +33,7 @@ from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.client.traffic import Known, RowsOf, Traffic, VectorOf, Wanted
 from paddock.ps.consistency.positions import Progress, position_objection
 from paddock.ps.link import Identity, read_token
-from paddock.ps.optimizers.table import check_optimizer
+from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.protocol.frames import Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, to_json

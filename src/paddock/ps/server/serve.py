@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
 from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator
-from paddock.ps.server.cut import Cut, no_cut
+from paddock.ps.server.cut import Save, no_cut
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.held import HeldSparse
 from paddock.ps.server.mover import MOVES, Mover
@@ -100,7 +99,7 @@ class Server:
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self.lobby = Lobby()
-        self._cut: Cut | None = None
+        self._save: Save | None = None
         self._stopped = threading.Event()
         self.tls = self._tls_context()
         self._listeners = [self._listen()]
@@ -395,7 +394,7 @@ class Server:
         if what == "cut":
             return self._take_cut()
         if what == "save":
-            return self._save(order)
+            return self._write_save(order)
         if what == "check load":
             checks.check_load(self.store, order)
             return {}
@@ -409,20 +408,21 @@ class Server:
         """Have the state of this moment kept, to be saved next."""
         if not self._saving.acquire(blocking=False):
             raise Refusal("deadline", "another save is being written", hint="save again after it")
-        with ExitStack() as held:
-            held.callback(self._saving.release)
-            if self._cut is not None:
-                self._cut.end()
-            self._cut = Cut(self.engine)
-            return {**self._cut.facts, "cut": self._cut.lsn}
+        try:
+            if self._save is not None:
+                self._save.end()
+            self._save = Save(self.engine)
+            return {**self._save.progress, "cut": self._save.cut.lsn}
+        finally:
+            self._saving.release()
 
-    def _save(self, order: dict[str, Any]) -> dict[str, Any]:
+    def _write_save(self, order: dict[str, Any]) -> dict[str, Any]:
         """Write this server's part of a checkpoint."""
         with self._saving:
-            if self._cut is None or self._cut.lsn != order.get("cut"):
+            if self._save is None or self._save.cut.lsn != order.get("cut"):
                 raise no_cut()
             server = int(self.server_id, 16)
-            return self._cut.write(order, index=self.store.server, server=server, epoch=self.epoch)
+            return self._save.write(order, index=self.store.server, server=server, epoch=self.epoch)
 
     def _witness(self) -> Witness:
         if self.witness is None:

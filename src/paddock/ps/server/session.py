@@ -34,12 +34,12 @@ from paddock.ps.protocol.frames import (
 from paddock.ps.protocol.handshake import (
     NONCE_BYTES,
     Hello,
-    hello_from,
+    greeting_from,
     proof_of,
     same,
-    to_body,
 )
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.protocol.values import to_body
 from paddock.ps.server import handover
 from paddock.ps.server.bodies import json_part
 from paddock.ps.stream import SMALL_BYTES, Closed, Silent, Stream, raw
@@ -146,7 +146,7 @@ class Session:
         try:
             if header.op != Op.HELLO:
                 raise Refusal("auth", "the first frame must be a greeting")
-            hello = hello_from(body)
+            hello = greeting_from(Hello, body)
             challenge = os.urandom(NONCE_BYTES).hex() if self.server.token else ""
             welcome = self.server.welcome(hello, challenge)
             self.stream.send(answer_to(header), to_body(welcome))
