@@ -3,8 +3,8 @@
 An admin gives the owner one order. The two servers carry it out, and finish it whatever dies:
 
     phase   owner (giver)                            next owner (taker)
-    copy    the shard, then what is pushed to it     ADOPT part (records): held apart,
-            meanwhile, until that is little          of no effect, on the disk
+    copy    the shard, then what is pushed to it     ADOPT part (records): held apart, of no
+            meanwhile, until that is little          effect; the last one says it is on the disk
     freeze  pushes to it wait; in sync from the next COMMIT on
     rest    what was pushed since                    ADOPT part
     move    MOVE (record): not here any more
@@ -261,11 +261,6 @@ class Moves:
         if ends:
             one.ends.append(len(one.parts))
         self.active = True
-
-    def has_all(self, shard: int, version: object, count: object) -> bool:
-        """Whether all parts that were sent are here: a server may have come back without some."""
-        one = self.arrivals.get(shard)
-        return one is not None and (one.version, one.count) == (version, count)
 
     def own(self, shard: int, version: int) -> Arrival:
         """The shard that came is this server's."""

@@ -263,6 +263,8 @@ class Session:
         if header.op == Op.FENCE and self.server.coordinator is not None:
             self.server.coordinator.check_number(header.trainer, header.incarnation)
         written = self.server.engine.write(header, body)
+        if header.op == Op.ADOPT and header.flags & Flag.LAST:
+            self.server.engine.keep()  # The giver goes on as if it could not be lost.
         if header.op == Op.LOAD and self.server.snapshots is not None:
             self.server.snapshots.take_instead(json_part(body)["directory"])
         self._say(header, written.answer, written.flags)
