@@ -10,8 +10,9 @@ import socket
 import ssl
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps.endpoint import split_endpoint
 from paddock.ps.protocol.frames import (
     Buffer,
@@ -206,3 +207,18 @@ def _no(body: bytearray) -> PaddockError:
     """The error of a refused frame. Who is not the primary any more is as good as gone."""
     refusal = Refusal.from_body(body)
     return Closed(refusal.message) if refusal.code == "not-primary" else refusal
+
+
+def read_token(path: str) -> bytes:
+    """The secret in a file, b"" for no file. Raises UsageError."""
+    if not path:
+        return b""
+    try:
+        token = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise UsageError(
+            f"token file {path}: {error.strerror}", hint="a readable file with the servers' secret"
+        ) from error
+    if not token:
+        raise UsageError(f"token file {path} is empty", hint="the servers' secret")
+    return token

@@ -23,16 +23,9 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.client import checkpoints, move
 from paddock.ps.client.move import Moved
 from paddock.ps.client.peer import Peer
-from paddock.ps.client.place import (
-    JOBS,
-    SERVERS,
-    TLS_CA,
-    TOKEN_FILE,
-    read_endpoints,
-    read_token,
-)
+from paddock.ps.client.place import JOBS, SERVERS, TLS_CA, TOKEN_FILE, read_endpoints
 from paddock.ps.durable.checkpoint import Checkpoint
-from paddock.ps.link import Identity, Link
+from paddock.ps.link import Identity, Link, read_token
 from paddock.ps.protocol.frames import BODY_MAX, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import (

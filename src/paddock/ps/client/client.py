@@ -28,11 +28,11 @@ from numpy.typing import ArrayLike, NDArray
 from paddock.errors import UsageError
 from paddock.ps.client.given import as_floats, as_keys
 from paddock.ps.client.peer import Peer
-from paddock.ps.client.place import Place, read_place, read_token
+from paddock.ps.client.place import Place, read_place
 from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.client.traffic import Known, RowsOf, Traffic, VectorOf, Wanted
 from paddock.ps.consistency.positions import Progress, position_objection
-from paddock.ps.link import Identity
+from paddock.ps.link import Identity, read_token
 from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.protocol.frames import Op
 from paddock.ps.protocol.refusals import Refusal
