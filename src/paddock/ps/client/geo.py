@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from paddock.errors import UsageError
 from paddock.ps.client.place import Place
 from paddock.ps.client.strategy import Runs, Strategy
 from paddock.ps.client.traffic import RowsOf, VectorOf
-from paddock.ps.consistency.geo import GeoRows, GeoVector, Pace
+from paddock.ps.consistency.geo import GeoRows, GeoVector
 from paddock.ps.link import Link
 from paddock.ps.optimizers.schedules import learning_rate
 from paddock.ps.optimizers.updater import Updater
@@ -33,27 +32,34 @@ DELTA, LAST = int(Flag.DELTA), int(Flag.LAST)
 
 
 @dataclass(slots=True)
-class LocalRows:
-    """A sparse table's copy. seen: per server, the version whose changes are here."""
+class Local:
+    """A table's copy. step: pushes to it. lr: in place of the spec's."""
 
     known: Known
-    rows: GeoRows
-    updater: Updater
-    seen: list[int]
-    step: int = 0
-    lr: float | None = None
+    step: int = field(default=0, kw_only=True)
+    lr: float | None = field(default=None, kw_only=True)
+
+    def next_rate(self) -> float:
+        """The learning rate of the next push."""
+        self.step += 1
+        return learning_rate(self.known.spec.optimizer, self.step - 1, self.lr)
 
 
 @dataclass(slots=True)
-class LocalVector:
-    """A dense table's copy, as the servers have it, and what of it is exchanged."""
+class LocalRows(Local):
+    """Of a sparse table. seen: per server, the version whose changes are here."""
 
-    known: Known
+    rows: GeoRows
+    updater: Updater
+    seen: list[int]
+
+
+@dataclass(slots=True)
+class LocalVector(Local):
+    """Of a dense table."""
+
     spec: DenseSpec
     vector: GeoVector
-    table: DenseTable
-    step: int = 0
-    lr: float | None = None
 
 
 class Geo(Strategy):
@@ -68,13 +74,9 @@ class Geo(Strategy):
         if merge not in ("mean", "sum"):
             raise UsageError(f"geo_merge is {merge!r}", hint="mean or sum")
         self._share = place.trainers if merge == "mean" else 1
-        self._pace = Pace(batches=geo_step)
+        self._geo_step = geo_step
         self._sparse: dict[str, LocalRows] = {}
         self._dense: dict[str, LocalVector] = {}
-
-    def terms(self) -> dict[str, Any]:
-        """What all trainers of a job must agree on."""
-        return {"strategy": self.name, "staleness": 0}
 
     def pull(self, traffic: Traffic, wanted: Sequence[Wanted]) -> list[Rows]:
         """From the copies; what is not in them is fetched, of all tables in one round trip."""
@@ -83,7 +85,7 @@ class Geo(Strategy):
 
     def _read(self, wanted: Wanted) -> Rows:
         if isinstance(wanted, VectorOf):
-            self._dense[wanted.spec.name].table.pull(0, wanted.out)
+            self._dense[wanted.spec.name].vector.table.pull(0, wanted.out)
             return wanted.out
         rows = self._rows(wanted).rows
         found: Rows = rows.values[rows.find(wanted.keys), : rows.dim].copy()
@@ -135,18 +137,15 @@ class Geo(Strategy):
         self._fetch(traffic, [wanted])
         local = self._rows(wanted)
         at = local.rows.find(distinct)
-        lr = learning_rate(known.spec.optimizer, local.step, local.lr)
-        local.updater.apply(local.rows.values, at, rows, lr)
+        local.updater.apply(local.rows.values, at, rows, local.next_rate())
         local.rows.touch(at)
-        local.step += 1
 
     def push_dense(self, traffic: Traffic, known: Known, grads: Rows, runs: Runs) -> None:
         """Update the copy of the vector."""
         local = self._vector(traffic, known)
-        lr = learning_rate(known.spec.optimizer, local.step, local.lr)
+        lr = local.next_rate()
         for start, stop in runs:
-            local.table.push(start, grads[start:stop].copy(), lr=lr)
-        local.step += 1
+            local.vector.table.push(start, grads[start:stop].copy(), lr=lr)
 
     def _vector(self, traffic: Traffic, known: Known) -> LocalVector:
         assert isinstance(known.spec, DenseSpec)
@@ -161,8 +160,8 @@ class Geo(Strategy):
             self._vector(traffic, known).lr = lr
 
     def step(self, traffic: Traffic) -> None:
-        """Count the batch; exchange when it is time."""
-        if self._pace.batch(now=time.monotonic()):
+        """Exchange when it is time."""
+        if (traffic.batch + 1) % self._geo_step == 0:
             self.flush(traffic)
 
     def flush(self, traffic: Traffic) -> None:
@@ -181,31 +180,27 @@ class Geo(Strategy):
         wanted = [VectorOf(v.known, v.spec, out) for v, out in zip(vectors, outs, strict=True)]
         for dense, server_has in zip(vectors, traffic.pull(wanted), strict=True):
             dense.vector.receive(server_has)
-            dense.table.set(0, dense.vector.latest)
 
-    def _send(self, traffic: Traffic, share: int) -> None:
-        """Push what was learned, divided by share; 0: all that is left."""
+    def _send(self, traffic: Traffic, share: int, *, is_rest: bool = False) -> None:
+        """Push what was learned, divided by share; or all that is left."""
         for local in self._sparse.values():
-            rows = local.rows
-            keys, delta = rows.take_delta(share) if share else rows.take_rest()
+            keys, delta = local.rows.take_delta(share, is_rest=is_rest)
             if len(keys):
                 traffic.post_sparse(Op.PUSH, local.known, keys, delta, [], DELTA)
         for dense in self._dense.values():
-            dense.table.pull(0, dense.vector.latest)
-            delta = dense.vector.take_delta(share or 1)
+            delta = dense.vector.take_delta(share)
             traffic.post_dense(Op.PUSH_DENSE, dense.known, delta, DELTA, [(0, len(delta))])
         traffic.settle(0)
 
     def leave(self, traffic: Traffic) -> None:
         """The trainer ends; what the mean has left here would die with it."""
-        self._send(traffic, 0)
+        self._send(traffic, 1, is_rest=True)
         super().leave(traffic)
 
 
 def _copied(wanted: VectorOf, values: Rows) -> LocalVector:
     table = DenseTable(wanted.spec, updaters_of(wanted.spec, range(wanted.spec.shards)))
-    table.set(0, values)
-    return LocalVector(wanted.known, wanted.spec, GeoVector(values), table)
+    return LocalVector(wanted.known, wanted.spec, GeoVector(table, values))
 
 
 def _receive(peer: Peer, server: int, local: LocalRows) -> int:
