@@ -102,7 +102,7 @@ def test_a_dense_vector_follows_the_same_rule() -> None:
     """Dense parameters are exchanged as a whole."""
     spec, latest = DenseSpec("w", 3, shards=1), np.empty(3, np.float32)
     table = DenseTable(spec, updaters_of(spec, range(1)))
-    vector = GeoVector(table, np.zeros(3, np.float32))
+    vector = GeoVector(table)
     table.add(0, np.full(3, 4, np.float32))
     assert vector.take_delta(2).tolist() == [2, 2, 2]
     vector.receive(np.float32([2, 5, 2]))

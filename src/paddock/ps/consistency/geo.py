@@ -102,10 +102,10 @@ class GeoRows:
 class GeoVector:
     """A dense table's local copy: the same rule on all elements. table: changed in place."""
 
-    def __init__(self, table: DenseTable, server: Floats) -> None:
+    def __init__(self, table: DenseTable) -> None:
         self.table = table
-        self._old = server.copy()
-        table.set(0, server)
+        self._old = np.zeros(table.spec.size, np.float32)
+        table.set(0, self._old)
 
     def _latest(self) -> Floats:
         latest: Floats = np.empty_like(self._old)
