@@ -314,6 +314,20 @@ class Peer:
 
     # ----------------------------------------------------------------------------------- control
 
+    def exchange(self, header: Header, *body: Buffer) -> bytearray:
+        """One frame that may be repeated without harm; the body of its answer."""
+
+        def once(link: Link) -> bytearray:
+            link.send(header, *body)
+            return link.receive()[1]
+
+        return self.retry(self.purpose, once)
+
+    def tables(self) -> list[dict[str, Any]]:
+        """What the server says of its tables."""
+        found: list[dict[str, Any]] = self.ask(Op.CONTROL, {"do": "tables"})["tables"]
+        return found
+
     def ask(
         self,
         op: Op,
