@@ -50,6 +50,8 @@ REMEMBERED = 32
 SAMPLES = 8
 # Fewer keys are found again sooner than compared.
 WORTH_REMEMBERING = 512
+# To find repeats among fewer keys takes longer than to fetch some rows twice.
+ASKED_AS_GIVEN = 64
 
 
 class Client:
@@ -180,20 +182,24 @@ class Client:
         As pull(). Of a dense table: None, or the array that its vector goes into.
         """
         asked: list[Wanted] = []
-        shapes: dict[str, tuple[tuple[int, ...], NDArray[np.int32]]] = {}
+        shapes: dict[str, tuple[tuple[int, ...], NDArray[np.int32] | None]] = {}
         for table, given in wanted.items():
             known = self._known(table)
             if isinstance(known.spec, DenseSpec):
                 asked.append((known, _vector(known.spec, given)))
                 continue
             keys = as_keys(table, given)
-            distinct, inverse = self._unique(keys.reshape(-1))
+            distinct = flat = keys.reshape(-1)
+            inverse = None
+            if len(flat) > ASKED_AS_GIVEN or known.ahead is not None:
+                distinct, inverse = self._unique(flat)
             asked.append((known, distinct))
             shapes[table] = (*keys.shape, known.spec.dim), inverse
         found = dict(zip(wanted, self.strategy.pull(self.traffic, asked), strict=True))
         for table, (shape, inverse) in shapes.items():
             rows = found[table]
-            rows = expand(rows, inverse) if len(rows) < len(inverse) else rows
+            if inverse is not None and len(rows) < len(inverse):
+                rows = expand(rows, inverse)
             found[table] = rows.reshape(shape)
         return found
 

@@ -65,13 +65,11 @@ def cut(
 def cut_rows(known: Known, keys: Keys, most: int) -> tuple[Keys | None, list[Piece]]:
     """(order, pieces): the keys in the order of their servers; order None: as they are."""
     if len(known.numbers) == 1:
-        order, bounds = None, [0, len(keys)]
-    else:
-        order, ends = group(keys, known.owners, len(known.numbers))
-        bounds = ends.tolist()
+        return None, [(0, at, min(at + most, len(keys))) for at in range(0, len(keys), most)]
+    order, bounds = group(keys, known.owners, len(known.numbers))
     return order, [
         (server, start, min(start + most, stop))
-        for server, (begin, stop) in enumerate(pairwise(bounds))
+        for server, (begin, stop) in enumerate(pairwise(bounds.tolist()))
         for start in range(begin, stop, most)
     ]
 

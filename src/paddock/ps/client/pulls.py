@@ -14,7 +14,7 @@ import numpy as np
 
 from paddock.errors import PaddockError
 from paddock.ps.client.peer import Peer
-from paddock.ps.client.pieces import Column, Keys, Known, Rows, cut_rows, cut_vector, frames
+from paddock.ps.client.pieces import Column, Keys, Known, Rows, cut_rows, cut_vector
 from paddock.ps.link import Link
 from paddock.ps.protocol.frames import BODY_MAX, HEADER_SIZE, Buffer, Header, Op
 from paddock.ps.protocol.refusals import Refusal
@@ -23,6 +23,8 @@ from paddock.ps.stream import Closed, Silent, raw
 
 # What the kernel's buffers take even while nobody reads.
 AHEAD_BYTES = 256 << 10
+# Requests of so many bytes in all are sent before any answer is read.
+SMALL_BYTES = 32 << 10
 # Keys of one request: half of that, so that one is answered while the next is on its way.
 KEYS_MAX = 16384
 
@@ -38,14 +40,14 @@ class Request:
     start: int
     stop: int
     header: Header
-    body: list[Buffer]
+    body: Buffer
     into: memoryview
     refusal: Refusal | None = None
 
     @property
     def size(self) -> int:
         """Bytes of the frame."""
-        return HEADER_SIZE + len(self.body[0])
+        return HEADER_SIZE + len(self.body)
 
 
 class Pull:
@@ -63,22 +65,28 @@ class Pull:
 
     def _ask(self, start: int, stop: int) -> list[Request]:
         """The requests for this part, to those who own it as far as is known."""
-        columns, spec = list[Column](), self.known.spec
+        known, spec = self.known, self.known.spec
         if isinstance(spec, DenseSpec):
-            pieces = cut_vector(self.known, [(start, stop)], DENSE_SHARD_MAX)
+            op, pieces = Op.PULL_DENSE, cut_vector(known, [(start, stop)], DENSE_SHARD_MAX)
         else:
+            op = Op.PULL
             keys = self._keys[start:stop]
-            order, pieces = cut_rows(self.known, keys, min(KEYS_MAX, BODY_MAX // (4 * spec.dim)))
+            order, pieces = cut_rows(known, keys, min(KEYS_MAX, BODY_MAX // (4 * spec.dim)))
             if order is not None and self._order is None:
                 self._keys, self._order = keys[order], order
             elif order is not None and self._order is not None:
                 keys[:], self._order[start:stop] = keys[order], self._order[start:stop][order]
                 pieces = [(server, start + a, start + b) for server, a, b in pieces]
-            columns.append(self._keys)
-        asked = zip(pieces, frames(self.known, Op.PULL, columns, pieces, 0), strict=True)
         return [
-            Request(*piece, header, body, raw(self._rows[piece[1] : piece[2]]))
-            for piece, (_, header, body) in asked
+            Request(
+                server,
+                a,
+                b,
+                Header(op, 0, known.numbers[server], 0, b - a),
+                raw(self._keys[a:b]) if op == Op.PULL else a.to_bytes(8, "little"),
+                raw(self._rows[a:b]),
+            )
+            for server, a, b in pieces
         ]
 
     def rows(self) -> Rows:
@@ -124,7 +132,7 @@ class Run:
                 request = self.requests[self.sent]
                 if self._ahead and self._ahead + request.size > AHEAD_BYTES:
                     return
-                link.send(request.header, *request.body)
+                link.send(request.header, request.body)
                 self._ahead += request.size
                 self.sent += 1
             except (Closed, Silent) as error:
@@ -150,6 +158,22 @@ class Run:
     def _lost(self, error: PaddockError) -> None:
         self.peer.lost("pull", error, self._deadline)
         self.peer.retry("pull", lambda link: None)
+
+
+def ask_once(peers: Sequence[Peer], requests: Sequence[Request]) -> bool:
+    """Send few small requests, read all answers; False: something came between, so ask anew."""
+    try:
+        for request in requests:
+            peers[request.server].link("pull").send(request.header, request.body)
+        for request in requests:
+            peers[request.server].link("pull").receive_into(request.into)
+        return True
+    except BaseException as error:
+        for request in requests:
+            peers[request.server].drop("pull")
+        if not isinstance(error, (Closed, Silent, Refusal)):
+            raise
+    return False
 
 
 class Flight:
