@@ -314,10 +314,10 @@ class Peer:
 
     # ----------------------------------------------------------------------------------- control
 
-    def exchange(self, header: Header, *body: Buffer) -> bytearray:
+    def exchange(self, header: Header, *body: Buffer) -> Buffer:
         """One frame that may be repeated without harm; the body of its answer."""
 
-        def once(link: Link) -> bytearray:
+        def once(link: Link) -> Buffer:
             link.send(header, *body)
             return link.receive()[1]
 
@@ -375,25 +375,28 @@ class Peer:
 def tell_all(peers: Sequence[Peer], op: Op, data: dict[str, Any]) -> None:
     """Give all servers an order that may be repeated without harm, in one round trip."""
     body = json.dumps(data).encode()
-    unread = []
-    for peer in peers:
-        try:
-            peer.link(peer.purpose).send(peer._header(op), body)
-            unread.append(peer)
-        except (Closed, Silent):
-            peer.drop(peer.purpose)
-    silent = [peer for peer in peers if peer not in unread]
+    asked = [(peer, peer.purpose, peer._header(op), body, None) for peer in peers]
+    if not ask_once(asked):
+        for peer in peers:
+            peer.ask(op, data)
+
+
+def ask_once(
+    asked: Sequence[tuple[Peer, str, Header, Buffer, memoryview | None]],
+) -> bool:
+    """Send a few small requests over links of these purposes, read all answers, into the view if
+    there is one. False: something came between, so ask each anew.
+    """
     try:
-        while unread:
-            peer = unread.pop(0)
-            try:
-                peer.link(peer.purpose).receive()
-            except (Closed, Silent):
-                peer.drop(peer.purpose)
-                silent.append(peer)
-    except BaseException:
-        for peer in unread:
-            peer.drop(peer.purpose)  # An answer that nobody has read would be taken for the next.
-        raise
-    for peer in silent:
-        peer.ask(op, data)
+        for peer, purpose, header, body, _ in asked:
+            peer.link(purpose).send(header, body)
+        for peer, purpose, _, _, into in asked:
+            link = peer.link(purpose)
+            link.receive() if into is None else link.receive_into(into)
+        return True
+    except BaseException as error:
+        for peer, purpose, *_ in asked:  # What nobody has read would be taken for the next answer.
+            peer.drop(purpose)
+        if not isinstance(error, (Closed, Silent, Refusal)):
+            raise
+    return False

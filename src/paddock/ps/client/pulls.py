@@ -160,22 +160,6 @@ class Run:
         self.peer.retry("pull", lambda link: None)
 
 
-def ask_once(peers: Sequence[Peer], requests: Sequence[Request]) -> bool:
-    """Send few small requests, read all answers; False: something came between, so ask anew."""
-    try:
-        for request in requests:
-            peers[request.server].link("pull").send(request.header, request.body)
-        for request in requests:
-            peers[request.server].link("pull").receive_into(request.into)
-        return True
-    except BaseException as error:
-        for request in requests:
-            peers[request.server].drop("pull")
-        if not isinstance(error, (Closed, Silent, Refusal)):
-            raise
-    return False
-
-
 class Flight:
     """Pulls that are on their way together: one round trip, however many tables and servers."""
 

@@ -32,6 +32,7 @@ class Strategy:
 
     name = "async"
     flags = 0
+    staleness = 0
 
     def __init__(self, window: int, place: Place) -> None:
         self.window = window
@@ -69,7 +70,7 @@ class Strategy:
 
     def terms(self) -> dict[str, Any]:
         """What all trainers of a job must agree on."""
-        return {"strategy": self.name, "staleness": 0}
+        return {"strategy": self.name, "staleness": self.staleness}
 
     def leave(self, traffic: Traffic) -> None:
         """The trainer ends; everything is acknowledged."""
@@ -136,10 +137,6 @@ class Clocked(Strategy):
     def __init__(self, window: int, place: Place, staleness: int) -> None:
         super().__init__(window, place)
         self.staleness = staleness
-
-    def terms(self) -> dict[str, Any]:
-        """What all trainers of a job must agree on."""
-        return {"strategy": self.name, "staleness": self.staleness}
 
     def step(self, traffic: Traffic) -> None:
         """Tell the chief; wait until the slowest is near enough."""

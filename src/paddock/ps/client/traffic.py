@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.client.peer import Peer
+from paddock.ps.client.peer import Peer, ask_once
 from paddock.ps.client.pieces import LAST, Column, Keys, Known, Rows, Runs, cut, frames
-from paddock.ps.client.pulls import SMALL_BYTES, Flight, Pull, ask_once
+from paddock.ps.client.pulls import SMALL_BYTES, Flight, Pull
 from paddock.ps.client.redirect import Redirect
 from paddock.ps.consistency.positions import Mark, Progress
 from paddock.ps.protocol.frames import Flag, Header, Op
@@ -114,10 +114,12 @@ class Traffic:
                 pull = Pull(known, array)
                 fresh.append(pull)
             pulls.append(pull)
-        requests = [request for pull in fresh for request in pull.requests]
-        if sum(len(one.body) for one in requests) > SMALL_BYTES or not ask_once(
-            self.peers, requests
-        ):
+        asked = [
+            (self.peers[one.server], "pull", one.header, one.body, one.into)
+            for pull in fresh
+            for one in pull.requests
+        ]
+        if sum(len(one[3]) for one in asked) > SMALL_BYTES or not ask_once(asked):
             Flight(self.peers, fresh).land()
         for pull in pulls:
             while moved := pull.moved():
