@@ -116,7 +116,7 @@ class Rows(Table):
     def gather(self) -> None:
         """Makes one gradient of those that wait. Raises Refusal when it is not finite."""
         if self._pieces:
-            one = added_up(self._pieces)
+            one = _merged(self._pieces)
             self._pieces = [one]
             check_finite(self.table, one.rows, one.keys)
 
@@ -125,7 +125,7 @@ class Rows(Table):
         pieces = self._pieces
         waiting = self.forget()
         if pieces:
-            one = added_up(pieces)
+            one = _merged(pieces)
             self.send_rate()
             self.client.push(self.table, one.keys, one.rows, shows=one.shows, clicks=one.clicks)
         return waiting
@@ -134,3 +134,7 @@ class Rows(Table):
         """Drops the gradients not pushed yet (a batch to be left out). Returns how many."""
         waiting, self._pieces = len(self._pieces), []
         return waiting
+
+
+def _merged(pieces: list[SparsePiece]) -> SparsePiece:
+    return pieces[0] if len(pieces) == 1 else added_up(pieces)

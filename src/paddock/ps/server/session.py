@@ -96,10 +96,10 @@ class Session:
     def run(self) -> None:
         """Serve until the other side ends the connection."""
         try:
-            self.stream.set_deadline(time.monotonic() + GREETING_SECONDS)
+            self.stream.deadline = time.monotonic() + GREETING_SECONDS
             if self._secure() and self._greet():
                 self.server.end_former(self)
-                self.stream.set_deadline(None)
+                self.stream.deadline = None
                 self.stream.set_silence(0)  # A trainer may compute for as long as it likes.
                 while self._problem is None:
                     self._serve_one()
