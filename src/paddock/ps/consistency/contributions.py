@@ -35,10 +35,6 @@ class SparsePiece(NamedTuple):
     shows: Floats | None = None
     clicks: Floats | None = None
 
-    def where(self, index: Any) -> SparsePiece:
-        """The rows that an index selects."""
-        return SparsePiece._make(None if a is None else a[index] for a in self)
-
 
 class DensePiece(NamedTuple):
     """Elements start to start + len(grads) of the table."""

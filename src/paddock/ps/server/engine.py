@@ -203,16 +203,8 @@ class Engine:
             self.log.wait_durable(lsn)
         self._keep(lsn, epoch)
 
-    def replay(self, lsn: int, header: Header, body: Body) -> None:
-        """Apply a record that is in a log already: recovery, or a replica following."""
-        with self.holding(header):
-            with self.order:
-                self.lsn = lsn
-                lr, _ = self.store.note(lsn, header, body)
-            self.store.apply(lsn, header, body, lr)
-
     def refill(self, lsn: int, header: Header, body: Body) -> None:
-        """The same while nobody else uses the store, or `order` is held and nobody may read."""
+        """Apply a record that is in a log already; nobody else uses the store."""
         self.lsn = lsn
         lr, _ = self.store.note(lsn, header, body)
         self.store.apply(lsn, header, body, lr)

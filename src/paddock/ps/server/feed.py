@@ -118,7 +118,7 @@ class Feed:
         for line in warnings:
             self.pair.say(line)
         assert snapshot is not None, "the log is only cut behind snapshots"
-        return snapshot.plan.first - 1, snapshot
+        return snapshot.state.lsn, snapshot
 
     # ---------------------------------------------------------------------------------- reading
 

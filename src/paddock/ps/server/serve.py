@@ -24,7 +24,7 @@ from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
 from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator, IsGone
-from paddock.ps.server.cut import Cut, no_cut
+from paddock.ps.server.cut import Save, no_cut
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.held import HeldSparse
 from paddock.ps.server.lobby import Lobby
@@ -110,7 +110,7 @@ class Server:
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self.lobby = Lobby()
-        self._cut: Cut | None = None
+        self._save: Save | None = None
         self._stopped = threading.Event()
         self.tls = self._tls_context()
         self._listener = self._listen()
@@ -430,7 +430,7 @@ class Server:
         if what == "cut":
             return self._take_cut()
         if what == "save":
-            return self._save(order)
+            return self._write_save(order)
         if what == "check load":
             checks.check_load(self.store, order)
             return {}
@@ -446,18 +446,18 @@ class Server:
             raise Refusal("deadline", "another save is being written", hint="save again after it")
         with ExitStack() as held:
             held.callback(self._saving.release)
-            if self._cut is not None:
-                self._cut.end()
-            self._cut = Cut(self.engine)
-            return {**self._cut.facts, "cut": self._cut.lsn}
+            if self._save is not None:
+                self._save.end()
+            self._save = Save(self.engine)
+            return {**self._save.progress, "cut": self._save.cut.lsn}
 
-    def _save(self, order: dict[str, Any]) -> dict[str, Any]:
+    def _write_save(self, order: dict[str, Any]) -> dict[str, Any]:
         """Write this server's part of a checkpoint."""
         with self._saving:
-            if self._cut is None or self._cut.lsn != order.get("cut"):
+            if self._save is None or self._save.cut.lsn != order.get("cut"):
                 raise no_cut()
             server = int(self.settings.server_id, 16)
-            return self._cut.write(
+            return self._save.write(
                 order, index=self.settings.server, server=server, epoch=self.epoch
             )
 
