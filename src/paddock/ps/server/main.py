@@ -27,7 +27,7 @@ from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.protocol.frames import Op
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import Options, read_options
-from paddock.ps.server.pairing import join_pair, prepare_pair, trusted
+from paddock.ps.server.pair import Pair, prepare_pair, trusted
 from paddock.ps.server.recovery import Snapshots, keep_place, open_engine
 from paddock.ps.server.serve import Server, Settings
 from paddock.ps.server.store import Store
@@ -142,7 +142,7 @@ def finish(server: Server) -> None:
     server.stop()
     engine = server.engine
     if engine.log is not None:
-        if server.is_finished and server.pairing is None and not engine.broken:
+        if server.is_finished and server.pair is None and not engine.broken:
             _leave_tables(server)
         engine.log.close()
     if server.file is not None:
@@ -216,7 +216,7 @@ def make_server(options: Options) -> Server:
         server.witness = Witness(Path(options.data_dir))
     server.file = file
     if file is not None and options.witness:
-        join_pair(server, options, file)
+        server.pair = Pair(server, options, file)
     elif file is not None:
         file.open(
             is_empty=engine.lsn == 0, is_on_disk=options.ack in ("disk", "memory"), is_alone=True
