@@ -64,7 +64,7 @@ MISTAKES: list[tuple[str, Do]] = [
     ("lr is nan", lambda ps: ps.create(SparseSpec("t", 4, OptimizerSpec("sgd", np.nan)))),
     ("initial is 'zeros'", lambda ps: ps.create(SparseSpec("t", 4, initial="zeros"))),  # type: ignore[arg-type]
     ("kind is 3", lambda ps: ps.create(SparseSpec("t", 4, initial=InitialSpec(3)))),  # type: ignore[arg-type]
-    ("its name must be", lambda ps: ps.create(SparseSpec("../t", 4))),
+    ("name is '../t'", lambda ps: ps.create(SparseSpec("../t", 4))),
     ("words' was declared otherwise: dim is 4", lambda ps: ps.create(SparseSpec("words", 5))),
     (
         "words' was declared otherwise: optimizer.lr is 1.0, asked 0.5",

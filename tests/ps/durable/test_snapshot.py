@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.durable.arrays import ArrayFile, Arrays, write_arrays
+from paddock.ps.durable.arrays import Arrays, open_arrays, write_arrays
+from paddock.ps.durable.export import read_safetensors
 from paddock.ps.durable.files import DamageError
 from paddock.ps.durable.snapshot import (
     State,
@@ -156,11 +157,12 @@ def test_arrays_of_every_shape_survive(tmp_path: Path) -> None:
         "strided": np.arange(20, dtype=np.int32).reshape(4, 5)[:, ::2],
         "flags": np.array([True, False]),
     }
-    write_arrays(tmp_path / "a", {**arrays, "big": np.arange(3, dtype=">i8")}, meta={"x": 1})
-    with ArrayFile(tmp_path / "a") as file:
+    written = write_arrays(tmp_path / "a", {**arrays, "big": np.arange(3, dtype=">i8")})
+    with open_arrays(tmp_path / "a", written) as file:
         found = file.read()
         file.verify()
-        assert file.meta == {"x": 1}
+        assert all(equal({"x": a}, {"x": found[name]}) for name, a in file.map().items())
+    assert equal(read_safetensors(tmp_path / "a"), found)
     assert found.pop("big").tolist() == [0, 1, 2]
     assert equal(
         found, {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in arrays.items()}

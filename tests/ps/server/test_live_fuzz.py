@@ -355,7 +355,7 @@ def play(strategy: str, count: int, steps: int, folder: Path) -> dict[str, str]:
     words = ("--num_gradient_servers=2", "--memory-limit=256M")
     with fleet(2, *words, data=folder / "data") as servers:
         for server in servers.servers:
-            server._say = told.append
+            server.say = told.append
         beside = Beside(servers, strategy, steps)
         beside.start()
         with recorded(servers) as proxies:

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.client.admin import Admin, read_settings
+from paddock.ps.client.admin import Admin, plan, read_settings
 from paddock.ps.client.client import Client
-from paddock.ps.client.move import plan
 from paddock.ps.durable.arrays import Arrays
 from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Header, Op
@@ -123,10 +122,10 @@ def test_moves_between_batches_change_no_bit(
             if strategy == "sync" or step % 3 == 0:
                 for spec in TABLES:
                     shard = step % spec.shards
-                    owner = int(orders.place(spec.name).owner[shard])
+                    owner = int(orders.place(spec.name).owners[shard])
                     assert orders.move(spec.name, shard, 1 - owner).to == 1 - owner
         assert ps.digest() == calm[strategy]
-        assert len(orders.place("words").owner) == 8
+        assert len(orders.place("words").owners) == 8
 
 
 @pytest.mark.parametrize("strategy", ["sync", "async", "half_async"])
@@ -222,7 +221,7 @@ def test_a_snapshot_at_any_step_recovers_exactly(
             servers.stop_one(index)
             servers.restart(index)
         assert ps.digest() == wanted
-        assert orders.place("top").owner.tolist() == [1, 0, 1, 0]
+        assert orders.place("top").owners.tolist() == [1, 0, 1, 0]
         assert train(ps, range(9, 12)) == calm["async"]
 
 
@@ -370,7 +369,7 @@ def test_a_step_of_sync_is_finished_before_a_shard_moves() -> None:
         ps.traffic.settle(0)
         with pytest.raises(PaddockError, match="a step is being gathered"):
             orders.move("words", 0, 1, seconds=0.0)
-        assert orders.place("words").owner[0] == 0
+        assert orders.place("words").owners[0] == 0
         ps.step()
         assert orders.move("words", 0, 1).bytes > 0
         before = ps.digest()
@@ -416,7 +415,7 @@ def test_rebalance_gives_a_spare_server_its_share() -> None:
         before = train(ps, range(3))
         moved = orders.rebalance("words")
         assert len(moved) == 5 and orders.rebalance("words") == []
-        owner = orders.place("words").owner
+        owner = orders.place("words").owners
         assert sorted(owner.tolist().count(server) for server in range(3)) == [2, 3, 3]
         assert ps.digest() == before
         assert ps.shrink("words") == 0
@@ -465,7 +464,7 @@ def test_a_memory_limit_refuses_a_shard() -> None:
                 orders.move("words", shard, 1)
         ps.push("words", np.arange(100), np.ones((100, 4), np.float32))
         ps.flush()
-        assert len(orders.place("words").owner) == 8
+        assert len(orders.place("words").owners) == 8
         eventually(lambda: is_at_rest(servers), "what came is forgotten")
 
 

@@ -101,8 +101,8 @@ class TrainerThread:
     ) -> None:
         """Give gradients to this round, as Client.push. Nothing is sent before the round's end."""
         with self.alone() as client:
-            _, distinct, rows, extra = client.gather(table, keys, grads, shows, clicks)
-            self.sparse.setdefault(table, []).append(SparsePiece(distinct, rows, *extra))
+            piece = SparsePiece(*client.gather(table, keys, grads, shows, clicks))
+            self.sparse.setdefault(table, []).append(piece)
 
     def pull_dense(self, table: str, out: Rows | None = None) -> Rows:
         """As Client.pull_dense."""

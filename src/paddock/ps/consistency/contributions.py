@@ -173,12 +173,12 @@ def merge_sparse(trainers: list[list[SparsePiece]], how: str, members: int) -> l
     """trainers: in order, each with its pieces in order. members: what mean divides by."""
     if not trainers:
         return []
-    whole = [_added_up(pieces) for pieces in trainers]
-    merged = _added_up(whole, from_zero=True)  # So that -0.0 is 0.0 however many gave a key.
+    whole = [added_up(pieces) for pieces in trainers]
+    merged = added_up(whole, from_zero=True)  # So that -0.0 is 0.0 however many gave a key.
     return [merged._replace(rows=_divided(merged.rows, how, members))]
 
 
-def _added_up(pieces: list[SparsePiece], *, from_zero: bool = False) -> SparsePiece:
+def added_up(pieces: list[SparsePiece], *, from_zero: bool = False) -> SparsePiece:
     """The rows with distinct keys, in the order first seen, each the sum of its rows in order."""
     keys, inverse = unique(np.concatenate([piece.keys for piece in pieces]))
     if len(pieces) == 1 and len(keys) == len(inverse) and not from_zero:

@@ -16,13 +16,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.durable.arrays import ArrayFile, Arrays, Written, write_arrays
+from paddock.ps.durable.arrays import Arrays, Written, open_arrays, write_arrays
 from paddock.ps.durable.files import (
     DamageError,
     read_json,
     remove_tree,
-    sync_directory,
     sync_files,
+    sync_path,
     write_error,
     write_json,
 )
@@ -80,7 +80,7 @@ class Snapshot:
 
     def read(self, entry: ShardEntry) -> Arrays:
         """One shard's arrays, in fresh memory. Raises DamageError."""
-        with _open(self.path, entry.written) as file:
+        with open_arrays(self.path / entry.written.file, entry.written) as file:
             return file.read()
 
 
@@ -134,7 +134,7 @@ def save_snapshot(
         }
         write_json(temporary / _MANIFEST, manifest)
         temporary.rename(path)
-        sync_directory(directory)
+        sync_path(directory)
     except OSError as error:
         remove_tree(temporary)
         raise write_error("cannot save a snapshot", directory, error) from error
@@ -193,9 +193,9 @@ def open_snapshot(path: Path) -> Snapshot:
     """The snapshot in this directory, every byte of it verified. Raises DamageError."""
     snapshot, state_file = _read_manifest(path)
     for entry in snapshot.shards:
-        with _open(path, entry.written) as file:
+        with open_arrays(path / entry.written.file, entry.written) as file:
             file.verify()
-    with _open(path, state_file) as file:
+    with open_arrays(path / state_file.file, state_file) as file:
         file.verify()
         snapshot.state.arrays.update(file.read())
     return snapshot
@@ -220,10 +220,6 @@ def newest_snapshot(directory: Path | str) -> tuple[Snapshot | None, list[str]]:
             hint="start from a replica, or from a checkpoint in an empty --data-dir",
         )
     return None, []
-
-
-def _open(directory: Path, written: Written) -> ArrayFile:
-    return ArrayFile(directory / written.file, root=written.xxh3, size=written.bytes)
 
 
 def _read_manifest(path: Path) -> tuple[Snapshot, Written]:

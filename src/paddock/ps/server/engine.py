@@ -2,7 +2,7 @@
 
 The log is written before the state changes, so whatever was acknowledged can be replayed. Records
 of one table are in the log in the order in which they are carried out, because its locks are held
-in turn (locks.py); `order` makes the same true for what belongs to the whole server.
+in turn (held.py); `order` makes the same true for what belongs to the whole server.
 """
 
 from __future__ import annotations

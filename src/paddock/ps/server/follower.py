@@ -33,8 +33,8 @@ from paddock.ps.consistency.replication import (
 from paddock.ps.durable.files import (
     DamageError,
     remove_tree,
-    sync_directory,
     sync_files,
+    sync_path,
     write_error,
 )
 from paddock.ps.durable.log import Log
@@ -322,7 +322,7 @@ class Follower:
         remove_log(log.directory)
         path = log.directory / incoming.path.name
         incoming.path.rename(path)
-        sync_directory(log.directory)
+        sync_path(log.directory)
         remove_tree(log.directory / INCOMING)
         engine.log = Log(log.directory, server=server, start=end + 1)
         engine.store.clear()

@@ -15,7 +15,6 @@ import json
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +62,7 @@ def prepare_pair(options: Options, say: Callable[[str], None]) -> MemberFile | N
     """Before the log is opened; None for a server that keeps none. Raises UsageError."""
     if not options.data_dir:
         return None
-    if options.witness and (ca := trusted(options)):
+    if options.witness and (ca := options.trusted):
         try:
             ssl.create_default_context(cafile=ca)
         except OSError as error:  # ssl.SSLError is one
@@ -73,19 +72,14 @@ def prepare_pair(options: Options, say: Callable[[str], None]) -> MemberFile | N
     return file
 
 
-def trusted(options: Options) -> str:
-    """The file of certificates that other servers and the witness must be signed by."""
-    return (options.tls_ca or options.tls_cert) if options.tls_cert else ""
-
-
 class Pair:
-    """A recovered server's side of a pair. options: its witness, and how the other reaches it.
+    """A recovered server's side of a pair.
 
     serves_alone: no replica is ever in sync (--ack is not replica), so no lease is needed.
     """
 
-    def __init__(self, server: Server, options: Options, file: MemberFile) -> None:
-        engine, store, settings = server.engine, server.store, server.settings
+    def __init__(self, server: Server, file: MemberFile) -> None:
+        engine, store, options = server.engine, server.store, server.options
         assert engine.log is not None and server.snapshots is not None
         self.server = server
         self.engine = engine
@@ -93,7 +87,7 @@ class Pair:
         self.file = file
         self.say = server.say
         self.witness = options.witness
-        self.group = f"{settings.job}-{settings.server}"
+        self.group = f"{options.job}-{options.index}"
         self.serves_alone = options.ack != "replica"
         end = engine.log.last
         member = Member(
@@ -116,7 +110,7 @@ class Pair:
             threading.Thread(target=target, daemon=True) for target in (self._tick, self._ask)
         ]
         self.follower = Follower(
-            self, self.snapshots, file, place=(settings.server, settings.servers), adopt=self._adopt
+            self, self.snapshots, file, place=(store.server, store.servers), adopt=self._adopt
         )
         self.snapshots.keep_from = self.keep_from
         engine.may_write, engine.appended = self.may_write, self.appended
@@ -139,7 +133,7 @@ class Pair:
 
     def _adopt(self, server_id: int) -> None:
         """An empty server is its primary's replica: their state has one name."""
-        self.server.settings = replace(self.server.settings, server_id=f"{server_id:016x}")
+        self.server.server_id = f"{server_id:016x}"
 
     @property
     def is_stopped(self) -> bool:

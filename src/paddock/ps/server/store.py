@@ -38,8 +38,7 @@ from paddock.ps.server.bodies import (
     sparse_part,
 )
 from paddock.ps.server.cut import begin_from, load
-from paddock.ps.server.held import Held, HeldDense, HeldSparse
-from paddock.ps.server.locks import TableLock
+from paddock.ps.server.held import Held, HeldDense, HeldSparse, TableLock
 from paddock.ps.server.moves import Moves
 from paddock.ps.spec import SparseSpec, TableSpec, from_json
 from paddock.ps.table.dense import DenseTable, updaters_of

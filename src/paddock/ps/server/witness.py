@@ -153,18 +153,16 @@ def serve_witness(
     ready: called with one line once it listens. Raises UsageError when it cannot listen, and
     PaddockError when another witness uses the directory.
     """
-    from paddock import __version__
     from paddock.ps.server.engine import Engine
-    from paddock.ps.server.serve import Server, Settings
+    from paddock.ps.server.options import Options
+    from paddock.ps.server.serve import Server
     from paddock.ps.server.store import Store
 
     witness = Witness(Path(data_dir))
     witness.open()
-    settings = Settings(
-        bind, port, job=JOB, token=token, tls_cert=tls_cert, tls_key=tls_key, version=__version__
-    )
-    server = Server(settings, Engine(Store(0, 1), None, "memory"), say)
-    server.witness = witness
+    options = Options(port, bind, index=0, job=JOB, tls_cert=tls_cert, tls_key=tls_key)
+    engine = Engine(Store(0, 1), None, "memory")
+    server = Server(options, engine, say, token=token, witness=witness)
     server.start()
     ready(f"witness is ready on {bind}:{server.port} (registers in {data_dir})")
     try:
