@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock import __version__
 from paddock.errors import UsageError
+from paddock.ps.consistency.step_words import Rules
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.link import Identity
 from paddock.ps.protocol.frames import Header
@@ -83,13 +84,12 @@ class Server:
         self.started = time.monotonic()
         self.coordinator: Coordinator | None = None
         if options.index == 0:
-            self.coordinator = Coordinator(
-                engine,
+            rules = Rules(
                 trainers=options.num_gradient_servers,
                 silent_seconds=options.trainer_timeout,
                 on_silence=options.on_lost_trainer,
-                say=say,
             )
+            self.coordinator = Coordinator(engine, rules, say)
         self.snapshots = snapshots
         self.pair: Pair | None = None
         self.mover = Mover(self)
