@@ -54,7 +54,7 @@ from paddock.ps.server.feed import (
     answer_from,
     begins,
 )
-from paddock.ps.server.identity import INCOMING, MemberFile, remove_log, remove_state
+from paddock.ps.server.identity import INCOMING, MemberFile, new_name, remove_log, remove_state
 from paddock.ps.server.recovery import Snapshots, fill
 from paddock.ps.stream import Closed
 
@@ -346,7 +346,7 @@ class Follower:
         engine.log = Log(log.directory, server=server)
         engine.store.clear()
         engine.lsn = 0
-        name = self.file.rename()
+        name = self.file.write(new_name())
         with pair.holding():
             pair.become(
                 replace(

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.lease import Register, Request, restored
-from paddock.ps.durable.files import read_json, write_error, write_json
+from paddock.ps.durable.files import read_json, write_json, writing
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.protocol.values import value_from
 
@@ -78,14 +78,10 @@ class Witness:
             before = self._register(group)
             after, reply = before.answer(request, now=self.clock())
             if after.version != before.version:
-                self._keep(group, after)
+                with writing("the witness cannot keep a register", self.directory):
+                    write_json(self._path(group), asdict(after))
             self._registers[group] = after
         return asdict(reply)
-
-    def describe(self) -> dict[str, Any]:
-        """The registers asked for since the start, by group."""
-        with self._lock:
-            return {group: asdict(one) for group, one in sorted(self._registers.items())}
 
     def close(self) -> None:
         """Let another process keep these registers."""
@@ -106,13 +102,6 @@ class Witness:
         stored, _ = read_json(path, "register")
         return restored(stored, now=self.clock())
 
-    def _keep(self, group: str, register: Register) -> None:
-        try:
-            write_json(self._path(group), asdict(register))
-        except OSError as error:
-            what = "the witness cannot keep a register"
-            raise write_error(what, self.directory, error) from error
-
     def _path(self, group: str) -> Path:
         return self.directory / f"witness-{quote(group, safe='')}.json"
 
@@ -120,11 +109,9 @@ class Witness:
         """Two processes that keep one register would each grant it."""
         if self._lock_fd >= 0:
             return
-        try:
+        with writing("the witness cannot begin", self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.directory / "witness.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        except OSError as error:
-            raise write_error("the witness cannot begin", self.directory, error) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
