@@ -24,7 +24,7 @@ from paddock.ps.table.accessor import (
     seconds,
 )
 from paddock.ps.table.index import Rows, make_index
-from paddock.ps.table.initial import Initial, copy_rows, mark
+from paddock.ps.table.initial import Initial, mark
 from paddock.ps.table.memory import Growing, machine_bytes
 from paddock.ps.table.sharding import behaved, behaved_floats, shard_of
 from paddock.ps.table.states import Cut, State, check_rows, state_digest
@@ -71,8 +71,8 @@ class SparseTable:
         self.owned = spec.shards
         self._compiled = compiled
         self._initial = Initial(spec.initial, spec.dim, compiled=compiled)
-        self._state0 = np.ascontiguousarray(updater.initial_state, np.float32)
         rows_max = min(_ROWS_MAX, max(1024, machine_bytes() // (4 * updater.width)))
+        self._state0 = np.ascontiguousarray(updater.initial_state, np.float32)
         self._index = make_index(spec.shards, rows_max, compiled=compiled)
         self._values = Growing(np.float32, (updater.width,), reserve=rows_max)
         # One number for each row, by name; the names are those of a shard's state.
@@ -378,10 +378,7 @@ class SparseTable:
 
     def _rows_state(self, keys: Keys, rows: Rows) -> State:
         values = np.empty((len(rows), self.updater.width), np.float32)
-        if self._compiled:
-            copy_rows(rows, self._values.array, values)
-        else:
-            self._values.array.take(rows, axis=0, out=values, mode="clip")
+        self._initial.gather(keys, rows, self._values.array, values)
         state: State = {"keys": keys, "values": values}
         for name, column in self._columns.items():
             state[name] = column.array[rows]
