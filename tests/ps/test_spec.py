@@ -7,7 +7,14 @@ import json
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps.spec import DenseSpec, OptimizerSpec, ScheduleSpec, SparseSpec, check_spec, from_json
+from paddock.ps.spec import (
+    DenseSpec,
+    OptimizerSpec,
+    ScheduleSpec,
+    SparseSpec,
+    check_spec,
+    from_json,
+)
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,6 @@ class Candidates:
             self._columns["touched"] = Growing(np.uint32, reserve=rows_max)
 
     @property
-    def count(self) -> int:
-        """Keys that wait."""
-        return self._index.live
-
-    @property
     def nbytes(self) -> int:
         """Bytes of the index and the columns."""
         return self._index.nbytes + sum(column.nbytes for column in self._columns.values())

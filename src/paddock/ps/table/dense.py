@@ -18,7 +18,6 @@ from paddock.ps.spec import DenseSpec
 from paddock.ps.table.accessor import Floats
 from paddock.ps.table.initial import Initial
 from paddock.ps.table.sharding import behaved_floats
-from paddock.ps.table.sparse import RowUpdater
 from paddock.ps.table.states import State
 from paddock.ps.xxh3 import xxh3
 
@@ -41,13 +40,13 @@ class DenseTable:
     def __init__(
         self,
         spec: DenseSpec,
-        updaters: Mapping[int, RowUpdater],
+        updaters: Mapping[int, Updater],
         *,
         compiled: bool = HAVE_NUMBA,
     ) -> None:
         self.spec = spec
         self._compiled = compiled
-        self._updaters: dict[int, RowUpdater] = {}
+        self._updaters: dict[int, Updater] = {}
         self._rows: dict[int, Floats] = {}
         self._cut: dict[int, State] = {}
         for shard, updater in updaters.items():
@@ -63,7 +62,7 @@ class DenseTable:
         """Bytes of weights and state."""
         return sum(row.nbytes for row in self._rows.values())
 
-    def add_shard(self, shard: int, updater: RowUpdater) -> None:
+    def add_shard(self, shard: int, updater: Updater) -> None:
         """Takes a shard in, at its first value."""
         start, stop = self.spec.range(shard)
         row = np.empty((1, updater.width), np.float32)

@@ -136,22 +136,10 @@ def sum_by(
     out = np.zeros((count, grads.shape[1]), np.float32)
     if compiled:
         _sum_by(inverse, grads, out)
-        return out
-    # The k-th row of each sum is added in round k: as many rounds as the most frequent key has
-    # rows, so the rounds end early and a cumulative sum over the rest takes over.
-    order = np.argsort(inverse, kind="stable")
-    counts = np.bincount(inverse, minlength=count)
-    starts = np.cumsum(counts) - counts
-    alive = np.flatnonzero(counts)
-    for k in range(int(counts.max(initial=0))):
-        alive = alive[counts[alive] > k]
-        if len(alive) < 8:
-            for to in alive:
-                rest = grads[order[starts[to] + k : starts[to] + counts[to]]]
-                chain = np.concatenate([out[to : to + 1], rest])
-                out[to] = np.cumsum(chain, axis=0, dtype=np.float32)[-1]
-            break
-        out[alive] += grads[order[starts[alive] + k]]
+    else:  # Flat, which numpy is made for.
+        columns = np.arange(out.shape[1])
+        at = inverse.astype(np.int64)[:, None] * out.shape[1] + columns
+        np.add.at(out.reshape(-1), at.reshape(-1), grads.reshape(-1))
     return out
 
 

@@ -7,12 +7,12 @@ same content, and where a row lies (its number) is no part of the content.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.ps.jit import HAVE_NUMBA
+from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import SparseSpec
 from paddock.ps.table.accessor import (
     Candidates,
@@ -38,41 +38,19 @@ _PIECE_BYTES = 256 << 10
 _INDEX_ROW_BYTES = 32
 
 
-class Slot(Protocol):
-    """A piece of a row's state: dim floats, or one float per row."""
-
-    @property
-    def per_row(self) -> bool: ...
-
-
-class RowUpdater(Protocol):
-    """What a table asks of ``paddock.ps.optimizers.updater.Updater``."""
-
-    @property
-    def width(self) -> int: ...
-    @property
-    def initial_state(self) -> Floats: ...
-    @property
-    def slots(self) -> tuple[Slot, ...]: ...
-    def apply(self, values: Floats, rows: Rows, grads: Floats, lr: float) -> None: ...
-
-
 class SparseTable:
     """Rows of one sparse table that are on this server.
 
     owned: how many of the table's shards are here; max_rows is dealt out in this proportion.
     """
 
-    def __init__(
-        self, spec: SparseSpec, updater: RowUpdater, *, compiled: bool = HAVE_NUMBA
-    ) -> None:
+    def __init__(self, spec: SparseSpec, updater: Updater, *, compiled: bool = HAVE_NUMBA) -> None:
         self.spec = spec
         self.updater = updater
         self.owned = spec.shards
         self._compiled = compiled
         self._initial = Initial(spec.initial, spec.dim, compiled=compiled)
         rows_max = min(_ROWS_MAX, max(1024, machine_bytes() // (4 * updater.width)))
-        self._state0 = np.ascontiguousarray(updater.initial_state, np.float32)
         self._index = make_index(spec.shards, rows_max, compiled=compiled)
         self._values = Growing(np.float32, (updater.width,), reserve=rows_max)
         # One number for each row, by name; the names are those of a shard's state.
@@ -101,11 +79,6 @@ class SparseTable:
         return self._index.live
 
     @property
-    def candidates(self) -> int:
-        """Keys that were pushed and have no row yet."""
-        return self._candidates.count if self._candidates else 0
-
-    @property
     def row_bytes(self) -> int:
         """What one more row takes, index included."""
         columns = sum(column.entry_bytes for column in self._columns.values())
@@ -116,10 +89,6 @@ class SparseTable:
         """Bytes of rows, columns, index and candidates."""
         own = self._values.nbytes + sum(column.nbytes for column in self._columns.values())
         return own + self._index.nbytes + (self._candidates.nbytes if self._candidates else 0)
-
-    def rows_in(self, shard: int) -> int:
-        """Rows of one shard."""
-        return self._index.live_in(shard)
 
     def unknown(self, keys: Keys) -> int:
         """How many of these keys have no row."""
@@ -243,7 +212,7 @@ class SparseTable:
             self._need()
             for column in self._columns.values():
                 column.array[rows[fresh]] = 0
-            self._initial.start(keys, rows, fresh, self._state0, self._values.array)
+            self._initial.start(keys, rows, fresh, self.updater.initial_state, self._values.array)
         if "touched" in self._columns:
             self._columns["touched"].array[rows] = seconds(now)
         return rows, len(fresh)
@@ -349,11 +318,11 @@ class SparseTable:
 
     # ------------------------------------------------------------------------------ whole shards
 
-    def changed_since(self, version: int, shard: int | None = None) -> Keys:
-        """Keys whose row was pushed with a higher lsn, sorted; of one shard, or of all."""
+    def changed_since(self, version: int) -> Keys:
+        """Keys whose row was pushed with a higher lsn, sorted."""
         found = []
-        for s in range(self.spec.shards) if shard is None else (shard,):
-            keys, rows = self._index.entries(s)
+        for shard in range(self.spec.shards):
+            keys, rows = self._index.entries(shard)
             found.append(keys[self._columns["version"].array[rows] > version])
         return np.sort(np.concatenate(found))
 
