@@ -26,7 +26,7 @@ from paddock.ps.table.accessor import (
 from paddock.ps.table.index import Rows, make_index
 from paddock.ps.table.initial import Initial, mark
 from paddock.ps.table.memory import Growing, machine_bytes
-from paddock.ps.table.sharding import behaved, behaved_floats, shard_of
+from paddock.ps.table.sharding import behaved, shard_of
 from paddock.ps.table.states import Cut, State, check_rows, state_digest
 
 _ROWS_MAX = (1 << 31) - 16
@@ -93,7 +93,7 @@ class SparseTable:
 
     def unknown(self, keys: Keys) -> int:
         """How many of these keys have no row."""
-        return int(np.count_nonzero(self._index.find(behaved(keys)) < 0))
+        return int(np.count_nonzero(self._index.find(behaved(keys, np.int64)) < 0))
 
     def has_room(self, keys: Keys, *, bytes_left: int | None = None) -> bool:
         """Whether a push of these keys stays within max_rows, and within bytes_left if given.
@@ -120,7 +120,7 @@ class SparseTable:
 
         An unknown key's are its first value.
         """
-        keys = behaved(keys)
+        keys = behaved(keys, np.int64)
         assert out.shape == (len(keys), self.spec.dim)
         self._initial.gather(keys, self._index.find(keys), self._values.array, out)
 
@@ -142,11 +142,13 @@ class SparseTable:
         only count with accessor.statistics. now: seconds; lsn: of this record, ever higher.
         coin: what admission by chance is drawn from with the key, the lsn when not given.
         """
-        keys, grads = behaved(keys), behaved_floats(grads)
+        keys, grads = behaved(keys, np.int64), behaved(grads, np.float32)
         accessor = self.spec.accessor
         if accessor.statistics or self._candidates:
-            shows = np.ones(len(keys), np.float32) if shows is None else behaved_floats(shows)
-            clicks = np.zeros(len(keys), np.float32) if clicks is None else behaved_floats(clicks)
+            shows = np.ones(len(keys), np.float32) if shows is None else behaved(shows, np.float32)
+            clicks = (
+                np.zeros(len(keys), np.float32) if clicks is None else behaved(clicks, np.float32)
+            )
             if self._candidates:
                 toss = lsn if coin is None else coin
                 keep, shows, clicks = self._admit(keys, shows, clicks, now=now, lsn=toss)
@@ -168,25 +170,24 @@ class SparseTable:
 
     def set(self, keys: Keys, values: Floats, *, now: float, lsn: int) -> int:
         """Gives distinct keys these weights, (n, dim); admission is not asked. Returns new rows."""
-        keys = behaved(keys)
-        rows, made = self._rows_for(keys, now=now, lsn=lsn)
+        rows, made = self._rows_unasked(keys, now=now, lsn=lsn)
         self._values.array[rows, : self.spec.dim] = values
-        self._columns["version"].array[rows] = lsn
-        self._now_has_rows(keys)
         return made
 
     def add(self, keys: Keys, deltas: Floats, *, now: float, lsn: int) -> int:
         """Adds deltas (n, dim) to the weights of distinct keys; as ``set`` otherwise."""
-        keys = behaved(keys)
-        rows, made = self._rows_for(keys, now=now, lsn=lsn)
+        rows, made = self._rows_unasked(keys, now=now, lsn=lsn)
         self._values.array[rows, : self.spec.dim] += deltas
-        self._columns["version"].array[rows] = lsn
-        self._now_has_rows(keys)
         return made
 
-    def _now_has_rows(self, keys: Keys) -> None:
+    def _rows_unasked(self, keys: Keys, *, now: float, lsn: int) -> tuple[Rows, int]:
+        """The rows of these keys, whatever admission says, to be changed; how many are new."""
+        keys = behaved(keys, np.int64)
+        rows, made = self._rows_for(keys, now=now, lsn=lsn)
+        self._columns["version"].array[rows] = lsn
         if self._candidates:
             self._candidates.forget(keys)
+        return rows, made
 
     def _admit(
         self, keys: Keys, shows: Floats, clicks: Floats, *, now: float, lsn: int
@@ -279,12 +280,6 @@ class SparseTable:
             drop |= expired(self._columns["touched"].array[rows], accessor.ttl_seconds, now)
         return self._drop(shard, keys[drop], lsn)
 
-    def _oldest(self, keys: Keys, rows: Rows) -> Keys:
-        orders = [keys, self._columns["version"].array[rows]]
-        if "touched" in self._columns:
-            orders.append(self._columns["touched"].array[rows])
-        return keys[np.lexsort(orders)]
-
     def _evict_for(self, keys: Keys, lsn: int) -> None:
         """Makes room in every shard that these keys would fill beyond its part of max_rows."""
         limit = self._shard_rows_max
@@ -299,7 +294,9 @@ class SparseTable:
                 continue
             here, rows = self._index.entries(shard)
             others = ~np.isin(here, mine)
-            oldest = self._oldest(here[others], rows[others])
+            here, rows = here[others], rows[others]
+            ages = (here, *(self._columns[name].array[rows] for name in ("version", "touched")))
+            oldest = here[np.lexsort(ages)]
             self._drop(shard, oldest[: max(over, limit // _EVICT_SHARE)], lsn)
 
     def _drop(self, shard: int, keys: Keys, lsn: int) -> int:
@@ -313,9 +310,9 @@ class SparseTable:
 
     def _release_when_empty(self) -> None:
         if self._index.live == 0:
-            self._values.shrink_to(0)
+            self._values.clear()
             for column in self._columns.values():
-                column.shrink_to(0)
+                column.clear()
 
     # ------------------------------------------------------------------------------ whole shards
 
@@ -413,7 +410,7 @@ class SparseTable:
         Raises: PaddockError when the state is not of this shard, or has rows of another width;
         nothing was changed then.
         """
-        keys, values = behaved(np.asarray(state["keys"], np.int64)), state["values"]
+        keys, values = behaved(np.asarray(state["keys"], np.int64), np.int64), state["values"]
         check_rows(self.spec, self.updater.width, shard, keys, values)
         self._keep_shard(shard)
         if not merge:
