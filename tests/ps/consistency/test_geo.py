@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from paddock.ps.consistency.geo import GeoRows, GeoVector
 from paddock.ps.spec import DenseSpec
-from paddock.ps.table.dense import DenseTable, updaters_of
+from paddock.ps.table.dense import DenseTable
 
 Floats = NDArray[np.float32]
 NO_STATE = np.empty(0, np.float32)
@@ -101,7 +101,7 @@ def test_rows_grow_and_keep_their_values() -> None:
 def test_a_dense_vector_follows_the_same_rule() -> None:
     """Dense parameters are exchanged as a whole."""
     spec, latest = DenseSpec("w", 3, shards=1), np.empty(3, np.float32)
-    table = DenseTable(spec, updaters_of(spec, range(1)))
+    table = DenseTable(spec, range(1))
     vector = GeoVector(table)
     table.add(0, np.full(3, 4, np.float32))
     assert vector.take_delta(2).tolist() == [2, 2, 2]

@@ -60,7 +60,7 @@ TOP = DenseSpec("vector", 300, OptimizerSpec("momentum"), shards=4)
 # Frames that no trainer of this conversation has said.
 MORE: tuple[tuple[str, Header, bytes], ...] = (
     ("pull", Header(Op.PULL_CHANGED), b""),
-    ("control", Header(Op.ARRIVE), b'{"barrier": "x", "turn": 1, "is_fresh": true, "seconds": 0}'),
+    ("control", Header(Op.ARRIVE), b'{"name": "x", "turn": 1, "is_fresh": true, "seconds": 0}'),
     ("control", Header(Op.FENCE), b'{"life": "x", "states": null}'),
     ("control", Header(Op.FOLLOW), b'{"server": 1, "epoch": 1, "end": 2, "history": []}'),
     ("control", Header(Op.CONTROL), b'{"do": "progress"}'),

@@ -400,10 +400,10 @@ class Client:
         self.flush()
         self._turns[name] = self._turns.get(name, 0) + 1
         where = {
-            "barrier": name,
+            "name": name,
             "turn": self._turns[name],
             "is_fresh": self.traffic.batch == 0,
-            "seconds": timeout or 0,
+            "seconds": timeout or 0.0,
         }
         self.peers[0].ask(Op.ARRIVE, where, step=self.traffic.step - 1, again=True)
 

@@ -16,7 +16,7 @@ from paddock.ps.optimizers.schedules import learning_rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
 from paddock.ps.spec import DenseSpec, SparseSpec
-from paddock.ps.table.dense import DenseTable, updaters_of
+from paddock.ps.table.dense import DenseTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +106,7 @@ class LocalVector(Local):
 
     def __init__(self, known: Known, spec: DenseSpec) -> None:
         super().__init__(known)
-        self.vector = GeoVector(DenseTable(spec, updaters_of(spec, range(spec.shards))))
+        self.vector = GeoVector(DenseTable(spec, range(spec.shards)))
         self.is_here = False
 
     def missing(self, out: Rows) -> Column:

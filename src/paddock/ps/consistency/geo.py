@@ -51,7 +51,7 @@ class GeoRows:
 
     def find(self, keys: Keys) -> Rows:
         """int64[n]: where each key's row is in `values`, -1 for a key that is not cached."""
-        return self._index.find(behaved(keys))
+        return self._index.find(behaved(keys, np.int64))
 
     def missing(self, keys: Keys) -> Keys:
         """Those of the distinct keys that have to be pulled and inserted."""
@@ -59,7 +59,7 @@ class GeoRows:
 
     def insert(self, keys: Keys, server: Floats) -> None:
         """Cache rows just pulled. keys: distinct, not cached. server: float32[n, dim]."""
-        rows, _ = self._index.make(behaved(keys))
+        rows, _ = self._index.make(behaved(keys, np.int64))
         for column in (self._values, self._old, self._is_touched):
             column.need(self._index.top)
         self.values[rows, : self.dim] = server

@@ -28,7 +28,7 @@ from paddock.ps.link import read_token
 from paddock.ps.protocol.frames import Op
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import Options, read_options
-from paddock.ps.server.pairing import join_pair, prepare_pair
+from paddock.ps.server.pair import Pair, prepare_pair
 from paddock.ps.server.recovery import Snapshots, keep_place, open_engine
 from paddock.ps.server.serve import Server
 from paddock.ps.server.store import Store
@@ -141,7 +141,7 @@ def finish(server: Server) -> None:
     server.stop()
     engine = server.engine
     if engine.log is not None:
-        if server.is_finished and server.pairing is None and not engine.broken:
+        if server.is_finished and server.pair is None and not engine.broken:
             _leave_tables(server)
         engine.log.close()
     if server.file is not None:
@@ -200,7 +200,7 @@ def make_server(options: Options) -> Server:
         file=file,
     )
     if file is not None and options.witness:
-        join_pair(server, options, file)
+        server.pair = Pair(server, file)
     elif file is not None:
         file.open(
             is_empty=engine.lsn == 0, is_on_disk=options.ack in ("disk", "memory"), is_alone=True
