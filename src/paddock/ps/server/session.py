@@ -336,9 +336,6 @@ class Session:
         asked = json_part(body)
         self._say(header, self.server.chief().coordinate(header, asked, self.stream.is_gone))
 
-    def _status(self, header: Header, body: memoryview) -> None:
-        self._say(header, self.server.status())
-
     def _control(self, header: Header, body: memoryview) -> None:
         self._say(header, self.server.control(self.hello, json_part(body)))
 
@@ -347,7 +344,7 @@ _DOES: dict[int, Callable[[Session, Header, memoryview], None]] = {
     Op.PULL: Session._pull,
     Op.PULL_DENSE: Session._pull_dense,
     Op.PULL_CHANGED: Session._pull_changed,
-    Op.STATUS: Session._status,
+    Op.STATUS: lambda self, header, _: self._say(header, self.server.status()),
     Op.CONTROL: Session._control,
     Op.FOLLOW: Session._follow,
     **dict.fromkeys((Op.ARRIVE, Op.JOIN, Op.LEAVE), Session._coordinate),
