@@ -30,7 +30,7 @@ from paddock.ps.client.given import as_floats, as_keys
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.pieces import Column, Keys, Known, Rows, Runs
 from paddock.ps.client.place import Place, read_place, read_token
-from paddock.ps.client.redirect import shrink
+from paddock.ps.client.redirect import Patience, heed, shrink
 from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.client.traffic import Traffic, Wanted
 from paddock.ps.consistency.positions import Progress, position_objection
@@ -465,7 +465,8 @@ class Client:
     def shrink(self, table: str) -> int:
         """Decay statistics, drop rows that the accessor gives up; returns how many."""
         known, _ = self._sparse(table)
-        return shrink(self.peers, known, lambda no: self.traffic.redirect.heed(known, [no]))
+        patience = Patience(self.peers[0].timeout)
+        return shrink(self.peers, known, lambda no: heed(self.traffic, known, [no], patience))
 
     def close(self) -> None:
         """Flush, say good-bye, and end the connections. May be called twice."""
