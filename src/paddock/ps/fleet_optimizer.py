@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
-from paddock.ps.adapters.given import TableClient, rate_of
+from paddock.ps.adapters.given import TableClient
 from paddock.ps.adapters.trainer import TrainerBase
 from paddock.ps.translate import framework_of, spec_of
 
@@ -18,21 +19,10 @@ class DistributedOptimizer:
     def __init__(self, client: TableClient, model: Any, optimizer: Any) -> None:
         self.spec = spec_of(optimizer)
         self.inner = optimizer
-        self.trainer: TrainerBase
-        if framework_of(model) == "torch":
-            from paddock.ps.torch import Trainer as TorchTrainer
-            from paddock.ps.torch import drive
-
-            self.trainer = TorchTrainer(client, model, optimizer=self.spec)
-            if self.trainer.dense is not None:
-                drive(optimizer, 0, self.trainer.dense.vector)
-        else:
-            from paddock.ps.paddle import Trainer as PaddleTrainer
-
-            self.trainer = PaddleTrainer(client, model, optimizer=self.spec)
-            if self.trainer.dense is not None:
-                vector = self.trainer.dense.vector
-                vector.rate = rate_of(client, vector.table, optimizer._learning_rate)
+        adapter = import_module(f"paddock.ps.{framework_of(model)}")
+        self.trainer: TrainerBase = adapter.Trainer(client, model, optimizer=self.spec)
+        if self.trainer.dense is not None:
+            self.trainer.dense.vector.rate = adapter.rate_of(optimizer)
 
     def step(self) -> None:
         """Ends a batch: gradients pushed, the strategy's wait, new values pulled."""

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from paddock import __version__
 from paddock.ps.client.client import Client
 from paddock.ps.server.engine import Engine
-from paddock.ps.server.serve import Server, Settings
+from paddock.ps.server.options import read_options
+from paddock.ps.server.serve import Server
 from paddock.ps.server.store import Store
 
 JOB = "local"
@@ -26,8 +26,9 @@ def local(strategy: str = "sync", **options: Any) -> Iterator[Client]:
     The server is the real one, so the results have its bits. It listens on a free port of the
     loopback, to which this process alone knows the job's name.
     """
-    settings = Settings(job=JOB, version=__version__)
-    server = Server(settings, Engine(Store(0, 1), None, "memory"))
+    server = Server(
+        read_options(["--port=0", f"--job={JOB}"], {}), Engine(Store(0, 1), None, "memory")
+    )
     server.start()
     try:
         where = f"127.0.0.1:{server.port}"

@@ -10,8 +10,9 @@ import socket
 import ssl
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps.endpoint import split_endpoint
 from paddock.ps.protocol.frames import (
     Buffer,
@@ -24,12 +25,12 @@ from paddock.ps.protocol.handshake import (
     NONCE_BYTES,
     Hello,
     Welcome,
+    greeting_from,
     proof_of,
     same,
-    to_body,
-    welcome_from,
 )
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.protocol.values import to_body
 from paddock.ps.stream import ERROR, Closed, Stream, connect, connect_unix, os_reason
 
 # Answers on their way back, of frames that are posted: as many fit any socket's buffer.
@@ -103,7 +104,7 @@ class Link:
             raise Closed(error.message) from error
         if header.flags & ERROR:
             raise Refusal.from_body(body)
-        welcome = welcome_from(body)
+        welcome = greeting_from(Welcome, body)
         if welcome.challenge:
             self._prove(stream, identity.token, nonce, welcome)
         elif identity.token:
@@ -195,3 +196,18 @@ def _no(body: Buffer) -> PaddockError:
     """The error of a refused frame. Who is not the primary any more is as good as gone."""
     refusal = Refusal.from_body(body)
     return Closed(refusal.message) if refusal.code == "not-primary" else refusal
+
+
+def read_token(path: str) -> bytes:
+    """The secret in a file, b"" for no file. Raises UsageError."""
+    if not path:
+        return b""
+    try:
+        token = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise UsageError(
+            f"token file {path}: {error.strerror}", hint="a readable file with the servers' secret"
+        ) from error
+    if not token:
+        raise UsageError(f"token file {path} is empty", hint="the servers' secret")
+    return token

@@ -163,7 +163,7 @@ def test_running_statistics_are_with_the_servers() -> None:
 def test_ids_of_the_wrong_type_are_told() -> None:
     """A float id would lose digits; int32 ones are widened, as the client does."""
     layer = ps_paddle.Embedding(FakeClient(), "t", 4, optimizer=SGD)
-    with pytest.raises(UsageError, match="ids are float32"):
+    with pytest.raises(UsageError, match="keys are float32"):
         layer(paddle.zeros([3]))
     narrow = layer(paddle.to_tensor([-5], dtype="int32"))
     assert np.array_equal(narrow.numpy(), layer(paddle.to_tensor([-5])).numpy())
@@ -266,4 +266,4 @@ def test_a_deep_copy_shares_the_table_and_the_client() -> None:
     layer(paddle.to_tensor([1])).sum().backward()
     twin = copy.deepcopy(paddle.nn.Sequential(layer))[0]
     assert twin.rows.client is client
-    assert (layer.rows.waiting, twin.rows.waiting) == (1, 0)
+    assert (layer.rows.forget(), twin.rows.forget()) == (1, 0)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from hypothesis import strategies as st
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.admin import Admin, plan, read_settings
 from paddock.ps.client.client import Client
+from paddock.ps.durable.arrays import Arrays
 from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.cut import Cut
 from paddock.ps.server.mover import MOVES, Attempt, Mover
 from paddock.ps.server.moves import PHASES, Moves
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
@@ -225,7 +228,11 @@ def test_a_snapshot_at_any_step_recovers_exactly(
 @pytest.mark.parametrize("after", ["state", "first shard", "all shards"])
 @pytest.mark.parametrize("returns", [False, True])
 def test_a_move_while_a_snapshot_is_written_recovers_exactly(
-    after: str, returns: bool, calm: dict[str, dict[str, str]], tmp_path: Path
+    after: str,
+    returns: bool,
+    calm: dict[str, dict[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Shards go and come between the copies of a snapshot, with pushes around each move."""
     with fleet(2, data=tmp_path) as servers, servers.client() as ps, admin(servers) as orders:
@@ -240,26 +247,26 @@ def test_a_move_while_a_snapshot_is_written_recovers_exactly(
                     orders.move(spec.name, 0, to)
                     orders.move(spec.name, spec.shards - 1, 1 - to)
 
+        taken: list[int] = []
+
+        class Disturbed(Cut):
+            def __init__(self, *args: Any) -> None:
+                super().__init__(*args)
+                if after == "state":
+                    disturb()
+
+            def take(self, table: str, shard: int) -> Arrays:
+                found = super().take(table, shard)
+                taken.append(shard)
+                if (after, len(taken)) in (("first shard", 1), ("all shards", 8)):
+                    disturb()
+                return found
+
+        monkeypatch.setattr("paddock.ps.server.recovery.Cut", Disturbed)
         snapshots = servers.servers[0].snapshots
         assert snapshots is not None
-        state, copy, calls = snapshots._state, snapshots._copy, []
-
-        def state_then() -> object:
-            found = state()
-            if after == "state":
-                disturb()
-            return found
-
-        def copy_then(table: str, shard: int) -> object:
-            found = copy(table, shard)
-            calls.append(shard)
-            if (after, len(calls)) in (("first shard", 1), ("all shards", 8)):
-                disturb()
-            return found
-
-        snapshots._state, snapshots._copy = state_then, copy_then  # type: ignore[assignment]
         snapshots.take()
-        assert len(calls) >= 8 - 3
+        assert len(taken) == 8
         train(ps, range(next(left, 10), 10))
         wanted = ps.digest()
         servers.stop_one(0)

@@ -21,17 +21,10 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.client import checkpoints
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.pieces import Column, Known, cut, frames
-from paddock.ps.client.place import (
-    JOBS,
-    SERVERS,
-    TLS_CA,
-    TOKEN_FILE,
-    read_endpoints,
-    read_token,
-)
+from paddock.ps.client.place import JOBS, SERVERS, TLS_CA, TOKEN_FILE, read_endpoints
 from paddock.ps.client.redirect import shrink
 from paddock.ps.durable.checkpoint import Checkpoint
-from paddock.ps.link import Identity, Link
+from paddock.ps.link import Identity, Link, read_token
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import SparseSpec, from_json

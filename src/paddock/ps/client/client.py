@@ -29,13 +29,13 @@ from paddock.errors import UsageError
 from paddock.ps.client.given import as_floats, as_keys
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.pieces import Column, Keys, Known, Rows, Runs
-from paddock.ps.client.place import Place, read_place, read_token
+from paddock.ps.client.place import Place, read_place
 from paddock.ps.client.redirect import Patience, heed, shrink
 from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.client.traffic import Traffic, Wanted
 from paddock.ps.consistency.positions import Progress, position_objection
-from paddock.ps.link import Identity
-from paddock.ps.optimizers.table import check_optimizer
+from paddock.ps.link import Identity, read_token
+from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.protocol.frames import Op
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, to_json
 from paddock.ps.table.finite import check_finite
