@@ -71,7 +71,6 @@ class Peer:
         self.servers = servers
         self.server_id = ""
         self.epoch = 0
-        self.trainer_timeout = 60.0
         self.reconnects = 0
         self.unacknowledged: deque[Unacknowledged] = deque()
         self._sequence = 0
@@ -149,7 +148,6 @@ class Peer:
                 hint="load a checkpoint and start the job again; --ack disk survives a power cut",
             )
         self.server_id, self.epoch = welcome.server_id, welcome.epoch
-        self.trainer_timeout = welcome.trainer_timeout_seconds
 
     def drop(self, purpose: str) -> None:
         """Forget a broken link."""

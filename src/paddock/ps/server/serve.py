@@ -297,7 +297,6 @@ class Server:
             self._unix_name,
             challenge,
             proof,
-            self.options.trainer_timeout,
             self.store.windows.newest(hello.trainer, hello.incarnation),
         )
 
