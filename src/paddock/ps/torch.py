@@ -117,6 +117,11 @@ class DenseParameters(DenseBase):
         return torch.from_numpy(self.vector.values)
 
 
+def module_of(optimizer: torch.optim.Optimizer) -> nn.Module:
+    """What an optimizer trains, as a module."""
+    return nn.ParameterList([one for group in optimizer.param_groups for one in group["params"]])
+
+
 def rate_of(optimizer: torch.optim.Optimizer, group: int = 0) -> Callable[..., float | None]:
     """The lr of a parameter group, as Table.rate, once that is driven or has changed."""
     first = float(optimizer.param_groups[group]["lr"])

@@ -20,7 +20,7 @@ from ps.adapters.served import servers, together
 
 torch = pytest.importorskip("torch")
 from paddock.ps import torch as ps_torch  # noqa: E402 - after torch is known to be there
-from paddock.ps.fleet_optimizer import DistributedOptimizer  # noqa: E402
+from paddock.ps.fleet import DistributedOptimizer  # noqa: E402
 
 pytestmark = pytest.mark.real
 
@@ -315,7 +315,8 @@ def test_fleets_optimizer_follows_the_scheduler_of_the_one_it_was_given() -> Non
     client = FakeClient()
     model = torch.nn.Linear(1, 1)
     inner = torch.optim.SGD(model.parameters(), lr=1.0)
-    optimizer = DistributedOptimizer(client, model, inner)
+    optimizer = DistributedOptimizer(inner, model)
+    optimizer.begin(client)
     scheduler = torch.optim.lr_scheduler.StepLR(inner, 1, 0.5)
     for _ in range(2):
         optimizer.minimize(model(torch.ones(1, 1)).sum())
