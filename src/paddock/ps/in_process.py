@@ -16,8 +16,6 @@ from paddock.ps.server.engine import Engine
 from paddock.ps.server.serve import Server, Settings
 from paddock.ps.server.store import Store
 
-JOB = "local"
-
 
 @contextmanager
 def local(strategy: str = "sync", **options: Any) -> Iterator[Client]:
@@ -26,19 +24,12 @@ def local(strategy: str = "sync", **options: Any) -> Iterator[Client]:
     The server is the real one, so the results have its bits. It listens on a free port of the
     loopback, to which this process alone knows the job's name.
     """
-    settings = Settings(job=JOB, version=__version__)
-    server = Server(settings, Engine(Store(0, 1), None, "memory"))
+    server = Server(Settings(job="local", version=__version__), Engine(Store(0, 1), None, "memory"))
     server.start()
     try:
-        where = f"127.0.0.1:{server.port}"
-        mine: dict[str, Any] = {
-            "trainer": 0,
-            "trainers": 1,
-            "job": JOB,
-            "token_file": "",
-            "tls_ca": "",
-        }
-        with Client(where, strategy=strategy, **mine, **options) as client:
+        where, unset = f"127.0.0.1:{server.port}", {"token_file": "", "tls_ca": ""}
+        alone: dict[str, Any] = {"trainer": 0, "trainers": 1, "job": "local", **unset}
+        with Client(where, strategy=strategy, **alone, **options) as client:
             yield client
     finally:
         server.stop()
