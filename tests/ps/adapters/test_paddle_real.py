@@ -164,6 +164,29 @@ def test_running_statistics_are_with_the_servers() -> None:
             assert np.allclose(norm._variance.numpy(), alone._variance.numpy(), rtol=0, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:When training, we now always track")
+def test_a_state_dict_that_is_set_goes_to_the_servers(tmp_path: Path) -> None:
+    """Paddle has no hook for it: dense.set() says it; later pulls still write where it reads."""
+    batch = paddle.to_tensor(np.random.default_rng(1).random((8, 2), np.float32))
+    with servers(2) as endpoints, Client(endpoints, strategy="half_async") as client:
+        layer = paddle.nn.Sequential(paddle.nn.BatchNorm1D(2), paddle.nn.Linear(2, 1))
+        trainer = ps_paddle.Trainer(client, layer, optimizer="sgd", lr=0.1)
+        trainer.step(layer(batch).sum())
+        paddle.save(layer.state_dict(), str(tmp_path / "model.pdparams"))
+        saved = {name: one.numpy().copy() for name, one in layer.state_dict().items()}
+        trainer.step(layer(batch).sum())
+        assert not np.array_equal(layer[1].bias.numpy(), saved["1.bias"])
+        layer.set_state_dict(paddle.load(str(tmp_path / "model.pdparams")))
+        trainer.dense.set()
+        trainer.dense.pull()
+        for name, one in layer.state_dict().items():
+            assert np.array_equal(one.numpy(), saved[name]), name
+        layer.eval()
+        trainer.step(layer[1](batch).sum())
+        assert np.allclose(layer[1].bias.numpy(), saved["1.bias"] - 0.8, rtol=0, atol=1e-6)
+        assert np.array_equal(layer[0]._mean.numpy(), saved["0._mean"])
+
+
 def test_ids_of_the_wrong_type_are_told() -> None:
     """A float id would lose digits; int32 ones are widened, as the client does."""
     layer = ps_paddle.Embedding(FakeClient(), "t", 4, optimizer=SGD)

@@ -351,6 +351,7 @@ class Client:
         known, spec = self._dense(table)
         vector = as_floats(table, values, (spec.size, 1), (spec.size,))
         check_finite(table, vector, None)
+        self.strategy.forget(table)
         self.traffic.post_dense(Op.SET_DENSE, known, vector.copy(), 0, [(0, spec.size)])
         self.traffic.settle(0)
 

@@ -153,6 +153,9 @@ class Geo(Strategy):
         self._fetch(traffic, [VectorOf(known, known.spec, np.empty(0, np.float32))])
         return self._dense[known.spec.name]
 
+    def forget(self, table: str) -> None:
+        self._dense.pop(table, None)
+
     def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
         """Of the copy: the servers' optimizers are not asked."""
         if isinstance(known.spec, SparseSpec):

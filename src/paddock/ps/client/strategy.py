@@ -104,6 +104,9 @@ class Strategy:
         traffic.post_dense(Op.PUSH_DENSE, known, grads.copy(), self.flags, runs)
         traffic.reach(late)
 
+    def forget(self, table: str) -> None:
+        """A dense table was given values: copies of it and what waits to be sent are void."""
+
     def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
         """A new rate from here on, in the order of what this trainer pushes; in sync of a step."""
         late = traffic.make_room(self.window)
