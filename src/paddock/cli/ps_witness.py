@@ -27,7 +27,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Be a witness until SIGTERM or SIGINT; the exit code."""
-    from paddock.ps.client.place import read_token
+    from paddock.ps.link import read_token
     from paddock.ps.server.main import say
     from paddock.ps.server.witness import serve_witness
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from paddock.ps.consistency.geo import GeoRows, GeoVector, KeyIndex, Pace
+from paddock.ps.consistency.geo import GeoRows, GeoVector
+from paddock.ps.spec import DenseSpec
+from paddock.ps.table.dense import DenseTable, updaters_of
 
 Floats = NDArray[np.float32]
 NO_STATE = np.empty(0, np.float32)
@@ -92,33 +94,18 @@ def test_rows_grow_and_keep_their_values() -> None:
     found = rows.values[rows.find(keys)]
     assert found[:, 0].tolist() == list(truth.values())
     assert (found[:, 2] == 0.5).all()
-    assert len(rows) == len(truth) and rows.nbytes > 0
+    assert len(rows) == len(truth)
     assert rows.find(np.array([1, 2, 3])).tolist() == [-1, -1, -1]
-
-
-def test_an_index_numbers_keys_as_they_come() -> None:
-    """Rows are never moved, so an optimizer's row numbers stay right."""
-    index = KeyIndex()
-    assert index.add(np.array([9, 3])).tolist() == [0, 1]
-    assert index.add(np.array([-1, 5, 4])).tolist() == [2, 3, 4]
-    assert index.find(np.array([4, 9, 7, -1, 3])).tolist() == [4, 0, -1, 2, 1]
 
 
 def test_a_dense_vector_follows_the_same_rule() -> None:
     """Dense parameters are exchanged as a whole."""
-    vector = GeoVector(np.zeros(3, np.float32))
-    vector.latest += 4
+    spec, latest = DenseSpec("w", 3, shards=1), np.empty(3, np.float32)
+    table = DenseTable(spec, updaters_of(spec, range(1)))
+    vector = GeoVector(table)
+    table.add(0, np.full(3, 4, np.float32))
     assert vector.take_delta(2).tolist() == [2, 2, 2]
     vector.receive(np.float32([2, 5, 2]))
-    assert vector.latest.tolist() == [4, 7, 4]
+    table.pull(0, latest)
+    assert latest.tolist() == [4, 7, 4]
     assert vector.take_delta(2).tolist() == [1, 1, 1]
-
-
-def test_an_exchange_is_due_by_batches_or_seconds() -> None:
-    """Slow batches are exchanged by time, fast ones by number."""
-    pace = Pace(batches=100, seconds=5.0)
-    assert [pace.batch(now=float(t)) for t in (0, 4, 5, 6, 9, 11)] == [
-        False, False, True, False, False, True,
-    ]  # fmt: skip
-    pace = Pace(seconds=5.0)
-    assert [pace.batch(now=0.0) for _ in range(200)] == [False] * 200

@@ -5,28 +5,37 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.durable import paddle_text
 from paddock.ps.durable.export import (
+    Tensor,
     read_npz,
     read_safetensors,
-    tensor,
     tensors_of,
+    weights_of,
     write_npz,
     write_safetensors,
 )
 from paddock.ps.durable.files import DamageError
+from paddock.ps.spec import DenseSpec
 from ps.durable.shards import make_job, save
 
 JOB = make_job(4)
 KEYS = np.concatenate([JOB["wide", n]["keys"] for n in range(8)])
 WEIGHTS = np.concatenate([JOB["wide", n]["values"][:, :3] for n in range(8)])
+
+
+def tensor(array: NDArray[Any]) -> Tensor:
+    """A tensor that is in memory already."""
+    return Tensor(array.dtype, array.shape, lambda: iter([array]))
 
 
 @pytest.mark.parametrize("form", ["npz", "safetensors"])
@@ -91,22 +100,17 @@ def test_an_npz_with_objects_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", ["naive", "adagrad", "std_adagrad", "adam", "shared_adam"])
 def test_paddle_text_round_trips_to_the_bit(tmp_path: Path, rule: str) -> None:
-    """Weights, statistics and state; negative keys and keys above 2**53 among them."""
+    """Weights and statistics; negative keys and keys above 2**53 among them."""
     columns = paddle_text.columns_of(3, rule)
-    count = len(KEYS)
-    rng = np.random.default_rng(1)
-    rows = paddle_text.make_rows(
-        KEYS, WEIGHTS, columns, shows=rng.random(count, np.float32), clicks=np.ones(count, "<f4")
-    )
-    rows.embed_state[:] = rng.random(rows.embed_state.shape)
-    rows.embedx_state[:] = rng.standard_normal(rows.embedx_state.shape) * 1e-20
-    rows.has_embedx[::3] = False
-    rows.weights[::3, 1:] = 0
-    rows.embedx_state[::3] = 0
-    paddle_text.write_part(tmp_path / paddle_text.part_name(0, 0), rows)
+    shows, clicks = np.random.default_rng(1).random((2, len(KEYS)), np.float32)
+    rows = paddle_text.PaddleRows(KEYS, WEIGHTS * np.float32(1e-20), shows, clicks)
+    path = tmp_path / paddle_text.part_name(0, 0)
+    paddle_text.write_part(path, rows, columns)
     (found,) = paddle_text.read_sparse(tmp_path, columns)
-    for name in rows.__slots__:
-        assert getattr(found, name).tobytes() == getattr(rows, name).tobytes(), name
+    for one, other in zip(rows, found, strict=True):
+        assert (one.dtype, one.tobytes()) == (other.dtype, other.tobytes())
+    widths = {len(line.split()) for line in gzip.decompress(path.read_bytes()).splitlines()}
+    assert widths == {1 + columns.full}
 
 
 def test_a_line_as_paddle_writes_it_is_read(tmp_path: Path) -> None:
@@ -119,10 +123,7 @@ def test_a_line_as_paddle_writes_it_is_read(tmp_path: Path) -> None:
     one, two = paddle_text.read_sparse(tmp_path, paddle_text.columns_of(4, "adagrad"))
     assert one.keys.tolist() == [-1, 5] and two.keys.tolist() == [6]
     assert one.weights.tolist() == [[0.5, 1, 2, -3], [-0.5, 0, 0, 0]]
-    assert one.facts.tolist() == [[7, 0, 0.25, 3, 1], [7, 2, 0, 1, 0]]
-    assert one.embed_state.ravel().tolist() == [np.float32(3.01), 3]
-    assert one.embedx_state.ravel().tolist() == [0.125, 0]
-    assert one.has_embedx.tolist() == [True, False]
+    assert (one.shows.tolist(), one.clicks.tolist()) == ([3, 1], [1, 0])
 
 
 def test_bad_text_is_named_by_file_and_line(tmp_path: Path) -> None:
@@ -149,18 +150,19 @@ def test_bad_text_is_named_by_file_and_line(tmp_path: Path) -> None:
         paddle_text.read_part(packed, columns)
 
 
-def test_dense_text_keeps_every_column(tmp_path: Path) -> None:
-    """The weight first; what the optimizer kept follows on the line."""
-    values = np.random.default_rng(2).standard_normal((100, 3)).astype(np.float32)
+def test_dense_text_gives_the_weights_of_all_parts(tmp_path: Path) -> None:
+    """The weight is first; what Paddle's optimizer kept follows on the line."""
+    values = np.random.default_rng(2).standard_normal(100).astype(np.float32)
     paddle_text.write_dense(tmp_path / "part-000", values[:60])
     paddle_text.write_dense(tmp_path / "part-001.gz", values[60:])
     assert paddle_text.read_dense(tmp_path).tobytes() == values.tobytes()
     (tmp_path / "part-002").write_text("1 2\n")
-    with pytest.raises(UsageError, match="have 2 to 3 columns"):
+    with pytest.raises(UsageError, match=r"lines of 1 columns in .*part-001.gz, of 2 .*part-002"):
         paddle_text.read_dense(tmp_path)
-    (tmp_path / "part-002").write_text("1 2\n3\n")
-    with pytest.raises(UsageError, match="lines of 1 to 2 columns"):
-        paddle_text.read_dense(tmp_path)
+    for name in ("part-000", "part-001.gz"):
+        (tmp_path / name).unlink()
+    (tmp_path / "part-003").write_text("3 4\n\n")
+    assert paddle_text.read_dense(tmp_path).tolist() == [1, 3]
 
 
 def test_an_export_that_cannot_be_written_says_where(tmp_path: Path) -> None:
@@ -168,3 +170,11 @@ def test_an_export_that_cannot_be_written_says_where(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PaddockError, match=r"cannot write x.npz in .*file"):
         write_npz(tmp_path / "file" / "x.npz", {"a": tensor(np.arange(3))})
+
+
+def test_a_dense_table_in_parts_gives_each_part_its_own_weights() -> None:
+    """Its shards are not of equal length; behind the weights is the optimizer's state."""
+    spec = DenseSpec("deep", 10, parts=(7, 0, 3))
+    values = np.arange(14, dtype=np.float32).reshape(1, 14)
+    lengths = [len(weights_of(spec, {"values": values}, shard)) for shard in range(2)]
+    assert lengths == [7, 3]

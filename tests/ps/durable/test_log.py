@@ -269,7 +269,7 @@ def test_segments_roll_and_are_cut_as_wholes(tmp_path: Path) -> None:
     files = sorted(tmp_path.glob("*.bin"))
     assert len(files) > 5 and all(f.stat().st_size <= 1000 for f in files)
     assert bodies_of(log, 17) == bodies[16:]
-    assert log.cut(20) > 0
+    log.cut(20)
     assert 1 < log.first <= 20
     assert bodies_of(log, log.first) == bodies[log.first - 1 :]
     with pytest.raises(PaddockError, match=r"begins at record .*record 1 was asked"):

@@ -184,7 +184,7 @@ class Moving:
             node.windows.note(0, LIFE, header.sequence)
             node.held.table.add_push(header.count, len(log))
         else:
-            handover.apply(node.held, len(log), header, body, None)
+            handover.apply(node.held, len(log), header, body)
         return node
 
     def held(self, world: World, index: int) -> Any:

@@ -23,8 +23,9 @@ import pytest
 from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.client.admin import Admin, Settings
 from paddock.ps.protocol.frames import FIRST_RECORD, Flag, Header, Op
-from paddock.ps.protocol.handshake import Hello, to_body
+from paddock.ps.protocol.handshake import Hello
 from paddock.ps.protocol.refusals import Code, Refusal
+from paddock.ps.protocol.values import to_body
 from paddock.ps.server.session import FROM_CLIENTS
 from paddock.ps.spec import AccessorSpec, InitialSpec, ScheduleSpec
 from paddock.ps.stream import Closed, Stream
@@ -354,7 +355,7 @@ def play(strategy: str, count: int, steps: int, folder: Path) -> dict[str, str]:
     words = ("--num_gradient_servers=2", "--memory-limit=256M")
     with fleet(2, *words, data=folder / "data") as servers:
         for server in servers.servers:
-            server._say = told.append
+            server.say = told.append
         beside = Beside(servers, strategy, steps)
         beside.start()
         with recorded(servers) as proxies:

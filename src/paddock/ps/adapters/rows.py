@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from paddock.errors import UsageError
 from paddock.ps.adapters.given import Floats, Keys, Scheduler, TableClient
 from paddock.ps.client.given import as_keys
-from paddock.ps.consistency.merge import SparsePiece, sum_of_pieces
+from paddock.ps.consistency.contributions import SparsePiece, added_up
 from paddock.ps.spec import SparseSpec, TableSpec
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import unique
@@ -118,7 +118,7 @@ class Rows(Table):
         if self._pieces:
             one = _merged(self._pieces)
             self._pieces = [one]
-            check_finite(self.table, one.grads, one.keys)
+            check_finite(self.table, one.rows, one.keys)
 
     def push(self) -> int:
         """Sends what was received since the last push. Returns how many look-ups that were."""
@@ -127,7 +127,7 @@ class Rows(Table):
         if pieces:
             one = _merged(pieces)
             self.send_rate()
-            self.client.push(self.table, one.keys, one.grads, shows=one.shows, clicks=one.clicks)
+            self.client.push(self.table, one.keys, one.rows, shows=one.shows, clicks=one.clicks)
         return waiting
 
     def forget(self) -> int:
@@ -137,4 +137,4 @@ class Rows(Table):
 
 
 def _merged(pieces: list[SparsePiece]) -> SparsePiece:
-    return pieces[0] if len(pieces) == 1 else sum_of_pieces(pieces)
+    return pieces[0] if len(pieces) == 1 else added_up(pieces)

@@ -7,41 +7,36 @@ and cut by the new owners.
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paddock.ps.client.peer import Peer, Unacknowledged
-from paddock.ps.protocol.frames import Buffer, Flag, Header, Op
+from paddock.ps.client.pieces import DENSE_OPS, LAST, Column, Known, cut, frames
+from paddock.ps.protocol.frames import Flag, Op
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.spec import SparseSpec
-from paddock.ps.stream import raw
-from paddock.ps.table.sharding import group
 
 if TYPE_CHECKING:
-    from paddock.ps.client.traffic import Known, Traffic
+    from paddock.ps.client.traffic import Traffic
 
 # Waits while a shard is on its way: from, factor, at most.
 WAIT_SECONDS = (0.002, 1.5, 0.05)
 # Redirections without a wait.
 TURNS = 3
-LAST, CONTRIBUTION = int(Flag.LAST), int(Flag.CONTRIBUTION)
+CONTRIBUTION = int(Flag.CONTRIBUTION)
 
 
 class Redirect:
-    """Of one client. count: frames sent again."""
+    """Of one client."""
 
     def __init__(self, traffic: Traffic) -> None:
-        self.count = 0
         self._traffic = traffic
-        # Frames that were refused and are not sent again yet, oldest first.
-        self._pending: list[tuple[Peer, Unacknowledged, Refusal]] = []
         self._since: float | None = None
         self._wait = WAIT_SECONDS[0]
         self._turns = 0
-        for peer in traffic.peers:
-            peer.on_moved = self.push_refused
 
     # ------------------------------------------------------------------------------------- facts
 
@@ -94,27 +89,17 @@ class Redirect:
 
     # ------------------------------------------------------------------------------------ pushes
 
-    def push_refused(self, peer: Peer) -> None:
-        """The oldest unacknowledged frame of this server was refused because its shard moved."""
-        refused, other = peer.drain()
-        self._pending += [(peer, frame, refusal) for frame, refusal in refused]
-        try:
-            self.resume()
-        finally:
-            if other is not None:
-                raise other
-
     def resume(self) -> None:
         """Send again what was refused, in order. After an error it is still to be done."""
-        if not self._pending:
+        pending = [(peer, *one) for peer in self._traffic.peers for one in peer.moved]
+        if not pending:
             return
-        for peer, frame, refusal in self._pending:
+        for peer, frame, refusal in pending:
             self.learn(self._find(peer, frame.header.table), refusal)
-        self._pause_for([refusal for *_, refusal in self._pending])
-        pending, self._pending = self._pending, []
+        self._pause_for([refusal for *_, refusal in pending])
         for peer, frame, _ in pending:
+            peer.moved.popleft()
             self._again(peer, frame)
-        self.count += len(pending)
 
     def _find(self, peer: Peer, number: int) -> Known:
         for known in self._traffic.tables.values():
@@ -123,67 +108,50 @@ class Redirect:
         raise AssertionError(f"no table has number {number} on server {peer.index}")
 
     def _again(self, peer: Peer, frame: Unacknowledged) -> None:
-        known = self._find(peer, frame.header.table)
-        if frame.header.op in (Op.PUSH, Op.SET):
-            self._sparse_again(peer, known, frame)
-        else:
-            self._dense_again(peer, known, frame)
-
-    def _sparse_again(self, peer: Peer, known: Known, frame: Unacknowledged) -> None:
-        assert isinstance(known.spec, SparseSpec)
-        count = frame.header.count
-        keys = np.frombuffer(frame.body[0], np.int64)
-        pieces = [np.frombuffer(piece, np.float32) for piece in frame.body[1:]]
-        columns = [piece.reshape(count, piece.size // max(count, 1)) for piece in pieces]
-        order, bounds = group(keys, known.owners, len(self._traffic.peers))
-        keys, columns = keys[order], [column[order] for column in columns]
-        for server in range(len(self._traffic.peers)):
-            here = slice(int(bounds[server]), int(bounds[server + 1]))
-            body: list[Buffer] = [raw(keys[here]), *(raw(column[here]) for column in columns)]
-            self._post(peer, known, frame, server, here.stop - here.start, body)
-
-    def _dense_again(self, peer: Peer, known: Known, frame: Unacknowledged) -> None:
-        begin = int.from_bytes(frame.body[0], "little")
-        values = np.frombuffer(frame.body[1], np.float32)
-        runs = self._traffic.dense_frames(known, [(begin, begin + len(values))])
-        if all(server != peer.index for _, _, server in runs):
-            runs.append((begin, begin, peer.index))
-        last = max(start for start, _, server in runs if server == peer.index)
-        for start, stop, server in runs:
-            body: list[Buffer] = [
-                start.to_bytes(8, "little"),
-                raw(values[start - begin : stop - begin]),
-            ]
-            is_last = server == peer.index and start == last
-            self._post(peer, known, frame, server, stop - start, body, is_last=is_last)
-
-    def _post(
-        self,
-        peer: Peer,
-        known: Known,
-        frame: Unacknowledged,
-        server: int,
-        count: int,
-        body: list[Buffer],
-        *,
-        is_last: bool = True,
-    ) -> None:
-        """Send a part of a refused frame.
+        """Send a refused frame to the new owners.
 
         The server that refused it counts the batch by the frame's flag, even when none of its
         rows are there any more; the others have counted it by frames of their own.
         """
-        flags = frame.header.flags & ~LAST
-        if server == peer.index and is_last:
-            flags = frame.header.flags
-        if not count and (not flags & LAST or flags & CONTRIBUTION):
-            return
-        header = Header(
-            frame.header.op,
-            flags,
-            known.numbers[server],
-            self._traffic.next_part(known, server, flags),
-            count,
-            step=frame.header.step if flags & CONTRIBUTION else 0,
-        )
-        self._traffic.peers[server].post(frame.batch, header, *body)
+        header, body, own = frame.header, frame.body, peer.index
+        known = self._find(peer, header.table)
+        columns: list[Column]
+        if header.op in DENSE_OPS.values():
+            begin = int.from_bytes(body[0], "little")
+            columns, runs = [np.frombuffer(body[1], np.float32)], [(begin, begin + header.count)]
+        else:
+            begin, runs = 0, None
+            floats = [np.frombuffer(piece, np.float32) for piece in body[1:]]
+            shape = max(header.count, 1)
+            columns = [one.reshape(header.count, one.size // shape) for one in floats]
+            columns.insert(0, np.frombuffer(body[0], np.int64))
+        columns, pieces = cut(known, columns, runs)
+        is_step = bool(header.flags & CONTRIBUTION)
+        if header.flags & LAST and not is_step and own not in [server for server, *_ in pieces]:
+            pieces.append((own, begin, begin))
+        for server, head, parts in frames(
+            known, header.op, columns, pieces, header.flags, begin=begin
+        ):
+            flags = head.flags if server == own else head.flags & ~LAST
+            part = self._traffic.next_part(known, server, flags)
+            step = header.step if is_step else 0
+            head = head._replace(flags=flags, part=part, step=step)
+            self._traffic.peers[server].post(frame.batch, head, *parts)
+
+
+def shrink(peers: Sequence[Peer], known: Known, heed: Callable[[Refusal], None]) -> int:
+    """Have the owner of each shard shrink it; rows dropped. heed: a shard has moved: bring `known`
+    up to date, or raise.
+    """
+    dropped, round_ = 0, os.urandom(8).hex()
+    for shard in range(known.spec.shards):
+        answer = None
+        while answer is None:
+            server = int(known.owners[shard])
+            order = {"shard": shard, "round": round_}
+            try:
+                answer = peers[server].ask(Op.SHRINK, order, table=known.numbers[server])
+            except Refusal as refusal:
+                heed(refusal)
+        dropped += int(answer["dropped"])
+    return dropped

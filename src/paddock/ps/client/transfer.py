@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +29,10 @@ from paddock.ps.durable.saving import (
     commit_checkpoint,
     write_part,
 )
-from paddock.ps.optimizers.table import check_optimizer
+from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec
-from paddock.ps.table.dense import DenseTable
+from paddock.ps.table.dense import DenseTable, updaters_of
 from paddock.ps.table.sparse import SparseTable
 
 Keys = NDArray[np.int64]
@@ -96,14 +95,11 @@ def _write_paddle(checkpoint: Checkpoint, name: str, directory: Path, rule: str)
         arrays = checkpoint.read(name, shard)
         weights = export.weights_of(spec, arrays, shard)
         if isinstance(spec, SparseSpec):
-            rows = paddle_text.make_rows(
-                arrays["keys"],
-                weights,
-                paddle_text.columns_of(spec.dim, rule),
-                shows=arrays.get("shows"),
-                clicks=arrays.get("clicks"),
-            )
-            paddle_text.write_part(directory / paddle_text.part_name(0, shard), rows)
+            zeros = np.zeros(len(weights), np.float32)
+            shows, clicks = arrays.get("shows", zeros), arrays.get("clicks", zeros)
+            rows = paddle_text.PaddleRows(arrays["keys"], weights, shows, clicks)
+            columns = paddle_text.columns_of(spec.dim, rule)
+            paddle_text.write_part(directory / paddle_text.part_name(0, shard), rows, columns)
         else:
             part = paddle_text.part_name(0, shard, compressed=False)
             paddle_text.write_dense(directory / part, weights)
@@ -154,17 +150,9 @@ def _pick(arrays: Arrays, path: Path, table: str, what: str) -> NDArray[np.gener
 
 def _read_paddle(path: Path, spec: TableSpec, rule: str) -> Read:
     if isinstance(spec, DenseSpec):
-        columns = paddle_text.read_dense(path)
-        return _checked(Read(None, np.ascontiguousarray(columns[:, 0])), path, spec)
-    parts = list(paddle_text.read_sparse(path, paddle_text.columns_of(spec.dim, rule)))
-    facts = np.concatenate([part.facts for part in parts])
-    read = Read(
-        np.concatenate([part.keys for part in parts]),
-        np.concatenate([part.weights for part in parts]),
-        facts[:, 3],
-        facts[:, 4],
-    )
-    return _checked(read, path, spec)
+        return _checked(Read(None, paddle_text.read_dense(path)), path, spec)
+    parts = paddle_text.read_sparse(path, paddle_text.columns_of(spec.dim, rule))
+    return _checked(Read(*map(np.concatenate, zip(*parts, strict=True))), path, spec)
 
 
 def _checked(read: Read, path: Path, spec: TableSpec) -> Read:
@@ -191,10 +179,7 @@ def _checked(read: Read, path: Path, spec: TableSpec) -> Read:
 
 def give_to_servers(admin: Admin, table: str, read: Read) -> int:
     """Set the weights in a running job; rows or elements given."""
-    if read.keys is None:
-        admin.set_dense(table, read.weights)
-    else:
-        admin.set_rows(table, read.keys, read.weights)
+    admin.set(table, [read.weights] if read.keys is None else [read.keys, read.weights])
     return len(read.weights)
 
 
@@ -238,8 +223,6 @@ def _sparse_shards(spec: SparseSpec, read: Read) -> list[Arrays]:
 
 
 def _dense(spec: DenseSpec, read: Read) -> list[Arrays]:
-    lengths = list(pairwise(spec.starts))
-    updaters = {i: Updater(spec.optimizer, stop - start) for i, (start, stop) in enumerate(lengths)}
-    table = DenseTable(spec, updaters)
+    table = DenseTable(spec, updaters_of(spec, range(spec.shards)))
     table.set(0, read.weights)
     return [table.shard_state(shard) for shard in range(spec.shards)]

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddock.errors import Problem, UsageError
 from paddock.ps.durable import delta
-from paddock.ps.durable.arrays import ArrayFile, Arrays, Written
+from paddock.ps.durable.arrays import ArrayFile, Arrays, Written, open_arrays
 from paddock.ps.durable.files import DamageError, read_json
 from paddock.ps.spec import TableSpec, from_json, to_json
 
@@ -96,44 +97,29 @@ class Checkpoint:
         names = ", ".join(sorted(one.name for one in self.specs)) or "none"
         raise UsageError(f"checkpoint {self.path} has no table {table!r}", hint=f"it has {names}")
 
-    def read(self, table: str, shard: int) -> Arrays:
-        """The shard's arrays as they were copied, sparse ones by ascending key.
+    def read(self, table: str, shard: int, names: Sequence[str] | None = None) -> Arrays:
+        """The shard's arrays (all, or those named) as they were copied, sparse ones by key.
 
         Reads the base and each delta of it. Raises DamageError naming the file.
         """
+        wanted = None if names is None else (*names, delta.KEYS, delta.DELETED)
         arrays: Arrays = {}
         for checkpoint, entry in self._chain(table, shard):
-            found = checkpoint._read(entry, None)
-            if entry.kind == WHOLE:
-                arrays = delta.sort_rows(found) if delta.KEYS in found else found
-            else:
+            with checkpoint._open(entry) as file:
+                found = file.read(wanted)
+            if entry.kind == ROWS:
                 arrays = delta.apply_delta(arrays, found)
+            else:
+                arrays = delta.sort_rows(found) if delta.KEYS in found else found
         return arrays
 
     def keys(self, table: str, shard: int) -> delta.Keys:
         """The sorted keys of a sparse shard, read without its rows."""
-        arrays: Arrays = {}
-        for checkpoint, entry in self._chain(table, shard):
-            if entry.kind == WHOLE:
-                arrays = delta.sort_rows(checkpoint._read(entry, [delta.KEYS]))
-            else:
-                names = [delta.KEYS, delta.DELETED]
-                arrays = delta.apply_delta(arrays, checkpoint._read(entry, names))
-        return arrays[delta.KEYS]
+        return self.read(table, shard, [delta.KEYS])[delta.KEYS]
 
-    def effective(self, table: str, shard: int) -> Entry:
+    def newest(self, table: str, shard: int) -> Entry:
         """The newest entry of the shard that has a file."""
-        checkpoint: Checkpoint = self
-        while checkpoint.entries[table, shard].kind == SAME:
-            assert checkpoint.base is not None
-            checkpoint = checkpoint.base
-        return checkpoint.entries[table, shard]
-
-    def array_names(self, table: str, shard: int) -> list[str]:
-        """The arrays in the shard's newest file."""
-        checkpoint = self._chain(table, shard)[-1][0]
-        with checkpoint._open(self.effective(table, shard)) as file:
-            return file.names
+        return self._chain(table, shard)[-1][1]
 
     def verify(self, owned: Mapping[str, Container[int]] | None = None) -> None:
         """Reads every file of the checkpoint and of its bases. Raises DamageError.
@@ -174,13 +160,8 @@ class Checkpoint:
             f"checkpoint {self.path} is damaged: shard {shard} of table {table!r} has no base"
         )
 
-    def _open(self, entry: Entry) -> ArrayFile:
-        path = self.path / entry.path / entry.written.file
-        return ArrayFile(path, root=entry.written.xxh3, size=entry.written.bytes)
-
-    def _read(self, entry: Entry, names: Sequence[str] | None) -> Arrays:
-        with self._open(entry) as file:
-            return file.read(names)
+    def _open(self, entry: Entry) -> AbstractContextManager[ArrayFile]:
+        return open_arrays(self.path / entry.path / entry.written.file, entry.written)
 
 
 def open_checkpoint(

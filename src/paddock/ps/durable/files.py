@@ -5,22 +5,20 @@ Rule: a name that readers look for appears only after its bytes are on the disk.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from paddock.errors import PaddockError
 from paddock.ps.xxh3 import xxh3
 
 Piece = bytes | bytearray | memoryview
-# writev(2): at most IOV_MAX pieces in one call, 1024 on Linux.
-PIECES_MAX = 1024
 # fsync(2) mostly waits: a few at once keep the disk's queue full.
 _SYNC_THREADS = 8
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -70,24 +68,18 @@ def write_error(what: str, directory: Path, error: OSError) -> PaddockError:
     )
 
 
-def write_all(fd: int, pieces: Sequence[Piece]) -> int:
-    """Writes every piece at the file's position; the bytes written. Raises OSError."""
-    views = [memoryview(piece).cast("B") for piece in pieces if memoryview(piece).nbytes]
-    total = 0
-    while views:
-        wrote = os.writev(fd, views[:PIECES_MAX])
-        total += wrote
-        while views and wrote >= views[0].nbytes:
-            wrote -= views[0].nbytes
-            views.pop(0)
-        if wrote:
-            views[0] = views[0][wrote:]
-    return total
+@contextmanager
+def writing(what: str, directory: Path) -> Iterator[None]:
+    """An OSError within becomes the error of a failed write."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(what, directory, error) from error
 
 
-def sync_directory(directory: Path) -> None:
-    """Makes the directory's names durable (fsync(2): the file's own fsync does not)."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def sync_path(path: Path) -> None:
+    """Makes a file's content durable, or a directory's names (a file's own fsync(2) does not)."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
@@ -97,35 +89,36 @@ def sync_directory(directory: Path) -> None:
 def sync_files(directory: Path) -> None:
     """Makes the content of every file in the directory durable."""
     with ThreadPoolExecutor(_SYNC_THREADS) as pool:
-        list(pool.map(_sync_file, sorted(directory.iterdir())))
+        list(pool.map(sync_path, sorted(directory.iterdir())))
 
 
-def _sync_file(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def write_file(path: Path, pieces: Sequence[Piece], *, sync: bool) -> int:
+def write_file(path: Path, pieces: Iterable[Piece], *, sync: bool) -> int:
     """Writes a new file of these bytes under its own name; the bytes written. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        total = write_all(fd, pieces)
+    with path.open("wb") as file:
+        file.writelines(pieces)
+        file.flush()
         if sync:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-    return total
+            os.fsync(file.fileno())
+        return file.tell()
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """The file holds either what it held or all of `data`, whenever the machine stops."""
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes the path's place when it is whole and on the disk.
+
+    The path holds either what it held or all of it, whenever the machine stops.
+    """
     temporary = path.with_name(path.name + ".tmp")
-    write_file(temporary, [data], sync=True)
-    temporary.rename(path)
-    sync_directory(path.parent)
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_path(path.parent)
 
 
 def remove_tree(path: Path) -> None:
@@ -147,7 +140,8 @@ def write_json(path: Path, value: dict[str, Any]) -> str:
     """Writes the value with its checksum inside, atomically; the checksum."""
     checksum = hash_of(canonical(value))
     text = json.dumps({**value, "checksum": checksum}, indent=1, sort_keys=True)
-    replace_file(path, text.encode())
+    with replacing(path) as file:
+        file.write(text.encode())
     return checksum
 
 
@@ -170,19 +164,3 @@ def read_json(path: Path, what: str) -> tuple[dict[str, Any], str]:
     if hash_of(canonical(value)) != checksum:
         raise DamageError(f"{what} {path} is damaged: its checksum does not fit its content")
     return value, checksum
-
-
-_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE, fallocate(2)
-
-
-def reserve_blocks(fd: int, offset: int, size: int) -> bool:
-    """Asks the file system for blocks, the file's size unchanged; False where it has no such call.
-
-    os.posix_fallocate would change the size, and write zeros where it has to emulate.
-    """
-    try:
-        fallocate = ctypes.CDLL(None, use_errno=True).fallocate
-    except (AttributeError, OSError):
-        return False
-    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    return bool(fallocate(fd, _KEEP_SIZE, offset, size) == 0)

@@ -7,29 +7,33 @@ Any thread may call anything; one lock, held for one write.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from paddock.errors import PaddockError
 from paddock.ps.durable import segment
 from paddock.ps.durable.files import (
-    PIECES_MAX,
     Piece,
-    reserve_blocks,
+    replacing,
     room_text,
-    sync_directory,
+    sync_path,
     write_error,
-    write_file,
+    writing,
 )
 from paddock.ps.durable.segment import HEAD_SIZE, Head, LogDamage, Segment
 from paddock.ps.protocol import frames
 
 SEGMENT_BYTES = 256 << 20
 RESERVE_BYTES = 16 << 20
+# pwritev(2): at most IOV_MAX pieces in one call, 1024 on Linux.
+PIECES_MAX = 1024
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE, fallocate(2)
 
 
 class Device:
@@ -43,8 +47,14 @@ class Device:
         """Blocks for what is to be written there, the file's size unchanged; whether it worked.
 
         Without them a write of 4 MiB into fresh space of an ext4 took 1 to 12 ms, with them 0.6.
+        os.posix_fallocate would change the size, and write zeros where it has to emulate.
         """
-        return reserve_blocks(fd, offset, size)
+        try:
+            fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+        except (AttributeError, OSError):
+            return False
+        fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+        return bool(fallocate(fd, _KEEP_SIZE, offset, size) == 0)
 
     def truncate(self, fd: int, size: int) -> None:
         """Cuts the file."""
@@ -93,7 +103,6 @@ class Log:
         self._synced = threading.Condition(self._lock)
         self._broken: str = ""
         self._syncing = False
-        self._unsynced: list[Path] = []
         self._fd = -1
         self._reserved = 0
         self._directory_fd = self._lock_directory()
@@ -106,31 +115,27 @@ class Log:
     def _open(self, start: int) -> None:
         for leftover in self.directory.glob("log-*.tmp"):
             leftover.unlink()
-        self._segments = [
-            Segment(path, segment.read_head(path)) for path in segment.list_segments(self.directory)
-        ]
+        self._segments = list(map(Segment, segment.list_segments(self.directory)))
         self._check_heads()
         if self._segments:
-            self._last, self._end = self._recover()
+            self._recover()
+            self._write_to(self._segments[-1])
         else:
             self._add_segment(start)
-            self._last, self._end = start - 1, HEAD_SIZE
         # What a process wrote before it died may still be in the page cache only.
         self._durable = self.first - 1
-        self._unsynced = [one.path for one in self._segments[:-1]]
-        self._fd = os.open(self._segments[-1].path, os.O_RDWR | os.O_CLOEXEC)
 
     # ------------------------------------------------------------------------------- facts
 
     @property
     def first(self) -> int:
         """The lowest lsn that can be read (if the log is not empty)."""
-        return self._segments[0].head.first
+        return self._segments[0].first
 
     @property
     def last(self) -> int:
         """The highest lsn; first - 1 when the log is empty."""
-        return self._last
+        return self._segments[-1].last
 
     @property
     def durable(self) -> int:
@@ -143,8 +148,8 @@ class Log:
         with self._lock:
             if self._fd < 0:
                 return 0
-            closed = self._segments[:-1]
-            return self._end + sum(one.path.stat().st_size for one in closed)
+            *closed, open_one = self._segments
+            return open_one.end + sum(one.path.stat().st_size for one in closed)
 
     # ----------------------------------------------------------------------------- writing
 
@@ -162,12 +167,13 @@ class Log:
         size = len(head) + sum(map(len, views))
         with self._lock:
             self._check_open()
-            if self._end + size > self._segment_bytes and self._end > HEAD_SIZE:
+            if self._segments[-1].end + size > self._segment_bytes:
                 self._roll()
-            if self._end + size > self._reserved:
+            one = self._segments[-1]
+            if one.end + size > self._reserved:
                 self._reserve(size)
             try:
-                wrote = self._device.write(self._fd, [head, *views], self._end)
+                wrote = self._device.write(self._fd, [head, *views], one.end)
             except OSError as error:
                 self._undo()
                 raise write_error("cannot append to the log", self.directory, error) from error
@@ -179,11 +185,9 @@ class Log:
                     hint="free space there, or choose another directory",
                     retryable=True,
                 )
-            self._last += 1
-            self._segments[-1].mark(self._last, self._end)
-            self._end += size
+            one.offsets.append(one.end + size)
             self._grown.notify_all()
-            return self._last
+            return one.last
 
     def wait_durable(self, lsn: int) -> None:
         """Returns when the record is on the disk. One waiter syncs for all that wait.
@@ -192,7 +196,7 @@ class Log:
         fdatasync(2) may report success for bytes that were dropped), so the log stays refused.
         """
         with self._lock:
-            assert lsn <= self._last
+            assert lsn <= self.last
             while self._durable < lsn:
                 self._check_open()
                 if self._syncing:
@@ -204,21 +208,14 @@ class Log:
         """Later records stand in a new segment, so that `cut` may delete all those before."""
         with self._lock:
             self._check_open()
-            if self._end > HEAD_SIZE:
-                self._roll()
+            self._roll()
 
-    def cut(self, lsn: int) -> int:
-        """Deletes the segments that hold only records below `lsn`; how many. The last one stays."""
+    def cut(self, lsn: int) -> None:
+        """Deletes the segments that hold only records below `lsn`. The last one stays."""
         with self._lock:
-            count = 0
-            while len(self._segments) > 1 and self._segments[1].head.first <= lsn:
-                gone = self._segments.pop(0)
-                self._unsynced = [path for path in self._unsynced if path != gone.path]
-                gone.path.unlink(missing_ok=True)
-                count += 1
-        if count:
-            sync_directory(self.directory)
-        return count
+            while len(self._segments) > 1 and self._segments[1].first <= lsn:
+                self._segments.pop(0).path.unlink(missing_ok=True)
+        sync_path(self.directory)
 
     def truncate(self, lsn: int) -> None:
         """Deletes the records above `lsn`, on the disk too: another server never had them.
@@ -227,9 +224,9 @@ class Log:
         """
         with self._lock:
             self._check_open()
-            if not self.first - 1 <= lsn <= self._last:
+            if not self.first - 1 <= lsn <= self.last:
                 raise PaddockError(
-                    f"the log in {self.directory} holds records {self.first} to {self._last}, "
+                    f"the log in {self.directory} holds records {self.first} to {self.last}, "
                     f"it cannot end with {lsn}"
                 )
             while self._syncing:
@@ -250,7 +247,7 @@ class Log:
             try:
                 if not self._broken:
                     self._trim()
-                    if self._durable < self._last:
+                    if self._durable < self.last:
                         self._lead_sync()
             finally:
                 self._release()
@@ -271,8 +268,9 @@ class Log:
         there were cut, LogDamage when the files are not what was written.
         """
         with self._lock:
-            segments, end, last = list(self._segments), self._end, self._last
-        first = segments[0].head.first
+            segments = list(self._segments)
+            end, last = segments[-1].end, segments[-1].last
+        first = segments[0].first
         if from_lsn < first:
             raise PaddockError(
                 f"the log in {self.directory} begins at record {first}, "
@@ -284,21 +282,16 @@ class Log:
     def _read(
         self, segments: list[Segment], end: int, last: int, from_lsn: int
     ) -> Iterator[tuple[int, frames.Header, memoryview]]:
-        for index, one in enumerate(segments):
-            is_last = index + 1 == len(segments)
-            after = last + 1 if is_last else segments[index + 1].head.first
+        afters = [*(one.first for one in segments[1:]), last + 1]
+        for one, after in zip(segments, afters, strict=True):
             if after <= from_lsn:
                 continue
-            lsn, offset = one.seek(max(from_lsn, one.head.first))
-            fd = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                stop = end if is_last else os.fstat(fd).st_size
-                for record in segment.walk(fd, one.path, offset, stop):
-                    if lsn >= from_lsn:
-                        yield lsn, record.header, record.body
-                    lsn += 1
-            finally:
-                os.close(fd)
+            lsn, offset = one.seek(from_lsn)
+            stop = end if one is segments[-1] else one.path.stat().st_size
+            for record in segment.walk(one.path, offset, stop):
+                if lsn >= from_lsn:
+                    yield lsn, record.header, record.body
+                lsn += 1
             if lsn != after:
                 raise LogDamage(
                     one.path, stop, f"it ends with record {lsn - 1} instead of {after - 1}"
@@ -310,7 +303,7 @@ class Log:
         """As `read`; when there is no such record yet, waits that long for the first."""
         deadline = time.monotonic() + wait_seconds
         with self._lock:
-            while self._last < from_lsn:
+            while self.last < from_lsn:
                 self._check_open()
                 if not self._grown.wait(deadline - time.monotonic()):
                     return iter(())
@@ -319,11 +312,9 @@ class Log:
     # ---------------------------------------------------------- inside; the lock is held
 
     def _lock_directory(self) -> int:
-        try:
+        with writing("cannot open the log", self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise write_error("cannot open the log", self.directory, error) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -359,7 +350,7 @@ class Log:
     def _undo(self) -> None:
         """Takes back a record that was written in part."""
         try:
-            self._device.truncate(self._fd, self._end)
+            self._device.truncate(self._fd, self._segments[-1].end)
         except OSError as error:
             self._break(f"a half-written record could not be taken back ({error.strerror})")
 
@@ -371,7 +362,9 @@ class Log:
     def _lead_sync(self) -> None:
         """Syncs everything written so far, the lock released meanwhile."""
         self._syncing = True
-        target, paths, fd = self._last, list(self._unsynced), os.dup(self._fd)
+        target, fd = self.last, os.dup(self._fd)
+        pairs = pairwise(self._segments)
+        paths = [one.path for one, after in pairs if after.first > self._durable + 1]
         self._lock.release()
         failure: OSError | None = None
         try:
@@ -387,85 +380,78 @@ class Log:
         if failure:
             self._break(f"the disk refused to keep it ({failure.strerror})")
             raise write_error("cannot sync the log", self.directory, failure) from failure
-        self._unsynced = [path for path in self._unsynced if path not in paths]
         self._durable = max(self._durable, target)
         self._synced.notify_all()
 
     def _sync_path(self, path: Path) -> None:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            with path.open("rb+") as file:
+                self._device.sync(file.fileno())
         except FileNotFoundError:
-            return  # Cut meanwhile: a snapshot holds what it held.
-        try:
-            self._device.sync(fd)
-        finally:
-            os.close(fd)
+            pass  # Cut meanwhile: a snapshot holds what it held.
 
     def _truncate(self, lsn: int) -> None:
-        while len(self._segments) > 1 and self._segments[-1].head.first > lsn:
-            gone = self._segments.pop()
-            gone.path.unlink(missing_ok=True)
-        sync_directory(self.directory)
+        while len(self._segments) > 1 and self._segments[-1].first > lsn:
+            self._segments.pop().path.unlink(missing_ok=True)
+        sync_path(self.directory)
         one = self._segments[-1]
-        self._unsynced = [other.path for other in self._segments[:-1]]
-        fd = os.open(one.path, os.O_RDWR | os.O_CLOEXEC)
-        os.close(self._fd)
-        self._fd = fd
-        at, end = one.seek(lsn + 1) if lsn >= one.head.first else (lsn + 1, HEAD_SIZE)
-        for record in segment.walk(fd, one.path, end, os.fstat(fd).st_size):
-            if at > lsn:
-                break
-            at, end = at + 1, record.end
-        self._device.truncate(fd, end)
-        self._device.sync(fd)
-        self._reserved = 0
+        if one.last < lsn and (damage := one.scan()) and one.last < lsn:
+            raise damage
         one.forget_after(lsn)
-        self._last, self._end, self._durable = lsn, end, min(self._durable, lsn)
+        self._write_to(one)
+        self._device.truncate(self._fd, one.end)
+        self._device.sync(self._fd)
+        self._durable = min(self._durable, lsn)
+
+    def _write_to(self, one: Segment) -> None:
+        """Records go to this segment from here on."""
+        fd = os.open(one.path, os.O_RDWR | os.O_CLOEXEC)
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = fd
+        self._reserved = 0
 
     def _reserve(self, size: int) -> None:
-        wanted = max(size, min(RESERVE_BYTES, self._segment_bytes - self._end))
-        worked = self._device.reserve(self._fd, self._end, wanted)
+        end = self._segments[-1].end
+        wanted = max(size, min(RESERVE_BYTES, self._segment_bytes - end))
+        worked = self._device.reserve(self._fd, end, wanted)
         # A disk too full for it may still take the write; a file system without it, all of them.
-        self._reserved = self._end + wanted if worked else self._end + self._segment_bytes
+        self._reserved = end + (wanted if worked else self._segment_bytes)
 
     def _roll(self) -> None:
-        """Begins a new segment. The old one is synced by the next that waits for the disk."""
-        self._add_segment(self._last + 1)
-        self._trim()
-        self._unsynced.append(self._segments[-2].path)
-        os.close(self._fd)
-        self._fd = os.open(self._segments[-1].path, os.O_RDWR | os.O_CLOEXEC)
-        self._end = HEAD_SIZE
-        self._reserved = 0
+        """Begins a new segment, but for an empty one.
+
+        The old one is synced by the next that waits for the disk.
+        """
+        if self._segments[-1].end > HEAD_SIZE:
+            self._add_segment(self.last + 1)
 
     def _trim(self) -> None:
         """Gives back the blocks that were reserved behind the last record."""
         try:
-            self._device.truncate(self._fd, self._end)
+            self._device.truncate(self._fd, self._segments[-1].end)
         except OSError:
             pass  # They only take room.
 
     def _add_segment(self, first: int) -> None:
-        head = Head(first, self._server)
         path = self.directory / segment.segment_name(first)
-        temporary = path.with_suffix(".tmp")
-        try:
-            write_file(temporary, [segment.encode_head(head)], sync=True)
-            temporary.rename(path)
-            sync_directory(self.directory)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise write_error("cannot begin a segment of the log", self.directory, error) from error
-        self._segments.append(Segment(path, head))
+        with writing("cannot begin a segment of the log", self.directory):
+            with replacing(path) as file:
+                file.write(segment.encode_head(Head(first, self._server)))
+            if self._segments:
+                self._trim()
+            added = Segment(path)
+            self._write_to(added)
+            self._segments.append(added)
 
     # ---------------------------------------------------------------------------- opening
 
-    def _recover(self) -> tuple[int, int]:
-        """(last lsn, end of the last segment), after its torn tail was cut."""
+    def _recover(self) -> None:
+        """Finds the records of the last segment, and cuts its torn tail."""
         one = self._segments[-1]
-        last, end, damage = segment.scan(one)
+        damage = one.scan()
         if damage is None:
-            return last, end
+            return
         later = segment.whole_records_after(one.path, damage.offset)
         if later:
             raise LogDamage(
@@ -476,13 +462,9 @@ class Log:
                 "ps load",
             )
         size = one.path.stat().st_size
-        fd = os.open(one.path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            self._device.truncate(fd, end)
-            self._device.sync(fd)
-        finally:
-            os.close(fd)
+        with one.path.open("rb+") as file:
+            self._device.truncate(file.fileno(), one.end)
+            self._device.sync(file.fileno())
         self.warnings.append(
-            f"log {one.path}: {size - end} bytes at byte {end} were cut: {damage.reason}"
+            f"log {one.path}: {size - one.end} bytes at byte {one.end} were cut: {damage.reason}"
         )
-        return last, end

@@ -11,10 +11,10 @@ them, and its embedx counts as zeros. State, by rule (columns for embed / for em
 naive 0 / 0, adagrad 1 / 1, std_adagrad 1 / d, adam 4 / 2d + 2, shared_adam 4 / 4.
 
 Dense: files `part-<server>[...]` of one element per line, in the order of the files' names; the
-first column is the weight, others are the optimizer's and are kept as they are.
+first column is the weight, others are the optimizer's.
 
-Read: every column. Of our tables weights, show and click go into the text and come back; state
-columns are written as zeros (or as given), because no rule of ours has Paddle's exact state.
+Weights, show and click go into the text and come back. The other columns are passed over, and
+written as zeros, because no rule of ours has Paddle's exact state.
 Source: files written by paddlepaddle 2.6.2.
 """
 
@@ -23,24 +23,27 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import Problem, UsageError
-from paddock.ps.durable.files import DamageError, write_error
+from paddock.ps.durable.files import DamageError, writing
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
 # slot, unseen_days, delta_score, show, click
-FACTS = ("slot", "unseen_days", "delta_score", "show", "click")
+_FACTS = 5
+_SHOW, _CLICK = 3, 4
 _PART = re.compile(r"part-(\d+)(-\d+)?(\.gz)?")
 _PROBLEMS_MAX = 5
 _LINES_AT_ONCE = 50_000
+_LEVEL = 1  # of gzip
+_NUMBER = " %.9g"  # gives the same float32 back; Paddle itself writes six digits
 
 
 class Columns(NamedTuple):
@@ -53,12 +56,17 @@ class Columns(NamedTuple):
     @property
     def short(self) -> int:
         """Columns after the key of a line without embedx."""
-        return len(FACTS) + 1 + self.embed_state
+        return _FACTS + 1 + self.embed_state
 
     @property
     def full(self) -> int:
         """Columns after the key of a whole line."""
         return self.short + self.embedx_dim + self.embedx_state
+
+    @property
+    def weights(self) -> list[int]:
+        """Which of them are the weights."""
+        return [_FACTS, *range(self.short, self.short + self.embedx_dim)]
 
 
 def columns_of(dim: int, rule: str) -> Columns:
@@ -79,45 +87,16 @@ def columns_of(dim: int, rule: str) -> Columns:
     return Columns(x, *widths[rule])
 
 
-@dataclass(frozen=True, slots=True)
-class PaddleRows:
-    """Rows of a sparse table. keys (n,), facts (n, 5) as FACTS, weights (n, dim).
+class PaddleRows(NamedTuple):
+    """Rows of a sparse table. keys, shows, clicks: (n,). weights: (n, dim).
 
-    embed_state, embedx_state: (n, ...) as the columns say. has_embedx: (n,) whether the line had
-    the other weights; where not, they are zeros.
+    Those but the first of a key that has no embedx are zeros.
     """
 
     keys: Keys
-    facts: Floats
     weights: Floats
-    embed_state: Floats
-    embedx_state: Floats
-    has_embedx: NDArray[np.bool_]
-
-
-def make_rows(
-    keys: Keys,
-    weights: Floats,
-    columns: Columns,
-    *,
-    shows: Floats | None = None,
-    clicks: Floats | None = None,
-) -> PaddleRows:
-    """Rows of one of our tables; state and the facts we have not are zeros."""
-    count = len(keys)
-    facts = np.zeros((count, len(FACTS)), np.float32)
-    if shows is not None:
-        facts[:, 3] = shows
-    if clicks is not None:
-        facts[:, 4] = clicks
-    return PaddleRows(
-        keys,
-        facts,
-        weights,
-        np.zeros((count, columns.embed_state), np.float32),
-        np.zeros((count, columns.embedx_state), np.float32),
-        np.ones(count, np.bool_),
-    )
+    shows: Floats
+    clicks: Floats
 
 
 def part_name(server: int, shard: int, *, compressed: bool = True) -> str:
@@ -144,32 +123,12 @@ def list_parts(directory: Path | str) -> list[Path]:
 # --------------------------------------------------------------------------------------- sparse
 
 
-def write_part(path: Path, rows: PaddleRows, *, level: int = 1) -> None:
-    """Writes one part. level: of gzip, when the name ends with .gz. Raises PaddockError."""
-    short = np.concatenate([rows.facts, rows.weights[:, :1], rows.embed_state], axis=1)
-    full = np.concatenate([short, rows.weights[:, 1:], rows.embedx_state], axis=1)
-    # Nine digits give the same float32 back; Paddle itself writes six.
-    short_line = "%d" + " %.9g" * short.shape[1] + "\n"
-    full_line = "%d" + " %.9g" * full.shape[1] + "\n"
-    keys = rows.keys.view(np.uint64)
-    try:
-        with _open_write(path, level) as file:
-            for begin in range(0, len(keys), _LINES_AT_ONCE):
-                piece = slice(begin, begin + _LINES_AT_ONCE)
-                lines = [
-                    full_line % (key, *values)
-                    if has_embedx
-                    else short_line % (key, *values[: short.shape[1]])
-                    for key, values, has_embedx in zip(
-                        keys[piece].tolist(),
-                        full[piece].tolist(),
-                        rows.has_embedx[piece].tolist(),
-                        strict=True,
-                    )
-                ]
-                file.write("".join(lines).encode())
-    except OSError as error:
-        raise write_error(f"cannot write {path.name}", path.parent, error) from error
+def write_part(path: Path, rows: PaddleRows, columns: Columns) -> None:
+    """Writes one part, packed when the name ends with .gz. Raises PaddockError."""
+    values = np.zeros((len(rows.keys), columns.full), np.float32)
+    values[:, columns.weights] = rows.weights
+    values[:, _SHOW], values[:, _CLICK] = rows.shows, rows.clicks
+    _write_lines(path, "%d" + _NUMBER * columns.full, rows.keys.view(np.uint64)[:, None], values)
 
 
 def read_part(path: Path, columns: Columns) -> PaddleRows:
@@ -178,25 +137,21 @@ def read_part(path: Path, columns: Columns) -> PaddleRows:
     Raises UsageError naming file and line when a line has other columns, DamageError when the
     file ends early or is not gzip.
     """
-    lines = _read_lines(path)
-    count = len(lines)
-    keys = np.empty(count, np.uint64)
-    counts = np.empty(count, np.int64)
-    rests: list[bytes] = []
+    keys: list[int] = []
+    texts: list[bytes] = []
     problems: list[Problem] = []
-    for index, line in enumerate(lines):
+    for number, line in enumerate(_read_lines(path), 1):
         key, _, rest = line.partition(b" ")
-        fields = rest.split()
-        counts[index] = len(fields)
-        rests.append(rest)
-        try:
-            keys[index] = int(key)
-        except (ValueError, OverflowError):
-            problems.append(Problem(f"{path}, line {index + 1}: {key[:40]!r} is not a key"))
-        if len(fields) not in (columns.short, columns.full) and len(problems) < _PROBLEMS_MAX:
+        count = len(rest.split())
+        texts.append(rest + b" 0" * (columns.full - count))
+        if key.isdigit() and int(key) < 1 << 64:
+            keys.append(int(key))
+        else:
+            problems.append(Problem(f"{path}, line {number}: {key[:40]!r} is not a key"))
+        if count not in (columns.short, columns.full) and len(problems) < _PROBLEMS_MAX:
             problems.append(
                 Problem(
-                    f"{path}, line {index + 1}: {len(fields)} columns after the key instead of "
+                    f"{path}, line {number}: {count} columns after the key instead of "
                     f"{columns.short} or {columns.full}",
                     "give the dim and the rule the table was saved with",
                 )
@@ -205,20 +160,12 @@ def read_part(path: Path, columns: Columns) -> PaddleRows:
             break
     if problems:
         raise UsageError.of(problems)
-    is_full = counts == columns.full
-    values = np.zeros((count, columns.full), np.float32)
-    mask = np.arange(columns.full)[None, :] < counts[:, None]
-    values[mask] = _parse(rests, int(counts.sum()), path)
-    embedx = columns.short
-    state = embedx + columns.embedx_dim
-    weight = len(FACTS)
+    values = _parse(texts, path).reshape(-1, columns.full)
     return PaddleRows(
-        keys.view(np.int64),
-        values[:, :weight].copy(),
-        np.concatenate([values[:, weight : weight + 1], values[:, embedx:state]], axis=1),
-        values[:, weight + 1 : embedx].copy(),
-        values[:, state:].copy(),
-        is_full,
+        np.array(keys, np.uint64).view(np.int64),
+        values[:, columns.weights],
+        values[:, _SHOW].copy(),
+        values[:, _CLICK].copy(),
     )
 
 
@@ -231,37 +178,38 @@ def read_sparse(directory: Path | str, columns: Columns) -> Iterator[PaddleRows]
 # ---------------------------------------------------------------------------------------- dense
 
 
-def write_dense(path: Path, values: Floats) -> None:
-    """Writes (n,) weights, or (n, columns) with the weight first, one element per line."""
-    table = values.reshape(len(values), -1)
-    line = " ".join(["%.9g"] * table.shape[1]) + "\n"
-    try:
-        with _open_write(path, 1) as file:
-            for begin in range(0, len(table), _LINES_AT_ONCE):
-                piece = table[begin : begin + _LINES_AT_ONCE].tolist()
-                file.write("".join([line % tuple(row) for row in piece]).encode())
-    except OSError as error:
-        raise write_error(f"cannot write {path.name}", path.parent, error) from error
+def write_dense(path: Path, weights: Floats) -> None:
+    """Writes (n,) weights, one per line."""
+    _write_lines(path, "%.9g", weights[:, None])
 
 
 def read_dense(directory: Path | str) -> Floats:
-    """(elements, columns) of all parts one after another; column 0 is the weight."""
-    tables = []
+    """The weights of all parts one after another."""
+    widths: dict[int, Path] = {}
+    parts = []
     for path in list_parts(directory):
         lines = _read_lines(path)
-        widths = {len(line.split()) for line in lines}
-        if len(widths) > 1:
-            raise UsageError(f"{path} has lines of {min(widths)} to {max(widths)} columns")
-        width = next(iter(widths), 0)
-        tables.append(_parse(lines, len(lines) * width, path).reshape(len(lines), width))
-    widths = {table.shape[1] for table in tables if len(table)}
+        widths.update((len(line.split()), path) for line in lines)
+        parts.append(_parse([line.split(None, 1)[0] for line in lines], path))
     if len(widths) > 1:
-        raise UsageError(f"the parts in {directory} have {min(widths)} to {max(widths)} columns")
-    full = [table for table in tables if len(table)]
-    return np.concatenate(full) if full else np.zeros((0, 1), np.float32)
+        told = ", ".join(f"of {width} columns in {path}" for width, path in widths.items())
+        raise UsageError(f"there are lines {told}")
+    return np.concatenate(parts)
 
 
 # --------------------------------------------------------------------------------------- shared
+
+
+def _write_lines(path: Path, line: str, *columns: NDArray[Any]) -> None:
+    """A line for each row of these, side by side."""
+    with writing(f"cannot write {path.name}", path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_packed = path.suffix == ".gz"
+        with gzip.open(path, "wb", _LEVEL) if is_packed else path.open("wb") as file:
+            for begin in range(0, len(columns[0]), _LINES_AT_ONCE):
+                pieces = [one[begin : begin + _LINES_AT_ONCE].tolist() for one in columns]
+                rows = (tuple(chain.from_iterable(row)) for row in zip(*pieces, strict=True))
+                file.write("".join([line % row + "\n" for row in rows]).encode())
 
 
 def _read_lines(path: Path) -> list[bytes]:
@@ -277,18 +225,9 @@ def _read_lines(path: Path) -> list[bytes]:
     return [line for line in data.splitlines() if line.strip()]
 
 
-def _parse(texts: Iterable[bytes], count: int, path: Path) -> Floats:
-    """`count` numbers between white space."""
+def _parse(texts: Sequence[bytes], path: Path) -> Floats:
+    """The numbers between white space."""
     try:
-        values = np.array(b" ".join(texts).split(), np.bytes_).astype(np.float32)
+        return np.array(b" ".join(texts).split(), np.bytes_).astype(np.float32)
     except ValueError as error:
         raise UsageError(f"{path} holds what is not a number: {error}") from error
-    assert len(values) == count
-    return values
-
-
-def _open_write(path: Path, level: int) -> gzip.GzipFile | BinaryIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".gz":
-        return gzip.GzipFile(path, "wb", compresslevel=level)
-    return path.open("wb")

@@ -30,9 +30,9 @@ from paddock.ps.durable.checkpoint import (
 from paddock.ps.durable.files import (
     DamageError,
     remove_tree,
-    replace_file,
-    sync_directory,
+    replacing,
     sync_files,
+    sync_path,
     write_error,
     write_json,
 )
@@ -141,7 +141,7 @@ def _choose(
         return WHOLE, arrays
     if delta.KEYS not in arrays:
         _, root = encode_arrays(arrays)
-        unchanged = root == base.effective(spec.name, shard).written.xxh3
+        unchanged = root == base.newest(spec.name, shard).written.xxh3
         return (SAME, {}) if unchanged else (WHOLE, arrays)
     comparable = (old.server, old.generation) == version[1:] and old.version <= version[0]
     rewritten = delta.REWRITTEN in arrays and int(arrays[delta.REWRITTEN][0]) > old.version
@@ -149,11 +149,8 @@ def _choose(
         return WHOLE, arrays
     arrays = delta.sort_rows(arrays)
     change = delta.make_delta(arrays, base.keys(spec.name, shard), old.version)
-    if len(change[delta.KEYS]) == 0 == len(change[delta.DELETED]):
-        names = [*change, *base.array_names(spec.name, shard)]
-        has_more = not all(map(delta.is_row_array, names))
-        return (ROWS, change) if has_more else (SAME, {})
-    return ROWS, change
+    is_same = all(delta.is_row_array(name) and not len(array) for name, array in change.items())
+    return (SAME, {}) if is_same else (ROWS, change)
 
 
 def commit_checkpoint(
@@ -222,8 +219,9 @@ def commit_checkpoint(
     try:
         write_json(path / MANIFEST, manifest)
         path.rename(directory / name)
-        sync_directory(directory)
-        replace_file(directory / LATEST, name.encode() + b"\n")
+        sync_path(directory)
+        with replacing(directory / LATEST) as file:
+            file.write(name.encode() + b"\n")
     except OSError as error:
         raise write_error("cannot save a checkpoint", directory, error) from error
     checkpoint = open_checkpoint(directory, name=name)

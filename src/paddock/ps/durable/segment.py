@@ -9,14 +9,11 @@ A record has no number of its own: its lsn is the segment's first plus the recor
 
 from __future__ import annotations
 
-import os
 import struct
-from collections import deque
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from paddock.ps.durable.files import DamageError
 from paddock.ps.protocol import frames
@@ -28,12 +25,7 @@ _VERSION = 1
 # magic, version, nothing | first lsn, server | nothing | checksum
 _HEAD = struct.Struct("<8sIIQQ24xQ")
 assert _HEAD.size == HEAD_SIZE
-# One read; two of the largest frames fit.
-_CHUNK = 2 * (frames.BODY_MAX + frames.HEADER_SIZE)
-# Offsets are remembered this far apart: a follower does not read a segment from its start.
-_MARK_BYTES = 1 << 20
-# And of the newest ones all: a follower mostly asks for the record after the one it has.
-_RECENT = 256
+_BUFFER = 1 << 20
 _FRAME_MAGIC = frames.MAGIC.to_bytes(4, "little")
 
 
@@ -112,43 +104,30 @@ class Record(NamedTuple):
     body: memoryview
 
 
-def walk(fd: int, path: Path, offset: int, stop: int) -> Iterator[Record]:
+def walk(path: Path, offset: int, stop: int) -> Iterator[Record]:
     """The records in bytes [offset, stop) of a segment, each verified.
 
     Raises LogDamage at the first that is not whole: the records before it were yielded.
     """
-    view = memoryview(b"")
-    begin = end = 0  # Unread bytes of the view.
-    at = offset  # File offset of view[begin].
-    while at < stop:
-        whole = frames.HEADER_SIZE
-        if end - begin >= whole:
+    with path.open("rb", _BUFFER) as file:
+        file.seek(offset)
+        while offset < stop:
+            head = file.read(min(frames.HEADER_SIZE, stop - offset))
             try:
-                header = frames.decode(view[begin : begin + whole])
+                header = frames.decode(head)
             except frames.FrameError as error:
-                raise LogDamage(path, at, error.message) from error
-            whole += header.length
-            if end - begin >= whole:
-                head = view[begin : begin + frames.HEADER_SIZE]
-                body = view[begin + frames.HEADER_SIZE : begin + whole]
-                if frames.checksum_of(head, body) != header.checksum:
-                    raise LogDamage(path, at, "the checksum of a record does not fit")
-                begin += whole
-                at += whole
-                yield Record(at, header, body)
-                continue
-        if at + whole > stop:
-            raise LogDamage(path, at, f"a record needs {whole} bytes, {stop - at} are there")
-        # A new buffer each time: bodies already yielded stay readable.
-        fresh = np.empty(min(_CHUNK, stop - at), np.uint8).data
-        left = end - begin
-        fresh[:left] = view[begin:end]
-        while left < len(fresh):
-            count = os.preadv(fd, [fresh[left:]], at + left)
-            if count == 0:
-                raise LogDamage(path, at, f"the file ends, {stop} bytes were expected")
-            left += count
-        view, begin, end = fresh, 0, left
+                raise LogDamage(path, offset, error.message) from error
+            end = offset + len(head) + header.length
+            body = file.read(min(end, stop) - offset - len(head))
+            if len(body) < header.length:
+                there = len(head) + len(body)
+                raise LogDamage(
+                    path, offset, f"a record needs {end - offset} bytes, {there} are there"
+                )
+            if frames.checksum_of(head, body) != header.checksum:
+                raise LogDamage(path, offset, "the checksum of a record does not fit")
+            yield Record(end, header, memoryview(body))
+            offset = end
 
 
 def whole_records_after(path: Path, offset: int) -> int:
@@ -156,84 +135,63 @@ def whole_records_after(path: Path, offset: int) -> int:
 
     A torn write leaves nothing behind itself; a flipped bit in the middle leaves good records.
     """
-    size = path.stat().st_size
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    found = 0
-    try:
-        # What may be lost is small: all but the first record's length is skipped by hops.
-        at = offset
-        while True:
-            at = _find_magic(fd, at + 1, size)
-            if at < 0:
-                return found
-            try:
-                for record in walk(fd, path, at, size):
-                    found += 1
-                    at = record.end - 1
-            except LogDamage:
-                continue
-            return found
-    finally:
-        os.close(fd)
-
-
-def _find_magic(fd: int, begin: int, size: int) -> int:
-    """The offset of the next thing that looks like a frame's first bytes; -1: none."""
-    step = 1 << 20
-    while begin < size:
-        data = os.pread(fd, step + len(_FRAME_MAGIC) - 1, begin)
-        index = data.find(_FRAME_MAGIC)
-        if index >= 0:
-            return begin + index
-        begin += step
-    return -1
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read()
+    found = at = 0
+    while (at := data.find(_FRAME_MAGIC, at + 1)) >= 0:
+        try:
+            for record in walk(path, offset + at, offset + len(data)):
+                found += 1
+                at = record.end - offset - 1
+        except LogDamage:
+            continue
+    return found
 
 
 class Segment:
-    """One file: its first lsn, and (lsn, offset) pairs to begin reading at."""
+    """One file: its head, and where its records are, as far as they were written or scanned.
 
-    __slots__ = ("head", "marks", "path", "recent")
+    offsets: where each record begins, and where the last one ends.
+    """
 
-    def __init__(self, path: Path, head: Head) -> None:
+    __slots__ = ("head", "offsets", "path")
+
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.head = head
-        self.marks: list[tuple[int, int]] = [(head.first, HEAD_SIZE)]
-        self.recent: deque[tuple[int, int]] = deque(maxlen=_RECENT)
+        self.head = read_head(path)
+        self.offsets = array("Q", [HEAD_SIZE])
 
-    def mark(self, lsn: int, offset: int) -> None:
-        """Notes where a record begins; for ever when the last such note is far behind."""
-        self.recent.append((lsn, offset))
-        if offset - self.marks[-1][1] >= _MARK_BYTES:
-            self.marks.append((lsn, offset))
+    @property
+    def first(self) -> int:
+        """The lsn of its first record."""
+        return self.head.first
+
+    @property
+    def last(self) -> int:
+        """The newest record known; first - 1: there is none."""
+        return self.first + len(self.offsets) - 2
+
+    @property
+    def end(self) -> int:
+        """Where the newest record known ends."""
+        return self.offsets[-1]
 
     def seek(self, lsn: int) -> tuple[int, int]:
-        """(lsn, offset) of the last noted record at or before `lsn`. Any thread may ask."""
-        recent = self.recent
+        """(lsn, offset) of the last record known at or before `lsn`. Any thread may ask."""
+        at = max(self.first, min(lsn, self.last + 1))
+        return at, self.offsets[at - self.first]
+
+    def scan(self) -> LogDamage | None:
+        """Finds the whole records from the start on; what ended them."""
+        self.offsets = array("Q", [HEAD_SIZE])
         try:
-            found = recent[lsn - recent[0][0]]
-            if found[0] == lsn:
-                return found
-        except IndexError:
-            pass  # An old record, or one that is to come.
-        return next(mark for mark in reversed(self.marks) if mark[0] <= lsn)
+            for record in walk(self.path, HEAD_SIZE, self.path.stat().st_size):
+                self.offsets.append(record.end)
+        except LogDamage as damage:
+            return damage
+        return None
 
     def forget_after(self, lsn: int) -> None:
         """Records above `lsn` are gone."""
-        self.marks = [mark for mark in self.marks if mark[0] <= max(lsn, self.head.first)]
-        self.recent.clear()
-
-
-def scan(one: Segment) -> tuple[int, int, LogDamage | None]:
-    """(last lsn, end) of the whole records from the segment's start, and what ended them."""
-    lsn, end = one.head.first - 1, HEAD_SIZE
-    fd = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        for record in walk(fd, one.path, HEAD_SIZE, os.fstat(fd).st_size):
-            lsn += 1
-            one.mark(lsn, end)
-            end = record.end
-    except LogDamage as damage:
-        return lsn, end, damage
-    finally:
-        os.close(fd)
-    return lsn, end, None
+        del self.offsets[lsn - self.first + 2 :]

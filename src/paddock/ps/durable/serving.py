@@ -8,9 +8,8 @@ one open keeps it, mapped, until it asks for the new one. Many processes share o
 
 from __future__ import annotations
 
-import mmap
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
-from paddock.ps.durable.arrays import Array, ArrayFile, Written, write_arrays
+from paddock.ps.durable.arrays import Arrays, Written, open_arrays, write_arrays
 from paddock.ps.durable.checkpoint import Checkpoint
 from paddock.ps.durable.delta import KEYS, VALUES
 from paddock.ps.durable.export import weights_of
@@ -26,7 +25,7 @@ from paddock.ps.durable.files import (
     DamageError,
     read_json,
     remove_tree,
-    sync_directory,
+    sync_path,
     write_error,
     write_json,
 )
@@ -69,7 +68,7 @@ def publish(
         link.unlink(missing_ok=True)
         link.symlink_to(path.name)
         link.rename(directory / CURRENT)
-        sync_directory(directory)
+        sync_path(directory)
     except OSError as error:
         raise write_error("cannot publish a version", directory, error) from error
     for old in _versions(directory)[: -max(keep, 1)]:
@@ -83,13 +82,12 @@ def _versions(directory: Path) -> list[Path]:
 
 def _write_table(directory: Path, checkpoint: Checkpoint, name: str) -> list[Any]:
     spec = checkpoint.spec(name)
-    arrays: dict[str, Array] = {}
     shards = [checkpoint.read(name, shard) for shard in range(spec.shards)]
     weights = [weights_of(spec, one, shard) for shard, one in enumerate(shards)]
     if isinstance(spec, SparseSpec):
         keys = np.concatenate([one[KEYS] for one in shards])
         order = np.argsort(keys)
-        arrays = {KEYS: keys[order], VALUES: np.concatenate(weights)[order]}
+        arrays: Arrays = {KEYS: keys[order], VALUES: np.concatenate(weights)[order]}
     else:
         arrays = {VALUES: np.concatenate(weights)}
     return [to_json(spec), *write_arrays(directory / f"t-{name}.bin", arrays)]
@@ -147,7 +145,7 @@ class Serving:
         weights: Floats = self._table(table, None)[1][VALUES]
         return weights
 
-    def _table(self, name: str, kind: type | None) -> tuple[TableSpec, Mapping[str, Array]]:
+    def _table(self, name: str, kind: type | None) -> tuple[TableSpec, Arrays]:
         version, _, tables = self._open
         if name not in tables:
             names = ", ".join(sorted(tables)) or "none"
@@ -158,7 +156,7 @@ class Serving:
         return spec, arrays
 
 
-_Version = tuple[str, dict[str, Any], dict[str, tuple[TableSpec, Mapping[str, Array]]]]
+_Version = tuple[str, dict[str, Any], dict[str, tuple[TableSpec, Arrays]]]
 
 
 def _current_name(directory: Path) -> str:
@@ -178,24 +176,11 @@ def _open_version(directory: Path) -> _Version:
             manifest, _ = read_json(directory / name / _MANIFEST, "serving manifest")
             tables = {}
             for described, *written in manifest["tables"]:
-                spec = from_json(described)
-                tables[spec.name] = (spec, _map(directory / name, Written(*written)))
+                spec, one = from_json(described), Written(*written)
+                with open_arrays(directory / name / one.file, one) as file:
+                    tables[spec.name] = (spec, file.map())
             return name, manifest, tables
         except DamageError:
             if _current_name(directory) == name:
                 raise
     raise UsageError(f"versions in {directory} are replaced faster than they can be opened")
-
-
-def _map(directory: Path, written: Written) -> Mapping[str, Array]:
-    """A file's arrays in shared, read-only memory."""
-    path = directory / written.file
-    with ArrayFile(path, root=written.xxh3, size=written.bytes) as file:
-        file.verify()
-        places = file.places
-    with path.open("rb") as opened:
-        memory = mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ)
-    return {
-        name: np.frombuffer(memory, dtype, count, offset).reshape(shape)
-        for name, (dtype, shape, offset, count) in places.items()
-    }

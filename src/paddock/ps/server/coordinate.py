@@ -9,26 +9,28 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from paddock.ps.consistency.step_words import (
     CLOCKED,
-    STRATEGIES,
     Arrive,
+    Began,
     Committed,
     Event,
+    Expelled,
     Fail,
     Gone,
     Heard,
     Hold,
     Join,
+    Joined,
     Leave,
-    Opened,
+    Left,
     Output,
     Reach,
+    Record,
     Refuse,
     Release,
     Reply,
@@ -38,7 +40,7 @@ from paddock.ps.consistency.step_words import (
     check_rules,
     record_to_json,
 )
-from paddock.ps.consistency.steps import Chief
+from paddock.ps.consistency.steps import Chief, carry_out
 from paddock.ps.consistency.waits import STUCK
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
@@ -99,7 +101,7 @@ class Coordinator:
         assert isinstance(reply, Welcome)
         answer: dict[str, Any] = {"step": reply.step, "incarnation": incarnation}
         if reply.commit is not None:
-            answer["commit"] = _commit_json(reply.commit)
+            answer["commit"] = asdict(reply.commit)
         return answer
 
     def _number(self, trainer: int, terms: dict[str, Any]) -> int:
@@ -126,8 +128,8 @@ class Coordinator:
 
     def _rules(self, terms: dict[str, Any]) -> Rules:
         strategy, staleness = terms.get("strategy", "async"), terms.get("staleness", 0)
-        if strategy not in STRATEGIES or not isinstance(staleness, int):
-            raise Refusal("usage", f"strategy {strategy!r}, staleness {staleness!r}")
+        if not isinstance(staleness, int):
+            raise Refusal("usage", f"staleness is {staleness!r}")
         rules = Rules(
             strategy,
             staleness,
@@ -135,9 +137,8 @@ class Coordinator:
             silent_seconds=self.silent_seconds,
             on_silence=self.on_silence,
         )
-        problems = check_rules(rules)
-        if problems:
-            raise Refusal("usage", problems[0].message, hint=problems[0].hint)
+        for problem in check_rules(rules):
+            raise Refusal("usage", problem.message, hint=problem.hint)
         return rules
 
     def _agree(self, rules: Rules, trainers: object) -> None:
@@ -167,9 +168,7 @@ class Coordinator:
         with self._changed:
             reply = self._ask(event, (event.trainer, event.incarnation), is_gone)
         assert isinstance(reply, Release)
-        if reply.commit is None:
-            return {"step": reply.step, "members": []}
-        return _commit_json(reply.commit)
+        return asdict(reply.commit or Committed(reply.step, ()))
 
     def leave(self, trainer: int, incarnation: int) -> None:
         """A trainer ends."""
@@ -206,19 +205,19 @@ class Coordinator:
             if not isinstance(event, Tick):
                 raise Refusal("usage", "the trainer has not joined")
             return
-        queue: deque[Output] = deque(chief.handle(event, time.monotonic()))
-        while queue:
-            output = queue.popleft()
-            if isinstance(output, (Welcome, Release, Refuse)):
-                self._replies[output.trainer, output.incarnation] = output
-            elif isinstance(output, Fail):
-                self.say(f"the job has failed: {output.reason}")
+        for reply in carry_out(chief.handle(event, time.monotonic()), self._write):
+            if isinstance(reply, Fail):
+                self.say(f"the job has failed: {reply.reason}")
             else:
-                op, data = record_to_json(output)
-                if not isinstance(output, (Committed, Opened)):
-                    self.say(_sentence(op, data, counts=chief.rules.strategy in CLOCKED))
-                queue.extend(self.engine.record(op, data).outputs)
+                self._replies[reply.trainer, reply.incarnation] = reply
         self._changed.notify_all()
+
+    def _write(self, record: Record) -> list[Output]:
+        assert self.chief is not None
+        line = _sentence(record, self.chief)
+        if line:
+            self.say(line)
+        return self.engine.record(*record_to_json(record)).outputs
 
     def describe(self) -> dict[str, Any]:
         """Who takes part and who is waited for; {} before the first trainer."""
@@ -234,7 +233,7 @@ class Coordinator:
                 return {}
             self._handle(Hold(seconds))
             done = self.chief.last_commit
-            return {} if done is None else {"commit": _commit_json(done)}
+            return {} if done is None else {"commit": asdict(done)}
 
     # ------------------------------------------------------------------------------------- time
 
@@ -273,10 +272,6 @@ class Coordinator:
         return self.arrive(Arrive(*who, header.step), is_gone)
 
 
-def _commit_json(done: Committed) -> dict[str, Any]:
-    return {"step": done.step, "members": [list(member) for member in done.members]}
-
-
 def _reach(header: Header, data: dict[str, Any]) -> Reach:
     """The trainer's question. Raises Refusal."""
     name, turn, is_fresh = (data.get(key) for key in ("barrier", "turn", "is_fresh"))
@@ -311,11 +306,15 @@ def _hint(event: Join | Arrive | Reach, reply: Refuse) -> str:
     return ""
 
 
-def _sentence(op: Op, data: dict[str, Any], *, counts: bool) -> str:
-    """counts: the strategy counts steps."""
-    who = f"trainer {data['trainer']}"
-    if op == Op.JOIN:
-        return f"{who} joined" + (f" at step {data['step'] + 1}" if counts else "")
-    if op == Op.LEAVE:
-        return f"{who} left" + (f" after step {data['step']}" if counts else "")
-    return f"{who} {data['reason']}"
+def _sentence(record: Record, chief: Chief) -> str:
+    """What people hear of a record; "" for nothing."""
+    counts = chief.rules.strategy in CLOCKED
+    if isinstance(record, Joined):
+        return f"trainer {record.trainer} joined" + f" at step {record.step + 1}" * counts
+    if isinstance(record, Left):
+        return f"trainer {record.trainer} left" + f" after step {record.step}" * counts
+    if isinstance(record, Expelled):
+        return f"trainer {record.trainer} {record.reason}"
+    if isinstance(record, Began):
+        return f"begins with {len(chief.members)} of {chief.rules.trainers} trainers"
+    return ""

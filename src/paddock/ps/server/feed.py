@@ -24,6 +24,7 @@ from paddock.ps.consistency.replication import (
 )
 from paddock.ps.durable.snapshot import Snapshot, newest_snapshot
 from paddock.ps.protocol.frames import BODY_MAX, Buffer, Header, Op, answer_to, encode, verify
+from paddock.ps.protocol.values import body_from, to_body
 from paddock.ps.server.pair import Pair
 from paddock.ps.server.pair_words import (
     ERROR,
@@ -32,8 +33,6 @@ from paddock.ps.server.pair_words import (
     FILES_END,
     IDLE,
     RECORD,
-    follow_from,
-    to_body,
 )
 from paddock.ps.server.recovery import Snapshots
 from paddock.ps.stream import Closed, Silent, Stream
@@ -60,7 +59,7 @@ class Feed:
 
     def serve(self, header: Header, body: Buffer) -> None:
         """Answer a Follow and feed its sender until the connection, or this primary, ends."""
-        message = follow_from(body)
+        message: Follow = body_from(Follow, body, "question of a replica")
         start, files = self._start(message, header)
         if start is None:
             return
@@ -119,7 +118,7 @@ class Feed:
         for line in warnings:
             self.pair.say(line)
         assert snapshot is not None, "the log is only cut behind snapshots"
-        return snapshot.plan.first - 1, snapshot
+        return snapshot.state.lsn, snapshot
 
     # ---------------------------------------------------------------------------------- reading
 

@@ -32,8 +32,8 @@ from paddock.ps.consistency.replication import (
 from paddock.ps.durable.files import (
     DamageError,
     remove_tree,
-    sync_directory,
     sync_files,
+    sync_path,
     write_error,
 )
 from paddock.ps.durable.log import Log
@@ -41,7 +41,8 @@ from paddock.ps.durable.snapshot import Snapshot, list_snapshots, newest_snapsho
 from paddock.ps.link import Link
 from paddock.ps.protocol.frames import Flag, FrameError, Header, Op
 from paddock.ps.protocol.handshake import Welcome
-from paddock.ps.server import checks, handover
+from paddock.ps.protocol.values import to_body
+from paddock.ps.server import checks
 from paddock.ps.server.bodies import json_part
 from paddock.ps.server.identity import INCOMING, MemberFile, remove_log, remove_state
 from paddock.ps.server.pair import Pair
@@ -53,7 +54,6 @@ from paddock.ps.server.pair_words import (
     RECORD,
     answer_from,
     begins,
-    to_body,
 )
 from paddock.ps.server.recovery import Snapshots, fill
 from paddock.ps.stream import Closed
@@ -216,7 +216,6 @@ class Follower:
             incoming = self._receive_files(link)
         with self.snapshots.lock, self.engine.at_rest():
             self._join(answer, incoming)
-        self._settle()
         with pair.holding():
             member = pair.member
             is_mine = member.stage is Stage.FOLLOWING and member.session == answer.session
@@ -287,19 +286,7 @@ class Follower:
         except Exception as error:
             pair.fail(f"bug: record {message.position} cannot be applied: {error!r}")
             raise Closed(repr(error)) from error
-        self._settle()
         return [one.message for one in actions if hasattr(one, "message")]
-
-    def _settle(self) -> None:
-        """After a restored snapshot: is the log as far as the newest of its parts?"""
-        store = self.engine.store
-        if store.plan is None or self.engine.lsn < store.plan.settled:
-            return
-        with self.engine.at_rest():
-            store.plan = None
-            for held in store.tables:
-                handover.fit(held)
-        self.file.write()
 
     # ------------------------------------------------------------------- the state made anew
 
@@ -322,9 +309,6 @@ class Follower:
         log.truncate(end)
         engine.store.clear()
         fill(engine, snapshot)
-        engine.store.plan = None
-        for held in engine.store.tables:
-            handover.fit(held)
 
     def _restore(self, incoming: Snapshot, end: int) -> None:
         """Take over the primary's snapshot as this server's own; locks are held."""
@@ -332,17 +316,16 @@ class Follower:
         log = engine.log
         assert log is not None
         assert log.last == 0, "only an empty log is replaced"
-        self.file.write(is_whole=False)
         log.abandon()
         remove_log(log.directory)
         path = log.directory / incoming.path.name
         incoming.path.rename(path)
-        sync_directory(log.directory)
+        sync_path(log.directory)
         remove_tree(log.directory / INCOMING)
         engine.log = Log(log.directory, server=server, start=end + 1)
         engine.store.clear()
         fill(engine, replace(incoming, path=path))
-        engine.lsn = end
+        assert engine.lsn == end, (engine.lsn, end)
 
     def _empty(self, server: int) -> None:
         with self.snapshots.lock, self.engine.at_rest():
@@ -416,6 +399,6 @@ class Follower:
 def _is_below(snapshot: Path, end: int) -> bool:
     """Whether a snapshot is whole and has no record from position `end` on."""
     try:
-        return open_snapshot(snapshot).plan.settled <= end
+        return open_snapshot(snapshot).state.lsn <= end
     except DamageError:
         return False

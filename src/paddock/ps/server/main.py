@@ -24,12 +24,13 @@ from paddock.errors import PaddockError, UsageError  # after the variable above
 from paddock.ps.durable.checkpoint import open_checkpoint
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.jit import HAVE_NUMBA
+from paddock.ps.link import read_token
 from paddock.ps.protocol.frames import Op
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import Options, read_options
-from paddock.ps.server.pairing import join_pair, prepare_pair, trusted
+from paddock.ps.server.pairing import join_pair, prepare_pair
 from paddock.ps.server.recovery import Snapshots, keep_place, open_engine
-from paddock.ps.server.serve import Server, Settings
+from paddock.ps.server.serve import Server
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
@@ -149,7 +150,7 @@ def finish(server: Server) -> None:
         server.file.close()
     if engine.broken:
         raise PaddockError(
-            f"server {server.settings.server}: {engine.broken}",
+            f"server {server.store.server}: {engine.broken}",
             hint="start it again: it goes on from its --data-dir; if it ends like this again, give "
             "it more memory, or add servers",
         )
@@ -176,33 +177,13 @@ def _try_snapshot(snapshots: Snapshots) -> None:
 
 def make_server(options: Options) -> Server:
     """A server with its state recovered, listening but not yet accepting."""
-    from paddock import __version__
-
-    store = Store(
-        options.index,
-        max(1, len(options.endpoints)),
-        memory_limit_bytes=options.memory_limit or memory_for_tables(options.servers_here),
-    )
+    token = read_token(options.token_file)
+    servers = max(1, len(options.endpoints))
+    memory = options.memory_limit or memory_for_tables(options.servers_here)
+    store = Store(options.index, servers, memory_limit_bytes=memory)
     file = prepare_pair(options, say)
-    keep_place(options.data_dir, options.index, max(1, len(options.endpoints)), options.job)
+    keep_place(options.data_dir, options.index, servers, options.job)
     engine, server_id = open_engine(store, options.data_dir, options.ack, say)  # type: ignore[arg-type]  # read_options has looked
-    settings = Settings(
-        options.bind,
-        options.port,
-        options.index,
-        max(1, len(options.endpoints)),
-        options.num_gradient_servers,
-        options.job,
-        _token(options.token_file),
-        options.tls_cert,
-        options.tls_key,
-        __version__,
-        f"{server_id:016x}",
-        options.trainer_timeout,
-        options.on_lost_trainer,
-        options.endpoints,
-        trusted(options),
-    )
     snapshots = None
     if engine.log is not None:
         snapshots = Snapshots(engine, options.data_dir, server_id, options.snapshot_every, say)
@@ -210,11 +191,16 @@ def make_server(options: Options) -> Server:
         begin_with(engine, options.load, options.job)
         if snapshots is not None:
             snapshots.ask()  # So that the next start does without the checkpoint.
-    server = Server(settings, engine, say)
-    server.snapshots = snapshots
-    if options.data_dir:
-        server.witness = Witness(Path(options.data_dir))
-    server.file = file
+    server = Server(
+        options,
+        engine,
+        say,
+        token=token,
+        server_id=f"{server_id:016x}",
+        snapshots=snapshots,
+        witness=Witness(Path(options.data_dir)) if options.data_dir else None,
+        file=file,
+    )
     if file is not None and options.witness:
         join_pair(server, options, file)
     elif file is not None:
@@ -233,24 +219,11 @@ def begin_with(engine: Engine, directory: str, job: str) -> None:
     engine.record(Op.LOAD, {**where, "checksum": checkpoint.checksum})
 
 
-def _token(path: str) -> bytes:
-    if not path:
-        return b""
-    try:
-        token = Path(path).read_bytes().strip()
-    except OSError as error:
-        raise UsageError(
-            f"--token-file {path}: {error.strerror}", hint="a readable file with a secret"
-        ) from error
-    if not token:
-        raise UsageError(f"--token-file {path} is empty")
-    return token
-
-
 def ready_line(server: Server, options: Options) -> str:
     """The one line that says the server is ready."""
-    s = server.settings
+    trainers = options.num_gradient_servers
     return (
-        f"pserver {s.server} of {s.servers} is ready on {join_endpoint(s.host, server.port)} "
-        f"(job {s.job}, {s.trainers} trainer{'s' * (s.trainers != 1)}, ack {options.ack})"
+        f"pserver {options.index} of {server.store.servers} is ready on "
+        f"{join_endpoint(options.bind, server.port)} (job {options.job}, {trainers} "
+        f"trainer{'s' * (trainers != 1)}, ack {options.ack})"
     )

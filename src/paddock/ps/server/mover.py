@@ -78,7 +78,7 @@ class Mover:
             self._thread.join(JOIN_SECONDS)
 
     def _peer(self, index: int, seconds: float) -> Peer:
-        at, me = self.server.settings.endpoints, self.server.identity
+        at, me = self.server.options.endpoints, self.server.identity
         return Peer(index, at[index], me, seconds, purpose="admin", servers=len(at))
 
     # -------------------------------------------------------------------------------- the giver
@@ -88,10 +88,10 @@ class Mover:
         not within "seconds"."""
         held, shard = self._named(order)
         to, seconds = order.get("to"), order.get("seconds", 0)
-        settings = self.server.settings
-        others = [n for n in range(len(settings.endpoints)) if n != settings.server]
+        mine = self.server.store.server
+        others = [n for n in range(len(self.server.options.endpoints)) if n != mine]
         if to not in others or not isinstance(seconds, int | float):
-            way = f"from server {settings.server} to {to!r} within {seconds!r} s"
+            way = f"from server {mine} to {to!r} within {seconds!r} s"
             raise Refusal("usage", f"shard {shard} cannot move {way}")
         until = time.monotonic() + min(ORDER_SECONDS_MAX, seconds)
         with self._leaves:
@@ -156,7 +156,7 @@ class Mover:
             arrays, is_all = one.held.table.shard_changes(one.shard, one.since)
         flags = 0 if is_all else DELTA
         whole = memoryview(b"".join(encode_arrays(arrays)[0]))
-        head = one.shard.to_bytes(4, "little") + self.server.settings.server.to_bytes(4, "little")
+        head = one.shard.to_bytes(4, "little") + self.server.store.server.to_bytes(4, "little")
         places = range(0, len(whole), PART_BYTES)
 
         def once(link: Link) -> None:
@@ -258,12 +258,12 @@ class Mover:
         """Own or forget what came, if its giver knows which."""
         with held.lock:
             one = held.moves.arrivals.get(shard)
-        if one is None or one.source >= len(self.server.settings.endpoints):
+        if one is None or one.source >= len(self.server.options.endpoints):
             return
         order = {"table": held.spec.name, "shard": shard, "version": one.version}
         peer = self._peer(one.source, FATE_SECONDS)
         try:
-            mine = self.server.settings.server
+            mine = self.server.store.server
             told = peer.ask(Op.CONTROL, {"do": "fate", "to": mine, **order})
         finally:
             peer.close()

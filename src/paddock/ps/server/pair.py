@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.lease import Ask, Request
+from paddock.ps.consistency.lease import Ask, Reply, Request
 from paddock.ps.consistency.replication import (
     Action,
     Begin,
@@ -32,8 +32,9 @@ from paddock.ps.consistency.replication import (
 from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.protocol.values import body_from
 from paddock.ps.server.engine import Engine
-from paddock.ps.server.pair_words import reply_from, request_json
+from paddock.ps.server.pair_words import request_body
 from paddock.ps.server.witness import boot_seconds
 from paddock.ps.stream import Closed
 
@@ -293,12 +294,12 @@ class Pair:
         return Link(self.witness, self.identity, "admin", WITNESS_SECONDS)
 
     def _put(self, link: Link, request: Request) -> None:
-        reply = reply_from(json.loads(self._tell(link, request)))
+        reply: Reply = body_from(Reply, self._tell(link, request), "answer of a witness")
         self.handle(lambda member: member.replied(reply, now=self.clock()))
         self._say_stuck()
 
     def _tell(self, link: Link, request: Request) -> bytes:
-        link.send(Header(Op.CONTROL), json.dumps(request_json(self.group, request)).encode())
+        link.send(Header(Op.CONTROL), request_body(self.group, request))
         return bytes(link.receive()[1])
 
     def _say_stuck(self) -> None:

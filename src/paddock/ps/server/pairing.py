@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ def prepare_pair(options: Options, say: Callable[[str], None]) -> MemberFile | N
     """Before the log is opened; None for a server that keeps none. Raises UsageError."""
     if not options.data_dir:
         return None
-    if options.witness and (ca := trusted(options)):
+    if options.witness and (ca := options.trusted):
         try:
             ssl.create_default_context(cafile=ca)
         except OSError as error:  # ssl.SSLError is one
@@ -52,12 +51,11 @@ def join_pair(server: Server, options: Options, file: MemberFile) -> None:
         is_first=is_first,
         near=NEAR_RECORDS if is_counting else -1,
     )
-    settings = server.settings
     pair = Pair(
         engine,
         recovered(member, end=end, history=store.history),
         witness=options.witness,
-        group=f"{settings.job}-{settings.server}",
+        group=f"{options.job}-{options.index}",
         identity=server.identity,
         serves_alone=not is_counting,
         say=server.say,
@@ -70,11 +68,6 @@ def _endpoint(server: Server, options: Options) -> str:
     return options.advertise or join_endpoint(options.bind, server.port)
 
 
-def trusted(options: Options) -> str:
-    """The file of certificates that other servers and the witness must be signed by."""
-    return (options.tls_ca or options.tls_cert) if options.tls_cert else ""
-
-
 class Pairing:
     """The parts of a server that make it one of a pair."""
 
@@ -83,12 +76,11 @@ class Pairing:
         self.pair = pair
         self.snapshots = snapshots
         self.file = file
-        settings = server.settings
         self.follower = Follower(
             pair,
             snapshots,
             file,
-            place=(settings.server, settings.servers),
+            place=(server.store.server, server.store.servers),
             adopt=self._adopt,
         )
         snapshots.keep_from = pair.keep_from
@@ -110,7 +102,7 @@ class Pairing:
 
     def _adopt(self, server_id: int) -> None:
         """An empty server is its primary's replica: their state has one name."""
-        self.server.settings = replace(self.server.settings, server_id=f"{server_id:016x}")
+        self.server.server_id = f"{server_id:016x}"
 
     def _changed_role(self) -> None:
         if self.pair.member.role is Role.PRIMARY:

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +20,7 @@ from paddock.errors import PaddockError
 from paddock.ps.consistency.lease import Register, restored
 from paddock.ps.durable.files import read_json, write_error, write_json
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.server.pair_words import reply_json, request_from
+from paddock.ps.server.pair_words import request_from
 
 GROUPS_MAX = 10_000
 LOOK_SECONDS = 1.0
@@ -61,12 +62,12 @@ class Witness:
             if after.version != before.version:
                 self._keep(group, after)
             self._registers[group] = after
-        return reply_json(reply)
+        return asdict(reply)
 
     def describe(self) -> dict[str, Any]:
         """The registers asked for since the start, by group."""
         with self._lock:
-            return {group: one.to_json() for group, one in sorted(self._registers.items())}
+            return {group: asdict(one) for group, one in sorted(self._registers.items())}
 
     def close(self) -> None:
         """Let another process keep these registers."""
@@ -89,7 +90,7 @@ class Witness:
 
     def _keep(self, group: str, register: Register) -> None:
         try:
-            write_json(self._path(group), register.to_json())
+            write_json(self._path(group), asdict(register))
         except OSError as error:
             what = "the witness cannot keep a register"
             raise write_error(what, self.directory, error) from error
@@ -134,18 +135,16 @@ def serve_witness(
     ready: called with one line once it listens. Raises UsageError when it cannot listen, and
     PaddockError when another witness uses the directory.
     """
-    from paddock import __version__
     from paddock.ps.server.engine import Engine
-    from paddock.ps.server.serve import Server, Settings
+    from paddock.ps.server.options import Options
+    from paddock.ps.server.serve import Server
     from paddock.ps.server.store import Store
 
     witness = Witness(Path(data_dir))
     witness.open()
-    settings = Settings(
-        bind, port, job=JOB, token=token, tls_cert=tls_cert, tls_key=tls_key, version=__version__
-    )
-    server = Server(settings, Engine(Store(0, 1), None, "memory"), say)
-    server.witness = witness
+    options = Options(port, bind, index=0, job=JOB, tls_cert=tls_cert, tls_key=tls_key)
+    engine = Engine(Store(0, 1), None, "memory")
+    server = Server(options, engine, say, token=token, witness=witness)
     server.start()
     ready(f"witness is ready on {bind}:{server.port} (registers in {data_dir})")
     try:

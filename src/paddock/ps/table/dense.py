@@ -49,7 +49,6 @@ class DenseTable:
         self._compiled = compiled
         self._updaters: dict[int, RowUpdater] = {}
         self._rows: dict[int, Floats] = {}
-        self._cut: dict[int, State] = {}
         for shard, updater in updaters.items():
             self.add_shard(shard, updater)
 
@@ -122,17 +121,18 @@ class DenseTable:
         """(shard_state, True): every push changes all of it."""
         return self.shard_state(shard), True
 
-    def begin_cut(self, lsn: int, shards: Iterable[int]) -> None:
+    def begin_cut(self, lsn: int, shards: Iterable[int]) -> dict[int, State]:
         """From now on cut_state gives these shards as they are now, once each."""
-        self._cut = {shard: self.shard_state(shard) for shard in shards}
+        return {shard: self.shard_state(shard) for shard in shards}
 
-    def end_cut(self) -> None:
-        """Nobody asks for the rest of them."""
-        self._cut = {}
+    def end_cut(self, cut: dict[int, State] | None = None) -> None:
+        """Nobody is given the rest of it; without a name, of any: but a copy is kept."""
+        if cut is not None:
+            cut.clear()
 
-    def cut_state(self, shard: int) -> State:
-        """As shard_state, at the cut."""
-        return self._cut.pop(shard)
+    def cut_state(self, cut: dict[int, State], shard: int) -> State:
+        """As shard_state, at the cut. Raises KeyError when it is not kept any more."""
+        return cut.pop(shard)
 
     def load_shard(self, shard: int, state: State) -> None:
         """Makes a shard that is here what a state says. Raises: PaddockError if it cannot be."""

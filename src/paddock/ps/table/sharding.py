@@ -123,9 +123,10 @@ def sum_by(
     count: int,
     grads: NDArray[np.float32],
     *,
+    out: NDArray[np.float32] | None = None,
     compiled: bool = HAVE_NUMBA,
 ) -> NDArray[np.float32]:
-    """Sum of the rows of grads (n, dim) with the same inverse: float32[count, dim].
+    """Sum of the rows of grads (n, dim) with the same inverse: float32[count, dim], added to out.
 
     Rows are added in their order, so the result has the same bits compiled or not.
 
@@ -133,7 +134,8 @@ def sum_by(
     [[4.0], [2.0]]
     """
     grads = behaved_floats(grads)
-    out = np.zeros((count, grads.shape[1]), np.float32)
+    if out is None:
+        out = np.zeros((count, grads.shape[1]), np.float32)
     if compiled:
         _sum_by(inverse, grads, out)
         return out

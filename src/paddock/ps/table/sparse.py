@@ -91,7 +91,7 @@ class SparseTable:
         self._shard_rows_max = -(-spec.max_rows // spec.shards) if spec.eviction == "lru" else 0
         # The last lsn at which rows of a shard were dropped or decayed: not told by versions.
         self._rewritten = np.zeros(spec.shards, np.int64)
-        self._cut: Cut | None = None
+        self._cuts: list[Cut] = []
 
     # ------------------------------------------------------------------------------------ facts
 
@@ -113,8 +113,9 @@ class SparseTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of rows, columns, index and candidates."""
+        """Bytes of rows, columns, index and candidates, and of rows put aside for cuts."""
         own = self._values.nbytes + sum(column.nbytes for column in self._columns.values())
+        own += sum(cut.nbytes for cut in self._cuts)
         return own + self._index.nbytes + (self._candidates.nbytes if self._candidates else 0)
 
     def rows_in(self, shard: int) -> int:
@@ -393,21 +394,22 @@ class SparseTable:
             state["rewritten"] = self._rewritten[shard : shard + 1].copy()
         return state
 
-    def begin_cut(self, lsn: int, shards: Iterable[int]) -> None:
+    def begin_cut(self, lsn: int, shards: Iterable[int]) -> Cut:
         """From now on cut_state gives these shards as they are now, at `lsn`, once each."""
-        self._cut = Cut(lsn, self.spec.shards, {shard: self._rest_state(shard) for shard in shards})
+        rest = {shard: self._rest_state(shard) for shard in shards}
+        self._cuts.append(cut := Cut(lsn, self.spec.shards, rest))
+        return cut
 
-    def end_cut(self) -> None:
-        """Nobody asks for the rest of them."""
-        self._cut = None
+    def end_cut(self, cut: Cut | None = None) -> None:
+        """Nobody is given the rest of it; without a name, of any."""
+        self._cuts = [one for one in self._cuts if cut not in (one, None)]
 
-    def cut_state(self, shard: int) -> State:
+    def cut_state(self, cut: Cut, shard: int) -> State:
         """As shard_state, at the cut: rows not changed since, and those kept before they were.
 
         Raises KeyError when it is not kept any more.
         """
-        cut = self._cut
-        if cut is None:
+        if cut not in self._cuts:
             raise KeyError(shard)
         if shard in cut.taken:
             return cut.taken.pop(shard)
@@ -420,22 +422,24 @@ class SparseTable:
         return {**state, **cut.rest.pop(shard)}
 
     def _keep(self, keys: Keys, rows: Rows, fresh: Rows | None = None) -> None:
-        """Before these rows change or go: those that have not since the cut are put aside."""
-        if self._cut is None:
+        """Before these rows change or go: those that have not since a cut are put aside."""
+        if not self._cuts:
             return
         if fresh is not None:
             keys, rows = np.delete(keys, fresh), np.delete(rows, fresh)
         shards = shard_of(keys, self.spec.shards)
-        old = self._columns["version"].array[rows] <= self._cut.lsn
-        mine = np.flatnonzero(old & self._cut.is_open[shards])
-        mine = mine[np.argsort(shards[mine], kind="stable")]
-        if len(mine):
-            self._cut.keep(shards[mine], self._rows_state(keys[mine], rows[mine]))
+        versions = self._columns["version"].array[rows]
+        for cut in self._cuts:
+            mine = np.flatnonzero((versions <= cut.lsn) & cut.is_open[shards])
+            mine = mine[np.argsort(shards[mine], kind="stable")]
+            if len(mine):
+                cut.keep(shards[mine], self._rows_state(keys[mine], rows[mine]))
 
     def _keep_shard(self, shard: int) -> None:
         """The same before a whole shard changes."""
-        if self._cut is not None and self._cut.is_open[shard]:
-            self._cut.taken[shard] = self.cut_state(shard)
+        for cut in self._cuts:
+            if cut.is_open[shard]:
+                cut.taken[shard] = self.cut_state(cut, shard)
 
     def load_shard(self, shard: int, state: State, *, merge: bool = False) -> None:
         """Makes a shard what a state says; merge=True keeps the rows that it does not name.
