@@ -342,6 +342,7 @@ class Client:
         """Give the vector these values; done when all servers have them."""
         known, _ = self._dense(table)
         vector, _ = self.gather_dense(table, values, None)
+        self.strategy.forget(table)
         self.traffic.post(Op.SET, known, [vector.copy()])
         self.traffic.settle(0)
 

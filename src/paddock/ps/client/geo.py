@@ -72,6 +72,12 @@ class Geo(Strategy):
         self._fetch(traffic, [(known, columns[0])])
         self._copy(known).learn(columns, runs)
 
+    def forget(self, table: str) -> None:
+        copy = self._copies.get(table)
+        if isinstance(copy, LocalVector):
+            copy.vector = GeoVector(copy.vector.table)  # Its optimizer's state stays.
+            copy.is_here = False
+
     def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
         """Of the copy: the servers' optimizers are not asked."""
         self._fetch(traffic, [(known, np.empty(0, np.int64))])
