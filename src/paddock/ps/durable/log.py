@@ -8,6 +8,7 @@ Any thread may call anything; one lock, held for one write.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import threading
@@ -21,7 +22,6 @@ from paddock.ps.durable import segment
 from paddock.ps.durable.files import (
     Piece,
     replacing,
-    room_text,
     sync_path,
     write_error,
     writing,
@@ -174,17 +174,11 @@ class Log:
                 self._reserve(size)
             try:
                 wrote = self._device.write(self._fd, [head, *views], one.end)
+                if wrote != size:
+                    raise OSError(errno.ENOSPC, f"{wrote} of {size} bytes were written")
             except OSError as error:
                 self._undo()
                 raise write_error("cannot append to the log", self.directory, error) from error
-            if wrote != size:
-                self._undo()
-                raise PaddockError(
-                    f"cannot append to the log in {self.directory}: {wrote} of {size} bytes were "
-                    f"written{room_text(self.directory)}",
-                    hint="free space there, or choose another directory",
-                    retryable=True,
-                )
             one.offsets.append(one.end + size)
             self._grown.notify_all()
             return one.last
