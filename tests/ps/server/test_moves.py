@@ -22,7 +22,7 @@ from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.cut import Cut
-from paddock.ps.server.mover import Attempt, Mover
+from paddock.ps.server.mover import MOVES, Attempt, Mover
 from paddock.ps.server.moves import PHASES, Moves
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from ps.client.running import Fleet, fleet
@@ -390,7 +390,7 @@ def test_a_checkpoint_is_not_loaded_over_a_shard_on_its_way(tmp_path: Path) -> N
                 back.wait(20)
 
         with after_each(wait), pytest.MonkeyPatch.context() as patched:
-            patched.setattr(Mover, "fate", lambda *_: {"fate": "coming"})
+            patched.setitem(MOVES, "fate", lambda *_: {"fate": "coming"})
             order(servers, "words", 0, 0, 1)
             assert away.wait(10)
             with pytest.raises(PaddockError, match="is on its way between servers"):

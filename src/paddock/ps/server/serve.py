@@ -295,7 +295,6 @@ class Server:
             self._unix_name,
             challenge,
             proof,
-            self.options.trainer_timeout,
             self.store.windows.newest(hello.trainer, hello.incarnation),
         )
 
