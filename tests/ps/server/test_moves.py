@@ -304,9 +304,6 @@ def test_only_what_is_here_as_a_whole_is_owned_and_only_what_is_frozen_is_given(
         with pytest.raises(Refusal, match="not here as a whole"):
             own = {"shard": 0, "version": 1 << 32, "own": True, "step": 0}
             orders.peers[1].ask(Op.ADOPT, own, table=0)
-        with pytest.raises(Refusal, match="not here as a whole"):
-            keep = {"do": "keep", "table": "words", "shard": 0, "version": 1 << 32, "parts": 1}
-            orders.peers[1].ask(Op.CONTROL, keep)
         assert is_at_rest(servers)
 
 

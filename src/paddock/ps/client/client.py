@@ -342,6 +342,7 @@ class Client:
         """Give the vector these values; done when all servers have them."""
         known, _ = self._dense(table)
         vector, _ = self.gather_dense(table, values, None)
+        self.strategy.forget(table)
         self.traffic.post(Op.SET, known, [vector.copy()])
         self.traffic.settle(0)
 
@@ -390,10 +391,10 @@ class Client:
         self.flush()
         self._turns[name] = self._turns.get(name, 0) + 1
         where = {
-            "barrier": name,
+            "name": name,
             "turn": self._turns[name],
             "is_fresh": self.traffic.batch == 0,
-            "seconds": timeout or 0,
+            "seconds": timeout or 0.0,
         }
         self.peers[0].ask(Op.ARRIVE, where, step=self.traffic.step - 1, again=True)
 

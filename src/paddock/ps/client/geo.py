@@ -72,6 +72,11 @@ class Geo(Strategy):
         self._fetch(traffic, [(known, columns[0])])
         self._copy(known).learn(columns, runs)
 
+    def forget(self, table: str) -> None:
+        _, copy = self._copies.get(table, (None, None))
+        if isinstance(copy, GeoVector):
+            copy.forget()
+
     def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
         """Of the copy: the servers' optimizers are not asked."""
         self._fetch(traffic, [(known, np.empty(0, np.int64))])

@@ -89,6 +89,9 @@ class Strategy:
         with traffic.room(self.window):
             traffic.post(Op.PUSH, known, columns, self.flags, runs)
 
+    def forget(self, table: str) -> None:
+        """A dense table was given values: copies of it and what waits to be sent are void."""
+
     def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
         """A new rate from here on, in the order of what this trainer pushes; in sync of a step."""
         with traffic.room(self.window):

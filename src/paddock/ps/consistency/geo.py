@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from paddock.ps.optimizers.schedules import learning_rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec
-from paddock.ps.table.dense import DenseTable, updaters_of
+from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.index import Keys, Rows, make_index
 from paddock.ps.table.memory import Growing
 from paddock.ps.table.sharding import behaved
@@ -72,7 +72,7 @@ class GeoRows(_Copy):
 
     def find(self, keys: Keys) -> Rows:
         """int64[n]: where each key's row is in `values`, -1 for a key that is not cached."""
-        return self._index.find(behaved(keys))
+        return self._index.find(behaved(keys, np.int64))
 
     def missing(self, keys: Keys) -> Keys:
         """Those of the distinct keys that have to be pulled and inserted."""
@@ -80,7 +80,7 @@ class GeoRows(_Copy):
 
     def insert(self, keys: Keys, server: Floats) -> None:
         """Cache rows just pulled. keys: distinct, not cached. server: float32[n, dim]."""
-        rows, _ = self._index.make(behaved(keys))
+        rows, _ = self._index.make(behaved(keys, np.int64))
         for column in (self._values, self._old, self._is_touched):
             column.need(self._index.top)
         self.values[rows, : self.dim] = server
@@ -134,7 +134,7 @@ class GeoVector(_Copy):
     def __init__(self, spec: DenseSpec) -> None:
         super().__init__(spec.optimizer)
         self.size = spec.size
-        self.table = DenseTable(spec, updaters_of(spec, range(spec.shards)))
+        self.table = DenseTable(spec, range(spec.shards))
         self._old = np.zeros(spec.size, np.float32)
         self._is_cached = False
         self.table.set(0, self._old)
@@ -147,6 +147,11 @@ class GeoVector(_Copy):
         """Cache what was just pulled."""
         self.receive(server)
         self._is_cached = True
+
+    def forget(self) -> None:
+        """Pull it anew, and drop what is not sent yet; the optimizer's state stays."""
+        self.table.pull(0, self._old)
+        self._is_cached = False
 
     def read(self, out: Floats) -> Floats:
         """What is pulled of the copy, in `out`."""
