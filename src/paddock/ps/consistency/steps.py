@@ -54,7 +54,7 @@ Not durable: arrivals, signs of life, unanswered joins. Trainers send them again
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paddock.ps.consistency.barriers import BARRIERS_MAX, Barriers
@@ -83,7 +83,7 @@ from paddock.ps.consistency.step_words import (
     Welcome,
 )
 from paddock.ps.consistency.waits import NOBODY, Enrolled, Kept, Waits
-from paddock.ps.protocol.values import value_from
+from paddock.ps.protocol.values import to_json, value_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -422,8 +422,8 @@ class Chief(Waits):
     # ------------------------------------------------------------------------ restart, snapshots
 
     def to_json(self) -> dict[str, Any]:
-        """The durable state, JSON-ready; equal states give equal data."""
-        return asdict(self)
+        """The durable state; equal states give equal data."""
+        return to_json(self)
 
     @classmethod
     def from_json(cls, rules: Rules, data: dict[str, Any]) -> Chief:
