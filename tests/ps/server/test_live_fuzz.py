@@ -64,7 +64,7 @@ MORE: tuple[tuple[str, Header, bytes], ...] = (
     ("control", Header(Op.FENCE), b'{"life": "x", "states": null}'),
     ("control", Header(Op.FOLLOW), b'{"server": 1, "epoch": 1, "end": 2, "history": []}'),
     ("control", Header(Op.CONTROL), b'{"do": "progress"}'),
-    ("control", Header(Op.CONTROL), b'{"do": "keep"}'),
+    ("control", Header(Op.CONTROL), b'{"do": "fate"}'),
     ("control", Header(Op.CONTROL), b'{"do": "lease", "group": "g", "ask": "look", "server": 1,'
      b' "epoch": 1, "version": 1, "sent": 1.0, "peer": 2, "endpoint": "a:1", "is_first": false}'),
 )  # fmt: skip

@@ -80,17 +80,15 @@ def named_options(words: Sequence[str], env: Mapping[str, str]) -> Options:
     said = ""
     while True:
         unknown: list[str] = []
-        problem: UsageError | None = None
         try:
             options = read_options(words, env, partial(is_own_host, unknown=unknown))
             unknown.clear()  # Those of other servers do not matter any more.
             is_own_host(options.bind, unknown)
-        except UsageError as error:
-            problem = error
-        if not unknown or time.monotonic() >= deadline:
-            if problem is not None:
-                raise problem
-            return options  # Of a name that nobody knows, listening tells.
+            if not unknown or time.monotonic() >= deadline:
+                return options  # Of a name that nobody knows, listening tells.
+        except UsageError:
+            if not unknown or time.monotonic() >= deadline:
+                raise
         line = f"waits for the address of {', '.join(unknown)}"
         if line != said:
             say(line)

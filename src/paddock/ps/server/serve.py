@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +27,10 @@ from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator
 from paddock.ps.server.cut import Save, no_cut
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.held import HeldSparse
-from paddock.ps.server.lobby import Lobby
 from paddock.ps.server.mover import MOVES, Mover
 from paddock.ps.server.options import Options
 from paddock.ps.server.recovery import Snapshots
-from paddock.ps.server.session import Session
+from paddock.ps.server.session import Lobby, Session
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
@@ -297,7 +295,6 @@ class Server:
             self._unix_name,
             challenge,
             proof,
-            self.options.trainer_timeout,
             self.store.windows.newest(hello.trainer, hello.incarnation),
         )
 
@@ -410,12 +407,13 @@ class Server:
         """Have the state of this moment kept, to be saved next."""
         if not self._saving.acquire(blocking=False):
             raise Refusal("deadline", "another save is being written", hint="save again after it")
-        with ExitStack() as held:
-            held.callback(self._saving.release)
+        try:
             if self._save is not None:
                 self._save.end()
             self._save = Save(self.engine)
             return {**self._save.progress, "cut": self._save.cut.lsn}
+        finally:
+            self._saving.release()
 
     def _write_save(self, order: dict[str, Any]) -> dict[str, Any]:
         """Write this server's part of a checkpoint."""

@@ -41,7 +41,7 @@ from paddock.ps.server.cut import begin_from, load
 from paddock.ps.server.held import Held, HeldDense, HeldSparse, TableLock
 from paddock.ps.server.moves import Moves
 from paddock.ps.spec import SparseSpec, TableSpec, from_json
-from paddock.ps.table.dense import DenseTable, updaters_of
+from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sharding import deal
 from paddock.ps.table.sparse import SparseTable
 
@@ -301,7 +301,7 @@ class Store:
             table = SparseTable(spec, Updater(spec.optimizer, spec.dim))
             held = HeldSparse(number, spec, table, SparseContributions(), owned, moves)
         else:
-            dense = DenseTable(spec, updaters_of(spec, owned))
+            dense = DenseTable(spec, owned)
             held = HeldDense(number, spec, dense, DenseContributions(), owned, moves)
         handover.fit(held)
         held.contributions.committed = held.step = self.committed
