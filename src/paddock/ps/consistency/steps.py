@@ -90,7 +90,6 @@ if TYPE_CHECKING:
 
 # Committed steps whose members are kept for repeats. A member is never more than one behind.
 HISTORY = 16
-TRAINERS_MAX = 65536
 
 
 class Chief(Waits):
@@ -194,9 +193,6 @@ class Chief(Waits):
                 reason = (
                     f"the job has its {self.rules.trainers} trainers; trainer {trainer} is one more"
                 )
-                return [Refuse(trainer, incarnation, "usage", reason)]
-            if trainer not in self._known and len(self._known) >= TRAINERS_MAX:
-                reason = f"the job has known {TRAINERS_MAX} trainers"
                 return [Refuse(trainer, incarnation, "usage", reason)]
         older = self._asking.get(trainer, incarnation)
         self._asking[trainer] = incarnation
