@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.spec import AccessorSpec
-from paddock.ps.table.hashing import coin
 from paddock.ps.table.index import make_index
 from paddock.ps.table.memory import Growing
+from paddock.ps.table.sharding import coin
 from paddock.ps.table.states import State
 
 Keys = NDArray[np.int64]
