@@ -16,8 +16,6 @@ from paddock.ps.server.options import read_options
 from paddock.ps.server.serve import Server
 from paddock.ps.server.store import Store
 
-JOB = "local"
-
 
 @contextmanager
 def local(strategy: str = "sync", **options: Any) -> Iterator[Client]:
@@ -26,20 +24,20 @@ def local(strategy: str = "sync", **options: Any) -> Iterator[Client]:
     The server is the real one, so the results have its bits. It listens on a free port of the
     loopback, to which this process alone knows the job's name.
     """
-    server = Server(
-        read_options(["--port=0", f"--job={JOB}"], {}), Engine(Store(0, 1), None, "memory")
-    )
+    settings = read_options(["--port=0", "--job=local"], {})
+    server = Server(settings, Engine(Store(0, 1), None, "memory"))
     server.start()
     try:
-        where = f"127.0.0.1:{server.port}"
-        mine: dict[str, Any] = {
-            "trainer": 0,
-            "trainers": 1,
-            "job": JOB,
-            "token_file": "",
-            "tls_ca": "",
-        }
-        with Client(where, strategy=strategy, **mine, **options) as client:
+        with Client(
+            f"127.0.0.1:{server.port}",
+            strategy=strategy,
+            trainer=0,
+            trainers=1,
+            job="local",
+            token_file="",
+            tls_ca="",
+            **options,
+        ) as client:
             yield client
     finally:
         server.stop()

@@ -21,6 +21,7 @@ from paddle import nn
 from paddle.nn import functional
 from paddle.utils import dlpack
 
+from paddock.errors import UsageError
 from paddock.ps.adapters.collection import Bags, CollectionBase, KeyedJagged
 from paddock.ps.adapters.dense import DenseBase, Learned
 from paddock.ps.adapters.embedding import EmbeddingBase
@@ -128,6 +129,16 @@ class DenseParameters(DenseBase):
 class Trainer(TrainerBase):
     __doc__ = TrainerBase.__doc__
     dense_type = DenseParameters
+
+
+def module_of(optimizer: Any) -> nn.Layer:
+    """What an optimizer trains, as a layer. Raises UsageError for one without parameters."""
+    if not optimizer._parameter_list:
+        raise UsageError(
+            f"{type(optimizer).__name__} has no parameters, as in a static program",
+            hint=f"{type(optimizer).__name__}(..., parameters=model.parameters())",
+        )
+    return nn.ParameterList(optimizer._parameter_list)
 
 
 def rate_of(optimizer: Any) -> Callable[..., float | None] | None:

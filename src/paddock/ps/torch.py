@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
+from paddock.errors import UsageError
 from paddock.ps.adapters.collection import Bags, CollectionBase, KeyedJagged
 from paddock.ps.adapters.dense import DenseBase, Learned
 from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.framework import Framework
-from paddock.ps.adapters.given import Floats, Keys
+from paddock.ps.adapters.given import Floats, Keys, TableClient
 from paddock.ps.adapters.trainer import TrainerBase
 
 __all__ = [
@@ -107,14 +108,44 @@ class EmbeddingCollection(CollectionBase, nn.Module):
     list_type = nn.ModuleList
 
 
+class _Loaded:
+    """A hook of load_state_dict: the values go to the servers. In a copy of the module it idles."""
+
+    def __init__(self, dense: DenseParameters | None) -> None:
+        self.dense = dense
+
+    def __call__(self, module: nn.Module, _: object) -> None:
+        if self.dense is None:
+            return
+        now = [parameter for _, parameter in TORCH.trained(module)]
+        if list(map(id, now)) != list(map(id, self.dense.vector.tensors)):
+            raise UsageError(
+                "load_state_dict() put other parameters in the place of those that are trained",
+                hint="without assign=True; or load first, and make the Trainer then",
+            )
+        self.dense.set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Loaded, (None,)
+
+
 class DenseParameters(DenseBase):
     __doc__ = DenseBase.__doc__
     framework = TORCH
+
+    def __init__(self, client: TableClient, module: nn.Module, **options: Any) -> None:
+        super().__init__(client, module, **options)
+        module.register_load_state_dict_post_hook(_Loaded(self))
 
     @property
     def flat(self) -> torch.Tensor:
         """(size,) float32: all parameters as last pulled. A view, not a copy."""
         return torch.from_numpy(self.vector.values)
+
+
+def module_of(optimizer: torch.optim.Optimizer) -> nn.Module:
+    """What an optimizer trains, as a module."""
+    return nn.ParameterList([one for group in optimizer.param_groups for one in group["params"]])
 
 
 def rate_of(optimizer: torch.optim.Optimizer, group: int = 0) -> Callable[..., float | None]:

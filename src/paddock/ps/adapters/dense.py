@@ -123,6 +123,11 @@ class Tensors(FlatParameters):
         check_finite(self.table, grads, None)
         self._grads, self._used = grads, used
 
+    def set(self) -> None:
+        """The servers take the values that the tensors have now."""
+        self.values[...] = self.framework.flat(self.tensors)
+        self.client.set_dense(self.table, self.values)
+
     def push(self) -> None:
         """Sends what is held."""
         self.send(self._grads, self._used)
@@ -134,6 +139,10 @@ class Learned(Tensors):
     def start(self) -> None:
         self._refresh = self.framework.share(self)
         super().start()
+
+    def set(self) -> None:
+        super().set()
+        self._refresh = self.framework.share(self)  # Who gave a tensor values may have moved it.
 
     def pull(self) -> None:
         super().pull()
@@ -222,6 +231,15 @@ class DenseBase:
         """Parameters and buffers become the servers' newest ones."""
         for part in self.parts:
             part.pull()
+
+    def set(self) -> None:
+        """The servers take parameters and buffers as the model has them, if this is trainer 0.
+
+        For values from elsewhere, as of a state_dict; the other trainers get them as they pull.
+        """
+        if self.vector.client.place.trainer == 0:
+            for part in self.parts:
+                part.set()
 
     def push(self) -> None:
         """Sends the gradients of what was used as one vector, and clears them.

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,16 @@ if TYPE_CHECKING:
     from paddock.ps.client.client import Client
 
 Rows = NDArray[np.float32]
+
+
+def _alone(name: str) -> Callable[..., Any]:
+    """The method of Client of this name, as one of several threads calls it."""
+
+    def call(self: TrainerThread, *args: Any, **options: Any) -> Any:
+        with self.alone() as client:
+            return getattr(client, name)(*args, **options)
+
+    return call
 
 
 class TrainerThread:
@@ -77,15 +87,13 @@ class TrainerThread:
             if not client.has(spec):
                 client.create(spec)
 
-    def pull(self, table: str, keys: ArrayLike) -> Rows:
-        """As Client.pull: what the rounds before have made of the rows."""
-        with self.alone() as client:
-            return client.pull(table, keys)
-
-    def pull_many(self, wanted: Mapping[str, Any]) -> dict[str, Rows]:
-        """As Client.pull_many."""
-        with self.alone() as client:
-            return client.pull_many(wanted)
+    # As Client's, at once. What is read is what the rounds before have made of it; a rate is for
+    # what this round pushes, where threads differ the last one's.
+    pull = _alone("pull")
+    pull_many = _alone("pull_many")
+    pull_dense = _alone("pull_dense")
+    set_dense = _alone("set_dense")
+    set_lr = _alone("set_lr")
 
     def prefetch(self, table: str, keys: ArrayLike) -> None:
         """Does nothing: the other threads compute while this one waits for its rows."""
@@ -104,11 +112,6 @@ class TrainerThread:
             piece = SparsePiece(*client.gather(table, keys, grads, shows, clicks))
             self.sparse.setdefault(table, []).append(piece)
 
-    def pull_dense(self, table: str, out: Rows | None = None) -> Rows:
-        """As Client.pull_dense."""
-        with self.alone() as client:
-            return client.pull_dense(table, out)
-
     def push_dense(
         self, table: str, grads: ArrayLike, *, used: Sequence[bool] | None = None
     ) -> None:
@@ -117,16 +120,6 @@ class TrainerThread:
             vector, runs = client.gather_dense(table, grads, used)
             pieces = [DensePiece(start, vector[start:stop].copy()) for start, stop in runs]
             self.dense.setdefault(table, []).extend(pieces)
-
-    def set_dense(self, table: str, values: ArrayLike) -> None:
-        """As Client.set_dense, at once."""
-        with self.alone() as client:
-            client.set_dense(table, values)
-
-    def set_lr(self, table: str, lr: float) -> None:
-        """As Client.set_lr, for what this round pushes; where threads differ, the last one's."""
-        with self.alone() as client:
-            client.set_lr(table, lr)
 
     def step(self) -> None:
         """The end of this thread's batch; returns when the round's push has been sent.

@@ -89,6 +89,9 @@ class Strategy:
         with traffic.room(self.window):
             traffic.post(Op.PUSH, known, columns, self.flags, runs)
 
+    def forget(self, table: str) -> None:
+        """A dense table was given values: copies of it and what waits to be sent are void."""
+
     def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
         """A new rate from here on, in the order of what this trainer pushes; in sync of a step."""
         with traffic.room(self.window):
@@ -133,10 +136,6 @@ class Clocked(Strategy):
     """staleness=N: pushes are applied at once; nobody is more than N batches ahead."""
 
     name = "staleness"
-
-    def __init__(self, window: int, place: Place, staleness: int) -> None:
-        super().__init__(window, place)
-        self.staleness = staleness
 
     def step(self, traffic: Traffic) -> None:
         """Tell the chief; wait until the slowest is near enough."""
@@ -214,21 +213,19 @@ def make_strategy(
     """The strategy of this name. Raises UsageError."""
     if window < 1:
         raise UsageError(f"window is {window}", hint="at least 1 batch")
-    if name == "async":
-        return Strategy(window, place)
-    if name == "half_async":
-        return HalfAsync(window, place)
-    if name == "sync":
-        return Sync(window, place, 0)
-    if name == "staleness":
-        if staleness < 0:
-            raise UsageError(f"staleness is {staleness}", hint="0 or more batches")
-        return Clocked(window, place, staleness)
     if name == "geo":
         from paddock.ps.client.geo import Geo
 
         return Geo(window, place, geo_step, geo_merge)
-    raise UsageError(f"strategy {name!r} is unknown", hint="one of " + ", ".join(STRATEGIES))
+    kinds = {one.name: one for one in (Strategy, HalfAsync, Clocked, Sync)}
+    if name not in kinds:
+        raise UsageError(f"strategy {name!r} is unknown", hint="one of " + ", ".join(STRATEGIES))
+    made = kinds[name](window, place)
+    if name == "staleness":
+        if staleness < 0:
+            raise UsageError(f"staleness is {staleness}", hint="0 or more batches")
+        made.staleness = staleness
+    return made
 
 
 __all__ = ["STRATEGIES", "Strategy", "make_strategy"]

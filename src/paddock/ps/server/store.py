@@ -344,9 +344,8 @@ class Store:
             lr = learning_rate(held.spec.optimizer, held.base + step - 1, held.rates.lr)
             if isinstance(held, HeldSparse):
                 for one in held.contributions.merge(step, members, held.spec.merge):
-                    now = int(header.stamp)
                     held.table.push(
-                        one.keys, one.rows, lr=lr, now=now, lsn=lsn, coin=step,
+                        one.keys, one.rows, lr=lr, now=int(header.stamp), lsn=lsn, coin=step,
                         shows=one.shows, clicks=one.clicks,
                     )  # fmt: skip
                 continue
