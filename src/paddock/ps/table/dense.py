@@ -139,9 +139,7 @@ class DenseTable:
 
     def digest(self) -> int:
         """64-bit hash of the content; sums modulo 2 ** 64 over shards and servers."""
-        total = 0
-        for shard, row in self._rows.items():
-            total += xxh3(row.tobytes(), seed=shard)
+        total = sum(xxh3(row.tobytes(), seed=shard) for shard, row in self._rows.items())
         return total & ((1 << 64) - 1)
 
     def _updater(self, length: int) -> Updater:

@@ -234,8 +234,7 @@ class SparseTable:
 
     def _need(self) -> None:
         top = self._index.top
-        self._values.need(top)
-        for column in self._columns.values():
+        for column in (self._values, *self._columns.values()):
             column.need(top)
 
     def _push_partly(self, rows: Rows, grads: Floats, lr: float, lsn: int) -> None:
@@ -310,8 +309,7 @@ class SparseTable:
 
     def _release_when_empty(self) -> None:
         if self._index.live == 0:
-            self._values.clear()
-            for column in self._columns.values():
+            for column in (self._values, *self._columns.values()):
                 column.clear()
 
     # ------------------------------------------------------------------------------ whole shards
