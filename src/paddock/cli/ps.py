@@ -345,7 +345,7 @@ def _publish(given: argparse.Namespace) -> int:
 
 def _witness(given: argparse.Namespace) -> int:
     """Be one until SIGTERM or SIGINT."""
-    from paddock.ps.client.place import read_token
+    from paddock.ps.link import read_token
     from paddock.ps.server.main import say
     from paddock.ps.server.witness import serve_witness
 

@@ -7,8 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from paddock.ps.client.admin import Seen
-    from paddock.ps.client.move import Moved
+    from paddock.ps.client.admin import Moved, Seen
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")
 STATUS = (

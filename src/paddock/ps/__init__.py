@@ -37,19 +37,7 @@ _HOMES = {
 _ADAPTERS = ("fleet", "jax", "paddle", "torch")
 _NEEDED = ("numpy",)  # Of the extra paddock[ps]; numba and xxhash only make it faster.
 
-__all__ = [
-    "AccessorSpec",
-    "Client",
-    "DenseSpec",
-    "InitialSpec",
-    "OptimizerSpec",
-    "Refusal",
-    "ScheduleSpec",
-    "Serving",
-    "SparseSpec",
-    "init",
-    "local",
-]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> object:

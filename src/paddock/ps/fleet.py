@@ -20,16 +20,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps.fleet_strategy import DistributedStrategy, client_options
 from paddock.ps.roles import Role, read_role
+from paddock.ps.translate import framework_of, spec_of
 
 if TYPE_CHECKING:
+    from paddock.ps.adapters.trainer import TrainerBase
     from paddock.ps.client.client import Client
 
-__all__ = ["DistributedStrategy", "Fleet", "Role"]
+__all__ = ["DistributedOptimizer", "DistributedStrategy", "Fleet", "Role"]
+
+# Names of Paddle's fleet that cannot be had, and what is written instead.
+INSTEAD = {
+    "save_inference_model": "it writes a static program: fleet.save_persistables(dirname), then "
+    "`paddock ps export --checkpoint dirname` for the weights or `paddock ps publish` for "
+    "ps.Serving",
+    "load_inference_model": "it reads a static program: fleet.load_model(dirname)",
+    "save_cache_model": "Paddle's cache of hot rows: `paddock ps publish` makes a version of all "
+    "rows that ps.Serving maps",
+    "save_dense_params": "fleet.save_persistables(dirname), for all tables",
+    "save_one_table": "fleet.save_persistables(dirname), then `paddock ps export --table NAME "
+    "--checkpoint dirname`",
+    "load_one_table": "`paddock ps import --table NAME`; fleet.load_model(dirname) for all tables",
+    "main_program": "a static program: for each batch optimizer.minimize(loss(model(...), label))",
+    "startup_program": "a static program: trainer 0's parameters are the first ones",
+    "minimize": "optimizer = fleet.distributed_optimizer(...), then optimizer.minimize(loss)",
+    "util": "files[fleet.worker_index() :: fleet.worker_num()] for util.get_file_shard(files); "
+    "print where fleet.is_first_worker() for util.print_on_rank",
+    "worker_endpoints": "trainers do not talk to one another: fleet.server_endpoints()",
+    "InMemoryDataset": "a loop of your own, or paddle.io.DataLoader",
+    "QueueDataset": "a loop of your own, or paddle.io.DataLoader",
+    "UserDefinedRoleMaker": "fleet.init(fleet.Role(is_server, index, server_endpoints, trainers))",
+}
 
 
 class Fleet:
@@ -44,24 +70,39 @@ class Fleet:
         self._client: Client | None = None
         self._strategy: DistributedStrategy | None = None
         self._model: Any = None
+        self._optimizer: DistributedOptimizer | None = None
         self._dirname = ""
 
     # ---------------------------------------------------------------------------------- who am I
 
     def init(
         self,
-        role_maker: Role | None = None,
+        role_maker: Any = None,
         is_collective: bool = False,
         strategy: DistributedStrategy | None = None,
     ) -> None:
-        """Reads the role (or takes it). Raises UsageError with all that is missing."""
+        """Reads the role, or takes it. Raises UsageError with all that is missing.
+
+        role_maker: a Role; or a PaddleCloudRoleMaker, which reads the environment, as None does.
+        """
         if is_collective:
+            raise _collective()
+        if isinstance(role_maker, Role):
+            self._role = role_maker
+        elif role_maker is None or type(role_maker).__name__ == "PaddleCloudRoleMaker":
+            self._role = read_role(self._env)
+        else:
             raise UsageError(
-                "is_collective=True: this fleet is that of parameter servers",
-                hint="from paddle.distributed import fleet, for collective training",
+                f"the role is given by a {type(role_maker).__name__}",
+                hint=INSTEAD["UserDefinedRoleMaker"],
             )
-        self._role = role_maker if role_maker is not None else read_role(self._env)
         self._strategy = strategy
+
+    @staticmethod
+    def PaddleCloudRoleMaker(is_collective: bool = False) -> None:
+        """For init(), which reads the environment itself; is_collective is init()'s, too."""
+        if is_collective:
+            raise _collective()
 
     @property
     def role(self) -> Role:
@@ -117,11 +158,16 @@ class Fleet:
         self._dirname = dirname or ""
 
     def run_server(self) -> None:
-        """Serves in this process until the job is over or a signal ends it."""
-        self._must_be_server("run_server()")
-        from paddock.ps.fleet_server import serve_role
+        """Serves in this process until the job is over or a signal ends it.
 
-        serve_role(self.role, self._env, self._dirname)
+        Raises PaddockError when the server ended badly.
+        """
+        self._must_be_server("run_server()")
+        from paddock.ps.server.main import run
+
+        code = run(server_words(self.role, self._dirname), self._env)
+        if code:
+            raise PaddockError(f"server {self.role.index} ended with code {code}", exit_code=code)
 
     # ----------------------------------------------------------------------------------- trainer
 
@@ -140,6 +186,8 @@ class Fleet:
             **client_options(self._strategy),
             **options,
         )
+        if self._optimizer is not None:
+            self._optimizer.begin(self._client)
         return self._client
 
     @property
@@ -166,27 +214,24 @@ class Fleet:
 
     def distributed_optimizer(
         self, optimizer: Any, strategy: DistributedStrategy | None = None
-    ) -> Any:
+    ) -> DistributedOptimizer:
         """A torch or Paddle optimizer whose rule runs on the servers: step(), minimize(loss).
 
-        For the dense parameters of the model given to distributed_model(); its embeddings have
-        their own optimizers and are pushed with it. Raises UsageError where the servers have no
-        rule with the same numbers.
+        For the dense parameters of the model given to distributed_model(), else for those that the
+        optimizer has; embeddings have their own optimizers and are pushed with it. Before or after
+        init_worker(); in a server, where scripts of Paddle's call it too, it is of no use. Raises
+        UsageError where the servers have no rule with the same numbers.
         """
-        self._must_be_worker("distributed_optimizer()")
-        if strategy is not None and strategy != self._strategy:
+        if self._client is not None and strategy not in (None, self._strategy):
             raise UsageError(
                 "distributed_optimizer() got another strategy than init_worker()",
                 hint="the strategy is chosen where the client is made: init_worker(strategy)",
             )
-        if self._model is None:
-            raise UsageError(
-                "distributed_optimizer() does not know the model",
-                hint="model = fleet.distributed_model(model) first",
-            )
-        from paddock.ps.fleet_optimizer import DistributedOptimizer
-
-        return DistributedOptimizer(self.client, self._model, optimizer)
+        self._strategy = strategy or self._strategy
+        self._optimizer = DistributedOptimizer(optimizer, self._model)
+        if self._client is not None:
+            self._optimizer.begin(self._client)
+        return self._optimizer
 
     # ------------------------------------------------------------------------------- checkpoints
 
@@ -207,21 +252,6 @@ class Fleet:
         if mode != 0:
             raise UsageError(f"mode is {mode}", hint="0: deltas are found beside the full ones")
         self.client.load(path)
-
-    def save_inference_model(self, *_args: Any, **_options: Any) -> NoReturn:
-        """Not here: Paddle writes a static program, and there is none. Raises UsageError."""
-        raise UsageError(
-            "fleet.save_inference_model() writes a static program, and here is none",
-            hint="fleet.save_persistables(dirname), then `paddock ps export --checkpoint dirname` "
-            "for the weights or `paddock ps publish` for ps.Serving",
-        )
-
-    def save_cache_model(self, *_args: Any, **_options: Any) -> NoReturn:
-        """Not here: Paddle's cache of hot rows. Raises UsageError."""
-        raise UsageError(
-            "fleet.save_cache_model() writes Paddle's cache of hot rows, and here is none",
-            hint="`paddock ps publish` makes a version of all rows that ps.Serving maps",
-        )
 
     def shrink(self, threshold: float | None = None) -> int:
         """Drops the rows that their tables' accessors give up. Returns how many."""
@@ -247,6 +277,76 @@ class Fleet:
             raise UsageError(f"{call} in a trainer", hint="if fleet.is_server(): ...")
 
 
+class DistributedOptimizer:
+    """step(), minimize(loss), clear_grad() and zero_grad() of a torch or Paddle optimizer.
+
+    model: whose parameters; None: those of the optimizer. A scheduler of the optimizer's is
+    followed, for the dense parameters.
+    """
+
+    def __init__(self, optimizer: Any, model: Any = None) -> None:
+        self.spec = spec_of(optimizer)
+        self.inner = optimizer
+        self._model = model
+        self._trainer: TrainerBase | None = None
+
+    def begin(self, client: Any) -> None:
+        """Gives the servers the first parameters, or takes theirs."""
+        adapter = import_module(f"paddock.ps.{framework_of(self.inner)}")
+        model = adapter.module_of(self.inner) if self._model is None else self._model
+        self._trainer = adapter.Trainer(client, model, optimizer=self.spec)
+        if self._trainer.dense is not None:
+            self._trainer.dense.vector.rate = adapter.rate_of(self.inner)
+
+    @property
+    def trainer(self) -> TrainerBase:
+        """The model's Trainer. Raises UsageError before init_worker(), and in a server."""
+        if self._trainer is None:
+            raise UsageError(
+                "the optimizer has no servers: fleet.init_worker() was not called before",
+                hint="there is no static program to build, only dygraph: in trainers, after "
+                "fleet.init_worker(), for each batch optimizer.minimize(loss)",
+            )
+        return self._trainer
+
+    def step(self) -> None:
+        """Ends a batch: gradients pushed, the strategy's wait, new values pulled."""
+        self.minimize(None)
+
+    def minimize(self, loss: Any) -> None:
+        """backward() and step(), Paddle's way."""
+        self.trainer.step(loss)
+        self.inner._opt_called = True  # Else torch's schedulers warn that step() was not called.
+
+    def clear_grad(self) -> None:
+        """Nothing: step() clears what it has pushed."""
+
+    zero_grad = clear_grad
+
+
+def server_words(role: Role, load: str = "") -> list[str]:
+    """The flags of `paddock pserver` for this role; everything else comes from its environment.
+
+    >>> server_words(Role(True, 1, ("10.0.0.1:80", "10.0.0.2:81"), 4))[:2]
+    ['--port=81', '--index=1']
+    """
+    return [
+        f"--port={role.endpoint.rpartition(':')[2]}",
+        f"--index={role.index}",
+        f"--endpoints={','.join(role.server_endpoints)}",
+        f"--num_gradient_servers={role.worker_num}",
+        "--end-with-trainers=yes",
+        *([f"--load={load}"] if load else []),
+    ]
+
+
+def _collective() -> UsageError:
+    return UsageError(
+        "is_collective=True: this fleet is that of parameter servers",
+        hint="from paddle.distributed import fleet, for collective training",
+    )
+
+
 # Paddle's fleet is one object whose methods are the module's functions; so is this.
 _fleet = Fleet(os.environ)
 _NAMES = tuple(name for name in vars(Fleet) if not name.startswith("_"))
@@ -256,4 +356,6 @@ def __getattr__(name: str) -> Any:
     """fleet.init and the others: those of the process's one Fleet."""
     if name in _NAMES:
         return getattr(_fleet, name)
+    if name in INSTEAD:
+        raise UsageError(f"fleet.{name} is not here", hint=INSTEAD[name])
     raise AttributeError(f"module 'paddock.ps.fleet' has no attribute {name!r}")

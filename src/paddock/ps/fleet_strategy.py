@@ -60,20 +60,20 @@ class DistributedStrategy:
 def client_options(strategy: DistributedStrategy) -> dict[str, Any]:
     """The keywords of Client that follow from a strategy. Raises UsageError."""
     configs = strategy.a_sync_configs
-    chosen: list[dict[str, Any]] = []
-    if configs.get("k_steps", 0) > 0:
-        chosen.append({"strategy": "geo", "geo_step": configs["k_steps"]})
-    if configs.get("half_async"):
-        chosen.append({"strategy": "half_async"})
-    if "staleness" in configs:
-        chosen.append({"strategy": "staleness", "staleness": configs["staleness"]})
-    if len(chosen) > 1 or (chosen and not strategy.a_sync):
-        names = [str(options["strategy"]) for options in chosen]
-        names += [] if strategy.a_sync else ["sync (a_sync=False)"]
-        raise UsageError(f"strategies {' and '.join(names)} at once", hint="choose one")
-    if chosen:
-        return chosen[0]
-    return {"strategy": "async" if strategy.a_sync else "sync"}
+    steps, lag = configs.get("k_steps", 0), configs.get("staleness")
+    wanted = (
+        (steps > 0, {"strategy": "geo", "geo_step": steps}),
+        (configs.get("half_async"), {"strategy": "half_async"}),
+        (lag is not None, {"strategy": "staleness", "staleness": lag}),
+        (not strategy.a_sync, {"strategy": "sync"}),
+    )
+    chosen: list[dict[str, Any]] = [options for is_wanted, options in wanted if is_wanted]
+    if len(chosen) > 1:
+        names = " and ".join(options["strategy"] for options in chosen)
+        raise UsageError(
+            f"strategies {names} at once (a_sync={strategy.a_sync})", hint="choose one"
+        )
+    return chosen[0] if chosen else {"strategy": "async"}
 
 
 def _check_configs(configs: Mapping[str, Any]) -> None:

@@ -28,8 +28,15 @@ from numpy.typing import NDArray
 from paddock.errors import UsageError
 from paddock.ps.adapters.collection import Bags, look_up_all, names_of
 from paddock.ps.adapters.dense import FlatParameters
-from paddock.ps.adapters.given import Floats, TableClient, as_optimizer, as_sparse_spec
-from paddock.ps.adapters.rows import Gradient, Rows
+from paddock.ps.adapters.given import (
+    POOLINGS,
+    Floats,
+    TableClient,
+    as_optimizer,
+    as_sparse_spec,
+    check_pooling,
+)
+from paddock.ps.adapters.rows import Rows
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 from paddock.ps.table.sharding import expand, sum_by
 
@@ -77,7 +84,7 @@ class Embedding:
         shape of ids: where it is 0 the row is zeros, its gradient is left out, and the id is not
         even asked for; pool() takes the same mask.
         """
-        array = _uncut(self.rows.spec.name, ids)
+        array = _uncut(self.rows.table, ids)
         shape = (*array.shape, self.dim)
         real = None if mask is None else np.asarray(mask, dtype=bool).reshape(-1)
         asked = array.reshape(-1) if real is None else array.reshape(-1)[real]
@@ -90,15 +97,9 @@ class Embedding:
         rows = jnp.from_dlpack(values.reshape(shape))
 
         def pushback(gradient: Any) -> None:
-            grads = np.asarray(gradient, dtype=np.float32)
-            if grads.shape != shape:
-                raise UsageError(
-                    f"the gradient has shape {grads.shape}, the rows had {shape}",
-                    hint="differentiate with respect to the rows that pull() gave",
-                )
-            flat = np.ascontiguousarray(grads).reshape(-1, self.dim)
+            flat = _flat_gradient("rows", gradient, shape)
             sums = sum_by(found.inverse, len(found.keys), flat if real is None else flat[real])
-            self.rows.receive(Gradient(found.keys, sums, found.shows, found.clicks))
+            self.rows.receive(found, sums)
 
         return rows, pushback
 
@@ -108,7 +109,7 @@ class Embedding:
 
     def prefetch(self, ids: NDArray[np.int64]) -> None:
         """Asks for the rows of a later batch now, so that they travel while this one computes."""
-        self.rows.client.prefetch(self.rows.spec.name, _uncut(self.rows.spec.name, ids).reshape(-1))
+        self.rows.client.prefetch(self.rows.table, _uncut(self.rows.table, ids).reshape(-1))
 
     def push(self) -> int:
         """Sends the gradients that wait (push_at_once=False). Returns of how many look-ups."""
@@ -143,17 +144,9 @@ class EmbeddingCollection:
 
         def pushback(gradients: Mapping[str, Any]) -> None:
             for rows, names, one in zip(self.tables, self.names, found, strict=True):
-                every = [np.asarray(gradients[name], np.float32) for name in names]
-                for name, grads in zip(names, every, strict=True):
-                    if grads.shape != out[name].shape:
-                        raise UsageError(
-                            f"the gradient of {name!r} has shape {grads.shape}, the rows had "
-                            f"{out[name].shape}",
-                            hint="differentiate with respect to the rows that pull() gave",
-                        )
-                flat = np.concatenate([grads.reshape(-1, rows.spec.dim) for grads in every])
-                sums = sum_by(one.inverse, len(one.keys), flat)
-                rows.receive(Gradient(one.keys, sums))
+                every = [_flat_gradient(name, gradients[name], out[name].shape) for name in names]
+                sums = sum_by(one.inverse, len(one.keys), np.concatenate(every))
+                rows.receive(one, sums)
 
         return out, pushback
 
@@ -177,11 +170,7 @@ class DenseParameters:
         self._unravel = jax.jit(unravel)
         self._ravel = jax.jit(lambda tree: ravel_pytree(tree)[0])
         self._flat = FlatParameters(
-            client,
-            [("params", (flat.size,))],
-            table=table,
-            optimizer=as_optimizer(optimizer, lr),
-            merge=merge,
+            client, [(flat.size,)], table=table, optimizer=as_optimizer(optimizer, lr), merge=merge
         )
         self._flat.values[...] = np.asarray(flat)
         self._flat.start()
@@ -195,8 +184,7 @@ class DenseParameters:
 
     def push(self, gradients: Any) -> None:
         """Sends the gradients, a pytree as the parameters are."""
-        self._flat.grads[...] = np.asarray(self._ravel(gradients))
-        self._flat.push()
+        self._flat.send(np.asarray(self._ravel(gradients)))
 
     @property
     def flat(self) -> Floats:
@@ -218,13 +206,23 @@ def _uncut(table: str, ids: Any) -> NDArray[Any]:
     return np.asarray(ids)
 
 
+def _flat_gradient(name: str, gradient: Any, shape: tuple[int, ...]) -> Floats:
+    """The gradient as (rows, dim). Raises UsageError for one of another shape."""
+    grads = np.asarray(gradient, dtype=np.float32)
+    if grads.shape != shape:
+        raise UsageError(
+            f"the gradient of {name!r} has shape {grads.shape}, the rows had {shape}",
+            hint="differentiate with respect to the rows that pull() gave",
+        )
+    return np.ascontiguousarray(grads).reshape(-1, shape[-1])
+
+
 def pool(rows: jax.Array, mask: jax.Array, pooling: str = "sum") -> jax.Array:
     """(bags, length, dim) rows pooled to (bags, dim); mask (bags, length) is 1 where an id is.
 
     Runs inside jit. An empty bag gives zeros.
     """
-    if pooling not in ("sum", "mean"):
-        raise UsageError(f"pooling is {pooling!r}", hint="sum or mean")
+    check_pooling(pooling, POOLINGS[1:])
     kept = mask.astype(rows.dtype)[..., None]
     sums = (rows * kept).sum(-2)
     if pooling == "sum":

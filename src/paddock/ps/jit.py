@@ -1,7 +1,8 @@
 """Compiles the kernels with numba where it is installed; without it they run as numpy, slower.
 
-A kernel module writes its loops for numba and, beside them, the same in whole-array numpy; it
-asks HAVE_NUMBA which of the two to use. PADDOCK_PS_NUMBA=0 forces numpy (tests do).
+A kernel module writes its loops for numba; without it the same source runs on whole arrays where
+every number of the loops can be an array (``plain``, ``part``, ``choose``), and where not the
+module has the same in numpy beside it and asks HAVE_NUMBA. PADDOCK_PS_NUMBA=0 forces numpy.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import numpy as np
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 try:
@@ -22,6 +25,7 @@ try:
         raise ImportError
     import numba
     from numba.core.caching import FunctionCache
+    from numba.extending import overload
 
     HAVE_NUMBA = True
 except ImportError:
@@ -46,6 +50,38 @@ def kernel(function: F) -> F:
     except RuntimeError as error:  # No directory that can be written.
         _warn(error)
     return compiled
+
+
+def plain(function: F) -> F:
+    """A kernel as Python runs it: for arrays in place of the loops' numbers."""
+    return getattr(function, "py_func", function)
+
+
+def in_kernels(outside: Callable[..., Any]) -> Callable[[F], F]:
+    """Kernels that call `outside` run the decorated function; others go on to call `outside`."""
+
+    def decorate(function: F) -> F:
+        if HAVE_NUMBA:
+            options = {"error_model": "numpy"}
+            overload(outside, jit_options=options, strict=False)(lambda *args: function)
+        return function
+
+    return decorate
+
+
+def part(function: F) -> F:
+    """A piece of kernels, of one number or of arrays."""
+    return in_kernels(function)(function)
+
+
+def choose(condition: Any, one: Any, other: Any) -> Any:
+    """`one` where the condition holds, else `other`; both are computed."""
+    return np.where(condition, one, other)
+
+
+@in_kernels(choose)
+def _choose(condition: Any, one: Any, other: Any) -> Any:
+    return one if condition else other
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types

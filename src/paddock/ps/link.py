@@ -10,31 +10,29 @@ import socket
 import ssl
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps.endpoint import split_endpoint
 from paddock.ps.protocol.frames import (
     Buffer,
     DamageError,
-    Flag,
     FrameError,
     Header,
     Op,
-    verify,
 )
 from paddock.ps.protocol.handshake import (
     NONCE_BYTES,
     Hello,
     Welcome,
+    greeting_from,
     proof_of,
     same,
-    to_body,
-    welcome_from,
 )
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.stream import Closed, Stream, connect, connect_unix, os_reason
+from paddock.ps.protocol.values import to_body
+from paddock.ps.stream import ERROR, Closed, Stream, connect, connect_unix, os_reason
 
-ERROR = int(Flag.ERROR)
 # Answers on their way back, of frames that are posted: as many fit any socket's buffer.
 ANSWERS_MAX = 64
 
@@ -57,7 +55,7 @@ class Link:
     def __init__(self, endpoint: str, identity: Identity, purpose: str, seconds: float) -> None:
         self.endpoint = endpoint
         self._awaited = 0
-        self._answers: deque[tuple[Header, bytearray]] = deque()
+        self._answers: deque[tuple[Header, Buffer]] = deque()
         host, port = split_endpoint(endpoint)
         try:
             sock = connect(host, int(port), seconds)
@@ -106,7 +104,7 @@ class Link:
             raise Closed(error.message) from error
         if header.flags & ERROR:
             raise Refusal.from_body(body)
-        welcome = welcome_from(body)
+        welcome = greeting_from(Welcome, body)
         if welcome.challenge:
             self._prove(stream, identity.token, nonce, welcome)
         elif identity.token:
@@ -162,7 +160,7 @@ class Link:
         self.send(header, *body)
         self._awaited += 1
 
-    def _read(self) -> tuple[Header, bytearray]:
+    def _read(self) -> tuple[Header, Buffer]:
         try:
             answer = self.stream.receive()
         except FrameError as error:
@@ -170,7 +168,7 @@ class Link:
         self._awaited -= 1
         return answer
 
-    def receive(self) -> tuple[Header, bytearray]:
+    def receive(self) -> tuple[Header, Buffer]:
         """The next answer. Raises Refusal when it is a no."""
         header, body = self._answers.popleft() if self._answers else self._read()
         if header.flags & ERROR:
@@ -180,21 +178,13 @@ class Link:
     def receive_into(self, view: memoryview) -> Header:
         """The next answer, its body in `view`. Raises Refusal when it is a no."""
         try:
-            return self._receive_into(view)
+            header, body = self.stream.receive(into=view)
         except FrameError as error:
             raise Closed(error.message) from error
-
-    def _receive_into(self, view: memoryview) -> Header:
-        header, head = self.stream.receive_header()
-        if header.flags & ERROR or header.length > view.nbytes:
-            body = bytearray(header.length)
-            self.stream.read_into(memoryview(body))
-            if header.flags & ERROR:
-                raise _no(body)
+        if header.flags & ERROR:
+            raise _no(body)
+        if header.length > view.nbytes:
             raise Closed(f"an answer of {header.length} bytes where {view.nbytes} were expected")
-        part = view[: header.length]
-        self.stream.read_into(part)
-        verify(head, header, part)
         return header
 
     def close(self) -> None:
@@ -202,7 +192,22 @@ class Link:
         self.stream.close()
 
 
-def _no(body: bytearray) -> PaddockError:
+def _no(body: Buffer) -> PaddockError:
     """The error of a refused frame. Who is not the primary any more is as good as gone."""
     refusal = Refusal.from_body(body)
     return Closed(refusal.message) if refusal.code == "not-primary" else refusal
+
+
+def read_token(path: str) -> bytes:
+    """The secret in a file, b"" for no file. Raises UsageError."""
+    if not path:
+        return b""
+    try:
+        token = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise UsageError(
+            f"token file {path}: {error.strerror}", hint="a readable file with the servers' secret"
+        ) from error
+    if not token:
+        raise UsageError(f"token file {path} is empty", hint="the servers' secret")
+    return token

@@ -11,6 +11,7 @@ The optimizers run on the servers; Paddle computes losses and gradients.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,12 @@ from paddle import nn
 from paddle.nn import functional
 from paddle.utils import dlpack
 
+from paddock.errors import UsageError
 from paddock.ps.adapters.collection import Bags, CollectionBase, KeyedJagged
-from paddock.ps.adapters.dense import DenseBase
+from paddock.ps.adapters.dense import DenseBase, Learned
 from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.framework import Framework
 from paddock.ps.adapters.given import Floats, Keys
-from paddock.ps.adapters.rows import Lookup
 from paddock.ps.adapters.trainer import TrainerBase
 
 __all__ = [
@@ -47,46 +48,71 @@ def _array(tensor: paddle.Tensor) -> NDArray[Any]:
     return shared
 
 
+def _share(vector: Learned) -> Callable[[], object]:
+    pairs = list(zip(vector.tensors, vector.views(vector.values), strict=True))
+
+    def copy() -> None:
+        for parameter, view in pairs:
+            parameter.set_value(view)
+
+    if not all(parameter.place.is_cpu_place() for parameter in vector.tensors):
+        return copy
+    # _share_buffer_to is what Paddle's own fused parameter buffers use (3.3,
+    # distributed/fleet/utils/tensor_fusion_helper.py); it has no public name.
+    for parameter, view in pairs:
+        dlpack.from_dlpack(view)._share_buffer_to(parameter)
+    return lambda: None
+
+
+def _leaf(
+    found: Floats, like: paddle.Tensor | None, learns: bool, take: Callable[[Floats], None]
+) -> paddle.Tensor:
+    rows = dlpack.from_dlpack(found)
+    if learns and paddle.is_grad_enabled():
+        rows.stop_gradient = False
+        # A copy: Paddle adds a second backward()'s gradient into the same memory.
+        rows.register_hook(lambda grad: take(np.array(_array(grad))))
+    return rows
+
+
+def _spread(
+    rows: paddle.Tensor, inverse: NDArray[Any], shape: Sequence[int], starts: Keys | None, how: str
+) -> paddle.Tensor:
+    each, dim = functional.embedding(dlpack.from_dlpack(inverse), rows), rows.shape[-1]
+    if starts is None:
+        each = each.reshape([*shape, dim])
+        if how == "none":
+            return each
+        return each.mean(1) if how == "mean" else each.sum(1)
+    # The differentiable way of Paddle.
+    lengths = np.diff(starts, append=each.shape[0])
+    bag = paddle.to_tensor(np.repeat(np.arange(len(starts)), lengths).reshape(-1, 1))
+    empty = paddle.zeros([len(starts), dim], "float32")
+    sums = paddle.scatter_nd_add(empty, bag, each) if each.shape[0] else empty
+    if how == "sum":
+        return sums
+    return sums / paddle.to_tensor(np.maximum(lengths, 1).astype(np.float32).reshape(-1, 1))
+
+
 PADDLE = Framework(
-    paddle.Tensor,
-    _array,
-    lambda layer: layer.sublayers(include_self=True),
-    lambda layer: [(name, p) for name, p in layer.named_parameters() if not p.stop_gradient],
-    lambda layer: layer.state_dict(),  # Running statistics are parameters that are not trained.
-    lambda tensor, values: tensor.set_value(values),
+    tensor=paddle.Tensor,
+    array=_array,
+    flat=lambda tensors: _array(paddle.concat([one.detach().reshape([-1]) for one in tensors])),
+    zeros_like=paddle.zeros_like,
+    modules=lambda layer: layer.sublayers(include_self=True),
+    trained=lambda layer: [(n, p) for n, p in layer.named_parameters() if not p.stop_gradient],
+    # Running statistics are parameters that are not trained.
+    state=lambda layer: layer.state_dict().values(),
+    assign=lambda tensor, values: tensor.set_value(values),
+    share=_share,
+    leaf=_leaf,
+    spread=_spread,
 )
 
 
 class Embedding(EmbeddingBase, nn.Layer):
     __doc__ = EmbeddingBase.__doc__
     framework = PADDLE
-
-    def leaf(self, found: Lookup, like: paddle.Tensor | None) -> paddle.Tensor:
-        rows = dlpack.from_dlpack(found.rows)
-        if not (self.training and paddle.is_grad_enabled()):
-            return rows
-        rows.stop_gradient = False
-        # A copy: Paddle adds a second backward()'s gradient into the same memory.
-        rows.register_hook(lambda grad: self.receive(found, np.array(_array(grad))))
-        return rows
-
-    def spread(
-        self, found: Lookup, rows: paddle.Tensor, shape: tuple[int, ...], starts: Keys | None
-    ) -> paddle.Tensor:
-        each = functional.embedding(dlpack.from_dlpack(found.inverse), rows)
-        if starts is None:
-            each = each.reshape([*shape, self.dim])
-            if self.pooling == "none":
-                return each
-            return each.mean(1) if self.pooling == "mean" else each.sum(1)
-        # The differentiable way of Paddle.
-        lengths = np.diff(starts, append=each.shape[0])
-        bag = paddle.to_tensor(np.repeat(np.arange(len(starts)), lengths).reshape(-1, 1))
-        empty = paddle.zeros([len(starts), self.dim], "float32")
-        sums = paddle.scatter_nd_add(empty, bag, each) if each.shape[0] else empty
-        if self.pooling == "sum":
-            return sums
-        return sums / paddle.to_tensor(np.maximum(lengths, 1).astype(np.float32).reshape(-1, 1))
 
 
 class EmbeddingCollection(CollectionBase, nn.Layer):
@@ -99,38 +125,23 @@ class DenseParameters(DenseBase):
     __doc__ = DenseBase.__doc__
     framework = PADDLE
 
-    def bind(self) -> None:
-        self._shared = all(p.place.is_cpu_place() for p in self.parameters)
-        if not self._shared:
-            self.copy_out()
-            return
-        # _share_buffer_to is what Paddle's own fused parameter buffers use (3.3,
-        # distributed/fleet/utils/tensor_fusion_helper.py); it has no public name.
-        views = self.vector.views(self.vector.values)
-        for parameter, view in zip(self.parameters, views, strict=True):
-            dlpack.from_dlpack(view)._share_buffer_to(parameter)
-
-    @property
-    def flat(self) -> Floats:
-        """(size,) float32: all parameters as last pulled. A view, not a copy."""
-        return self.vector.values
-
-    def copy_out(self) -> None:
-        if not self._shared:
-            views = self.vector.views(self.vector.values)
-            for parameter, view in zip(self.parameters, views, strict=True):
-                parameter.set_value(view)
-
-    def copy_in(self) -> None:
-        views = self.vector.views(self.vector.grads)
-        for parameter, view in zip(self.parameters, views, strict=True):
-            view[...] = 0.0 if parameter.grad is None else _array(parameter.grad)
-
-    def clear(self) -> None:
-        for parameter in self.parameters:
-            parameter.clear_gradient(set_to_zero=False)
-
 
 class Trainer(TrainerBase):
     __doc__ = TrainerBase.__doc__
     dense_type = DenseParameters
+
+
+def module_of(optimizer: Any) -> nn.Layer:
+    """What an optimizer trains, as a layer. Raises UsageError for one without parameters."""
+    if not optimizer._parameter_list:
+        raise UsageError(
+            f"{type(optimizer).__name__} has no parameters, as in a static program",
+            hint=f"{type(optimizer).__name__}(..., parameters=model.parameters())",
+        )
+    return nn.ParameterList(optimizer._parameter_list)
+
+
+def rate_of(optimizer: Any) -> Callable[..., float | None] | None:
+    """The rate of an optimizer that an LRScheduler drives, as Table.rate; else None."""
+    lr = optimizer._learning_rate
+    return (lambda _: float(lr())) if callable(lr) else None

@@ -6,9 +6,10 @@ the same table must declare equal specs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
+from itertools import pairwise
 from math import isfinite
 from typing import Any, Literal
 
@@ -142,7 +143,7 @@ class DenseSpec:
     kind: Literal["dense"] = "dense"
 
     def __post_init__(self) -> None:
-        if self.shards == 0 and self.size > 0:
+        if self.shards == 0 and all(map(_is_whole, (self.size, *self.parts))):
             shards = sum(map(dense_shards, self.parts)) or dense_shards(self.size)
             object.__setattr__(self, "shards", shards)
 
@@ -196,7 +197,7 @@ def dense_shards(size: int) -> int:
     >>> [dense_shards(n) for n in (10, 1 << 17, 1 << 22, 1 << 28)]
     [1, 2, 64, 512]
     """
-    shards = min(1, size)
+    shards = min(1, max(0, size))
     while (shards < SHARDS and size > shards * DENSE_SHARD) or size > shards * DENSE_SHARD_MAX:
         shards *= 2
     return shards
@@ -263,6 +264,10 @@ def _build(cls: type, data: dict[str, Any], where: str, problems: list[Problem])
         return None
 
 
+# What a value must be, and the words for it.
+_Rule = tuple[Callable[[Any], bool], str]
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
 
@@ -271,124 +276,139 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
 
 
-# A field's annotation -> what it must be, and the words for it.
-_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+def _is_a(kind: Any) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
+
+
+def _all(kind: type[Iterable[Any]], each: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind) and all(map(each, value))
+
+
+def _least(low: int) -> _Rule:
+    return lambda value: value >= low, f"{low} or more"
+
+
+def _one_of(names: Sequence[str]) -> _Rule:
+    return lambda value: value in names, "one of " + ", ".join(names)
+
+
+_ANY: _Rule = (lambda value: True, "")
+_SHARE: _Rule = (lambda value: 0.0 < value <= 1.0, "above 0, at most 1")
+
+# By a field's annotation.
+_TYPES: dict[str, _Rule] = {
     "int": (_is_whole, "a whole number"),
     "float": (_is_number, "a number"),
-    "str": (lambda value: isinstance(value, str), "a text"),
-    "bool": (lambda value: isinstance(value, bool), "True or False"),
-    "tuple[int, ...]": (
-        lambda value: isinstance(value, tuple) and all(map(_is_whole, value)),
-        "a tuple of whole numbers",
+    "str": (_is_a(str), "a text"),
+    "bool": (_is_a(bool), "True or False"),
+    "tuple[int, ...]": (_all(tuple, _is_whole), "a tuple of whole numbers"),
+    "tuple[float, ...]": (_all(tuple, _is_number), "a tuple of numbers"),
+    # Which numbers, its rule says.
+    "dict[str, float]": (_all(dict, _is_a(str)), "a dict of numbers"),
+    **{kind.__name__: (_is_a(kind), f"{kind.__name__}(...)") for kind in _PARTS.values()},
+}
+_TABLE: dict[str, _Rule] = {
+    "name": (
+        lambda value: len(value) <= 100 and value.replace("_", "").replace(".", "").isalnum(),
+        "1 to 100 letters, digits, '_' or '.'",
     ),
-    "tuple[float, ...]": (
-        lambda value: isinstance(value, tuple) and all(map(_is_number, value)),
-        "a tuple of numbers",
-    ),
-    "dict[str, float]": (
-        lambda value: (
-            isinstance(value, dict)
-            and all(isinstance(n, str) and isinstance(v, (int, float)) for n, v in value.items())
-        ),
-        "a dict of numbers",
-    ),
+    "merge": _one_of(("mean", "sum")),
+}
+# By a field's name, of a right type.
+_RANGES: dict[type, dict[str, _Rule]] = {
+    InitialSpec: {"kind": _one_of(INITIALIZERS), "fan": _least(0)},
+    ScheduleSpec: {
+        "kind": _one_of(SCHEDULES),
+        "every": _least(1),
+        "dim": _least(1),
+        "warmup_steps": _least(0),
+        "warmup_start": _least(0),
+    },
+    OptimizerSpec: dict.fromkeys(("lr", "bound", "clip_value", "clip_norm", "l1", "l2"), _least(0)),
+    AccessorSpec: {"admit_probability": _SHARE, "decay": _SHARE},
+    SparseSpec: {
+        **_TABLE,
+        "dim": (lambda value: 1 <= value <= DIM_MAX, f"1 to {DIM_MAX}"),
+        "max_rows": (lambda value: value >= 0, "0 for no limit"),
+        "eviction": _one_of(EVICTIONS),
+    },
+    DenseSpec: {**_TABLE, "size": _least(1)},
+}
+
+# What of the values must fit together: (is it so, what is not, a hint).
+_Facts = Iterator[tuple[bool, str, str]]
+
+
+def _schedule_facts(spec: ScheduleSpec) -> _Facts:
+    if spec.kind == "exponential":
+        # A growing one would overflow at a step that depends on the machine's patience.
+        yield 0.0 < spec.rate <= 1.0, f"rate is {spec.rate}", "exponential: above 0, at most 1"
+    if spec.kind in ("natural_exp", "inverse_time"):
+        yield spec.rate >= 0.0, f"rate is {spec.rate}", f"{spec.kind}: 0 or more"
+    if spec.kind == "noam":
+        yield spec.warmup_steps != 0, "warmup_steps is 0", "at least 1: noam has a warm-up"
+    if spec.kind == "piecewise":
+        edges, values = spec.boundaries, spec.values
+        is_rising = all(low < high for low, high in pairwise((0, *edges)))
+        yield is_rising, f"boundaries is {edges}", "rising whole numbers, at least 1"
+        is_right = len(values) == len(edges) + 1 and min(values) >= 0.0
+        wanted = f"{len(edges) + 1} factors of lr, 0 or more: one more than boundaries"
+        yield is_right, f"values is {values}", wanted
+
+
+def _accessor_facts(spec: AccessorSpec) -> _Facts:
+    scored = spec.admit_score or spec.unlock_score or spec.delete_score
+    hint = "accessor statistics=True, and push shows and clicks"
+    yield spec.statistics or not scored, "scores need statistics", hint
+
+
+def _sparse_facts(spec: SparseSpec) -> _Facts:
+    is_right = spec.shards.bit_count() == 1 and 1 <= spec.shards <= 4096
+    yield is_right, f"shards is {spec.shards}", "a power of two, at most 4096"
+
+
+def _dense_facts(spec: DenseSpec) -> _Facts:
+    parts, size, shards = spec.parts, spec.size, spec.shards
+    adds_up = not parts or (min(parts) >= 0 and sum(parts) == size)
+    has = f"its {len(parts)} parts have {sum(parts)} elements of {size}"
+    yield adds_up, has, "their lengths add up to size"
+    over = f"{shards} shards of {size} elements are over {DENSE_SHARD_MAX} each"
+    yield size <= max(1, shards) * DENSE_SHARD_MAX, over, "shards=0 chooses"
+    is_right = shards == sum(map(dense_shards, parts)) if parts else shards.bit_count() == 1
+    hint = "0 with parts, else a power of two; at most 4096 come out"
+    yield is_right and 1 <= shards <= 4096, f"shards is {shards}", hint
+
+
+_FACTS: dict[type, Callable[[Any], _Facts]] = {
+    ScheduleSpec: _schedule_facts,
+    AccessorSpec: _accessor_facts,
+    SparseSpec: _sparse_facts,
+    DenseSpec: _dense_facts,
 }
 
 
-def _wrong_types(part: Any, where: str) -> list[Problem]:
-    """A problem for each field whose value is of another type than it says, inner specs too."""
+def check_fields(spec: Any, where: str) -> list[Problem]:
+    """What is wrong with the values of a spec, or of a part of one, each by itself and together."""
     found: list[Problem] = []
-    for one in fields(part):
-        value = getattr(part, one.name)
-        if one.name in _PARTS:
-            if isinstance(value, _PARTS[one.name]):
-                found += _wrong_types(value, f"{where}: {one.name}")
-            else:
-                wanted = _PARTS[one.name].__name__
-                found.append(Problem(f"{where}: {one.name} is {value!r}", f"{wanted}(...)"))
-        elif one.type in _KINDS and not _KINDS[str(one.type)][0](value):
-            found.append(Problem(f"{where}: {one.name} is {value!r}", _KINDS[str(one.type)][1]))
+    facts = _FACTS.get(type(spec))
+    for one in fields(spec):
+        value = getattr(spec, one.name)
+        is_typed, words = _TYPES.get(str(one.type), _ANY)
+        if not is_typed(value):
+            facts = None  # They are asked of right types only.
+        elif one.name in _PARTS:
+            found += check_fields(value, f"{where}: {one.name}")
+            continue
+        else:
+            is_typed, words = _RANGES.get(type(spec), {}).get(one.name, _ANY)
+        if not is_typed(value):
+            found.append(Problem(f"{where}: {one.name} is {value!r}", words))
+    for is_so, message, hint in facts(spec) if facts else ():
+        if not is_so:
+            found.append(Problem(f"{where}: {message}", hint))
     return found
 
 
 def check_spec(spec: TableSpec) -> list[Problem]:
-    """What is wrong with a spec by itself; the optimizer's options are checked by its table."""
-    where = f"table {spec.name!r}"
-    found = _wrong_types(spec, where)
-    if found:
-        return found
-
-    def need(fact: bool, message: str, hint: str = "") -> None:
-        if not fact:
-            found.append(Problem(f"{where}: {message}", hint))
-
-    need(
-        0 < len(spec.name) <= 100 and spec.name.replace("_", "").replace(".", "").isalnum(),
-        "its name must be 1 to 100 letters, digits, '_' or '.'",
-    )
-    if isinstance(spec, SparseSpec):
-        need(1 <= spec.dim <= DIM_MAX, f"dim is {spec.dim}", f"1 to {DIM_MAX}")
-        need(spec.eviction in EVICTIONS, f"eviction {spec.eviction!r}", " or ".join(EVICTIONS))
-        need(spec.max_rows >= 0, f"max_rows is {spec.max_rows}", "0 for no limit")
-        accessor = spec.accessor
-        need(
-            0.0 < accessor.admit_probability <= 1.0,
-            f"admit_probability is {accessor.admit_probability}",
-            "above 0, at most 1",
-        )
-        need(0.0 < accessor.decay <= 1.0, f"decay is {accessor.decay}", "above 0, at most 1")
-        scored = accessor.admit_score or accessor.unlock_score or accessor.delete_score
-        need(
-            accessor.statistics or not scored,
-            "scores need statistics",
-            "accessor statistics=True, and push shows and clicks",
-        )
-    else:
-        need(spec.size >= 1, f"size is {spec.size}", "at least 1")
-        need(
-            not spec.parts or (min(spec.parts) >= 0 and sum(spec.parts) == spec.size),
-            f"its {len(spec.parts)} parts have {sum(spec.parts)} elements of {spec.size}",
-            "their lengths add up to size",
-        )
-        need(
-            spec.size <= max(1, spec.shards) * DENSE_SHARD_MAX,
-            f"{spec.shards} shards of {spec.size} elements are over {DENSE_SHARD_MAX} each",
-            "shards=0 chooses",
-        )
-    need(spec.merge in ("mean", "sum"), f"merge is {spec.merge!r}", "mean or sum")
-    parts = () if isinstance(spec, SparseSpec) else spec.parts
-    is_right = spec.shards & (spec.shards - 1) == 0
-    if parts:
-        is_right = spec.shards == sum(map(dense_shards, parts))
-    need(
-        1 <= spec.shards <= 4096 and is_right,
-        f"shards is {spec.shards}",
-        "0 with parts, else a power of two; at most 4096 come out",
-    )
-    need(
-        spec.initial.kind in INITIALIZERS,
-        f"initializer {spec.initial.kind!r} is unknown",
-        "one of " + ", ".join(INITIALIZERS),
-    )
-    schedule = spec.optimizer.schedule
-    need(
-        schedule.kind in SCHEDULES,
-        f"schedule {schedule.kind!r} is unknown",
-        "one of " + ", ".join(SCHEDULES),
-    )
-    if schedule.kind == "piecewise":
-        need(
-            len(schedule.values) == len(schedule.boundaries) + 1,
-            f"piecewise has {len(schedule.boundaries)} boundaries and "
-            f"{len(schedule.values)} values",
-            "one value more than boundaries",
-        )
-    need(spec.initial.fan >= 0, f"initializer fan is {spec.initial.fan}", "0 or more")
-    need(
-        schedule.dim >= 1 and schedule.warmup_steps >= 0,
-        f"schedule dim is {schedule.dim}, warmup_steps is {schedule.warmup_steps}",
-        "dim 1 or more, warmup_steps 0 or more",
-    )
-    need(schedule.every >= 1, f"schedule every is {schedule.every}", "at least 1")
-    need(spec.optimizer.lr >= 0.0, f"lr is {spec.optimizer.lr}", "0 or more")
-    return found
+    """What is wrong with a spec by itself; the optimizer's options are checked by its rule."""
+    return check_fields(spec, f"table {spec.name!r}")

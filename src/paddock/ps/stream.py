@@ -22,6 +22,7 @@ from paddock.ps.protocol.frames import (
     BODY_MAX,
     HEADER_SIZE,
     Buffer,
+    Flag,
     FrameError,
     Header,
     decode,
@@ -29,6 +30,7 @@ from paddock.ps.protocol.frames import (
     verify,
 )
 
+ERROR = int(Flag.ERROR)
 # What is read with a header at once: a small frame is one system call, not two.
 READ_AHEAD_BYTES = 4096
 # A frame up to this size is sent from one buffer: copying it is sooner than a list of pieces.
@@ -54,7 +56,8 @@ class Silent(PaddockError):
 class Stream:
     """A connected socket that speaks frames.
 
-    silence_seconds: the longest wait for a single read or write to move at all.
+    silence_seconds: the longest wait for a single read or write to move at all. deadline: all reads
+    end by then (monotonic), however often something comes; None: as they wait.
     """
 
     def __init__(self, sock: socket.socket, silence_seconds: float) -> None:
@@ -62,20 +65,18 @@ class Stream:
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
-        self._tls = isinstance(sock, ssl.SSLSocket)
+        self.is_tls = isinstance(sock, ssl.SSLSocket)
         # Read and not taken yet: [start, end). A header lies here until the next one is asked for.
         self._ahead = memoryview(bytearray(READ_AHEAD_BYTES))
         self._start = self._end = 0
-        self._deadline: float | None = None
+        self.deadline: float | None = None
         self.set_silence(silence_seconds)
-
-    def set_deadline(self, moment: float | None) -> None:
-        """All reads end by then (monotonic), however often something comes; None: as they wait."""
-        self._deadline = moment
 
     def set_silence(self, seconds: float) -> None:
         """Change the longest wait; 0 waits for ever."""
-        if self._tls:  # OpenSSL tries again where a read gave up; only Python's own limit ends it.
+        if (
+            self.is_tls
+        ):  # OpenSSL tries again where a read gave up; only Python's own limit ends it.
             self._sock.settimeout(seconds or None)
             return
         whole = int(seconds)
@@ -90,9 +91,9 @@ class Stream:
     def secure(self, context: ssl.SSLContext) -> None:
         """Speak TLS from here on, as the server. Raises ssl.SSLError, OSError."""
         sock = context.wrap_socket(self._sock, server_side=True, do_handshake_on_connect=False)
-        self._sock, self._tls = sock, True
-        if self._deadline is not None:
-            self.set_silence(max(self._deadline - time.monotonic(), 0.001))
+        self._sock, self.is_tls = sock, True
+        if self.deadline is not None:
+            self.set_silence(max(self.deadline - time.monotonic(), 0.001))
         sock.do_handshake()
 
     def fileno(self) -> int:
@@ -107,7 +108,7 @@ class Stream:
         """Send a frame whose header is encoded already."""
         try:
             wanted = len(head) + sum(map(len, body))
-            if self._tls or wanted <= SMALL_BYTES:
+            if self.is_tls or wanted <= SMALL_BYTES:
                 self._sock.sendall(b"".join((head, *body)))
                 return
             pieces = [memoryview(piece) for piece in (head, *body)]
@@ -143,24 +144,22 @@ class Stream:
             self._ahead[: self._end] = self._ahead[self._start : self._start + self._end]
         self._start = 0
 
-    def receive_into(self, body: memoryview) -> Header:
-        """The next frame, its body at the start of `body`, which must be long enough."""
-        header, head = self.receive_header()
-        if header.length > body.nbytes:
-            raise Closed(f"a frame of {header.length} bytes where {body.nbytes} were asked for")
-        part = body[: header.length]
-        self.read_into(part)
-        verify(head, header, part)
-        return header
-
-    def receive(self, most: int = BODY_MAX) -> tuple[Header, bytearray]:
-        """The next frame, its body, of at most so many bytes, in memory of its own."""
+    def receive(
+        self, most: int = BODY_MAX, into: memoryview | None = None
+    ) -> tuple[Header, bytearray | memoryview]:
+        """The next frame and its body, of at most so many bytes, in memory of its own; or at the
+        start of `into`, where it fits there and is no error.
+        """
         header, head = self.receive_header()
         if header.length > most:
             raise FrameError(
                 f"a frame announces {header.length} bytes, at most {most} are taken here"
             )
-        body = bytearray(header.length)
+        body: bytearray | memoryview
+        if into is None or header.length > into.nbytes or header.flags & ERROR:
+            body = bytearray(header.length)
+        else:
+            body = into[: header.length]
         self.read_into(memoryview(body))
         verify(head, header, body)
         return header, body
@@ -173,12 +172,12 @@ class Stream:
             view[:done] = self._ahead[self._start : self._start + done]
             self._start += done
         while done < size:
-            done += self._receive(view[done:], 0 if self._tls else socket.MSG_WAITALL)
+            done += self._receive(view[done:], 0 if self.is_tls else socket.MSG_WAITALL)
 
     def _receive(self, view: memoryview, flags: int) -> int:
         """One system call; the bytes read, at least one."""
-        if self._deadline is not None:
-            left = self._deadline - time.monotonic()
+        if self.deadline is not None:
+            left = self.deadline - time.monotonic()
             if left <= 0:
                 raise Silent("it took too long")
             self.set_silence(max(left, 0.001))
@@ -192,11 +191,6 @@ class Stream:
             raise Closed("the other side closed the connection")
         return got
 
-    @property
-    def is_tls(self) -> bool:
-        """Whether the bytes are encrypted."""
-        return self._tls
-
     def wait_readable(self, seconds: float) -> bool:
         """Whether a read would not have to wait, within so many seconds."""
         if self._start < self._end:
@@ -205,8 +199,11 @@ class Stream:
             return True
         if self._sock.fileno() < 0:
             raise Closed("the connection was closed")
+        return self._polled(select.POLLIN, seconds)
+
+    def _polled(self, event: int, seconds: float = 0.0) -> bool:
         poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
+        poll.register(self._sock, event)
         return bool(poll.poll(seconds * 1000))
 
     def read_ready(self) -> bool:
@@ -229,9 +226,7 @@ class Stream:
         length = int.from_bytes(self._ahead[at + _LENGTH_AT : at + _LENGTH_AT + 4], "little")
         if self._end - at < HEADER_SIZE + length:
             return False
-        poll = select.poll()
-        poll.register(self._sock, select.POLLOUT)
-        return bool(poll.poll(0))
+        return self._polled(select.POLLOUT)
 
     @property
     def is_empty(self) -> bool:
@@ -240,9 +235,7 @@ class Stream:
 
     def is_gone(self) -> bool:
         """Whether the other side has ended the connection, without reading from it."""
-        poll = select.poll()
-        poll.register(self._sock, select.POLLRDHUP)
-        return bool(poll.poll(0))
+        return self._polled(select.POLLRDHUP)
 
     def interrupt(self) -> None:
         """End both directions from another thread, so that a blocked read or write returns."""
@@ -257,7 +250,7 @@ class Stream:
         deadline = time.monotonic() + FINISH_SECONDS
         try:
             self.set_silence(FINISH_SECONDS)
-            if not self._tls:
+            if not self.is_tls:
                 self._sock.shutdown(socket.SHUT_WR)
             while self._sock.recv(1 << 16) and time.monotonic() < deadline:
                 pass

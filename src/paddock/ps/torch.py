@@ -11,6 +11,7 @@ The optimizers run on the servers; torch computes losses and gradients, any torc
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,12 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
+from paddock.errors import UsageError
 from paddock.ps.adapters.collection import Bags, CollectionBase, KeyedJagged
-from paddock.ps.adapters.dense import DenseBase, FlatParameters, forget_batch
+from paddock.ps.adapters.dense import DenseBase, Learned
 from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.framework import Framework
-from paddock.ps.adapters.given import Keys, Rate
-from paddock.ps.adapters.rows import Lookup, Rows
+from paddock.ps.adapters.given import Floats, Keys, TableClient
 from paddock.ps.adapters.trainer import TrainerBase
 
 __all__ = [
@@ -43,48 +44,62 @@ def _array(tensor: torch.Tensor) -> NDArray[Any]:
     return np.asarray(tensor.detach().cpu().numpy())
 
 
+def _share(vector: Learned) -> Callable[[], object]:
+    """The parameters become parts of one tensor, which on the CPU is the vector's own memory."""
+    pulled = torch.from_numpy(vector.values)
+    whole = pulled.to(vector.tensors[0].device)
+    parts = whole.split(list(vector.spec.parts))
+    for parameter, part in zip(vector.tensors, parts, strict=True):
+        parameter.data = part.view(parameter.shape)
+    return lambda: whole.copy_(pulled)  # To itself it copies nothing.
+
+
+def _leaf(
+    found: Floats, like: torch.Tensor | None, learns: bool, take: Callable[[Floats], None]
+) -> torch.Tensor:
+    rows = torch.from_numpy(found).to("cpu" if like is None else like.device)
+    if not (learns and torch.is_grad_enabled()):
+        return rows
+    rows.requires_grad_(True)
+
+    def give(leaf: torch.Tensor) -> None:
+        grad, leaf.grad = leaf.grad, None
+        if grad is not None:
+            take(_array(grad.contiguous()))
+
+    rows.register_post_accumulate_grad_hook(give)
+    return rows
+
+
+def _spread(
+    rows: torch.Tensor, inverse: NDArray[Any], shape: Sequence[int], starts: Keys | None, how: str
+) -> torch.Tensor:
+    places = torch.from_numpy(inverse).to(rows.device)
+    if how == "none":
+        return functional.embedding(places, rows).reshape(*shape, rows.shape[-1])
+    if starts is None:
+        return functional.embedding_bag(places.reshape(*shape), rows, mode=how)
+    return functional.embedding_bag(places, rows, torch.from_numpy(starts).to(places), mode=how)
+
+
 TORCH = Framework(
-    torch.Tensor,
-    _array,
-    lambda module: module.modules(),
-    lambda module: [(name, p) for name, p in module.named_parameters() if p.requires_grad],
-    lambda module: {
-        name: tensor
-        for name, tensor in module.state_dict(keep_vars=True).items()
-        if not isinstance(tensor, nn.Parameter)
-    },
-    lambda tensor, values: tensor.data.copy_(torch.from_numpy(values)),
+    tensor=torch.Tensor,
+    array=_array,
+    flat=lambda tensors: _array(torch.cat([one.to_dense().reshape(-1) for one in tensors])),
+    zeros_like=torch.zeros_like,
+    modules=lambda module: module.modules(),
+    trained=lambda module: [(name, p) for name, p in module.named_parameters() if p.requires_grad],
+    state=lambda module: module.state_dict(keep_vars=True).values(),
+    assign=lambda tensor, values: tensor.data.copy_(torch.from_numpy(values)),
+    share=_share,
+    leaf=_leaf,
+    spread=_spread,
 )
 
 
 class Embedding(EmbeddingBase, nn.Module):
     __doc__ = EmbeddingBase.__doc__
     framework = TORCH
-
-    def leaf(self, found: Lookup, like: torch.Tensor | None) -> torch.Tensor:
-        rows = torch.from_numpy(found.rows).to("cpu" if like is None else like.device)
-        if not (self.training and torch.is_grad_enabled()):
-            return rows
-        rows.requires_grad_(True)
-
-        def take(leaf: torch.Tensor) -> None:
-            grad, leaf.grad = leaf.grad, None
-            if grad is not None:
-                self.receive(found, _array(grad.contiguous()))
-
-        rows.register_post_accumulate_grad_hook(take)
-        return rows
-
-    def spread(
-        self, found: Lookup, rows: torch.Tensor, shape: tuple[int, ...], starts: Keys | None
-    ) -> torch.Tensor:
-        inverse = torch.from_numpy(found.inverse).to(rows.device)
-        if self.pooling == "none":
-            return functional.embedding(inverse, rows).reshape(*shape, self.dim)
-        if starts is None:
-            return functional.embedding_bag(inverse.reshape(shape), rows, mode=self.pooling)
-        offsets = torch.from_numpy(starts).to(inverse)
-        return functional.embedding_bag(inverse, rows, offsets, mode=self.pooling)
 
 
 class EmbeddingCollection(CollectionBase, nn.Module):
@@ -93,67 +108,57 @@ class EmbeddingCollection(CollectionBase, nn.Module):
     list_type = nn.ModuleList
 
 
+class _Loaded:
+    """A hook of load_state_dict: the values go to the servers. In a copy of the module it idles."""
+
+    def __init__(self, dense: DenseParameters | None) -> None:
+        self.dense = dense
+
+    def __call__(self, module: nn.Module, _: object) -> None:
+        if self.dense is None:
+            return
+        now = [parameter for _, parameter in TORCH.trained(module)]
+        if list(map(id, now)) != list(map(id, self.dense.vector.tensors)):
+            raise UsageError(
+                "load_state_dict() put other parameters in the place of those that are trained",
+                hint="without assign=True; or load first, and make the Trainer then",
+            )
+        self.dense.set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Loaded, (None,)
+
+
 class DenseParameters(DenseBase):
-    """A module's parameters as views of one pulled float32 vector. Trainer 0 initialises it.
-
-    The parameters stay the module's own objects; their memory and that of their gradients is
-    two flat vectors, so that pull() and push() copy nothing where the module is on the CPU.
-    """
-
+    __doc__ = DenseBase.__doc__
     framework = TORCH
 
-    def bind(self) -> None:
-        device = self.parameters[0].device
-        # On the CPU these two share the memory of the flat vectors; elsewhere they are copied.
-        self._values = torch.from_numpy(self.vector.values).to(device)
-        self._grads = torch.from_numpy(self.vector.grads).to(device)
-        self._on_cpu = device.type == "cpu"
-        for parameter, view in zip(self.parameters, self._views(self._values), strict=True):
-            parameter.data = view
-        self.clear()
+    def __init__(self, client: TableClient, module: nn.Module, **options: Any) -> None:
+        super().__init__(client, module, **options)
+        module.register_load_state_dict_post_hook(_Loaded(self))
 
     @property
     def flat(self) -> torch.Tensor:
-        """(size,) float32: all parameters. A view, not a copy."""
-        return self._values
-
-    def copy_out(self) -> None:
-        if not self._on_cpu:
-            self._values.copy_(torch.from_numpy(self.vector.values))
-
-    def copy_in(self) -> None:
-        for number, view in enumerate(self._views(self._grads)):
-            grad = self.parameters[number].grad
-            if grad is not None and number not in self.used and bool(grad.any()):
-                self.used.add(number)  # Written by hand.
-            if grad is None:  # zero_grad() took it away, and no backward brought another.
-                self.used.discard(number)
-                view.zero_()
-            elif grad.data_ptr() != view.data_ptr():
-                view.copy_(grad)
-        if not self._on_cpu:
-            torch.from_numpy(self.vector.grads).copy_(self._grads)
-
-    def clear(self) -> None:
-        self._grads.zero_()
-        for parameter, view in zip(self.parameters, self._views(self._grads), strict=True):
-            parameter.grad = view
-
-    def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        return [flat[start:stop].view(shape) for _, shape, start, stop in self.vector.places]
+        """(size,) float32: all parameters as last pulled. A view, not a copy."""
+        return torch.from_numpy(self.vector.values)
 
 
-def drive(optimizer: torch.optim.Optimizer, group: int, of: Rows | FlatParameters) -> None:
-    """Has the table follow the lr of a parameter group, once that is driven or has changed."""
+def module_of(optimizer: torch.optim.Optimizer) -> nn.Module:
+    """What an optimizer trains, as a module."""
+    return nn.ParameterList([one for group in optimizer.param_groups for one in group["params"]])
+
+
+def rate_of(optimizer: torch.optim.Optimizer, group: int = 0) -> Callable[..., float | None]:
+    """The lr of a parameter group, as Table.rate, once that is driven or has changed."""
     first = float(optimizer.param_groups[group]["lr"])
 
-    def source(sent: float | None) -> float | None:
+    def rate(sent: float | None) -> float | None:
         now = optimizer.param_groups[group]
         # initial_lr is what a torch.optim.lr_scheduler leaves in the groups it drives.
         is_driven = sent is not None or "initial_lr" in now or now["lr"] != first
         return float(now["lr"]) if is_driven else None
 
-    of.rate = Rate(of.client, of.table, source)
+    return rate
 
 
 class TableOptimizer(torch.optim.Optimizer):
@@ -164,19 +169,18 @@ class TableOptimizer(torch.optim.Optimizer):
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
+        tables = [*trainer.tables, *([trainer.dense.vector] if trainer.dense is not None else ())]
         groups = [
-            {"params": [], "table": rows.table, "lr": rows.spec.optimizer.lr}
-            for rows in trainer.tables
+            {
+                "params": getattr(one, "tensors", []),
+                "table": one.table,
+                "lr": one.spec.optimizer.lr,
+            }
+            for one in tables
         ]
-        tables: list[Rows | FlatParameters] = [*trainer.tables]
-        if trainer.dense is not None:
-            vector = trainer.dense.vector
-            tables.append(vector)
-            params = trainer.dense.parameters
-            groups.append({"params": params, "table": vector.table, "lr": vector.optimizer.lr})
         super().__init__(groups, {})
         for number, table in enumerate(tables):
-            drive(self, number, table)
+            table.rate = rate_of(self, number)
 
     def step(self, closure: None = None) -> None:
         """Push, step, pull; backward was done."""
@@ -184,7 +188,7 @@ class TableOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops what backward() has left to be pushed."""
-        forget_batch(self.trainer.tables, self.trainer.dense)
+        self.trainer.forget()
 
 
 class Trainer(TrainerBase):

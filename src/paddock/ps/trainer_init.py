@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paddock.errors import Problem, UsageError
 
@@ -26,13 +25,13 @@ SERVER_LIST = "PADDLE_PSERVERS_IP_PORT_LIST"
 SEVERAL = ("PADDLE_TRAINERS_NUM", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 RANKS = ("PADDLE_TRAINER_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
-# name -> (type, default). What paddock acts on.
-KNOWN: dict[str, tuple[type, Any]] = {
-    "pservers": (str, ""),
-    "port": (int, 7164),
-    "num_gradient_servers": (int, 1),
-    "trainer_id": (int, 0),
-    "local": (bool, None),
+# What paddock acts on.
+KNOWN: dict[str, type] = {
+    "pservers": str,
+    "port": int,
+    "num_gradient_servers": int,
+    "trainer_id": int,
+    "local": bool,
 }
 # What concerns the framework, the network or the old trainer program: taken, and nothing done.
 # One port serves all tables, dense and sparse, so the two numbers of ports have no meaning left.
@@ -55,17 +54,16 @@ ACCEPTED: dict[str, type] = {
     "init_model_path": str,
     "comment": str,
 }
-TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+FALSE = ("0", "false", "no", "off", "")
+BOOLS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(FALSE, False)}
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """What init() was told. endpoints: host:port of each server; none means training alone."""
 
     endpoints: tuple[str, ...]
     trainer_id: int
     num_gradient_servers: int
-    accepted: dict[str, Any]
 
 
 def init(*, strategy: str = "async", timeout: float = 60.0, **kwargs: Any) -> Client | None:
@@ -109,31 +107,19 @@ def read_settings(kwargs: Mapping[str, Any], env: Mapping[str, str]) -> Settings
             )
         )
     given = _gather(kwargs, env, problems)
-    values = {name: given.get(name, default) for name, (_, default) in KNOWN.items()}
-    endpoints = () if problems else _endpoints(values, given, env, problems)
-    trainer, total = values["trainer_id"], values["num_gradient_servers"]
-    if endpoints and not problems:
-        trainer, total = _place(given, env, problems)
-        if not problems and not 0 <= trainer < total:
-            problems.append(
-                Problem(
-                    f"trainer_id is {trainer}, num_gradient_servers is {total}",
-                    "num_gradient_servers is the number of trainers; they count from 0",
-                )
-            )
+    endpoints = () if problems else _endpoints(given, env, problems)
+    trainer, total = _place(given, env, problems) if endpoints else (0, 1)
     if problems:
         raise UsageError.of(problems)
-    accepted = {name: value for name, value in given.items() if name in ACCEPTED}
-    return Settings(endpoints, trainer, total, accepted)
+    return Settings(endpoints, trainer, total)
 
 
 def _gather(
     kwargs: Mapping[str, Any], env: Mapping[str, str], problems: list[Problem]
 ) -> dict[str, Any]:
     """What was given, by name, of its type; keywords win."""
-    types = {**{name: kind for name, (kind, _) in KNOWN.items()}, **ACCEPTED}
     found: dict[str, Any] = {}
-    for name, kind in types.items():
+    for name, kind in {**KNOWN, **ACCEPTED}.items():
         variable = PREFIX + name.upper()
         if name in kwargs:
             value, source = kwargs[name], f"init({name}=...)"
@@ -143,7 +129,7 @@ def _gather(
             continue
         try:
             found[name] = _convert(value, kind)
-        except ValueError:
+        except (ValueError, KeyError):
             word = {int: "a whole number", bool: "true or false", str: "text"}[kind]
             problems.append(Problem(f"{source} is {value!r}", word))
     return found
@@ -153,26 +139,17 @@ def _convert(value: Any, kind: type) -> Any:
     if kind is str:
         return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     text = str(value).strip().lower()
-    if kind is bool:
-        if text in TRUE:
-            return True
-        if text in FALSE:
-            return False
-        raise ValueError(text)
-    return int(text)
+    return BOOLS[text] if kind is bool else int(text)
 
 
 def _endpoints(
-    values: Mapping[str, Any],
-    given: Mapping[str, Any],
-    env: Mapping[str, str],
-    problems: list[Problem],
+    given: Mapping[str, Any], env: Mapping[str, str], problems: list[Problem]
 ) -> tuple[str, ...]:
     """host:port of every server; empty to train alone, which nobody may do by mistake."""
-    cluster = env.get(CLUSTER, "").strip().lower() not in FALSE or values["local"] is False
-    items = [item.strip() for item in values["pservers"].split(",") if item.strip()]
-    if values["local"] is True:
-        if items or cluster:
+    is_cluster = env.get(CLUSTER, "").strip().lower() not in FALSE
+    items = [item.strip() for item in given.get("pservers", "").split(",") if item.strip()]
+    if given.get("local") is True:
+        if items or is_cluster:
             problems.append(
                 Problem(
                     f"local=1 beside {'pservers' if items else CLUSTER}",
@@ -183,23 +160,24 @@ def _endpoints(
     if "pservers" not in given and env.get(SERVER_LIST, "").strip():
         return tuple(env[SERVER_LIST].split(","))
     if not items:
-        several = [n for n in SEVERAL if env.get(n, "").strip() not in ("", "0", "1")]
-        why = CLUSTER if cluster and CLUSTER in env else "local=0" if cluster else ""
-        why = why or (f"{several[0]}={env[several[0]]}" if several else "")
-        if "pservers" in given or "num_gradient_servers" in given:
-            why = (
-                why or "pservers is empty" * ("pservers" in given) or "num_gradient_servers is set"
-            )
-        if why:
+        signs = [
+            (is_cluster, CLUSTER),
+            (given.get("local") is False, "local=0"),
+            *((env.get(n, "").strip() not in ("", "0", "1"), f"{n}={env.get(n)}") for n in SEVERAL),
+            ("pservers" in given, "pservers is empty"),
+            ("num_gradient_servers" in given, "num_gradient_servers is set"),
+        ]
+        why = next((sign for is_there, sign in signs if is_there), None)
+        if why is not None:
             problems.append(
                 Problem(
                     f"this is training with others ({why}), but no pservers are named",
                     f"init(pservers=...), or export {PREFIX}PSERVERS; to train alone, local=1",
                 )
             )
-        return ()
+    port = given.get("port", 7164)
     return tuple(
-        item if item.rpartition(":")[2].isdigit() and ":" in item else f"{item}:{values['port']}"
+        item if item.rpartition(":")[2].isdigit() and ":" in item else f"{item}:{port}"
         for item in items
     )
 
@@ -208,19 +186,26 @@ def _place(
     given: Mapping[str, Any], env: Mapping[str, str], problems: list[Problem]
 ) -> tuple[int, int]:
     """Which trainer of how many: what was given, else what the first launcher that knows says."""
-    trainer, total = "", ""
-    for rank_name, size_name in zip(RANKS, SEVERAL, strict=True):
-        trainer, total = env.get(rank_name, "").strip(), env.get(size_name, "").strip()
-        if trainer.isdigit() or total.isdigit():
-            if "trainer_id" not in given and not trainer.isdigit() and total != "1":
+    trainer, total = given.get("trainer_id"), given.get("num_gradient_servers")
+    for names in zip(RANKS, SEVERAL, strict=True):
+        rank, size = (env.get(name, "").strip() for name in names)
+        if rank.isdigit() or size.isdigit():
+            if trainer is None and not rank.isdigit() and size != "1":
                 problems.append(
                     Problem(
-                        f"{size_name} is {total}, but {rank_name} does not say which this is",
+                        f"{names[1]} is {size}, but {names[0]} does not say which this is",
                         f"init(trainer_id=...), or export {PREFIX}TRAINER_ID",
                     )
                 )
+            trainer = int(rank) if trainer is None and rank.isdigit() else trainer
+            total = int(size) if total is None and size.isdigit() else total
             break
-    return (
-        given.get("trainer_id", int(trainer) if trainer.isdigit() else 0),
-        given.get("num_gradient_servers", int(total) if total.isdigit() else 1),
-    )
+    trainer, total = trainer or 0, 1 if total is None else total
+    if not problems and not 0 <= trainer < total:
+        problems.append(
+            Problem(
+                f"trainer_id is {trainer}, num_gradient_servers is {total}",
+                "num_gradient_servers is the number of trainers; they count from 0",
+            )
+        )
+    return trainer, total

@@ -9,7 +9,7 @@ from paddock.errors import UsageError
 from paddock.ps import Refusal
 from paddock.ps.adapters.dense import FlatParameters, push_batch, ready_table
 from paddock.ps.adapters.given import as_optimizer, as_sparse_spec, check_offsets, check_pooling
-from paddock.ps.adapters.rows import Gradient, Rows
+from paddock.ps.adapters.rows import Lookup, Rows
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from ps.adapters.fake_client import FakeClient, first_row
 
@@ -20,6 +20,12 @@ HUGE = -(1 << 62) - 7
 def make_rows(client: FakeClient, *, at_once: bool = False) -> Rows:
     """Rows of SPEC's table."""
     return Rows(client, SPEC, at_once=at_once)
+
+
+def found(keys: list[int]) -> Lookup:
+    """A look-up of distinct ids."""
+    rows = np.zeros((len(keys), 3), np.float32)
+    return Lookup(np.array(keys), np.arange(len(keys), dtype=np.int32), rows)
 
 
 def test_a_look_up_pulls_each_distinct_key_once() -> None:
@@ -35,8 +41,8 @@ def test_gradients_of_several_look_ups_are_pushed_as_one() -> None:
     """One batch is one step of the optimizer, however often the model looked rows up."""
     client = FakeClient()
     rows = make_rows(client)
-    rows.receive(Gradient(np.array([1, 2]), np.float32([[1, 1, 1], [2, 2, 2]])))
-    rows.receive(Gradient(np.array([2, 3]), np.float32([[10, 10, 10], [3, 3, 3]])))
+    rows.receive(found([1, 2]), np.float32([[1, 1, 1], [2, 2, 2]]))
+    rows.receive(found([2, 3]), np.float32([[10, 10, 10], [3, 3, 3]]))
     assert rows.push() == 2
     ((_, keys, grads),) = client.pushes
     assert dict(zip(keys.tolist(), grads[:, 0].tolist(), strict=True)) == {1: 1, 2: 12, 3: 3}
@@ -47,16 +53,16 @@ def test_at_once_pushes_each_gradient_as_it_comes() -> None:
     """Without a Trainer nobody calls push()."""
     client = FakeClient()
     rows = make_rows(client, at_once=True)
-    rows.receive(Gradient(np.array([1]), np.ones((1, 3), np.float32)))
+    rows.receive(found([1]), np.ones((1, 3), np.float32))
     assert len(client.pushes) == 1
-    assert rows.waiting == 0
+    assert rows.forget() == 0
 
 
 def test_forgotten_gradients_are_never_pushed() -> None:
     """A batch with a bad loss can be left out."""
     client = FakeClient()
     rows = make_rows(client)
-    rows.receive(Gradient(np.array([1]), np.ones((1, 3), np.float32)))
+    rows.receive(found([1]), np.ones((1, 3), np.float32))
     assert rows.forget() == 1
     assert rows.push() == 0
     assert client.pushes == []
@@ -68,8 +74,8 @@ def test_statistics_are_counted_per_distinct_key() -> None:
     spec = SparseSpec("s", 2, accessor=AccessorSpec(statistics=True))
     rows = Rows(client, spec, at_once=False)
     found = rows.look_up(np.array([4, 9, 4, 4]), np.array([1, 0, 0, 1]))
-    rows.receive(Gradient(found.keys, np.zeros((2, 2), np.float32), found.shows, found.clicks))
-    rows.receive(Gradient(found.keys, np.zeros((2, 2), np.float32), found.shows, found.clicks))
+    rows.receive(found, np.zeros((2, 2), np.float32))
+    rows.receive(found, np.zeros((2, 2), np.float32))
     rows.push()
     ((shows, clicks),) = client.statistics
     assert shows.tolist() == [6, 2]
@@ -88,9 +94,9 @@ def test_statistics_and_clicks_must_go_together() -> None:
 
 def test_ids_of_another_type_are_refused() -> None:
     """A float id would lose digits without a word."""
-    with pytest.raises(UsageError, match="ids are float64"):
+    with pytest.raises(UsageError, match="keys are float64"):
         make_rows(FakeClient()).look_up(np.array([1.0]), None)
-    with pytest.raises(UsageError, match="ids are uint64"):
+    with pytest.raises(UsageError, match="keys are uint64"):
         make_rows(FakeClient()).look_up(np.array([1], np.uint64), None)
 
 
@@ -107,11 +113,11 @@ def test_finite_gradients_with_an_infinite_sum_refuse_the_batch() -> None:
     tables = [make_rows(client), make_rows(client)]
     for rows, times in zip(tables, (1, 2), strict=True):
         for _ in range(times):
-            rows.receive(Gradient(np.array([1]), np.full((1, 3), 3e38, np.float32)))
+            rows.receive(found([1]), np.full((1, 3), 3e38, np.float32))
     with pytest.raises(Refusal, match="key 1"):
-        push_batch(tables, None)
+        push_batch(tables)
     assert client.pushes == []
-    assert [rows.waiting for rows in tables] == [0, 0]
+    assert [rows.forget() for rows in tables] == [0, 0]
 
 
 @pytest.mark.parametrize("offsets", [[1, 2], [0, 3, 2], [0, 9]])
@@ -124,7 +130,7 @@ def test_wrong_offsets_are_refused(offsets: list[int]) -> None:
 def test_trainer_zero_sends_the_first_values_once() -> None:
     """A trainer 0 that is started again must not undo what was learnt."""
     client = FakeClient()
-    shapes = [("w", (2, 2)), ("b", (2,))]
+    shapes = [(2, 2), (2,)]
 
     def make(value: float) -> FlatParameters:
         flat = FlatParameters(client, shapes, table="d", optimizer=OptimizerSpec("sgd", 1.0))
@@ -134,8 +140,7 @@ def test_trainer_zero_sends_the_first_values_once() -> None:
 
     first = make(3.0)
     assert client.vectors["d"].tolist() == [3.0] * 6
-    first.grads[...] = 1.0
-    first.push()
+    first.send(np.ones(6, np.float32))
     assert make(3.0).values.tolist() == [2.0] * 6
 
 
@@ -146,7 +151,7 @@ def test_other_trainers_take_the_values_of_trainer_zero() -> None:
     client.create(DenseSpec(ready_table("d"), 1))
     client.vectors["d"][...] = [7.0, 8.0]
     client.vectors[ready_table("d")][...] = 1.0
-    flat = FlatParameters(client, [("w", (2,))], table="d", optimizer=OptimizerSpec())
+    flat = FlatParameters(client, [(2,)], table="d", optimizer=OptimizerSpec())
     flat.values[...] = -1.0
     flat.start()
     assert flat.values.tolist() == [7.0, 8.0]
@@ -154,9 +159,7 @@ def test_other_trainers_take_the_values_of_trainer_zero() -> None:
 
 def test_views_share_the_memory_of_the_vector() -> None:
     """Pulling the vector is what changes the parameters; nothing is copied."""
-    flat = FlatParameters(
-        FakeClient(), [("w", (2, 3)), ("b", ())], table="d", optimizer=OptimizerSpec()
-    )
+    flat = FlatParameters(FakeClient(), [(2, 3), ()], table="d", optimizer=OptimizerSpec())
     matrix, scalar = flat.views(flat.values)
     flat.values[...] = np.arange(7)
     assert matrix.tolist() == [[0, 1, 2], [3, 4, 5]]

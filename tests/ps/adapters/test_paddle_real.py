@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import re
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,13 +15,13 @@ import pytest
 from paddock.errors import UsageError
 from paddock.ps import Client, OptimizerSpec, Refusal, SparseSpec
 from ps.adapters.fake_client import FakeClient
-from ps.adapters.served import servers
+from ps.adapters.served import environment, finish, free_ports, servers
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
     paddle = pytest.importorskip("paddle")
 from paddock.ps import paddle as ps_paddle  # after paddle is known to be there
-from paddock.ps.fleet_optimizer import DistributedOptimizer
+from paddock.ps.fleet import DistributedOptimizer
 from paddock.ps.translate import spec_of
 
 pytestmark = pytest.mark.real
@@ -160,10 +164,33 @@ def test_running_statistics_are_with_the_servers() -> None:
             assert np.allclose(norm._variance.numpy(), alone._variance.numpy(), rtol=0, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:When training, we now always track")
+def test_a_state_dict_that_is_set_goes_to_the_servers(tmp_path: Path) -> None:
+    """Paddle has no hook for it: dense.set() says it; later pulls still write where it reads."""
+    batch = paddle.to_tensor(np.random.default_rng(1).random((8, 2), np.float32))
+    with servers(2) as endpoints, Client(endpoints, strategy="half_async") as client:
+        layer = paddle.nn.Sequential(paddle.nn.BatchNorm1D(2), paddle.nn.Linear(2, 1))
+        trainer = ps_paddle.Trainer(client, layer, optimizer="sgd", lr=0.1)
+        trainer.step(layer(batch).sum())
+        paddle.save(layer.state_dict(), str(tmp_path / "model.pdparams"))
+        saved = {name: one.numpy().copy() for name, one in layer.state_dict().items()}
+        trainer.step(layer(batch).sum())
+        assert not np.array_equal(layer[1].bias.numpy(), saved["1.bias"])
+        layer.set_state_dict(paddle.load(str(tmp_path / "model.pdparams")))
+        trainer.dense.set()
+        trainer.dense.pull()
+        for name, one in layer.state_dict().items():
+            assert np.array_equal(one.numpy(), saved[name]), name
+        layer.eval()
+        trainer.step(layer[1](batch).sum())
+        assert np.allclose(layer[1].bias.numpy(), saved["1.bias"] - 0.8, rtol=0, atol=1e-6)
+        assert np.array_equal(layer[0]._mean.numpy(), saved["0._mean"])
+
+
 def test_ids_of_the_wrong_type_are_told() -> None:
     """A float id would lose digits; int32 ones are widened, as the client does."""
     layer = ps_paddle.Embedding(FakeClient(), "t", 4, optimizer=SGD)
-    with pytest.raises(UsageError, match="ids are float32"):
+    with pytest.raises(UsageError, match="keys are float32"):
         layer(paddle.zeros([3]))
     narrow = layer(paddle.to_tensor([-5], dtype="int32"))
     assert np.array_equal(narrow.numpy(), layer(paddle.to_tensor([-5])).numpy())
@@ -230,12 +257,106 @@ def test_fleets_optimizer_follows_the_scheduler_of_the_one_it_was_given() -> Non
     layer = paddle.nn.Linear(1, 1)
     decay = paddle.optimizer.lr.StepDecay(1.0, step_size=1, gamma=0.5)
     inner = paddle.optimizer.SGD(decay, parameters=layer.parameters())
-    optimizer = DistributedOptimizer(client, layer, inner)
+    optimizer = DistributedOptimizer(inner, layer)
+    optimizer.begin(client)
     assert optimizer.spec.lr == 1.0
     for _ in range(2):
         optimizer.minimize(layer(paddle.ones([1, 1])).sum())
         decay.step()
     assert client.rates == [("dense", 1.0), ("dense", 0.5)]
+
+
+# A script in the order of Paddle 2.6's documents, in dygraph; its import of fleet alone is ours.
+SCRIPT = """
+import sys
+import paddle
+from paddock.ps import fleet
+
+class WideDeep(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.wide = paddle.nn.Linear(4, 1)
+        self.embedding = paddle.nn.Embedding(50, 8)
+        self.deep = paddle.nn.Sequential(
+            paddle.nn.Linear(16, 8), paddle.nn.ReLU(), paddle.nn.Linear(8, 1)
+        )
+
+    def forward(self, ids, dense):
+        return self.wide(dense) + self.deep(self.embedding(ids).flatten(1))
+
+fleet.init(fleet.PaddleCloudRoleMaker(is_collective=False))
+paddle.seed(fleet.worker_index() if fleet.is_worker() else 0)
+model = WideDeep()
+strategy = fleet.DistributedStrategy()
+strategy.a_sync = False
+optimizer = paddle.optimizer.Adam(learning_rate=0.05, parameters=model.parameters())
+optimizer = fleet.distributed_optimizer(optimizer, strategy)
+if fleet.is_server():
+    fleet.init_server()
+    fleet.run_server()
+elif fleet.is_worker():
+    fleet.init_worker()
+    ids = paddle.arange(64).reshape([32, 2]) % 50
+    dense = paddle.linspace(-1, 1, 128).reshape([32, 4])
+    label = (ids[:, :1] % 4 < 2).astype("float32")
+    for _ in range(40):
+        cost = paddle.nn.functional.binary_cross_entropy_with_logits(model(ids, dense), label)
+        cost.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        print(f"{cost.item():.6f}")
+    if fleet.is_first_worker():
+        fleet.save_persistables(sys.argv[1])
+    fleet.stop_worker()
+"""
+
+
+def test_a_fleet_script_of_the_2_6_documents_runs_with_its_import_changed(tmp_path: Path) -> None:
+    """distributed_optimizer() before anybody is a server or a worker; no client is handed about."""
+    script, saved = tmp_path / "script.py", tmp_path / "saved"
+    script.write_text(SCRIPT)
+    (port,) = free_ports(1)
+    job = {"PADDLE_PSERVERS_IP_PORT_LIST": f"127.0.0.1:{port}", "PADDLE_TRAINERS_NUM": "2"}
+    roles = [
+        {"TRAINING_ROLE": "PSERVER", "POD_IP": "127.0.0.1", "PADDLE_PORT": str(port)},
+        {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": "0"},
+        {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": "1"},
+    ]
+    server, *trainers = finish(
+        [
+            subprocess.Popen(
+                [sys.executable, str(script), str(saved)],
+                env=environment(**job, **role),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for role in roles
+        ]
+    ).output
+    assert "is ready" in server
+    one, other = ([float(cost) for cost in re.findall(r"^[\d.]+$", t, re.M)] for t in trainers)
+    assert len(one) == 40
+    assert one == other  # Both began with the values of trainer 0.
+    assert one[-1] < one[0] / 2
+    assert list(saved.iterdir())
+
+
+def test_a_static_program_is_told_what_to_write() -> None:
+    """Paddle's scripts call minimize() before they know whether they are a server."""
+    layer = paddle.nn.Linear(1, 1)
+    optimizer = DistributedOptimizer(paddle.optimizer.SGD(0.1, parameters=layer.parameters()))
+    with pytest.raises(UsageError, match=r"fleet\.init_worker\(\) was not called before") as caught:
+        optimizer.minimize(layer(paddle.ones([1, 1])).sum())
+    assert "for each batch optimizer.minimize(loss)" in caught.value.hint
+    paddle.enable_static()
+    try:
+        static = paddle.optimizer.SGD(0.1)
+    finally:
+        paddle.disable_static()
+    with pytest.raises(UsageError, match="SGD has no parameters") as caught:
+        ps_paddle.module_of(static)
+    assert caught.value.hint == "SGD(..., parameters=model.parameters())"
 
 
 def test_a_collection_gives_what_its_tables_give_alone() -> None:
@@ -266,4 +387,4 @@ def test_a_deep_copy_shares_the_table_and_the_client() -> None:
     layer(paddle.to_tensor([1])).sum().backward()
     twin = copy.deepcopy(paddle.nn.Sequential(layer))[0]
     assert twin.rows.client is client
-    assert (layer.rows.waiting, twin.rows.waiting) == (1, 0)
+    assert (layer.rows.forget(), twin.rows.forget()) == (1, 0)

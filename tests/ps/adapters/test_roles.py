@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps.fleet import Fleet
-from paddock.ps.fleet_server import server_words
+from paddock.ps.fleet import INSTEAD, Fleet, server_words
 from paddock.ps.fleet_strategy import DistributedStrategy, client_options
 from paddock.ps.roles import Role, read_role
 from paddock.ps.spec import SparseSpec
@@ -206,11 +205,34 @@ def test_the_example_runs_the_strategy_it_is_told(
     assert options.get("staleness") == (7 if name == "staleness" else None)
 
 
-def test_models_for_serving_are_pointed_elsewhere() -> None:
-    """Paddle's would be a static program; the guide's table has the name."""
-    with pytest.raises(UsageError, match="static program") as caught:
-        Fleet(TRAINER).save_inference_model("somewhere")
-    assert "paddock ps export" in caught.value.hint
+@pytest.mark.parametrize("name", sorted(INSTEAD))
+def test_what_cannot_be_had_says_what_to_write(name: str) -> None:
+    """Paddle's would be a static program, say; the name alone is enough to be told."""
+    from paddock.ps import fleet
+
+    with pytest.raises(UsageError, match=f"fleet.{name} is not here") as caught:
+        getattr(fleet, name)
+    assert caught.value.hint == INSTEAD[name]
+
+
+def test_paddles_role_makers_are_understood_or_told() -> None:
+    """One reads the environment, as init() does; the other has its values in itself."""
+
+    class PaddleCloudRoleMaker:
+        """Its name is what is looked at."""
+
+    class UserDefinedRoleMaker:
+        """As above."""
+
+    fleet = Fleet(TRAINER)
+    for role in (PaddleCloudRoleMaker(), fleet.PaddleCloudRoleMaker(is_collective=False)):
+        fleet.init(role)
+        assert fleet.worker_index() == 2
+    with pytest.raises(UsageError, match="a UserDefinedRoleMaker") as caught:
+        fleet.init(UserDefinedRoleMaker())
+    assert "fleet.Role(" in caught.value.hint
+    with pytest.raises(UsageError, match="is_collective"):
+        fleet.PaddleCloudRoleMaker(is_collective=True)
 
 
 def test_the_module_has_the_names_of_paddle() -> None:

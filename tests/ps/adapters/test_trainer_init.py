@@ -24,7 +24,8 @@ def test_the_environment_gives_every_value() -> None:
     found = read_settings({}, ENV)
     assert found.endpoints == ("10.0.0.1:7000", "10.0.0.2:7000")
     assert (found.trainer_id, found.num_gradient_servers) == (3, 4)
-    assert found.accepted == {"use_gpu": False, "trainer_count": 2}
+    with pytest.raises(UsageError, match="PADDLE_INIT_USE_GPU is 'perhaps'"):
+        read_settings({}, {**ENV, "PADDLE_INIT_USE_GPU": "perhaps"})
 
 
 def test_keywords_win_over_the_environment() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps.optimizers.table import check_optimizer
+from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import OptimizerSpec
 from paddock.ps.translate import framework_of, spec_of

@@ -14,6 +14,8 @@ import pytest
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.client import Client
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.cut import Cut
+from paddock.ps.server.store import Store
 from paddock.ps.spec import AccessorSpec, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from ps.client.running import Fleet, fleet, free_ports
 
@@ -62,7 +64,7 @@ MISTAKES: list[tuple[str, Do]] = [
     ("lr is nan", lambda ps: ps.create(SparseSpec("t", 4, OptimizerSpec("sgd", np.nan)))),
     ("initial is 'zeros'", lambda ps: ps.create(SparseSpec("t", 4, initial="zeros"))),  # type: ignore[arg-type]
     ("kind is 3", lambda ps: ps.create(SparseSpec("t", 4, initial=InitialSpec(3)))),  # type: ignore[arg-type]
-    ("its name must be", lambda ps: ps.create(SparseSpec("../t", 4))),
+    ("name is '../t'", lambda ps: ps.create(SparseSpec("../t", 4))),
     ("words' was declared otherwise: dim is 4", lambda ps: ps.create(SparseSpec("words", 5))),
     (
         "words' was declared otherwise: optimizer.lr is 1.0, asked 0.5",
@@ -163,6 +165,22 @@ def test_a_memory_limit_refuses_rows_and_says_how_much() -> None:
         assert (ps.pull("words", [1]) < before).all()
         with pytest.raises(Refusal, match="table 'huge' takes 4000000 bytes"):
             ps.create(DenseSpec("huge", 1_000_000))
+
+
+def test_a_push_has_the_memory_before_a_snapshot_has() -> None:
+    """What is put aside for it is given up, and whoever writes it is told."""
+    with fleet(1, "--memory-limit=8M") as servers, servers.client() as ps:
+        ps.create(SparseSpec("words", 64, OptimizerSpec("adagrad", 0.1), shards=2))
+        engine, many = servers.servers[0].engine, np.arange(6000)
+        ps.push("words", many, np.ones((6000, 64), np.float32))
+        ps.flush()
+        cut = Cut(engine, Store.progress)
+        ps.push("words", many, np.ones((6000, 64), np.float32))
+        ps.push("words", many + 6000, np.ones((6000, 64), np.float32))
+        ps.flush()
+        with pytest.raises(Refusal, match="not kept any more"):
+            cut.take("words", 0)
+        assert Cut(engine, Store.progress).take("words", 0)["keys"].size > 4000
 
 
 def test_max_rows_refuses_or_evicts_as_the_table_says() -> None:

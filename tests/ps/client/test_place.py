@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps.client.place import read_endpoints, read_place, read_token
+from paddock.ps.client.place import read_endpoints, read_place
+from paddock.ps.link import read_token
 
 SERVERS = {"PADDLE_PSERVERS_IP_PORT_LIST": "a:1,b:2"}
 

@@ -11,7 +11,8 @@ import pytest
 from paddock.errors import UsageError
 from paddock.ps import Client, DenseSpec, OptimizerSpec, ScheduleSpec, SparseSpec
 from paddock.ps.optimizers.schedules import Rates
-from paddock.ps.spec import InitialSpec
+from paddock.ps.protocol.frames import Op
+from paddock.ps.spec import AccessorSpec, InitialSpec
 from ps.client.running import Fleet, fleet
 
 HALVES = ScheduleSpec("exponential", rate=0.5)
@@ -168,3 +169,18 @@ def test_what_is_no_rate_is_refused(lr: object) -> None:
         client.push("rows", KEYS, np.ones((40, 2), np.float32))
         client.flush()
         assert client.pull("rows", KEYS)[0].tolist() == [-1.0, -1.0]
+
+
+@pytest.mark.parametrize("is_counted", [False, True])
+def test_a_schedule_goes_on_where_no_key_of_a_batch_is(is_counted: bool) -> None:
+    """With shows and clicks as without: every server is at the same rate."""
+    rule = OptimizerSpec("sgd", 1.0, schedule=HALVES)
+    kept = AccessorSpec(statistics=is_counted)
+    with fleet(2) as servers, servers.client() as client:
+        client.create(SparseSpec("rows", 2, rule, ZEROS, accessor=kept))
+        for _ in range(3):
+            shows = [1.0] if is_counted else None
+            client.push("rows", [5], np.ones((1, 2)), shows=shows)
+        client.flush()
+        told = [peer.ask(Op.CONTROL, {"do": "tables"})["tables"] for peer in client.peers]
+        assert [tables[0]["step"] for tables in told] == [3, 3]

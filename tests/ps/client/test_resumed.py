@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -170,4 +171,4 @@ def test_a_script_that_notes_nothing_pays_nothing_and_begins_anew() -> None:
                 ps.push("counts", [1, 2], -np.ones((2, 1), np.float32))
                 ps.flush()
                 assert ps.pull("counts", [1, 2]).ravel().tolist() == [run, run]
-        assert json.dumps([s.store.positions.to_json() for s in servers.servers]).count("1") == 0
+        assert json.dumps([asdict(s.store.positions) for s in servers.servers]).count("1") == 0

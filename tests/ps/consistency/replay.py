@@ -16,12 +16,31 @@ from __future__ import annotations
 
 import json
 import shlex
+from typing import TYPE_CHECKING
 
 from paddock.ps.consistency import step_words as w
 from paddock.ps.consistency.steps import Chief, carry_out
 from paddock.ps.protocol.frames import Op
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 RULE = "----"
+
+
+def carried_out(
+    chief: Chief,
+    event: w.Event,
+    now: float = 0.0,
+    write: Callable[[w.Record], object] = lambda record: None,
+) -> list[w.Reply]:
+    """Give the chief an event, write down and apply its records; the replies."""
+
+    def logged(record: w.Record) -> list[w.Output]:
+        write(record)
+        return chief.apply(record)
+
+    return list(carry_out(chief.handle(event, now), logged))
 
 
 def replay(text: str) -> str:
@@ -78,8 +97,7 @@ class Story:
         if words[0] in ("restart", "restore"):
             self.start_anew(from_log=words[0] == "restart")
         else:
-            outputs = self.chief.handle(self.event(words), self.now)
-            for reply in carry_out(self.chief, outputs, self.write):
+            for reply in carried_out(self.chief, self.event(words), self.now, self.write):
                 self.shown.append("  " + shown(reply))
         return [self.state(), *self.shown]
 
@@ -129,6 +147,8 @@ def shown(output: w.Output) -> str:
     if isinstance(output, w.Opened):
         passed = " ".join(f"{trainer}.{life}" for trainer, life, _ in output.passed)
         return f"Opened {output.name}, {output.turn}: {passed}"
+    if isinstance(output, w.Began):
+        return "Began"
     if isinstance(output, w.Fail):
         return f"Fail: {output.reason}"
     who = f"{type(output).__name__} {output.trainer}.{output.incarnation}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from paddock.ps.consistency.barriers import BARRIERS_MAX, Barriers
 from paddock.ps.consistency.step_words import Opened, Reach
+from paddock.ps.protocol.values import value_from
 
 
 def waiting(barriers: Barriers, *trainers: int, name: str = "a", turn: int = 1) -> None:
@@ -33,7 +35,7 @@ def test_a_lost_answer_is_given_again_after_a_restart() -> None:
     """The others are gone on and will never come back to this turn."""
     barriers = Barriers()
     barriers.apply(Opened("a", 1, ((0, 1, 1), (1, 1, 1))))
-    barriers = Barriers.from_json(json.loads(json.dumps(barriers.to_json())))
+    barriers = value_from(Barriers, json.loads(json.dumps(asdict(barriers))))
     assert barriers.has_passed(Reach(1, 1, 0, "a", 1))
     assert not barriers.has_passed(Reach(1, 1, 0, "a", 2))
     assert not barriers.has_passed(Reach(1, 2, 0, "a", 1)), "another life"

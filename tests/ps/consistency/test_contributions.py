@@ -12,9 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
-from paddock.ps.consistency.merge import add_rows
-from paddock.ps.table.sharding import deal, shard_of
+from paddock.ps.consistency.contributions import (
+    DenseContributions,
+    DensePiece,
+    SparseContributions,
+    SparsePiece,
+)
+from paddock.ps.table.sharding import deal, shard_of, sum_by
 
 DIM = 3
 Floats = NDArray[np.float32]
@@ -38,7 +42,7 @@ def merged_rows(
     members = [(number, 50 + number) for number in range(len(trainers))]
     result: dict[int, bytes] = {}
     for shards in deal(64, servers):
-        held = SparseContributions(DIM)
+        held = SparseContributions()
         frames = []
         for member, arrays in zip(members, trainers, strict=True):
             owner = shard_of(arrays[0], 64)
@@ -51,15 +55,16 @@ def merged_rows(
         frames += rng.sample(frames, len(frames) // 3)  # Sent twice.
         rng.shuffle(frames)
         for member, part, keys, grads, shows, clicks in frames:
-            held.add(1, member, part, keys, grads, shows=shows, clicks=clicks)
-        got = held.merge(1, rng.sample(members, len(members)), how)  # type: ignore[arg-type]
+            held.add(1, member, part, SparsePiece(keys, grads, shows, clicks))
+        found = held.merge(1, rng.sample(members, len(members)), how)
         assert held.nbytes == 0
-        if got is None:
+        if not found:
             continue
+        (got,) = found
         assert got.shows is not None and got.clicks is not None
         for i, key in enumerate(got.keys.tolist()):
             assert key not in result, "keys are distinct, and on one server"
-            result[key] = got.grads[i].tobytes() + got.shows[i].tobytes() + got.clicks[i].tobytes()
+            result[key] = got.rows[i].tobytes() + got.shows[i].tobytes() + got.clicks[i].tobytes()
     return result
 
 
@@ -101,8 +106,8 @@ def test_compiled_and_plain_kernels_have_the_same_bits() -> None:
     at = np.random.default_rng(0).permutation(600)[: len(keys)].astype(np.int32)
     one = np.random.default_rng(1).standard_normal((600, DIM)).astype(np.float32)
     two = one.copy()
-    add_rows(one, at, grads, compiled=True)
-    add_rows(two, at, grads, compiled=False)
+    sum_by(at, 600, grads, out=one, compiled=True)
+    sum_by(at, 600, grads, out=two, compiled=False)
     assert one.tobytes() == two.tobytes()
 
 
@@ -110,82 +115,82 @@ def test_sum_and_mean_differ_by_the_number_of_members() -> None:
     """The mean is over the members of the step, also over those that did not touch the key."""
     keys, grads = np.array([4]), np.full((1, 1), 6.0, np.float32)
     for how, wanted in (("sum", 6.0), ("mean", 2.0)):
-        held = SparseContributions(1)
-        held.add(1, (0, 1), 0, keys, grads)
-        got = held.merge(1, [(0, 1), (1, 1), (2, 1)], how)  # type: ignore[arg-type]
-        assert got is not None and got.grads.tolist() == [[wanted]]
+        held = SparseContributions()
+        held.add(1, (0, 1), 0, SparsePiece(keys, grads))
+        (got,) = held.merge(1, [(0, 1), (1, 1), (2, 1)], how)
+        assert got.rows.tolist() == [[wanted]]
         assert got.shows is None
 
 
 def test_what_non_members_gave_is_dropped() -> None:
     """An expelled trainer's half step, and a dead process's, are in no sum."""
     one = np.ones((1, 1), np.float32)
-    held = SparseContributions(1)
-    held.add(1, (0, 1), 0, np.array([1]), one)
-    held.add(1, (1, 1), 0, np.array([2]), one)
-    held.add(1, (2, 1), 0, np.array([3]), one)
-    assert held.add(1, (2, 2), 1, np.array([4]), one)  # Started anew: the older one's is dropped.
-    assert not held.add(1, (2, 1), 2, np.array([5]), one)
-    got = held.merge(1, [(0, 1), (2, 2)], "sum")
-    assert got is not None and got.keys.tolist() == [1, 4]
+    held = SparseContributions()
+    held.add(1, (0, 1), 0, SparsePiece(np.array([1]), one))
+    held.add(1, (1, 1), 0, SparsePiece(np.array([2]), one))
+    held.add(1, (2, 1), 0, SparsePiece(np.array([3]), one))
+    assert held.add(
+        1, (2, 2), 1, SparsePiece(np.array([4]), one)
+    )  # Started anew: the older one's is dropped.
+    assert not held.add(1, (2, 1), 2, SparsePiece(np.array([5]), one))
+    (got,) = held.merge(1, [(0, 1), (2, 2)], "sum")
+    assert got.keys.tolist() == [1, 4]
     assert held.nbytes == 0
 
 
 def test_a_step_is_merged_once_only() -> None:
     """Every trainer relays the commit; the second relay must not apply anything."""
-    held = SparseContributions(1)
+    held = SparseContributions()
     one = np.ones((1, 1), np.float32)
-    held.add(1, (0, 1), 0, np.array([1]), one)
-    held.add(2, (0, 1), 0, np.array([1]), one)
-    assert held.merge(1, [(0, 1)], "sum") is not None
-    assert held.merge(1, [(0, 1)], "sum") is None
-    assert not held.add(1, (0, 1), 1, np.array([1]), one)
-    assert held.merge(2, [(0, 1)], "sum") is not None
+    held.add(1, (0, 1), 0, SparsePiece(np.array([1]), one))
+    held.add(2, (0, 1), 0, SparsePiece(np.array([1]), one))
+    assert len(held.merge(1, [(0, 1)], "sum")) == 1
+    assert held.merge(1, [(0, 1)], "sum") == []
+    assert not held.add(1, (0, 1), 1, SparsePiece(np.array([1]), one))
+    assert len(held.merge(2, [(0, 1)], "sum")) == 1
 
 
 def test_held_arrays_are_copies_of_the_frame() -> None:
     """The buffer of a connection is used again for the next frame."""
-    held = SparseContributions(1)
+    held = SparseContributions()
     keys, grads = np.array([1]), np.ones((1, 1), np.float32)
-    held.add(1, (0, 1), 0, keys, grads)
+    held.add(1, (0, 1), 0, SparsePiece(keys, grads))
     keys[0], grads[0] = 9, 9
-    got = held.merge(1, [(0, 1)], "sum")
-    assert got is not None and (got.keys.tolist(), got.grads.tolist()) == ([1], [[1.0]])
+    (got,) = held.merge(1, [(0, 1)], "sum")
+    assert (got.keys.tolist(), got.rows.tolist()) == ([1], [[1.0]])
 
 
 def test_too_much_or_too_early_is_refused_before_logging() -> None:
     """A trainer that runs away must not fill the server's memory."""
-    held = SparseContributions(1, committed=7)
+    held = SparseContributions(committed=7)
     assert held.objection(8, 100, 0) is None
     assert held.objection(9, 100, 100) is None
     no = held.objection(10, 100, 0)
     assert no is not None and no.code == "behind" and no.facts == {"step": 7}
-    held.add(8, (0, 1), 0, np.array([1]), np.ones((1, 1), np.float32))
+    held.add(8, (0, 1), 0, SparsePiece(np.array([1]), np.ones((1, 1), np.float32)))
     no = held.objection(8, 100, 111)
     assert no is not None and no.code == "memory"
-    assert held.drop(0, 1) == 12
-    assert held.nbytes == 0
 
 
 def test_a_snapshot_keeps_what_is_held() -> None:
     """A server killed in the middle of a step goes on with the same contributions."""
-    sparse, dense = SparseContributions(DIM, committed=2), DenseContributions(committed=2)
+    sparse, dense = SparseContributions(committed=2), DenseContributions(committed=2)
     for number in (1, 0):
         keys, grads, shows, clicks = pushed(number, 9, 5)
-        sparse.add(3, (number, 1), 0, keys, grads)
-        sparse.add(3, (number, 1), 1, keys, grads, shows=shows, clicks=clicks)
-        dense.add(3, (number, 1), 0, 4 * number, grads[0])
+        sparse.add(3, (number, 1), 0, SparsePiece(keys, grads))
+        sparse.add(3, (number, 1), 1, SparsePiece(keys, grads, shows, clicks))
+        dense.add(3, (number, 1), 0, DensePiece(4 * number, grads[0]))
     data, arrays = sparse.to_arrays()
-    again = SparseContributions.from_arrays(DIM, json.loads(json.dumps(data)), arrays)
+    again, dense_again = SparseContributions(), DenseContributions()
+    again.restore(json.loads(json.dumps(data)), arrays)
     assert again.nbytes == sparse.nbytes
     members = [(0, 1), (1, 1)]
-    one, two = sparse.merge(3, members, "mean"), again.merge(3, members, "mean")
-    assert one is not None and two is not None
+    (one,), (two,) = sparse.merge(3, members, "mean"), again.merge(3, members, "mean")
     assert one.shows is not None and two.shows is not None
-    assert one.grads.tobytes() == two.grads.tobytes()
+    assert one.rows.tobytes() == two.rows.tobytes()
     assert one.shows.tobytes() == two.shows.tobytes()
     data, arrays = dense.to_arrays()
-    dense_again = DenseContributions.from_arrays(json.loads(json.dumps(data)), arrays)
+    dense_again.restore(json.loads(json.dumps(data)), arrays)
     runs, runs_again = dense.merge(3, members, "sum"), dense_again.merge(3, members, "sum")
     assert [(r.start, r.grads.tobytes()) for r in runs] == [
         (r.start, r.grads.tobytes()) for r in runs_again
@@ -214,7 +219,7 @@ def test_dense_sums_have_the_same_bits(seed: int) -> None:
             at = 0
             while at < size:
                 stop = min(size, at + rng.randint(1, 9))
-                frames.append((member, part, 100 + at, values[at:stop]))
+                frames.append((member, part, DensePiece(100 + at, values[at:stop])))
                 at, part = stop, part + 1
     rng.shuffle(frames)
     for frame in frames:

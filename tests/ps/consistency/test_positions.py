@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -16,6 +17,7 @@ from paddock.ps.consistency.positions import (
     lowest,
     position_objection,
 )
+from paddock.ps.protocol.values import value_from
 
 
 def test_a_position_of_an_uncommitted_step_does_not_count() -> None:
@@ -23,7 +25,7 @@ def test_a_position_of_an_uncommitted_step_does_not_count() -> None:
     positions = Positions()
     for step in (6, 7, 8):
         positions.note(0, step, {"offset": 10 * step})
-    positions = Positions.from_json(json.loads(json.dumps(positions.to_json())))
+    positions = value_from(Positions, json.loads(json.dumps(asdict(positions))))
     assert positions.at(0, committed=7) == {"offset": 70}
     positions.note(0, 8, {"offset": 81})
     assert positions.at(0, committed=8) == {"offset": 81}
@@ -35,7 +37,7 @@ def test_positions_do_not_grow_with_steps() -> None:
     positions = Positions()
     for step in range(100):
         positions.note(0, step, step)
-    assert len(positions.to_json()["notes"]["0"]) == POSITIONS_KEPT
+    assert len(asdict(positions)["_notes"][0]) == POSITIONS_KEPT
     assert positions.at(0, committed=98) == 98
 
 
@@ -62,7 +64,7 @@ def test_pushes_are_counted_from_the_newest_position_on() -> None:
     positions.note(0, 1, "a")
     positions.count(0, 1)
     positions.count(0, 2)
-    positions = Positions.from_json(json.loads(json.dumps(positions.to_json())))
+    positions = value_from(Positions, json.loads(json.dumps(asdict(positions))))
     assert positions.mark(0) == Mark(1, "a", 2)
     positions.count(0, 0)
     assert positions.mark(0) == Mark(1, "a", 0)

@@ -13,7 +13,8 @@ import pytest
 from paddock.errors import PaddockError
 from paddock.ps.consistency import step_words as w
 from paddock.ps.consistency.explain import explain
-from paddock.ps.consistency.steps import HISTORY, Chief, carry_out
+from paddock.ps.consistency.steps import HISTORY, Chief
+from ps.consistency.replay import carried_out
 
 
 class Trainer:
@@ -65,7 +66,7 @@ class World:
 
     def tell(self, event: w.Event, *, lossy: bool) -> None:
         for _ in range(1 + (lossy and self.rng.random() < 0.2)):
-            replies = carry_out(self.chief, self.chief.handle(event, self.now), self.write)
+            replies = carried_out(self.chief, event, self.now, self.write)
             for reply in replies:
                 if not (lossy and self.rng.random() < 0.3):
                     self.hear(reply)
@@ -162,11 +163,11 @@ def test_no_world_breaks_a_promise_or_stops(rules: w.Rules) -> None:
 def test_only_the_last_commits_are_kept() -> None:
     """The chief's state does not grow with the steps."""
     chief = Chief(w.Rules(trainers=1))
-    carry_out(chief, chief.handle(w.Join(0, 1), 0.0), lambda record: None)
+    carried_out(chief, w.Join(0, 1))
     for step in range(1, 100):
-        carry_out(chief, chief.handle(w.Arrive(0, 1, step), 0.0), lambda record: None)
+        carried_out(chief, w.Arrive(0, 1, step))
     assert chief.step == 99
-    assert len(chief.to_json()["history"]) == HISTORY
+    assert len(chief.to_json()["_history"]) == HISTORY
     assert isinstance(chief.handle(w.Arrive(0, 1, 99), 0.0)[0], w.Release)
     (no,) = chief.handle(w.Arrive(0, 1, 2), 0.0)
     assert isinstance(no, w.Refuse)
@@ -175,7 +176,7 @@ def test_only_the_last_commits_are_kept() -> None:
 def test_a_record_that_cannot_be_logged_changes_nothing() -> None:
     """Disk full at a commit: nobody is released; when the trainer asks again it is tried again."""
     chief = Chief(w.Rules(trainers=1))
-    carry_out(chief, chief.handle(w.Join(0, 1), 0.0), lambda record: None)
+    carried_out(chief, w.Join(0, 1))
     before = chief.to_json()
 
     def full(record: w.Record) -> None:
@@ -183,9 +184,9 @@ def test_a_record_that_cannot_be_logged_changes_nothing() -> None:
 
     for _ in range(2):
         with pytest.raises(PaddockError):
-            carry_out(chief, chief.handle(w.Arrive(0, 1, 1), 0.0), full)
+            carried_out(chief, w.Arrive(0, 1, 1), write=full)
         assert chief.to_json() == before
-    replies = carry_out(chief, chief.handle(w.Arrive(0, 1, 1), 0.0), lambda record: None)
+    replies = carried_out(chief, w.Arrive(0, 1, 1))
     assert replies == [w.Release(0, 1, 1, w.Committed(1, ((0, 1),)))]
 
 

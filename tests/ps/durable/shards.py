@@ -53,16 +53,12 @@ def equal(one: Arrays, other: Arrays) -> bool:
 
 
 def save_snap(directory: Path, seed: int, lsn: int) -> Snapshot:
-    """A snapshot of a whole job; shard n was copied n records after the state."""
+    """A snapshot of a whole job."""
     job = make_job(seed)
-
-    def take(table: str, shard: int) -> tuple[int, Arrays]:
-        return lsn + shard, job[table, shard]
-
     state = State(lsn, {"windows": {"0": [1, 2]}}, {"held": np.arange(5, dtype=np.float32)})
     return save_snapshot(
-        directory, server=7, specs=lambda: SPECS, owned=lambda: ALL,
-        take_state=lambda: state, take=take,
+        directory, server=7, specs=SPECS, owned=ALL, state=state,
+        take=lambda table, shard: job[table, shard],
     )  # fmt: skip
 
 

@@ -16,13 +16,14 @@ from typing import NamedTuple
 import numpy as np
 
 from paddock.ps.consistency import step_words as w
-from paddock.ps.consistency.steps import Chief, carry_out
+from paddock.ps.consistency.steps import Chief
 from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
 from paddock.ps.server.store import Store
 from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec, to_json
 from paddock.ps.table.sharding import shard_of
+from ps.consistency.replay import carried_out
 from ps.model.waiting import frozen, thawed
 
 Record = tuple[Header, bytes]
@@ -120,7 +121,7 @@ def told(world: World, event: w.Event) -> World:
         op, data = w.record_to_json(record)
         kept[0] = written(kept[0], 0, Header(op), json.dumps(data).encode())
 
-    replies = carry_out(chief, chief.handle(event, 0.0), write)
+    replies = carried_out(chief, event, write=write)
     world = kept[0]._replace(chief=frozen(chief))
     for reply in replies:
         if isinstance(reply, w.Fail):

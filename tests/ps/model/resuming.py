@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from paddock.ps.consistency.positions import Mark, Positions, Progress
+from paddock.ps.protocol.values import value_from
 
 # What a trainer does: a push of (batch, which) to a server, or a position, which goes to all.
 Push = tuple[int, int, int]
@@ -78,13 +79,14 @@ class Resuming:
 
     def first(self) -> World:
         """Nothing was pushed; the first life has asked where to begin."""
-        knows = json.dumps(self.setting.positions().to_json())
+        knows = json.dumps(asdict(self.setting.positions()))
         world = World(tuple(Server(knows) for _ in range(SERVERS)), b"")
         return self.begun(world)
 
     def positions(self, knows: str) -> Positions:
         """What a server knows, as after a restart."""
-        return self.setting.positions.from_json(json.loads(knows))
+        positions: Positions = value_from(self.setting.positions, json.loads(knows))
+        return positions
 
     def begun(self, world: World) -> World:
         """A life has joined, and asks where its data goes on."""
@@ -160,7 +162,7 @@ class Resuming:
             positions.count(0, what[0])
             batch, which, number = what[1:]
             server = server._replace(applied=(*server.applied, (batch, which, number)))
-        return server._replace(knows=json.dumps(positions.to_json()))
+        return server._replace(knows=json.dumps(asdict(positions)))
 
     def complaint(self, world: World) -> str:
         """What is wrong with a world: a push that is lost, or applied twice."""

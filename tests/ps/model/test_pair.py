@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from paddock.errors import PaddockError
@@ -61,14 +63,14 @@ def test_a_holder_stops_before_the_witness_lets_go(rate: float) -> None:
     """Even when its clock runs slower or faster than the witness's, by the drift allowed."""
     sent = 10.0
     register, member = taken(1, now=sent)
-    stops = member.lease.until - sent
+    stops = member.held_until - sent
     assert stops / rate < register.expiry - sent
 
 
 def test_a_restarted_witness_waits_before_it_grants() -> None:
     """The holder may have renewed up to the moment the witness died."""
     register = Register(2, 1, 1, "a", 0.0, (1, 2))
-    back = restored(register.to_json(), now=100.0)
+    back = restored(asdict(register), now=100.0)
     take = Request(Ask.TAKE, 2, 1, 2, sent=0.0)
     assert not back.answer(take, now=101.4)[1].granted
     assert back.answer(take, now=101.5)[1].granted

@@ -11,12 +11,14 @@ calls what stands before its first step, and goes on after the last step it has 
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from paddock.ps.consistency import step_words as w
 from paddock.ps.consistency.barriers import Barriers
-from paddock.ps.consistency.steps import Chief, carry_out
+from paddock.ps.consistency.steps import Chief
+from paddock.ps.protocol.values import value_from
+from ps.consistency.replay import carried_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,14 +121,14 @@ class Waiting:
         """Only what is durable is left; the connections have closed: who waits asks again."""
         old = thawed(world.chief)
         chief = type(old).from_json(self.rules, old.to_json())
-        chief.barriers = type(old.barriers).from_json(old.barriers.to_json())
+        chief.barriers = value_from(type(old.barriers), asdict(old.barriers))
         trainers = tuple(t._replace(state=ASKS_AGAIN.get(t.state, t.state)) for t in world.trainers)
         return world._replace(chief=frozen(chief), trainers=trainers)
 
     def parted(self, world: World, number: int, trainer: Trainer) -> World:
         """The trainer is another one; the chief hears that the old one's connection closed."""
         chief, life = thawed(world.chief), world.trainers[number].life
-        carry_out(chief, chief.handle(w.Gone(number, life), 0.0), lambda record: None)
+        carried_out(chief, w.Gone(number, life))
         return with_trainer(world, number, trainer)._replace(chief=frozen(chief))
 
     def rest(self, program: tuple[str, ...], done: int) -> tuple[str, ...]:
@@ -149,7 +151,7 @@ class Waiting:
             if isinstance(record, w.Opened):
                 opened.append(record)
 
-        replies = carry_out(chief, chief.handle(event_of(number, trainer), 0.0), write)
+        replies = carried_out(chief, event_of(number, trainer), write=write)
         world = self.judged(world._replace(chief=frozen(chief)), opened)
         for reply in replies:
             if not isinstance(reply, w.Fail) and not (deaf and reply.trainer == number):
@@ -198,7 +200,7 @@ class Waiting:
         for now in map(float, range(1, PATIENCE)):
             for number in waits:
                 chief.handle(w.Heard(number, world.trainers[number].life), now)
-            replies = carry_out(chief, chief.handle(w.Tick(), now), lambda record: None)
+            replies = carried_out(chief, w.Tick(), now)
             told |= {one.trainer for one in replies if not isinstance(one, w.Fail)}
         return told
 

@@ -7,7 +7,7 @@ the faults. A server's applied state is a fold over its log, so the log stands f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -225,7 +225,7 @@ class Model:
         elif world.now < self.bounds.now_max:
             yield "tick", self.settled(world._replace(now=world.now + 1))
         if world.used[WITNESS_RESTART] < self.bounds.witness_restarts:
-            kept = restored(world.register.to_json(), now=world.now, timing=TICKS)
+            kept = restored(asdict(world.register), now=world.now, timing=TICKS)
             expiry = kept.expiry if self.rules.restart_waits else float(world.now)
             register = rebuilt(self.rules.register, kept, expiry=expiry)
             yield "witness restarts", spend(world, WITNESS_RESTART)._replace(register=register)
@@ -379,8 +379,6 @@ class Model:
             if self.bounds.now_max == 0:  # only whether it expired counts, and at the witness
                 expiry = min(1.0, register.expiry)
                 register = rebuilt(self.rules.register, register, expiry=expiry)
-                shown = rebuilt(self.rules.register, register, expiry=0.0)
-                reply = replace(reply, register=shown)
             world = world._replace(register=register)
             answer_mail = Mail(WITNESS, mail.sender, reply)
             if haste is Haste.ALL:

@@ -55,7 +55,7 @@ def test_frames_arrive_whole_whatever_the_cuts(lengths: list[int], cuts: list[in
                 header, body = stream.receive()
             else:
                 body = bytearray(length)
-                header = stream.receive_into(memoryview(body))
+                header, _ = stream.receive(into=memoryview(body))
             assert (header.count, len(body)) == (number, length)
             assert body == bytes([number % 251]) * length
         assert not stream.wait_readable(0.0)

@@ -14,8 +14,7 @@ from typing import Any
 
 from paddock.errors import PaddockError
 from paddock.ps import Client
-from paddock.ps.client.place import read_token
-from paddock.ps.link import Identity, Link
+from paddock.ps.link import Identity, Link, read_token
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.server.witness import serve_witness
 from ps.running import Job, eventually, free_ports

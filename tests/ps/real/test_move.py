@@ -108,7 +108,7 @@ def test_shards_move_back_and_forth_and_no_bit_changes(
             # The last steps are left for finish: a digest taken while a shard moves is another.
             training.go_on(STEPS_A_MOVE - 1)
             for table in ("words", "ads", "top"):
-                owner = orders.place(table).owner
+                owner = orders.place(table).owners
                 shard = number % len(owner)
                 orders.move(table, shard, 1 - int(owner[shard]))
         assert training.finish() == undisturbed[strategy]
@@ -133,7 +133,7 @@ def test_the_first_moves_of_new_tables_change_no_bit(
                     if training.done():
                         break
                     for table in ("words", "ads", "top"):
-                        owner = int(orders.place(table + suffix).owner[shard])
+                        owner = int(orders.place(table + suffix).owners[shard])
                         orders.move(table + suffix, shard, 1 - owner)
                 training.result()
             digest = client.digest()  # The trainer's own was taken while a shard moved.
@@ -144,7 +144,7 @@ def test_the_first_moves_of_new_tables_change_no_bit(
 def owner_of(orders: Admin, table: str, shard: int) -> int:
     """The server that has it; -1 while it is on its way."""
     try:
-        return int(orders.place(table).owner[shard])
+        return int(orders.place(table).owners[shard])
     except PaddockError:
         return -1
 
@@ -228,7 +228,7 @@ def test_a_spare_server_takes_its_share_while_two_trainers_train(tmp_path: Path)
                 thread.start()
             assert begun.wait(30)
             if moves:
-                for shard, owner in enumerate(orders.place("words").owner.tolist()):
+                for shard, owner in enumerate(orders.place("words").owners.tolist()):
                     if owner == 2:
                         orders.move("words", shard, shard % 2)
                 assert len(orders.rebalance("words")) == 21

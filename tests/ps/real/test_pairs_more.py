@@ -189,7 +189,7 @@ def test_a_shard_moves_between_servers_with_tls_and_a_token(keys: Path) -> None:
             train(client, SEED, 4)
             before = client.digest()
             assert orders.move("words", 0, 1).bytes > 0
-            assert orders.place("words").owner[0] == 1
+            assert orders.place("words").owners[0] == 1
             assert client.digest() == before
 
 
@@ -426,7 +426,7 @@ def test_a_shard_moves_all_the_time_while_each_of_four_servers_dies(
 
         def order() -> None:
             while not ended.is_set():
-                to = 1 - int(again(lambda: orders.place("words")).owner[0])
+                to = 1 - int(again(lambda: orders.place("words")).owners[0])
                 moved.append(again(lambda: orders.move("words", 0, to)).bytes)  # noqa: B023
             again(lambda: orders.move("words", 0, 1))
 
@@ -445,4 +445,4 @@ def test_a_shard_moves_all_the_time_while_each_of_four_servers_dies(
 
         make = lambda t: jobs[0].client(t, strategy="async", timeout=60.0)  # noqa: E731
         assert trained(make, 1, before) == undisturbed["async"]
-        assert orders.place("words").owner[0] == 1 and sum(moved) > 0
+        assert orders.place("words").owners[0] == 1 and sum(moved) > 0

@@ -28,8 +28,6 @@ def test_statistics_follow_the_rows() -> None:
     part = sparse_part(Header(Op.PUSH, int(Flag.STATISTICS), count=2), body, 3)
     assert part.shows is not None and part.clicks is not None
     assert part.shows.tolist() == [1, 2] and part.clicks.tolist() == [10, 20]
-    one = part.where(np.array([False, True]))
-    assert one.keys.tolist() == [-6] and one.clicks is not None and one.clicks.tolist() == [20]
 
 
 @pytest.mark.parametrize(

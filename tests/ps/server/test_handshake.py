@@ -12,13 +12,12 @@ from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.handshake import (
     Hello,
     Welcome,
-    hello_from,
+    greeting_from,
     proof_of,
     same,
-    to_body,
-    welcome_from,
 )
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.protocol.values import to_body
 from ps.client.running import fleet
 
 HELLO = Hello("1", "ads", 3, 7, "pull", "00" * 16)
@@ -27,22 +26,22 @@ WELCOME = Welcome("1", "ads", 0, 2, "ab", 1, "primary", "name", "c0", "p0")
 
 def test_greetings_come_back_as_they_went() -> None:
     """Both of them, by every field."""
-    assert hello_from(to_body(HELLO)) == HELLO
-    assert welcome_from(bytearray(to_body(WELCOME))) == WELCOME
+    assert greeting_from(Hello, to_body(HELLO)) == HELLO
+    assert greeting_from(Welcome, bytearray(to_body(WELCOME))) == WELCOME
 
 
 def test_a_newer_greeting_is_understood() -> None:
     """A field that is not known here is no reason to part."""
     data = {**json.loads(to_body(HELLO)), "colour": "blue"}
-    assert hello_from(json.dumps(data).encode()) == HELLO
+    assert greeting_from(Hello, json.dumps(data).encode()) == HELLO
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"\xff", b'{"version": "1"}', b"3"])
 def test_what_is_no_greeting_is_refused(body: bytes) -> None:
     """With the advice to install the same version."""
-    for read in (hello_from, welcome_from):
+    for kind in (Hello, Welcome):
         with pytest.raises(Refusal, match="greeting") as caught:
-            read(body)
+            greeting_from(kind, body)
         assert "install the same paddock" in caught.value.hint
 
 

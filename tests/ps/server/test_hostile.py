@@ -208,7 +208,7 @@ def test_too_many_frames_of_one_step_are_refused(monkeypatch: pytest.MonkeyPatch
 
 def test_one_huge_push_is_answered_while_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """3,000 answers that nobody reads fill the way back: server and client stood still."""
-    monkeypatch.setattr("paddock.ps.client.traffic.ROWS_MAX", 16)
+    monkeypatch.setattr("paddock.ps.client.pieces.ROWS_MAX", 16)
     monkeypatch.setattr("paddock.ps.stream.SOCKET_BUFFER_BYTES", 64 << 10)
     keys = np.arange(48_000)
     with fleet(1) as one, one.client(timeout=10.0) as ps:

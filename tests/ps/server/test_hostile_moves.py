@@ -47,7 +47,7 @@ def test_two_who_move_the_same_shard_do_not_lose_it() -> None:
                     pool.submit(two.move, "words", 0, 2),
                 ]:
                     assert done.result(20).to in (1, 2)
-        assert one.place("words").owner[0] in (1, 2) and is_at_rest(servers)
+        assert one.place("words").owners[0] in (1, 2) and is_at_rest(servers)
         assert sum(table["rows"] for s in ps.status() for table in s["tables"]) == len(KEYS)
 
 
@@ -82,7 +82,7 @@ def test_what_is_left_of_an_earlier_attempt_is_forgotten_and_the_move_goes_on() 
         left = Header(Op.ADOPT, count=1, step=(1 << 32) + 1)
         servers.servers[1].engine.write(left, bytes(8) + b"half")
         assert orders.move("words", 0, 1).bytes > 0
-        assert orders.place("words").owner[0] == 1 and is_at_rest(servers)
+        assert orders.place("words").owners[0] == 1 and is_at_rest(servers)
 
 
 def test_pushes_wait_for_what_is_left_and_not_for_the_copy() -> None:
@@ -209,7 +209,7 @@ def test_many_pushes_of_one_batch_keep_their_order() -> None:
             draw = np.random.default_rng(1)
             while not training.done():
                 shard = int(draw.integers(8))
-                orders.move("moved", shard, 1 - int(orders.place("moved").owner[shard]))
+                orders.move("moved", shard, 1 - int(orders.place("moved").owners[shard]))
             training.result()
         every = np.arange(64)
         assert np.array_equal(ps.pull("moved", every), ps.pull("calm", every))
@@ -227,7 +227,7 @@ def test_a_checkpoint_is_loaded_again_when_a_shard_moved_meanwhile(tmp_path: Pat
         ask = ps.peers[1].ask
 
         def interrupted(op: Op, data: dict[str, Any], **more: Any) -> dict[str, Any]:
-            if op == Op.LOAD and orders.place("words").owner[2] == 1:
+            if op == Op.LOAD and orders.place("words").owners[2] == 1:
                 orders.move("words", 2, 0)
             return ask(op, data, **more)
 
@@ -247,7 +247,7 @@ def test_a_shrink_follows_a_shard_that_moves() -> None:
             ask: Callable[..., dict[str, Any]] = orders.peers[1].ask
 
             def interrupted(op: Op, data: dict[str, Any], **more: Any) -> dict[str, Any]:
-                if op == Op.SHRINK and orders.place("words").owner[2] == 1:
+                if op == Op.SHRINK and orders.place("words").owners[2] == 1:
                     orders.move("words", 2, 0)
                 return ask(op, data, **more)
 

@@ -23,8 +23,9 @@ import pytest
 from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.client.admin import Admin, Settings
 from paddock.ps.protocol.frames import FIRST_RECORD, Flag, Header, Op
-from paddock.ps.protocol.handshake import Hello, to_body
+from paddock.ps.protocol.handshake import Hello
 from paddock.ps.protocol.refusals import Code, Refusal
+from paddock.ps.protocol.values import to_body
 from paddock.ps.server.session import FROM_CLIENTS
 from paddock.ps.spec import AccessorSpec, InitialSpec, ScheduleSpec
 from paddock.ps.stream import Closed, Stream
@@ -59,11 +60,11 @@ TOP = DenseSpec("vector", 300, OptimizerSpec("momentum"), shards=4)
 # Frames that no trainer of this conversation has said.
 MORE: tuple[tuple[str, Header, bytes], ...] = (
     ("pull", Header(Op.PULL_CHANGED), b""),
-    ("control", Header(Op.ARRIVE), b'{"barrier": "x", "turn": 1, "is_fresh": true, "seconds": 0}'),
+    ("control", Header(Op.ARRIVE), b'{"name": "x", "turn": 1, "is_fresh": true, "seconds": 0}'),
     ("control", Header(Op.FENCE), b'{"life": "x", "states": null}'),
     ("control", Header(Op.FOLLOW), b'{"server": 1, "epoch": 1, "end": 2, "history": []}'),
     ("control", Header(Op.CONTROL), b'{"do": "progress"}'),
-    ("control", Header(Op.CONTROL), b'{"do": "keep"}'),
+    ("control", Header(Op.CONTROL), b'{"do": "fate"}'),
     ("control", Header(Op.CONTROL), b'{"do": "lease", "group": "g", "ask": "look", "server": 1,'
      b' "epoch": 1, "version": 1, "sent": 1.0, "peer": 2, "endpoint": "a:1", "is_first": false}'),
 )  # fmt: skip
@@ -354,7 +355,7 @@ def play(strategy: str, count: int, steps: int, folder: Path) -> dict[str, str]:
     words = ("--num_gradient_servers=2", "--memory-limit=256M")
     with fleet(2, *words, data=folder / "data") as servers:
         for server in servers.servers:
-            server._say = told.append
+            server.say = told.append
         beside = Beside(servers, strategy, steps)
         beside.start()
         with recorded(servers) as proxies:

@@ -86,7 +86,7 @@ def test_a_taken_port_is_one_error() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--token-file=/no"], "--token-file /no: No such file"),
+        (["--token-file=/no"], "token file /no: No such file"),
         (["--token-file={empty}"], "is empty"),
         (["--tls-cert=/no"], "--tls-cert /no, --tls-key "),
         (["--tls-cert={empty}", "--tls-key={empty}"], "--tls-cert"),

@@ -71,7 +71,7 @@ def test_another_protocol_ends_its_connection(data: bytes) -> None:
     """The server says so, and goes on."""
     told: list[str] = []
     with fleet(1) as one:
-        one.servers[0]._say = told.append
+        one.servers[0].say = told.append
         with socket.create_connection(("127.0.0.1", one.ports[0]), 5.0) as sock:
             sock.sendall(data)
             try:

@@ -9,19 +9,25 @@ from typing import Any
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.lease import Ask, Request
+from paddock.ps.consistency.lease import Ask, Reply, Request
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.protocol.values import value_from
 from paddock.ps.server import identity
 from paddock.ps.server.identity import MemberFile
-from paddock.ps.server.pair_words import reply_from, request_json
-from paddock.ps.server.witness import Witness
+from paddock.ps.server.witness import Witness, request_body
 
 
 def order(ask: Ask, server: int, *, version: int = 0, **facts: Any) -> dict[str, Any]:
     """An order as it comes over the wire."""
     request = Request(ask, server, facts.pop("epoch", 0), version, 0.5, **facts)
-    found: dict[str, Any] = json.loads(json.dumps(request_json("job/1-0", request)))
+    found: dict[str, Any] = json.loads(request_body("job/1-0", request))
     return found
+
+
+def reply_from(answer: dict[str, Any]) -> Reply:
+    """The witness's answer, as it comes back over the wire."""
+    reply: Reply = value_from(Reply, json.loads(json.dumps(answer)))
+    return reply
 
 
 def test_a_grant_survives_the_witness(tmp_path: Path) -> None:

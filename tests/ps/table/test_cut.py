@@ -58,18 +58,41 @@ def test_a_cut_is_of_its_record_whatever_comes_after(name: str, seed: int, compi
     for lsn in range(1, 30):
         change(table, draw, lsn)
     before = [table.shard_state(shard) for shard in range(4)]
-    table.begin_cut(29, range(4))
+    cut = table.begin_cut(29, range(4))
     lsn = 29
     for shard in draw.permutation(4).tolist():
         for _ in range(int(draw.integers(8))):
             lsn += 1
             change(table, draw, lsn)
-        assert same(table.cut_state(shard), before[shard]), shard
+        assert same(table.cut_state(cut, shard), before[shard]), shard
         with pytest.raises(KeyError):
-            table.cut_state(shard)
+            table.cut_state(cut, shard)
+    table.end_cut(cut)
+    with pytest.raises(KeyError):
+        table.cut_state(cut, 0)
+
+
+def test_two_cuts_do_not_know_of_each_other() -> None:
+    """A snapshot while a checkpoint is written; bytes put aside count until they are taken."""
+    spec, draw = SPECS["evicts"], np.random.default_rng(1)
+    table = SparseTable(spec, Updater(spec.optimizer, 3))
+    cuts, before = [], []
+    for lsn in range(1, 90):
+        if lsn in (30, 40):
+            before.append([table.shard_state(shard) for shard in range(4)])
+            cuts.append(table.begin_cut(lsn - 1, range(4)))
+        change(table, draw, lsn)
+    assert cuts[0].nbytes > 0 < cuts[1].nbytes
+    kept = table.nbytes
+    for shard in range(4):
+        for cut, was in zip(cuts, before, strict=True):
+            assert same(table.cut_state(cut, shard), was[shard])
+    assert cuts[0].nbytes == cuts[1].nbytes == 0 and table.nbytes < kept
+    table.end_cut(cuts[0])
+    assert table.begin_cut(89, [2]) is not cuts[1]
     table.end_cut()
     with pytest.raises(KeyError):
-        table.cut_state(0)
+        table.cut_state(cuts[1], 2)
 
 
 def test_a_shard_that_goes_away_is_in_the_cut() -> None:
@@ -78,20 +101,20 @@ def test_a_shard_that_goes_away_is_in_the_cut() -> None:
     table = SparseTable(spec, Updater(spec.optimizer, 3))
     table.push(np.arange(50), np.ones((50, 3), np.float32), lr=0.1, now=0, lsn=1)
     before = table.shard_state(2)
-    table.begin_cut(1, [1, 2])
+    cut = table.begin_cut(1, [1, 2])
     table.drop_shard(2)
-    assert same(table.cut_state(2), before)
+    assert same(table.cut_state(cut, 2), before)
     with pytest.raises(KeyError):
-        table.cut_state(0)
+        table.cut_state(cut, 0)
 
 
 def test_a_dense_cut_is_a_copy() -> None:
     """Pushes after it are not in it."""
     spec = DenseSpec("d", 8, shards=2)
-    table = DenseTable(spec, {s: Updater(spec.optimizer, 4) for s in range(2)})
-    table.begin_cut(1, [0, 1])
+    table = DenseTable(spec, range(2))
+    cut = table.begin_cut(1, [0, 1])
     table.push(0, np.ones(8, np.float32), lr=1.0)
-    assert not table.cut_state(1)["values"].any()
-    table.end_cut()
+    assert not table.cut_state(cut, 1)["values"].any()
+    table.end_cut(cut)
     with pytest.raises(KeyError):
-        table.cut_state(0)
+        table.cut_state(cut, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.adapters.embedding import EmbeddingBase
-from paddock.ps.adapters.given import Keys, TableClient, as_keys, bags_of
+from paddock.ps.adapters.given import POOLINGS, Keys, TableClient, bags_of, check_pooling
 from paddock.ps.adapters.rows import Lookup
+from paddock.ps.client.given import as_keys
 from paddock.ps.spec import SparseSpec
 from paddock.ps.table.sharding import unique
 
@@ -88,7 +89,7 @@ def look_up_all(
                 hint="there are " + ", ".join(ids),
             )
         if bags.features not in distinct:
-            every = [as_keys(bags.spec.name, ids[feature]) for feature in bags.features]
+            every = [as_keys(bags.spec.name, ids[feature]).reshape(-1) for feature in bags.features]
             distinct[bags.features] = unique(np.concatenate(every))
     rows = client.pull_many({bags.spec.name: distinct[bags.features][0] for bags in tables})
     return [Lookup(*distinct[bags.features], rows[bags.spec.name]) for bags in tables]
@@ -112,8 +113,7 @@ class CollectionBase:
         self.bags = list(tables)
         self.names = names_of(self.bags)
         for bags in self.bags:
-            if bags.pooling not in ("sum", "mean"):
-                raise UsageError(f"pooling is {bags.pooling!r}", hint="sum or mean")
+            check_pooling(bags.pooling, POOLINGS[1:])
         self.layers = self.list_type(
             [
                 self.layer_type(
@@ -133,18 +133,14 @@ class CollectionBase:
             raise UsageError(f"lengths add up to {stops[-1]}, there are {len(values)} ids")
         ids = dict(zip(keys, np.split(values, stops[:-1]), strict=True))
         starts = {key: bags_of(row.tolist()) for key, row in zip(keys, lengths, strict=True)}
-        out: dict[str, Any] = {}
+        every = look_up_all(self.client, self.bags, ids)
+        spread, out = self.layer_type.framework.spread, dict[str, Any]()
         for bags, names, layer, found in zip(
-            self.bags,
-            self.names,
-            self.layers,
-            look_up_all(self.client, self.bags, ids),
-            strict=True,
+            self.bags, self.names, self.layers, every, strict=True
         ):
             rows, at = layer.leaf(found, like), 0
             for feature, name in zip(bags.features, names, strict=True):
-                count = len(ids[feature])
-                part = replace(found, inverse=found.inverse[at : at + count])
-                out[name] = layer.spread(part, rows, (count,), starts[feature])
-                at += count
+                part = found.inverse[at : at + len(ids[feature])]
+                at += len(part)
+                out[name] = spread(rows, part, part.shape, starts[feature], layer.pooling)
         return out

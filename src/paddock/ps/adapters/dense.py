@@ -3,92 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from paddock.errors import UsageError
 from paddock.ps.adapters.framework import Framework, is_float32
-from paddock.ps.adapters.given import Floats, Scheduler, TableClient, as_optimizer, rate_of
-from paddock.ps.adapters.rows import Rows
+from paddock.ps.adapters.given import Floats, Scheduler, TableClient, as_optimizer
+from paddock.ps.adapters.rows import Table
 from paddock.ps.spec import DenseSpec, OptimizerSpec
 from paddock.ps.table.finite import check_finite
 
 
-def push_batch(tables: Sequence[Rows], dense: DenseBase | None) -> None:
+class Part(Protocol):
+    """A table of a model, as a batch ends: gradients checked, sent, forgotten."""
+
+    def gather(self) -> None: ...
+
+    def push(self) -> object: ...
+
+    def forget(self) -> object: ...
+
+
+def push_batch(parts: Sequence[Part]) -> None:
     """Sends the gradients of a batch: all of them, or none when one of them is not finite.
 
     Afterwards no gradient waits, whatever happened: the next batch begins with none of this one.
     Raises Refusal.
     """
     try:
-        for rows in tables:
-            rows.gather()
-        if dense is not None:
-            dense.gather()
-        for rows in tables:
-            rows.push()
-        if dense is not None:
-            dense.send()
+        for part in parts:
+            part.gather()
+        for part in parts:
+            part.push()
     finally:
-        forget_batch(tables, dense)
+        for part in parts:
+            part.forget()
 
 
-def forget_batch(tables: Sequence[Rows], dense: DenseBase | None) -> None:
-    """Drops the gradients that wait: a batch to be left out."""
-    for rows in tables:
-        rows.forget()
-    if dense is not None:
-        dense.forget()
-
-
-class FlatParameters:
+class FlatParameters(Table):
     """A model's parameters as one dense table: where each lies in the flat vector.
 
-    values, grads: (size,) float32, reused from batch to batch. used: which parameters have a
-    gradient in this batch; the optimizer leaves the others as they are.
+    values: (size,) float32, reused from batch to batch.
     """
+
+    spec: DenseSpec
 
     def __init__(
         self,
         client: TableClient,
-        shapes: Iterable[tuple[str, tuple[int, ...]]],
+        shapes: Iterable[tuple[int, ...]],
         *,
         table: str,
         optimizer: OptimizerSpec,
         lr: float | Scheduler | None = None,
         merge: str = "mean",
     ) -> None:
-        self.client = client
-        self.table = table
-        self.optimizer = optimizer
-        self.rate = rate_of(client, table, lr)
-        self.places: list[tuple[str, tuple[int, ...], int, int]] = []
-        start = 0
-        for name, shape in shapes:
-            stop = start + int(np.prod(shape, dtype=np.int64))
-            self.places.append((name, shape, start, stop))
-            start = stop
-        if start == 0:
+        self.shapes = list(shapes)
+        sizes = tuple(int(np.prod(shape, dtype=np.int64)) for shape in self.shapes)
+        size = sum(sizes)
+        if size == 0:
             raise UsageError(
                 "the model has no parameters of its own", hint="then no dense table is needed"
             )
-        self.values: Floats = np.zeros(start, np.float32)
-        self.grads: Floats = np.zeros(start, np.float32)
-        parts = tuple(stop - begin for _, _, begin, stop in self.places)
-        self.used = [True] * len(parts)
-        client.create(DenseSpec(table, start, optimizer, merge=merge, parts=parts))
+        self.values: Floats = np.zeros(size, np.float32)
+        super().__init__(client, DenseSpec(table, size, optimizer, merge=merge, parts=sizes), lr)
         client.create(DenseSpec(ready_table(table), 1, OptimizerSpec("sgd"), merge="mean"))
-
-    @property
-    def size(self) -> int:
-        """Elements of the vector."""
-        return len(self.values)
 
     def views(self, flat: Floats) -> list[Floats]:
         """The parameters, in order, as views of `flat` in their own shapes."""
-        return [flat[start:stop].reshape(shape) for _, shape, start, stop in self.places]
+        parts = np.split(flat, np.cumsum(self.spec.parts)[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def start(self) -> None:
         """Trainer 0 sends `values` as the first ones, all others wait for them; then all pull.
@@ -109,16 +94,11 @@ class FlatParameters:
         if got is not self.values:
             self.values[...] = got
 
-    def check(self) -> None:
-        """Raises Refusal when an element of `grads` is not finite."""
-        check_finite(self.table, self.grads, None)
-
-    def push(self) -> None:
-        """Sends `grads` of what was used."""
-        if self.rate is not None:
-            self.rate.send()
-        if any(self.used):
-            self.client.push_dense(self.table, self.grads, used=self.used)
+    def send(self, grads: Floats, used: Sequence[bool] | None = None) -> None:
+        """Sends gradients of the vector; the optimizer leaves the parameters not used alone."""
+        self.send_rate()
+        if used is None or any(used):
+            self.client.push_dense(self.table, grads, used=used)
 
 
 def ready_table(table: str) -> str:
@@ -126,10 +106,81 @@ def ready_table(table: str) -> str:
     return f"{table}.ready"
 
 
+class Tensors(FlatParameters):
+    """A framework's tensors as a dense table, which begins with their values."""
+
+    def __init__(
+        self, framework: Framework, client: TableClient, tensors: Sequence[Any], **options: Any
+    ) -> None:
+        super().__init__(client, [tuple(tensor.shape) for tensor in tensors], **options)
+        self.framework = framework
+        self.tensors = tensors
+        self.values[...] = framework.flat(tensors)
+        self.start()
+
+    def hold(self, grads: Floats, used: list[bool]) -> None:
+        """Takes a gradient, to be pushed. Raises Refusal when it is not finite."""
+        check_finite(self.table, grads, None)
+        self._grads, self._used = grads, used
+
+    def set(self) -> None:
+        """The servers take the values that the tensors have now."""
+        self.values[...] = self.framework.flat(self.tensors)
+        self.client.set_dense(self.table, self.values)
+
+    def push(self) -> None:
+        """Sends what is held."""
+        self.send(self._grads, self._used)
+
+
+class Learned(Tensors):
+    """Parameters. Where they can they share the memory of the vector, and a pull copies nothing."""
+
+    def start(self) -> None:
+        self._refresh = self.framework.share(self)
+        super().start()
+
+    def set(self) -> None:
+        super().set()
+        self._refresh = self.framework.share(self)  # Who gave a tensor values may have moved it.
+
+    def pull(self) -> None:
+        super().pull()
+        self._refresh()
+
+    def gather(self) -> None:
+        zeros = self.framework.zeros_like
+        grads = [zeros(one) if one.grad is None else one.grad for one in self.tensors]
+        self.hold(self.framework.flat(grads), [one.grad is not None for one in self.tensors])
+
+    def forget(self) -> None:
+        """Clears the gradients."""
+        for parameter in self.tensors:
+            parameter.grad = None
+
+
+class Running(Tensors):
+    """Buffers. What a batch changes in them is their gradient, and is added."""
+
+    def pull(self) -> None:
+        super().pull()
+        self.forget()
+
+    def gather(self) -> None:
+        change = self.framework.flat(self.tensors) - self.values
+        self.hold(change, [bool(view.any()) for view in self.views(change)])
+
+    def forget(self) -> None:
+        """The buffers as they were last pulled."""
+        for tensor, view in zip(self.tensors, self.views(self.values), strict=True):
+            self.framework.assign(tensor, view)
+
+
 class DenseBase:
     """A model's parameters as views of one pulled float32 vector. Trainer 0 initialises it.
 
-    The parameters stay the model's own objects; where it is on the CPU pull() copies nothing.
+    The parameters stay the model's own objects; where it is on the CPU pull() copies nothing. Those
+    without gradient (grad is None) are left alone by the optimizer.
 
     The float32 buffers of its state_dict, such as the running statistics of BatchNorm, are a table
     of their own, "<table>.buffers": each batch's change of them is pushed as a gradient is, and
@@ -154,101 +205,45 @@ class DenseBase:
                 raise UsageError(
                     f"parameter {name!r} is {parameter.dtype}", hint="dense tables are float32"
                 )
-        self.parameters = [p for _, p in named]
-        rule = as_optimizer(optimizer, lr)
-        self.vector = self._vector(client, named, table=table, optimizer=rule, lr=lr, merge=merge)
-        learned = set(map(id, self.parameters))
+        rule, learned = as_optimizer(optimizer, lr), [parameter for _, parameter in named]
+        self.vector = Learned(
+            self.framework, client, learned, table=table, optimizer=rule, lr=lr, merge=merge
+        )
+        self.parts: list[Learned | Running] = [self.vector]
         others = {
-            id(tensor): (name, tensor)
-            for name, tensor in self.framework.state(module).items()
+            id(tensor): tensor
+            for tensor in self.framework.state(module)
             if isinstance(tensor, self.framework.tensor) and is_float32(tensor)
         }
-        kept = [one for key, one in others.items() if key not in learned]
-        self.buffers = [tensor for _, tensor in kept]
-        self.running: FlatParameters | None = None
+        kept = [tensor for key, tensor in others.items() if key not in set(map(id, learned))]
         if kept:
-            self.running = self._vector(
-                client, kept, table=f"{table}.buffers", optimizer=OptimizerSpec("sum")
+            sums = OptimizerSpec("sum")
+            self.parts.append(
+                Running(self.framework, client, kept, table=f"{table}.buffers", optimizer=sums)
             )
-        self.bind()
-        self._restore()
-        # Numbers of the parameters that have had a gradient since the last push.
-        self.used: set[int] = set()
-        for number, parameter in enumerate(self.parameters):
-            parameter.register_hook(partial(self._use, number))
 
-    def _use(self, number: int, _: Any) -> None:
-        self.used.add(number)
-
-    def _vector(
-        self, client: TableClient, named: list[tuple[str, Any]], **options: Any
-    ) -> FlatParameters:
-        """The table of these tensors, with its first values."""
-        vector = FlatParameters(client, [(name, tuple(t.shape)) for name, t in named], **options)
-        for (_, tensor), view in zip(named, vector.views(vector.values), strict=True):
-            view[...] = self.framework.array(tensor)
-        vector.start()
-        return vector
-
-    def bind(self) -> None:
-        """The parameters become views of the vector's values, where they can, or copies."""
-        raise NotImplementedError
-
-    def copy_out(self) -> None:
-        """The parameters become the vector's values, where they are no views of them."""
-        raise NotImplementedError
-
-    def copy_in(self) -> None:
-        """The parameters' gradients become the vector's; zeros where there is none."""
-        raise NotImplementedError
-
-    def clear(self) -> None:
-        """Clears the gradients."""
-        raise NotImplementedError
+    @property
+    def flat(self) -> Any:
+        """(size,) float32: all parameters as last pulled. A view, not a copy."""
+        return self.vector.values
 
     def pull(self) -> None:
         """Parameters and buffers become the servers' newest ones."""
-        self.vector.pull()
-        self.copy_out()
-        if self.running is not None:
-            self.running.pull()
-            self._restore()
+        for part in self.parts:
+            part.pull()
+
+    def set(self) -> None:
+        """The servers take parameters and buffers as the model has them, if this is trainer 0.
+
+        For values from elsewhere, as of a state_dict; the other trainers get them as they pull.
+        """
+        if self.vector.client.place.trainer == 0:
+            for part in self.parts:
+                part.set()
 
     def push(self) -> None:
         """Sends the gradients of what was used as one vector, and clears them.
 
         Raises Refusal, and clears them too, when one is not finite.
         """
-        push_batch([], self)
-
-    def gather(self) -> None:
-        """Brings the gradients into one vector. Raises Refusal when one is not finite."""
-        self.copy_in()
-        self.vector.used = [number in self.used for number in range(len(self.parameters))]
-        self.vector.check()
-        if self.running is not None:
-            views = self.running.views(self.running.grads)
-            for tensor, view in zip(self.buffers, views, strict=True):
-                view[...] = self.framework.array(tensor)
-            self.running.grads -= self.running.values
-            self.running.used = [bool(view.any()) for view in views]
-            self.running.check()
-
-    def send(self) -> None:
-        """Sends what was gathered."""
-        self.vector.push()
-        if self.running is not None:
-            self.running.push()
-
-    def forget(self) -> None:
-        """Clears the gradients, and what the batch did to the buffers."""
-        self.clear()
-        self.used.clear()
-        self._restore()
-
-    def _restore(self) -> None:
-        """The buffers as they were last pulled."""
-        if self.running is not None:
-            views = self.running.views(self.running.values)
-            for tensor, view in zip(self.buffers, views, strict=True):
-                self.framework.assign(tensor, view)
+        push_batch(self.parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,6 @@ import numpy as np
 from paddock.errors import UsageError
 from paddock.ps.adapters.framework import Framework
 from paddock.ps.adapters.given import (
-    Floats,
-    Keys,
     Scheduler,
     TableClient,
     as_sparse_spec,
@@ -18,7 +17,7 @@ from paddock.ps.adapters.given import (
     check_offsets,
     check_pooling,
 )
-from paddock.ps.adapters.rows import Gradient, Lookup, Rows
+from paddock.ps.adapters.rows import Lookup, Rows
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 
 
@@ -35,6 +34,7 @@ class EmbeddingBase:
     """
 
     framework: Framework
+    training: bool  # Of every module.
 
     def __init__(
         self,
@@ -59,7 +59,8 @@ class EmbeddingBase:
 
     def extra_repr(self) -> str:
         """As a model shows it."""
-        return f"{self.rows}, pooling={self.pooling!r}"
+        spec = self.rows.spec
+        return f"{spec.name!r}, {spec.dim}, {spec.optimizer.name}, pooling={self.pooling!r}"
 
     def forward(self, ids: Any, offsets: Any = None, *, clicks: Any = None) -> Any:
         """The rows of ids, pooled. clicks: one per id, where the table keeps statistics."""
@@ -82,23 +83,17 @@ class EmbeddingBase:
                 hint="shape (bags, length), or flat ids with offsets, or a list of tensors",
             )
         found = self.rows.look_up(array, None if clicks is None else array_of(clicks).reshape(-1))
-        return self.spread(found, self.leaf(found, like), array.shape, starts)
+        rows = self.leaf(found, like)
+        return self.framework.spread(rows, found.inverse, array.shape, starts, self.pooling)
 
     def leaf(self, found: Lookup, like: Any) -> Any:
         """The rows as the leaf of a graph, on the device of `like`; its gradient is received."""
-        raise NotImplementedError
-
-    def spread(self, found: Lookup, rows: Any, shape: tuple[int, ...], starts: Keys | None) -> Any:
-        """rows[inverse] as (*shape, dim), or pooled: of each row of shape, or from `starts` on."""
-        raise NotImplementedError
-
-    def receive(self, found: Lookup, grads: Floats) -> None:
-        """Takes the gradient of what leaf() gave."""
-        self.rows.receive(Gradient(found.keys, grads, found.shows, found.clicks))
+        take = partial(self.rows.receive, found)
+        return self.framework.leaf(found.rows, like, self.training, take)
 
     def prefetch(self, ids: Any) -> None:
         """Asks for the rows of a later batch now, so that they travel while this one computes."""
-        self.rows.client.prefetch(self.rows.spec.name, self.framework.array(ids).reshape(-1))
+        self.rows.client.prefetch(self.rows.table, self.framework.array(ids).reshape(-1))
 
     def push(self) -> int:
         """Sends the gradients that wait. Returns of how many look-ups."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
+
+from paddock.ps.adapters.given import Floats, Keys
 
 
 def is_float32(tensor: Any) -> bool:
@@ -16,15 +18,27 @@ def is_float32(tensor: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """What is torch's or Paddle's own. array: a tensor's numpy array, shared where it can be.
+    """What is torch's or Paddle's own.
 
-    modules: a module and all within it. trained: (name, parameter) of those that learn. state:
-    by name, what else is the module's. assign: gives a tensor new values.
+    array: a tensor's numpy array, shared where it can be. flat: that of several tensors, one behind
+    the other. modules: a module and all within it. trained: (name, parameter) of those that learn.
+    state: what is the module's, these or others. assign: gives a tensor new values.
+
+    share(vector): its tensors get its values, where they can its memory. It returns what brings
+    them what was pulled later. leaf(rows, like, learns, take): the rows as the leaf of a graph, on
+    the device of `like`; if it learns, take() is given its gradient. spread(rows, inverse, shape,
+    starts, pooling): rows[inverse] as (*shape, dim), or pooled: of each row of shape, or from
+    `starts` on.
     """
 
     tensor: type[Any]
     array: Callable[[Any], NDArray[Any]]
+    flat: Callable[[Sequence[Any]], Floats]
+    zeros_like: Callable[[Any], Any]
     modules: Callable[[Any], Iterable[Any]]
     trained: Callable[[Any], list[tuple[str, Any]]]
-    state: Callable[[Any], Mapping[str, Any]]
-    assign: Callable[[Any, NDArray[Any]], None]
+    state: Callable[[Any], Iterable[Any]]
+    assign: Callable[[Any, Floats], None]
+    share: Callable[[Any], Callable[[], object]]
+    leaf: Callable[[Floats, Any, bool, Callable[[Floats], None]], Any]
+    spread: Callable[[Any, NDArray[Any], Sequence[int], Keys | None, str], Any]

@@ -2,56 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
-from paddock.ps.spec import OptimizerSpec, SparseSpec, TableSpec
+from paddock.ps.client.client import Client
+from paddock.ps.client.merged import TrainerThread
+from paddock.ps.spec import OptimizerSpec, SparseSpec
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
+TableClient: TypeAlias = Client | TrainerThread
 POOLINGS = ("none", "sum", "mean")
-
-
-class TrainerPlace(Protocol):
-    """Who a client is in its job."""
-
-    @property
-    def trainer(self) -> int: ...
-
-
-class TableClient(Protocol):
-    """What the adapters call of paddock.ps.Client."""
-
-    @property
-    def place(self) -> TrainerPlace: ...
-
-    def create(self, spec: TableSpec) -> None: ...
-
-    def pull(self, table: str, keys: Any) -> Floats: ...
-
-    def pull_many(self, wanted: Mapping[str, Any]) -> dict[str, Floats]: ...
-
-    def push(
-        self, table: str, keys: Any, grads: Any, *, shows: Any = None, clicks: Any = None
-    ) -> None: ...
-
-    def prefetch(self, table: str, keys: Any) -> None: ...
-
-    def pull_dense(self, table: str, out: Floats | None = None) -> Floats: ...
-
-    def push_dense(self, table: str, grads: Any, *, used: Sequence[bool] | None = None) -> None: ...
-
-    def set_dense(self, table: str, values: Any) -> None: ...
-
-    def set_lr(self, table: str, lr: float) -> None: ...
-
-    def step(self) -> None: ...
-
-    def barrier(self, name: str) -> None: ...
 
 
 class Scheduler(Protocol):
@@ -60,26 +25,6 @@ class Scheduler(Protocol):
     base_lr: float
 
     def __call__(self) -> float: ...
-
-
-class Rate:
-    """A table's learning rate as a scheduler has it; the servers are told when it has changed.
-
-    source: given the rate that was told last (None: none yet), the rate, None for that of the spec.
-    """
-
-    def __init__(
-        self, client: TableClient, table: str, source: Callable[[float | None], float | None]
-    ) -> None:
-        self._client, self._table, self._source = client, table, source
-        self._sent: float | None = None
-
-    def send(self) -> None:
-        """To be called before a push: the rate is that of the push."""
-        lr = self._source(self._sent)
-        if lr is not None and lr != self._sent:
-            self._client.set_lr(self._table, lr)
-            self._sent = lr
 
 
 def as_optimizer(optimizer: str | OptimizerSpec, lr: float | Scheduler | None) -> OptimizerSpec:
@@ -106,11 +51,6 @@ def as_optimizer(optimizer: str | OptimizerSpec, lr: float | Scheduler | None) -
     return optimizer
 
 
-def rate_of(client: TableClient, table: str, lr: float | Scheduler | None) -> Rate | None:
-    """The rate that a scheduler drives; None where lr is a number."""
-    return Rate(client, table, lambda _: float(lr())) if callable(lr) else None
-
-
 def as_sparse_spec(
     table: str | SparseSpec,
     dim: int | None,
@@ -131,24 +71,11 @@ def as_sparse_spec(
     return SparseSpec(table, dim, as_optimizer(optimizer, lr))
 
 
-def check_pooling(pooling: str) -> str:
-    """The pooling itself. Raises UsageError when it is none of POOLINGS."""
-    if pooling not in POOLINGS:
-        raise UsageError(f"pooling is {pooling!r}", hint="one of " + ", ".join(POOLINGS))
+def check_pooling(pooling: str, among: Sequence[str] = POOLINGS) -> str:
+    """The pooling itself. Raises UsageError when it is none of these."""
+    if pooling not in among:
+        raise UsageError(f"pooling is {pooling!r}", hint="one of " + ", ".join(among))
     return pooling
-
-
-def as_keys(table: str, ids: NDArray[Any]) -> Keys:
-    """ids as a flat int64 array, without a copy where they are one; as Client.pull takes them.
-
-    Narrower whole numbers are widened. Raises UsageError for all else.
-    """
-    kind, size = ids.dtype.kind, ids.dtype.itemsize
-    if kind != "i" and not (kind == "u" and size < 8):
-        raise UsageError(
-            f"table {table!r}: ids are {ids.dtype}, keys are int64", hint="convert them to int64"
-        )
-    return np.ascontiguousarray(ids, dtype=np.int64).reshape(-1)
 
 
 def check_offsets(offsets: Keys, keys: int) -> Keys:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
-from paddock.ps.adapters.given import Floats, Keys, Scheduler, TableClient, as_keys, rate_of
-from paddock.ps.spec import SparseSpec
+from paddock.ps.adapters.given import Floats, Keys, Scheduler, TableClient
+from paddock.ps.client.given import as_keys
+from paddock.ps.consistency.contributions import SparsePiece, added_up
+from paddock.ps.spec import SparseSpec, TableSpec
 from paddock.ps.table.finite import check_finite
-from paddock.ps.table.sharding import sum_by, unique
+from paddock.ps.table.sharding import unique
+
+
+class Table:
+    """A table that this trainer declares, and its learning rate where a scheduler drives it."""
+
+    def __init__(
+        self, client: TableClient, spec: TableSpec, lr: float | Scheduler | None = None
+    ) -> None:
+        self.client = client
+        self.spec = spec
+        self.table = spec.name
+        # Given the rate that was told last (None: none yet), the rate; None for that of the spec.
+        self.rate: Callable[[float | None], float | None] | None = None
+        self._sent: float | None = None
+        if callable(lr):
+            self.rate = lambda _: float(lr())
+        client.create(spec)
+
+    def send_rate(self) -> None:
+        """To be called before a push, whose rate it is; the servers are told when it changed."""
+        lr = self.rate(self._sent) if self.rate is not None else None
+        if lr is not None and lr != self._sent:
+            self.client.set_lr(self.table, lr)
+            self._sent = lr
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +58,14 @@ class Lookup:
     clicks: Floats | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Gradient:
-    """What one look-up has to tell the table. grads: (distinct, dim) float32."""
-
-    keys: Keys
-    grads: Floats
-    shows: Floats | None = None
-    clicks: Floats | None = None
-
-
-class Rows:
+class Rows(Table):
     """The rows of one table as an adapter uses them: looked up by id, gradients gathered.
 
     Gradients of several look-ups are sent as one push, so that one batch is one step of the
     optimizer, unless at_once is set: then each is sent when it is there.
     """
+
+    spec: SparseSpec
 
     def __init__(
         self,
@@ -56,14 +75,9 @@ class Rows:
         at_once: bool,
         lr: float | Scheduler | None = None,
     ) -> None:
-        self.client = client
-        self.spec = spec
-        self.table = spec.name
+        super().__init__(client, spec, lr)
         self.at_once = at_once
-        self._gradients: list[Gradient] = []
-        self._waiting = 0
-        self.rate = rate_of(client, spec.name, lr)
-        client.create(spec)
+        self._pieces: list[SparsePiece] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Rows:
         """The same table through the same client, with no gradients of its own yet."""
@@ -71,18 +85,9 @@ class Rows:
         twin.forget()
         return twin
 
-    def __str__(self) -> str:
-        """As a layer shows it."""
-        return f"{self.spec.name!r}, {self.spec.dim}, {self.spec.optimizer.name}"
-
-    @property
-    def waiting(self) -> int:
-        """How many look-ups have a gradient that is not pushed yet."""
-        return self._waiting
-
     def look_up(self, ids: NDArray[Any], clicks: NDArray[Any] | None) -> Lookup:
         """Pulls each distinct id once. clicks: (ids,), for tables with statistics."""
-        name = self.spec.name
+        name = self.table
         keys, inverse = unique(as_keys(name, ids))
         rows = self.client.pull(name, keys)
         if not self.spec.accessor.statistics:
@@ -102,50 +107,34 @@ class Rows:
         sums = np.bincount(inverse, weights=flat, minlength=len(keys)).astype(np.float32)
         return Lookup(keys, inverse, rows, shows, sums)
 
-    def receive(self, gradient: Gradient) -> None:
-        """Takes the gradient of a look-up's rows."""
-        self._gradients.append(gradient)
-        self._waiting += 1
+    def receive(self, found: Lookup, grads: Floats) -> None:
+        """Takes the gradient of a look-up's rows, (distinct, dim) float32."""
+        self._pieces.append(SparsePiece(found.keys, grads, found.shows, found.clicks))
         if self.at_once:
             self.push()
 
     def gather(self) -> None:
         """Makes one gradient of those that wait. Raises Refusal when it is not finite."""
-        if self._gradients:
-            one = _merged(self._gradients)
-            self._gradients = [one]
-            check_finite(self.spec.name, one.grads, one.keys)
+        if self._pieces:
+            one = _merged(self._pieces)
+            self._pieces = [one]
+            check_finite(self.table, one.rows, one.keys)
 
     def push(self) -> int:
         """Sends what was received since the last push. Returns how many look-ups that were."""
-        gradients, waiting = self._gradients, self.forget()
-        if gradients:
-            one = _merged(gradients)
-            if self.rate is not None:
-                self.rate.send()
-            self.client.push(
-                self.spec.name, one.keys, one.grads, shows=one.shows, clicks=one.clicks
-            )
+        pieces = self._pieces
+        waiting = self.forget()
+        if pieces:
+            one = _merged(pieces)
+            self.send_rate()
+            self.client.push(self.table, one.keys, one.rows, shows=one.shows, clicks=one.clicks)
         return waiting
 
     def forget(self) -> int:
         """Drops the gradients not pushed yet (a batch to be left out). Returns how many."""
-        waiting, self._gradients, self._waiting = self._waiting, [], 0
+        waiting, self._pieces = len(self._pieces), []
         return waiting
 
 
-def _merged(gradients: list[Gradient]) -> Gradient:
-    if len(gradients) == 1:
-        return gradients[0]
-    keys, inverse = unique(np.concatenate([g.keys for g in gradients]))
-    grads = sum_by(inverse, len(keys), np.concatenate([g.grads for g in gradients]))
-    if gradients[0].shows is None:
-        return Gradient(keys, grads)
-    sums = [
-        np.bincount(inverse, np.concatenate(parts), len(keys)).astype(np.float32)
-        for parts in (
-            [g.shows for g in gradients if g.shows is not None],
-            [g.clicks for g in gradients if g.clicks is not None],
-        )
-    ]
-    return Gradient(keys, grads, *sums)
+def _merged(pieces: list[SparsePiece]) -> SparsePiece:
+    return pieces[0] if len(pieces) == 1 else added_up(pieces)

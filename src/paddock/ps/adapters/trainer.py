@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paddock.errors import UsageError
-from paddock.ps.adapters.dense import DenseBase, forget_batch, push_batch
+from paddock.ps.adapters.dense import DenseBase, push_batch
 from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.given import Scheduler, TableClient
 from paddock.ps.spec import OptimizerSpec
@@ -27,8 +27,7 @@ class TrainerBase:
     ) -> None:
         framework = self.dense_type.framework
         self.client = client
-        self.embeddings = [m for m in framework.modules(module) if isinstance(m, EmbeddingBase)]
-        self.tables = [embedding.rows for embedding in self.embeddings]
+        self.tables = [m.rows for m in framework.modules(module) if isinstance(m, EmbeddingBase)]
         for rows in self.tables:
             rows.at_once = False
         self.dense = (
@@ -36,6 +35,7 @@ class TrainerBase:
             if framework.trained(module)
             else None
         )
+        self.parts = [*self.tables, *(self.dense.parts if self.dense is not None else ())]
 
     def step(self, loss: Any = None) -> None:
         """Ends a batch: backward of loss (where given), push, step, pull.
@@ -53,13 +53,18 @@ class TrainerBase:
             try:
                 loss.backward()
             except BaseException:  # Half the gradients would be worse than none.
-                forget_batch(self.tables, self.dense)
+                self.forget()
                 raise
         self.end()
 
     def end(self) -> None:
         """The gradients are there: push, step, pull."""
-        push_batch(self.tables, self.dense)
+        push_batch(self.parts)
         self.client.step()
         if self.dense is not None:
             self.dense.pull()
+
+    def forget(self) -> None:
+        """Drops what backward() has left to be pushed: a batch to be left out."""
+        for part in self.parts:
+            part.forget()

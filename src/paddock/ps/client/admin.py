@@ -7,7 +7,6 @@ no job name; writing goes to the job that is named, and servers of another one r
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,36 +16,19 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.client import checkpoints, move
-from paddock.ps.client.move import Moved
+from paddock.ps.client import checkpoints
 from paddock.ps.client.peer import Peer
-from paddock.ps.client.place import (
-    JOBS,
-    SERVERS,
-    TLS_CA,
-    TOKEN_FILE,
-    read_endpoints,
-    read_token,
-)
+from paddock.ps.client.pieces import Column, Known, cut, frames
+from paddock.ps.client.place import JOBS, SERVERS, TLS_CA, TOKEN_FILE, read_endpoints
+from paddock.ps.client.redirect import shrink
 from paddock.ps.durable.checkpoint import Checkpoint
-from paddock.ps.link import Identity, Link
-from paddock.ps.protocol.frames import BODY_MAX, Header, Op
+from paddock.ps.link import Identity, Link, read_token
+from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.spec import (
-    DENSE_SHARD_MAX,
-    DenseSpec,
-    SparseSpec,
-    TableSpec,
-    from_json,
-)
-from paddock.ps.stream import raw
-from paddock.ps.table.sharding import shard_of
+from paddock.ps.spec import SparseSpec, from_json
 
-Keys = NDArray[np.int64]
-Rows = NDArray[np.float32]
 PURPOSE = "admin"
 # A shard that moves is asked for again after so long, and for so long. A step of sync that takes
 # longer is not waited for.
@@ -106,12 +88,15 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A table, and what each server calls it. owner: (shards,) server of each shard."""
+class Moved:
+    """What a move did. seconds: pushes waited for so long, 0.0 when the shard was there already."""
 
-    spec: TableSpec
-    numbers: tuple[int, ...]
-    owner: NDArray[np.int32]
+    table: str
+    shard: int
+    source: int
+    to: int
+    bytes: int
+    seconds: float
 
 
 class Admin:
@@ -167,7 +152,7 @@ class Admin:
         """Every table over all servers: spec, rows, bytes, step, and the shards of each server."""
         found: dict[str, dict[str, Any]] = {}
         for peer in self.peers:
-            for table in peer.ask(Op.CONTROL, {"do": "tables"})["tables"]:
+            for table in peer.tables():
                 here = found.setdefault(
                     table["name"],
                     {**table, "rows": 0, "bytes": 0, "step": 0, "servers": {}, "numbers": {}},
@@ -181,9 +166,9 @@ class Admin:
                     here.pop(name, None)
         return [found[name] for name in sorted(found)]
 
-    def place(self, table: str) -> Placed:
+    def place(self, table: str) -> Known:
         """Where a table's shards are. Raises UsageError when there is no such table."""
-        told = [peer.ask(Op.CONTROL, {"do": "tables"})["tables"] for peer in self.peers]
+        told = [peer.tables() for peer in self.peers]
         mine = [next((t for t in tables if t["name"] == table), None) for tables in told]
         if any(one is None for one in mine):
             names = sorted({t["name"] for tables in told for t in tables})
@@ -203,7 +188,7 @@ class Admin:
                 hint="ask again; if this lasts, is a server down? paddock ps status",
                 retryable=True,
             )
-        return Placed(spec, tuple(int(one["number"]) for one in held), owner)
+        return Known(spec, [int(one["number"]) for one in held], owner)
 
     # ------------------------------------------------------------------------------------ orders
 
@@ -226,25 +211,18 @@ class Admin:
 
     def shrink(self, table: str) -> int:
         """Decay statistics and drop what the accessor gives up, shard by shard; rows dropped."""
-        placed = self.place(table)
-        if not isinstance(placed.spec, SparseSpec):
+        known = self.place(table)
+        if not isinstance(known.spec, SparseSpec):
             raise UsageError(f"table {table!r} is dense", hint="sparse tables shrink")
-        dropped, round_ = 0, os.urandom(8).hex()
         until = time.monotonic() + MOVING_SECONDS
-        for shard in range(placed.spec.shards):
-            order = {"shard": shard, "round": round_}
-            while True:
-                server = int(placed.owner[shard])
-                try:
-                    answer = self.peers[server].ask(Op.SHRINK, order, table=placed.numbers[server])
-                    break
-                except Refusal as refusal:
-                    if refusal.code != "moved" or time.monotonic() > until:
-                        raise
-                    time.sleep(LOOK_SECONDS)
-                    placed = self._settled(table, until)
-            dropped += int(answer["dropped"])
-        return dropped
+
+        def heed(refusal: Refusal) -> None:
+            if refusal.code != "moved" or time.monotonic() > until:
+                raise refusal
+            time.sleep(LOOK_SECONDS)
+            known.owners = self._settled(table, until).owners
+
+        return shrink(self.peers, known, heed)
 
     def move(self, table: str, shard: int, to: int, *, seconds: float = MOVING_SECONDS) -> Moved:
         """Give one shard to another server, while trainers go on; the servers do it.
@@ -254,7 +232,7 @@ class Admin:
         self._check_job()
         until = time.monotonic() + seconds
         while True:
-            owner = self._settled(table, until).owner
+            owner = self._settled(table, until).owners
             if not 0 <= shard < len(owner):
                 raise UsageError(
                     f"table {table!r} has no shard {shard}", hint=f"0 to {len(owner) - 1}"
@@ -273,10 +251,10 @@ class Admin:
     def rebalance(self, table: str) -> list[Moved]:
         """Have every server own as many shards as the others, give or take one; few moves."""
         self._check_job()
-        owner = self._settled(table, time.monotonic() + MOVING_SECONDS).owner
-        return [self.move(table, *one) for one in move.plan(owner.tolist(), len(self.peers))]
+        owner = self._settled(table, time.monotonic() + MOVING_SECONDS).owners
+        return [self.move(table, *one) for one in plan(owner.tolist(), len(self.peers))]
 
-    def _settled(self, table: str, until: float) -> Placed:
+    def _settled(self, table: str, until: float) -> Known:
         """Where the shards are, once none is on its way."""
         while True:
             try:
@@ -295,53 +273,13 @@ class Admin:
                 hint=f"--job {its}, if that is the one you mean",
             )
 
-    def set_rows(self, table: str, keys: Keys, values: Rows) -> None:
-        """Give distinct keys these weights, (n, dim). Repeating it changes nothing."""
-        placed = self.place(table)
-        spec = placed.spec
-        if not isinstance(spec, SparseSpec):
-            raise UsageError(f"table {table!r} is dense: it has no keys")
-        if values.shape != (len(keys), spec.dim):
-            raise UsageError(
-                f"table {table!r} has dim {spec.dim}, what is imported is of shape "
-                f"{list(values.shape)} for {len(keys)} keys"
-            )
-        owner = placed.owner[shard_of(keys, spec.shards)]
-        most = BODY_MAX // (8 + 4 * spec.dim)
-        for server in range(len(self.peers)):
-            mine = np.flatnonzero(owner == server)
-            for start in range(0, len(mine), most):
-                part = mine[start : start + most]
-                header = Header(Op.SET, table=placed.numbers[server], count=len(part))
-                self._write(server, header, raw(keys[part]), raw(values[part]))
-
-    def set_dense(self, table: str, values: Rows) -> None:
-        """Give a dense table these weights, (size,)."""
-        placed = self.place(table)
-        spec = placed.spec
-        if not isinstance(spec, DenseSpec):
-            raise UsageError(f"table {table!r} is sparse: its rows have keys")
-        if values.shape != (spec.size,):
-            raise UsageError(
-                f"table {table!r} has {spec.size} elements, what is imported has shape "
-                f"{list(values.shape)}"
-            )
-        for shard, server in enumerate(placed.owner.tolist()):
-            start, stop = spec.range(shard)
-            assert stop - start <= DENSE_SHARD_MAX
-            header = Header(Op.SET_DENSE, table=placed.numbers[server], count=stop - start)
-            if stop > start:
-                body = start.to_bytes(8, "little")
-                self._write(server, header, body, raw(values[start:stop]))
-
-    def _write(self, server: int, header: Header, *body: bytes | memoryview) -> None:
-        """One frame that may be repeated without harm, and its acknowledgement."""
-
-        def once(link: Link) -> None:
-            link.send(header, *body)
-            link.receive()
-
-        self.peers[server].retry(PURPOSE, once)
+    def set(self, table: str, columns: list[Column]) -> None:
+        """Give distinct keys these weights, (n, dim), or a vector all its elements. Repeating it
+        changes nothing.
+        """
+        known = self.place(table)
+        for server, header, body in frames(known, Op.SET, *cut(known, columns), 0):
+            self.peers[server].exchange(header, *body)
 
     def close(self) -> None:
         """End the connections."""
@@ -365,3 +303,23 @@ def _named(error: PaddockError, endpoint: str) -> PaddockError:
     if isinstance(error, Refusal) or endpoint in error.message:
         return error
     return PaddockError(f"server {endpoint}: {error.message}", hint=error.hint)
+
+
+def plan(owner: list[int], servers: int) -> list[tuple[int, int]]:
+    """(shard, to): the moves that make the numbers of shards equal, give or take one.
+
+    >>> plan([0, 0, 0, 1], 3)
+    [(2, 2)]
+    """
+    held: list[list[int]] = [[] for _ in range(servers)]
+    for shard, server in enumerate(owner):
+        held[server].append(shard)
+    moves: list[tuple[int, int]] = []
+    while True:
+        counts = [len(shards) for shards in held]
+        most, least = counts.index(max(counts)), counts.index(min(counts))
+        if counts[most] - counts[least] <= 1:
+            return moves
+        shard = held[most].pop()
+        held[least].append(shard)
+        moves.append((shard, least))

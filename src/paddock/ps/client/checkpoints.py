@@ -22,7 +22,7 @@ from paddock.ps.durable.checkpoint import (
 from paddock.ps.durable.saving import abandon_checkpoint, begin_checkpoint, commit_checkpoint
 from paddock.ps.protocol.frames import Op
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.spec import TableSpec, from_json, to_json
+from paddock.ps.spec import from_json, to_json
 
 MODES = ("full", "delta")
 # The chief completes no step for so long while a save begins.
@@ -110,7 +110,7 @@ def load(peers: Sequence[Peer], directory: str, job: str | None, name: str = "")
     job: whose it must be; None takes any job's. Tables that the servers have not are made.
     """
     checkpoint = open_checkpoint(Path(directory).absolute(), name=name or None, job=job)
-    held = [specs_of(peer) for peer in peers]
+    held = [[from_json(table["spec"]) for table in peer.tables()] for peer in peers]
     for specs in held:
         check_specs(checkpoint, specs)
     for peer, specs in zip(peers, held, strict=True):
@@ -141,11 +141,4 @@ def load(peers: Sequence[Peer], directory: str, job: str | None, name: str = "")
 
 def _places(peers: Sequence[Peer]) -> list[object]:
     """Which shards each server has, and which it gave away last."""
-    told = [peer.ask(Op.CONTROL, {"do": "tables"})["tables"] for peer in peers]
-    return [(one["owned"], one["moves"]["given"]) for tables in told for one in tables]
-
-
-def specs_of(peer: Peer) -> list[TableSpec]:
-    """The tables that a server has."""
-    found = peer.ask(Op.CONTROL, {"do": "tables"})["tables"]
-    return [from_json(table["spec"]) for table in found]
+    return [(one["owned"], one["moves"]["given"]) for peer in peers for one in peer.tables()]

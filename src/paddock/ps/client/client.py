@@ -28,14 +28,15 @@ from numpy.typing import ArrayLike, NDArray
 from paddock.errors import UsageError
 from paddock.ps.client.given import as_floats, as_keys
 from paddock.ps.client.peer import Peer
-from paddock.ps.client.place import Place, read_place, read_token
+from paddock.ps.client.pieces import Column, Keys, Known, Rows, Runs
+from paddock.ps.client.place import Place, read_place
+from paddock.ps.client.redirect import Patience, heed, shrink
 from paddock.ps.client.strategy import Strategy, make_strategy
-from paddock.ps.client.traffic import Known, RowsOf, Traffic, VectorOf, Wanted
+from paddock.ps.client.traffic import Traffic, Wanted
 from paddock.ps.consistency.positions import Progress, position_objection
-from paddock.ps.link import Identity
-from paddock.ps.optimizers.table import check_optimizer
+from paddock.ps.link import Identity, read_token
+from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.protocol.frames import Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, to_json
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import deal, expand, sum_by, unique
@@ -43,14 +44,14 @@ from paddock.ps.table.sharding import deal, expand, sum_by, unique
 if TYPE_CHECKING:
     from paddock.ps.client.merged import TrainerThread
 
-Keys = NDArray[np.int64]
-Rows = NDArray[np.float32]
 # Distinct key sets remembered, so that a push of the keys just pulled need not find them again;
 # found by so many of their keys.
 REMEMBERED = 32
 SAMPLES = 8
 # Fewer keys are found again sooner than compared.
 WORTH_REMEMBERING = 512
+# To find repeats among fewer keys takes longer than to fetch some rows twice.
+ASKED_AS_GIVEN = 64
 
 
 class Client:
@@ -116,9 +117,7 @@ class Client:
                 f"create() was given {spec!r}, which is no table's spec",
                 hint='SparseSpec("words", dim=16) or DenseSpec("bias", size=1000)',
             )
-        problems = check_spec(spec)
-        if not problems:
-            problems = check_optimizer(spec.optimizer)
+        problems = check_spec(spec) or check_optimizer(spec.optimizer)
         if problems:
             raise UsageError.of(problems)
         data = to_json(replace(spec, merge="sum") if self.paddle_compat else spec)
@@ -126,9 +125,8 @@ class Client:
         numbers = [int(answer["table"]) for answer in answers]
         if self.has(spec) and self._known(spec.name).numbers == numbers:
             return  # What is on its way, and its order, belongs to what is known.
-        owners = np.zeros(spec.shards, np.int32)
-        for server, shards in enumerate(deal(spec.shards, len(self.peers))):
-            owners[shards.start : shards.stop] = server
+        dealt = [len(shards) for shards in deal(spec.shards, len(self.peers))]
+        owners = np.repeat(np.arange(len(dealt), dtype=np.int32), dealt)
         for server, answer in enumerate(answers):
             owners[answer.get("owned", [])] = server
         self.traffic.tables[spec.name] = Known(spec, numbers, owners)
@@ -181,22 +179,25 @@ class Client:
         As pull(). Of a dense table: None, or the array that its vector goes into.
         """
         asked: list[Wanted] = []
-        shapes: dict[str, tuple[tuple[int, ...], NDArray[np.int32]]] = {}
+        shapes: dict[str, tuple[tuple[int, ...], NDArray[np.int32] | None]] = {}
         for table, given in wanted.items():
             known = self._known(table)
             if isinstance(known.spec, DenseSpec):
-                asked.append(VectorOf(known, known.spec, _vector(known.spec, given)))
+                asked.append((known, _vector(known.spec, given)))
                 continue
             keys = as_keys(table, given)
-            distinct, inverse = self._unique(keys.reshape(-1))
-            asked.append(RowsOf(known, known.spec, distinct))
+            distinct = flat = keys.reshape(-1)
+            inverse = None
+            if len(flat) > ASKED_AS_GIVEN or known.ahead is not None:
+                distinct, inverse = self._unique(flat)
+            asked.append((known, distinct))
             shapes[table] = (*keys.shape, known.spec.dim), inverse
         found = dict(zip(wanted, self.strategy.pull(self.traffic, asked), strict=True))
         for table, (shape, inverse) in shapes.items():
             rows = found[table]
-            found[table] = (expand(rows, inverse) if len(rows) < len(inverse) else rows).reshape(
-                shape
-            )
+            if inverse is not None and len(rows) < len(inverse):
+                rows = expand(rows, inverse)
+            found[table] = rows.reshape(shape)
         return found
 
     def prefetch(self, table: str, keys: ArrayLike) -> None:
@@ -205,9 +206,9 @@ class Client:
         They are as of now: one batch older than those of a pull after the push. In sync all are of
         the step that is open: step() waits for them.
         """
-        known, spec = self._sparse(table)
+        known, _ = self._sparse(table)
         distinct, _ = self._unique(as_keys(table, keys).reshape(-1))
-        self.traffic.prefetch(RowsOf(known, spec, distinct))
+        self.traffic.prefetch(known, distinct)
 
     def push(
         self,
@@ -231,14 +232,14 @@ class Client:
         table: str,
         keys: ArrayLike,
         grads: ArrayLike,
-        shows: ArrayLike | None,
-        clicks: ArrayLike | None,
-    ) -> tuple[Known, Keys, Rows, list[Rows]]:
+        shows: ArrayLike | None = None,
+        clicks: ArrayLike | None = None,
+    ) -> list[Column]:
         """What push() was given, checked, one row a key: distinct keys, gradients, statistics.
 
         The arrays are the caller's to keep. Sends nothing. Raises UsageError, Refusal.
         """
-        known, spec = self._sparse(table)
+        _, spec = self._sparse(table)
         asked = as_keys(table, keys)
         flat = asked.reshape(-1)
         values = as_floats(table, grads, (len(flat), spec.dim), (*asked.shape, spec.dim))
@@ -248,35 +249,34 @@ class Client:
                 hint="SparseSpec(..., accessor=AccessorSpec(statistics=True)), or leave them out",
             )
         distinct, inverse = self._unique(flat)
-        rows = self._sum(inverse, len(distinct), values)
-        extra: list[Rows] = []
+        # In memory of its own: it is kept until acknowledged.
+        is_one_each = len(distinct) == len(flat)
+        found = [values.copy() if is_one_each else sum_by(inverse, len(distinct), values)]
         if shows is not None or clicks is not None:
             for given in (shows, clicks):
                 column = np.zeros(len(flat), np.float32) if given is None else given
                 column = as_floats(table, column, (len(flat), 1), asked.shape)
-                extra.append(sum_by(inverse, len(distinct), column).reshape(-1))
-        for column in (rows, *extra):
+                found.append(sum_by(inverse, len(distinct), column).reshape(-1))
+        for column in found:
             check_finite(table, column, distinct)
-        return known, distinct, rows, extra
+        return [distinct, *found]
 
     def push_many(self, given: Mapping[str, Any]) -> None:
         """Gradients of several tables: {table: (keys, gradients[, shows, clicks])}, as push(); of
         a dense one {table: gradients}. When one of them is refused here, none is sent.
         """
-        sparse, dense = [], []
+        pushes: list[tuple[str, list[Column], Runs | None]] = []
         for table, pushed in given.items():
             if isinstance(self._known(table).spec, DenseSpec):
-                dense.append((table, *self.gather_dense(table, pushed, None)))
+                vector, runs = self.gather_dense(table, pushed, None)
+                pushes.append((table, [vector.copy()], runs))
                 continue
-            keys, grads, *extra = pushed
-            shows, clicks = extra or (None, None)
-            sparse.append((table, *self.gather(table, keys, grads, shows, clicks)))
-        for table, known, distinct, rows, columns in sparse:
-            if self.paddle_compat:
-                _scale_by_shows(rows, columns)
-            self.strategy.push(self.traffic, table, known, distinct, rows, columns)
-        for table, vector, runs in dense:
-            self.push_runs(table, vector, runs)
+            columns = self.gather(table, *pushed)
+            if self.paddle_compat and len(columns) > 2:  # A mean over a key's examples: show_scale.
+                columns[1] /= np.maximum(columns[2], 1.0)[:, None]
+            pushes.append((table, columns, None))
+        for table, columns, part in pushes:
+            self.strategy.push(self.traffic, self._known(table), columns, part)
 
     def push_pull(
         self, table: str, keys: ArrayLike, grads: ArrayLike, next_keys: ArrayLike
@@ -288,21 +288,13 @@ class Client:
 
     def set(self, table: str, keys: ArrayLike, values: ArrayLike) -> None:
         """Give rows these weights; their optimizer state stays. Keys must be distinct."""
-        known, spec = self._sparse(table)
-        asked = as_keys(table, keys)
-        flat = asked.reshape(-1)
-        rows = as_floats(table, values, (len(flat), spec.dim), (*asked.shape, spec.dim))
-        distinct, _ = self._unique(flat)
-        if len(distinct) != len(flat):
-            raise UsageError(f"table {table!r}: set() got {len(flat) - len(distinct)} keys twice")
-        check_finite(table, rows, flat)
-        # Copies: after "has not answered" they are still to be sent.
-        self.traffic.post_sparse(Op.SET, known, flat.copy(), rows.copy(), [], 0)
+        known, _ = self._sparse(table)
+        columns = self.gather(table, keys, values)
+        repeated = np.size(keys) - len(columns[0])
+        if repeated:
+            raise UsageError(f"table {table!r}: set() got {repeated} keys twice")
+        self.traffic.post(Op.SET, known, columns)
         self.traffic.settle(0)
-
-    def _sum(self, inverse: NDArray[np.int32], count: int, values: Rows) -> Rows:
-        """Of each distinct key, in memory of its own: it is kept until acknowledged."""
-        return values.copy() if count == len(values) else sum_by(inverse, count, values)
 
     def _unique(self, flat: Keys) -> tuple[Keys, NDArray[np.int32]]:
         """(distinct keys, inverse); remembered for pushes and for other tables of the same keys."""
@@ -333,13 +325,13 @@ class Client:
         """
         self.push_runs(table, *self.gather_dense(table, grads, used))
 
-    def push_runs(self, table: str, values: Rows, runs: list[tuple[int, int]]) -> None:
+    def push_runs(self, table: str, values: Rows, runs: Runs) -> None:
         """Send what gather_dense() gave."""
-        self.strategy.push_dense(self.traffic, self._known(table), values, runs)
+        self.strategy.push(self.traffic, self._known(table), [values.copy()], runs)
 
     def gather_dense(
         self, table: str, grads: ArrayLike, used: Sequence[bool] | None
-    ) -> tuple[Rows, list[tuple[int, int]]]:
+    ) -> tuple[Rows, Runs]:
         """What push_dense() was given, checked; it may be the caller's array. Sends nothing."""
         _, spec = self._dense(table)
         values = as_floats(table, grads, (spec.size, 1), (spec.size,)).reshape(-1)
@@ -348,10 +340,10 @@ class Client:
 
     def set_dense(self, table: str, values: ArrayLike) -> None:
         """Give the vector these values; done when all servers have them."""
-        known, spec = self._dense(table)
-        vector = as_floats(table, values, (spec.size, 1), (spec.size,))
-        check_finite(table, vector, None)
-        self.traffic.post_dense(Op.SET_DENSE, known, vector.copy(), 0, [(0, spec.size)])
+        known, _ = self._dense(table)
+        vector, _ = self.gather_dense(table, values, None)
+        self.strategy.forget(table)
+        self.traffic.post(Op.SET, known, [vector.copy()])
         self.traffic.settle(0)
 
     def set_lr(self, table: str, lr: float) -> None:
@@ -399,10 +391,10 @@ class Client:
         self.flush()
         self._turns[name] = self._turns.get(name, 0) + 1
         where = {
-            "barrier": name,
+            "name": name,
             "turn": self._turns[name],
             "is_fresh": self.traffic.batch == 0,
-            "seconds": timeout or 0,
+            "seconds": timeout or 0.0,
         }
         self.peers[0].ask(Op.ARRIVE, where, step=self.traffic.step - 1, again=True)
 
@@ -463,20 +455,9 @@ class Client:
 
     def shrink(self, table: str) -> int:
         """Decay statistics, drop rows that the accessor gives up; returns how many."""
-        known, spec = self._sparse(table)
-        dropped, round_ = 0, os.urandom(8).hex()
-        for shard in range(spec.shards):
-            order = {"shard": shard, "round": round_}
-            while True:
-                server = int(known.owners[shard])
-                number = known.numbers[server]
-                try:
-                    answer = self.peers[server].ask(Op.SHRINK, order, table=number)
-                    break
-                except Refusal as refusal:
-                    self.traffic.redirect.heed(known, [refusal])
-            dropped += int(answer["dropped"])
-        return dropped
+        known, _ = self._sparse(table)
+        patience = Patience(self.peers[0].timeout)
+        return shrink(self.peers, known, lambda no: heed(self.traffic, known, [no], patience))
 
     def close(self) -> None:
         """Flush, say good-bye, and end the connections. May be called twice."""
@@ -522,9 +503,3 @@ def _vector(spec: DenseSpec, out: object) -> Rows:
             f"table {spec.name!r}: out is {what}", hint=f"a contiguous float32[{spec.size}]"
         )
     return out
-
-
-def _scale_by_shows(rows: Rows, extra: list[Rows]) -> None:
-    """Paddle's show_scale: a key's gradient is the sum over its examples by how often it showed."""
-    if extra:
-        rows /= np.maximum(extra[0], 1.0)[:, None]

@@ -13,7 +13,7 @@
             list(pool.map(train, client.merged(threads=4)))
 
 A round ends when every thread that is still there has called step(): what they pushed is merged
-as the servers merge trainers (consistency/merge.py), in the order of threads, so that timing
+as the servers merge trainers (contributions.py), in the order of threads, so that timing
 changes no bit. One lock guards the client: while one thread waits for a server, the others
 compute. Source: half_async of fluid 1.8 (HalfAsyncCommunicator, the barrier of one trainer's
 threads).
@@ -23,22 +23,37 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.place import Place
-from paddock.ps.consistency.merge import DensePiece, SparsePiece, merge_dense, merge_sparse
+from paddock.ps.consistency.contributions import (
+    DensePiece,
+    SparsePiece,
+    merge_dense,
+    merge_sparse,
+)
 from paddock.ps.spec import TableSpec
 
 if TYPE_CHECKING:
     from paddock.ps.client.client import Client
 
 Rows = NDArray[np.float32]
+
+
+def _alone(name: str) -> Callable[..., Any]:
+    """The method of Client of this name, as one of several threads calls it."""
+
+    def call(self: TrainerThread, *args: Any, **options: Any) -> Any:
+        with self.alone() as client:
+            return getattr(client, name)(*args, **options)
+
+    return call
 
 
 class TrainerThread:
@@ -72,15 +87,13 @@ class TrainerThread:
             if not client.has(spec):
                 client.create(spec)
 
-    def pull(self, table: str, keys: ArrayLike) -> Rows:
-        """As Client.pull: what the rounds before have made of the rows."""
-        with self.alone() as client:
-            return client.pull(table, keys)
-
-    def pull_many(self, wanted: Mapping[str, Any]) -> dict[str, Rows]:
-        """As Client.pull_many."""
-        with self.alone() as client:
-            return client.pull_many(wanted)
+    # As Client's, at once. What is read is what the rounds before have made of it; a rate is for
+    # what this round pushes, where threads differ the last one's.
+    pull = _alone("pull")
+    pull_many = _alone("pull_many")
+    pull_dense = _alone("pull_dense")
+    set_dense = _alone("set_dense")
+    set_lr = _alone("set_lr")
 
     def prefetch(self, table: str, keys: ArrayLike) -> None:
         """Does nothing: the other threads compute while this one waits for its rows."""
@@ -96,13 +109,8 @@ class TrainerThread:
     ) -> None:
         """Give gradients to this round, as Client.push. Nothing is sent before the round's end."""
         with self.alone() as client:
-            _, distinct, rows, extra = client.gather(table, keys, grads, shows, clicks)
-            self.sparse.setdefault(table, []).append(SparsePiece(distinct, rows, *extra))
-
-    def pull_dense(self, table: str, out: Rows | None = None) -> Rows:
-        """As Client.pull_dense."""
-        with self.alone() as client:
-            return client.pull_dense(table, out)
+            piece = SparsePiece(*client.gather(table, keys, grads, shows, clicks))
+            self.sparse.setdefault(table, []).append(piece)
 
     def push_dense(
         self, table: str, grads: ArrayLike, *, used: Sequence[bool] | None = None
@@ -112,16 +120,6 @@ class TrainerThread:
             vector, runs = client.gather_dense(table, grads, used)
             pieces = [DensePiece(start, vector[start:stop].copy()) for start, stop in runs]
             self.dense.setdefault(table, []).extend(pieces)
-
-    def set_dense(self, table: str, values: ArrayLike) -> None:
-        """As Client.set_dense, at once."""
-        with self.alone() as client:
-            client.set_dense(table, values)
-
-    def set_lr(self, table: str, lr: float) -> None:
-        """As Client.set_lr, for what this round pushes; where threads differ, the last one's."""
-        with self.alone() as client:
-            client.set_lr(table, lr)
 
     def step(self) -> None:
         """The end of this thread's batch; returns when the round's push has been sent.
@@ -251,21 +249,19 @@ class Threads:
             one.sparse, one.dense = {}, {}
         for table in _names(sparse):
             rows = [pieces[table] for pieces in sparse if table in pieces]
-            merged = merge_sparse(rows, self._how(table), len(threads))
-            self.client.push(
-                table, merged.keys, merged.grads, shows=merged.shows, clicks=merged.clicks
-            )
+            for sums in merge_sparse(rows, self._how(table), len(threads)):
+                self.client.push(table, sums.keys, sums.rows, shows=sums.shows, clicks=sums.clicks)
         for table in _names(dense):
             vectors = [pieces[table] for pieces in dense if table in pieces]
             parts = merge_dense(vectors, self._how(table), len(threads))
-            runs = [(part.start, part.start + len(part.grads)) for part in parts]
+            runs = [(part.start, part.stop) for part in parts]
             whole = np.zeros(runs[-1][1] if runs else 0, np.float32)
             for part, (start, stop) in zip(parts, runs, strict=True):
                 whole[start:stop] = part.grads
             self.client.push_runs(table, whole, runs)
         self.client.step()
 
-    def _how(self, table: str) -> Literal["mean", "sum"]:
+    def _how(self, table: str) -> str:
         is_sum = self.client.paddle_compat or self.client.spec(table).merge == "sum"
         return "sum" if is_sum else "mean"
 

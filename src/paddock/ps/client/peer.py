@@ -71,19 +71,17 @@ class Peer:
         self.servers = servers
         self.server_id = ""
         self.epoch = 0
-        self.trainer_timeout = 60.0
         self.reconnects = 0
         self.unacknowledged: deque[Unacknowledged] = deque()
         self._sequence = 0
         self._acknowledged = 0  # the highest number
         # Numbers of refused frames: told to the server, so that its window has no gap.
         self._refused: list[int] = []
-        self._moved = Refusal("moved", "")
+        # Frames that were refused because their shard is elsewhere, oldest first: of nobody's yet.
+        self.moved: deque[tuple[Unacknowledged, Refusal]] = deque()
         self._is_mixed = False
         self._links: dict[str, Link] = {}
         self.is_ended = False
-        # Called when the oldest unacknowledged frame was refused because its shard is elsewhere.
-        self.on_moved: Callable[[Peer], None] | None = None
 
     # ------------------------------------------------------------------------------------- links
 
@@ -101,32 +99,23 @@ class Peer:
         for endpoint in list(self.endpoints):
             try:
                 link = Link(endpoint, self.identity, purpose, self.silence)
+                try:
+                    self._recognise(link)
+                except BaseException:
+                    link.close()
+                    raise
+                return link
             except (Closed, Silent) as error:
                 problem = error
-                self._ask_last(endpoint)
-                continue
-            welcome = link.welcome
-            if welcome.role != "primary" or welcome.epoch < self.epoch:
-                link.close()
-                self._ask_last(endpoint)
-                problem = Closed(f"server {endpoint} is a {welcome.role} (epoch {welcome.epoch})")
-                continue
-            try:
-                self._recognise(link)
-            except Refusal:
-                link.close()
-                raise
-            return link
+                self.endpoints.append(self.endpoints.pop(0))  # The other one of a pair is next.
         assert problem is not None
         raise problem
 
-    def _ask_last(self, endpoint: str) -> None:
-        """The other one of a pair is asked first from now on."""
-        self.endpoints.remove(endpoint)
-        self.endpoints.append(endpoint)
-
     def _recognise(self, link: Link) -> None:
+        """Raises Closed when another one of a pair serves, Refusal when the state is not ours."""
         welcome = link.welcome
+        if welcome.role != "primary" or welcome.epoch < self.epoch:
+            raise Closed(f"server {link.endpoint} is a {welcome.role} (epoch {welcome.epoch})")
         if self.servers and (welcome.server, welcome.servers) != (self.index, self.servers):
             raise Refusal(
                 "usage",
@@ -150,13 +139,19 @@ class Peer:
                 hint="load a checkpoint and start the job again; --ack disk survives a power cut",
             )
         self.server_id, self.epoch = welcome.server_id, welcome.epoch
-        self.trainer_timeout = welcome.trainer_timeout_seconds
 
     def drop(self, purpose: str) -> None:
         """Forget a broken link."""
         link = self._links.pop(purpose, None)
         if link is not None:
             link.close()
+
+    def lost(self, purpose: str, error: PaddockError, deadline: float) -> None:
+        """A link is broken. Raises PaddockError after the deadline."""
+        self.drop(purpose)
+        self.reconnects += 1
+        if time.monotonic() >= deadline:
+            raise self.unreachable(error) from error
 
     def retry(self, purpose: str, action: Callable[[Link], T]) -> T:
         """Run `action` with the link until it gets through, for at most `timeout` seconds."""
@@ -166,11 +161,8 @@ class Peer:
             try:
                 return action(self.link(purpose))
             except (Closed, Silent) as error:
-                self.drop(purpose)
-                self.reconnects += 1
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise self.unreachable(error) from error
+                self.lost(purpose, error, deadline)
+                left = max(0.0, deadline - time.monotonic())
                 time.sleep(min(left, wait * (1.0 + 0.1 * random.random())))
                 wait = min(wait * factor, longest)
             except Refusal:
@@ -212,11 +204,6 @@ class Peer:
         self.is_ended = True
 
     # ------------------------------------------------------------------------------------ pushes
-
-    def make_room(self) -> None:
-        """Have few frames unacknowledged; settle's errors."""
-        while len(self.unacknowledged) >= FRAMES_MAX:
-            self.settle(self.unacknowledged[0].batch + 1)
 
     def post(self, batch: int, header: Header, *body: Buffer) -> None:
         """Send a frame that changes the server; it is kept until the server says it has it.
@@ -264,44 +251,47 @@ class Peer:
         self.retry("push", again)
 
     def settle(self, oldest_batch: int) -> None:
-        """Wait until nothing of a batch before `oldest_batch` is unacknowledged.
+        """Wait until nothing of a batch before `oldest_batch` is unacknowledged, and not much else.
 
         Raises Refusal, once for all, when the server refused frames: nothing of these was applied.
+        Frames of shards that have moved go to `moved`; then all others have been answered, too.
         """
         waiting = self.unacknowledged
+        # They keep their place, the first, while others are answered: so that after a broken
+        # connection all come again in their order.
+        moved: list[Refusal] = []
         problem: Refusal | None = None
         deadline = time.monotonic() + self.timeout
-        while waiting and self._oldest() < oldest_batch:
+        while len(waiting) > len(moved) and (
+            moved or len(waiting) >= FRAMES_MAX or self._oldest() < oldest_batch
+        ):
             link = self._links.get("push")
             if link is None:
+                moved.clear()  # They are sent, and answered, once more.
                 self._resend()
                 continue
+            sent = waiting[len(moved)].header
             try:
-                header, _ = link.receive()
+                answer, _ = link.receive()
+                if answer.sequence != sent.sequence:
+                    raise Closed("answers came out of order")
+                self._acknowledged = max(self._acknowledged, sent.sequence)
             except (Closed, Silent) as error:
-                self.drop("push")
-                self.reconnects += 1
-                if time.monotonic() > deadline:
-                    raise self.unreachable(error) from error
+                self.lost("push", error, deadline)
                 continue
             except Refusal as refusal:
-                if refusal.code == "moved" and self.on_moved is not None:
-                    self._moved = refusal
-                    self.on_moved(self)
-                    deadline = time.monotonic() + self.timeout
+                if refusal.code == "moved":
+                    moved.append(refusal)
                     continue
-                refused = waiting.popleft().header
-                self._refused.append(refused.sequence)
-                if refused.op == Op.SKIP:
-                    continue  # What was refused itself has been raised; it is tried again.
-                problem = problem or refusal
-                deadline = time.monotonic() + self.timeout
-                continue
-            if header.sequence != waiting[0].header.sequence:
-                self.drop("push")  # Answers come in order; this link has lost its place.
-                continue
-            self._acknowledged = max(self._acknowledged, waiting.popleft().header.sequence)
+                self._refused.append(sent.sequence)
+                if sent.op != Op.SKIP:  # Else what was refused itself has been raised.
+                    problem = problem or refusal
+            del waiting[len(moved)]
             deadline = time.monotonic() + self.timeout
+        if moved:
+            self._refused += [frame.header.sequence for frame in waiting]
+            self.moved += zip(waiting, moved, strict=True)
+            waiting.clear()
         if problem is not None:
             raise problem
 
@@ -311,50 +301,21 @@ class Peer:
             return self.unacknowledged[0].batch
         return min(frame.batch for frame in self.unacknowledged)
 
-    def drain(self) -> tuple[list[tuple[Unacknowledged, Refusal]], Refusal | None]:
-        """Read the answers to all that was sent: (the frames of moved shards, another refusal).
-
-        Called by on_moved: the oldest frame's answer has been read. No frame is left
-        unacknowledged. Frames that are refused keep their place while others are answered, so
-        that after a broken connection all come again in their order.
-        """
-        waiting = self.unacknowledged
-        refused = {waiting[0].header.sequence: self._moved}
-        other: Refusal | None = None
-        deadline = time.monotonic() + self.timeout
-        while len(refused) < len(waiting):
-            link = self._links.get("push")
-            if link is None:
-                refused.clear()  # They are sent, and answered, once more.
-                self._resend()
-                continue
-            frame = next(one for one in waiting if one.header.sequence not in refused)
-            try:
-                header, _ = link.receive()
-            except (Closed, Silent) as error:
-                self.drop("push")
-                self.reconnects += 1
-                if time.monotonic() > deadline:
-                    raise self.unreachable(error) from error
-                continue
-            except Refusal as refusal:
-                if refusal.code == "moved":
-                    refused[frame.header.sequence] = refusal
-                    continue
-                waiting.remove(frame)
-                self._refused.append(frame.header.sequence)
-                other = other if frame.header.op == Op.SKIP else refusal
-                continue
-            if header.sequence != frame.header.sequence:
-                self.drop("push")
-                continue
-            waiting.remove(frame)
-        found = [(frame, refused[frame.header.sequence]) for frame in waiting]
-        self._refused += [frame.header.sequence for frame, _ in found]
-        waiting.clear()
-        return found, other
-
     # ----------------------------------------------------------------------------------- control
+
+    def exchange(self, header: Header, *body: Buffer) -> Buffer:
+        """One frame that may be repeated without harm; the body of its answer."""
+
+        def once(link: Link) -> Buffer:
+            link.send(header, *body)
+            return link.receive()[1]
+
+        return self.retry(self.purpose, once)
+
+    def tables(self) -> list[dict[str, Any]]:
+        """What the server says of its tables."""
+        found: list[dict[str, Any]] = self.ask(Op.CONTROL, {"do": "tables"})["tables"]
+        return found
 
     def ask(
         self,
@@ -403,25 +364,28 @@ class Peer:
 def tell_all(peers: Sequence[Peer], op: Op, data: dict[str, Any]) -> None:
     """Give all servers an order that may be repeated without harm, in one round trip."""
     body = json.dumps(data).encode()
-    unread = []
-    for peer in peers:
-        try:
-            peer.link(peer.purpose).send(peer._header(op), body)
-            unread.append(peer)
-        except (Closed, Silent):
-            peer.drop(peer.purpose)
-    silent = [peer for peer in peers if peer not in unread]
+    asked = [(peer, peer.purpose, peer._header(op), body, None) for peer in peers]
+    if not ask_once(asked):
+        for peer in peers:
+            peer.ask(op, data)
+
+
+def ask_once(
+    asked: Sequence[tuple[Peer, str, Header, Buffer, memoryview | None]],
+) -> bool:
+    """Send a few small requests over links of these purposes, read all answers, into the view if
+    there is one. False: something came between, so ask each anew.
+    """
     try:
-        while unread:
-            peer = unread.pop(0)
-            try:
-                peer.link(peer.purpose).receive()
-            except (Closed, Silent):
-                peer.drop(peer.purpose)
-                silent.append(peer)
-    except BaseException:
-        for peer in unread:
-            peer.drop(peer.purpose)  # An answer that nobody has read would be taken for the next.
-        raise
-    for peer in silent:
-        peer.ask(op, data)
+        for peer, purpose, header, body, _ in asked:
+            peer.link(purpose).send(header, body)
+        for peer, purpose, _, _, into in asked:
+            link = peer.link(purpose)
+            link.receive() if into is None else link.receive_into(into)
+        return True
+    except BaseException as error:
+        for peer, purpose, *_ in asked:  # What nobody has read would be taken for the next answer.
+            peer.drop(purpose)
+        if not isinstance(error, (Closed, Silent, Refusal)):
+            raise
+    return False

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from paddock.errors import Problem, UsageError
 from paddock.ps.endpoint import split_endpoint
@@ -90,21 +89,6 @@ def read_endpoints(
     if problems:
         raise UsageError.of(problems)
     return found
-
-
-def read_token(path: str) -> bytes:
-    """The secret in a file, b"" for no file. Raises UsageError."""
-    if not path:
-        return b""
-    try:
-        token = Path(path).read_bytes().strip()
-    except OSError as error:
-        raise UsageError(
-            f"token file {path}: {error.strerror}", hint="a readable file with the servers' secret"
-        ) from error
-    if not token:
-        raise UsageError(f"token file {path} is empty", hint="the servers' secret")
-    return token
 
 
 def _endpoints(

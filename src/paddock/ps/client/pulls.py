@@ -7,28 +7,26 @@ AHEAD_BYTES outstanding, so that its answers never wait behind requests that nob
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
 from paddock.ps.client.peer import Peer
+from paddock.ps.client.pieces import Column, Keys, Known, Rows, cut_rows, cut_vector
 from paddock.ps.link import Link
 from paddock.ps.protocol.frames import BODY_MAX, HEADER_SIZE, Buffer, Header, Op
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.spec import SparseSpec
+from paddock.ps.spec import DENSE_SHARD_MAX, DenseSpec
 from paddock.ps.stream import Closed, Silent, raw
 
-Keys = NDArray[np.int64]
-Rows = NDArray[np.float32]
 # What the kernel's buffers take even while nobody reads.
 AHEAD_BYTES = 256 << 10
+# Requests of so many bytes in all are sent before any answer is read.
+SMALL_BYTES = 32 << 10
 # Keys of one request: half of that, so that one is answered while the next is on its way.
 KEYS_MAX = 16384
-_NONE = np.empty(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -38,12 +36,75 @@ class Request:
     refusal: says that its shards are another server's now.
     """
 
-    header: Header
-    body: tuple[Buffer, ...]
-    into: memoryview
+    server: int
     start: int
     stop: int
+    header: Header
+    body: Buffer
+    into: memoryview
     refusal: Refusal | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the frame."""
+        return HEADER_SIZE + len(self.body)
+
+
+class Pull:
+    """A pull of rows, by distinct keys, or of a vector, into that array."""
+
+    def __init__(self, known: Known, array: Column) -> None:
+        self.known = known
+        self.array = array
+        # Keys and rows lie in the order of servers; that of the caller is got back by `_order`.
+        self._order: Keys | None = None
+        self._keys, self._rows = array, array
+        if not isinstance(known.spec, DenseSpec):
+            self._rows = np.empty((len(array), known.spec.dim), np.float32)
+        self.requests = self._ask(0, len(array))
+
+    def _ask(self, start: int, stop: int) -> list[Request]:
+        """The requests for this part, to those who own it as far as is known."""
+        known, spec = self.known, self.known.spec
+        if isinstance(spec, DenseSpec):
+            op, pieces = Op.PULL_DENSE, cut_vector(known, [(start, stop)], DENSE_SHARD_MAX)
+        else:
+            op = Op.PULL
+            keys = self._keys[start:stop]
+            order, pieces = cut_rows(known, keys, min(KEYS_MAX, BODY_MAX // (4 * spec.dim)))
+            if order is not None and self._order is None:
+                self._keys, self._order = keys[order], order
+            elif order is not None and self._order is not None:
+                keys[:], self._order[start:stop] = keys[order], self._order[start:stop][order]
+                pieces = [(server, start + a, start + b) for server, a, b in pieces]
+        return [
+            Request(
+                server,
+                a,
+                b,
+                Header(op, 0, known.numbers[server], 0, b - a),
+                raw(self._keys[a:b]) if op == Op.PULL else a.to_bytes(8, "little"),
+                raw(self._rows[a:b]),
+            )
+            for server, a, b in pieces
+        ]
+
+    def rows(self) -> Rows:
+        """What came, in the caller's order."""
+        if self._order is None:
+            return self._rows
+        rows = np.empty_like(self._rows)
+        rows[self._order] = self._rows
+        return rows
+
+    def moved(self) -> list[Refusal]:
+        """Why some of it did not come: its shards are another server's now."""
+        return [request.refusal for request in self.requests if request.refusal is not None]
+
+    def ask_again(self) -> None:
+        """Have requests for what did not come, to the new owners."""
+        moved = [request for request in self.requests if request.refusal is not None]
+        self.requests = [new for one in moved for new in self._ask(one.start, one.stop)]
 
 
 class Run:
@@ -58,14 +119,9 @@ class Run:
         self._link: Link | None = None
         self._deadline = time.monotonic() + peer.timeout
 
-    @property
-    def is_done(self) -> bool:
-        """Whether every answer is there."""
-        return self.received == len(self.requests)
-
     def fill(self) -> None:
         """Send what may be outstanding. After a broken link, ask again for what is missing."""
-        while not self.is_done:
+        while self.received < len(self.requests):
             try:
                 link = self.peer.link("pull")
                 if link is not self._link:  # Whatever was asked over another one is lost.
@@ -74,144 +130,57 @@ class Run:
                 if self.sent == len(self.requests):
                     return
                 request = self.requests[self.sent]
-                size = _size(request)
-                if self._ahead and self._ahead + size > AHEAD_BYTES:
+                if self._ahead and self._ahead + request.size > AHEAD_BYTES:
                     return
-                link.send(request.header, *request.body)
-                self._ahead += size
+                link.send(request.header, request.body)
+                self._ahead += request.size
                 self.sent += 1
             except (Closed, Silent) as error:
                 self._lost(error)
 
     def take(self) -> None:
-        """Read one answer."""
+        """Read one answer, and send what may be outstanding now."""
         request = self.requests[self.received]
         try:
             self.peer.link("pull").receive_into(request.into)
             self._deadline = time.monotonic() + self.peer.timeout
         except (Closed, Silent) as error:
             self._lost(error)
-            return
+            return self.fill()
         except Refusal as refusal:
             if refusal.code != "moved":
                 raise
             request.refusal = refusal
-        self._ahead -= _size(request)
+        self._ahead -= request.size
         self.received += 1
-
-    def _lost(self, error: PaddockError) -> None:
-        self.peer.drop("pull")
-        self.peer.reconnects += 1
-        if time.monotonic() > self._deadline:
-            raise self.peer.unreachable(error) from error
-        self.peer.retry("pull", lambda link: None)
         self.fill()
 
-
-def _size(request: Request) -> int:
-    return HEADER_SIZE + sum(map(len, request.body))
-
-
-class Pull:
-    """A pull of rows or of a vector. keys: the distinct keys asked for, in the caller's order.
-
-    requests: by server.
-    """
-
-    def __init__(
-        self, requests: list[list[Request]], keys: Keys, grouped: Rows, order: Keys | None
-    ) -> None:
-        self.requests = requests
-        self.keys = keys
-        self._grouped = grouped
-        self._order = order
-
-    def rows(self) -> Rows:
-        """What came, in the order of keys."""
-        if self._order is None:
-            return self._grouped
-        rows = np.empty_like(self._grouped)
-        rows[self._order] = self._grouped
-        return rows
-
-    @property
-    def moved(self) -> list[tuple[Request, Refusal]]:
-        """What was refused because a shard is another server's now."""
-        every = (request for mine in self.requests for request in mine)
-        return [(request, request.refusal) for request in every if request.refusal is not None]
-
-    def missing(self) -> Keys:
-        """Positions in `keys` of the rows that were refused for that."""
-        moved = self.moved
-        if not moved:
-            return _NONE
-        at = np.concatenate([np.arange(request.start, request.stop) for request, _ in moved])
-        return at if self._order is None else self._order[at]
-
-    @classmethod
-    def sparse(
-        cls,
-        numbers: Sequence[int],
-        spec: SparseSpec,
-        keys: Keys,
-        split: tuple[Keys, Keys] | None,
-    ) -> Pull:
-        """A pull of distinct keys; split: (order, bounds) by server, None for one server."""
-        if split is None:
-            grouped, bounds = keys, [0, len(keys)]
-        else:
-            grouped, bounds = keys[split[0]], split[1].tolist()
-        rows = np.empty((len(keys), spec.dim), np.float32)
-        most = min(KEYS_MAX, BODY_MAX // (4 * spec.dim))
-        requests: list[list[Request]] = []
-        for server, number in enumerate(numbers):
-            requests.append([])
-            for start in range(bounds[server], bounds[server + 1], most):
-                end = min(start + most, bounds[server + 1])
-                header = Header(Op.PULL, table=number, count=end - start)
-                into = raw(rows[start:end])
-                requests[-1].append(Request(header, (raw(grouped[start:end]),), into, start, end))
-        return cls(requests, keys, rows, None if split is None else split[0])
-
-    @classmethod
-    def dense(
-        cls, numbers: Sequence[int], segments: Sequence[tuple[int, int, int]], out: Rows
-    ) -> Pull:
-        """A pull of a dense vector into `out`. segments: (start, stop, server)."""
-        most = BODY_MAX // 4
-        requests: list[list[Request]] = [[] for _ in numbers]
-        for start, stop, server in segments:
-            for at in range(start, stop, most):
-                end = min(at + most, stop)
-                header = Header(Op.PULL_DENSE, table=numbers[server], count=end - at)
-                body = (at.to_bytes(8, "little"),)
-                requests[server].append(Request(header, body, raw(out[at:end]), at, end))
-        return cls(requests, _NONE, out, None)
+    def _lost(self, error: PaddockError) -> None:
+        self.peer.lost("pull", error, self._deadline)
+        self.peer.retry("pull", lambda link: None)
 
 
 class Flight:
     """Pulls that are on their way together: one round trip, however many tables and servers."""
 
     def __init__(self, peers: Sequence[Peer], pulls: Sequence[Pull]) -> None:
-        asked = [[r for pull in pulls for r in pull.requests[peer.index]] for peer in peers]
-        self._runs = [Run(peer, mine) for peer, mine in zip(peers, asked, strict=True) if mine]
-        with self._whole():
-            for run in self._runs:
-                run.fill()
+        asked: dict[int, list[Request]] = {}
+        for pull in pulls:
+            for request in pull.requests:
+                asked.setdefault(request.server, []).append(request)
+        self._runs = [Run(peers[server], mine) for server, mine in asked.items()]
+        self._each(lambda run: run.fill())
 
     def land(self) -> None:
         """Read all answers. Raises Refusal, but for shards that have moved; PaddockError."""
-        with self._whole():
-            while self._runs:
-                for run in self._runs:
-                    run.take()
-                    run.fill()
-                self._runs = [run for run in self._runs if not run.is_done]
+        while self._runs:
+            self._each(lambda run: run.take())
+            self._runs = [run for run in self._runs if run.received < len(run.requests)]
 
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
+    def _each(self, act: Callable[[Run], None]) -> None:
         try:
-            yield
+            for run in self._runs:
+                act(run)
         except BaseException:
             for run in self._runs:
                 run.peer.drop("pull")  # Answers that nobody has read would be taken for others.

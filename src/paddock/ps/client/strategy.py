@@ -9,9 +9,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.peer import tell_all
 from paddock.ps.client.place import Place
@@ -21,11 +18,9 @@ from paddock.ps.protocol.refusals import Refusal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from paddock.ps.client.traffic import Known, Traffic, Wanted
+    from paddock.ps.client.pieces import Column, Known, Rows, Runs
+    from paddock.ps.client.traffic import Traffic, Wanted
 
-Keys = NDArray[np.int64]
-Rows = NDArray[np.float32]
-Runs = list[tuple[int, int]]
 STRATEGIES = ("sync", "half_async", "async", "geo", "staleness")
 
 
@@ -37,6 +32,7 @@ class Strategy:
 
     name = "async"
     flags = 0
+    staleness = 0
 
     def __init__(self, window: int, place: Place) -> None:
         self.window = window
@@ -74,7 +70,7 @@ class Strategy:
 
     def terms(self) -> dict[str, Any]:
         """What all trainers of a job must agree on."""
-        return {"strategy": self.name, "staleness": 0}
+        return {"strategy": self.name, "staleness": self.staleness}
 
     def leave(self, traffic: Traffic) -> None:
         """The trainer ends; everything is acknowledged."""
@@ -85,30 +81,21 @@ class Strategy:
         return traffic.pull(wanted)
 
     def push(
-        self,
-        traffic: Traffic,
-        table: str,
-        known: Known,
-        distinct: Keys,
-        rows: Rows,
-        extra: list[Rows],
+        self, traffic: Traffic, known: Known, columns: list[Column], runs: Runs | None = None
     ) -> None:
-        """Send gradients of distinct keys; the arrays belong to the strategy now."""
-        late = traffic.make_room(self.window)
-        traffic.post_sparse(Op.PUSH, known, distinct, rows, extra, self.flags)
-        traffic.reach(late)
+        """Send gradients of distinct keys, or of a vector's runs. The arrays belong to the strategy
+        now.
+        """
+        with traffic.room(self.window):
+            traffic.post(Op.PUSH, known, columns, self.flags, runs)
 
-    def push_dense(self, traffic: Traffic, known: Known, grads: Rows, runs: Runs) -> None:
-        """Send the gradient of a dense vector's runs."""
-        late = traffic.make_room(self.window)
-        traffic.post_dense(Op.PUSH_DENSE, known, grads.copy(), self.flags, runs)
-        traffic.reach(late)
+    def forget(self, table: str) -> None:
+        """A dense table was given values: copies of it and what waits to be sent are void."""
 
     def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
         """A new rate from here on, in the order of what this trainer pushes; in sync of a step."""
-        late = traffic.make_room(self.window)
-        traffic.post_all(Op.RATE, known, {"lr": lr}, self.flags)
-        traffic.reach(late)
+        with traffic.room(self.window):
+            traffic.post_all(Op.RATE, known, {"lr": lr}, self.flags)
 
     def step(self, traffic: Traffic) -> None:
         """The end of a batch."""
@@ -119,11 +106,10 @@ class Strategy:
         progress = traffic.progress
         if not progress.is_counting:
             progress.begin(traffic.marks(), again=False)
-        late = traffic.make_room(self.window)
-        for server in progress.note(position):
-            header = Header(Op.POSITION, step=progress.number)
-            traffic.peers[server].post(traffic.batch, header, json.dumps(position).encode())
-        traffic.reach(late)
+        with traffic.room(self.window):
+            for server in progress.note(position):
+                header = Header(Op.POSITION, step=progress.number)
+                traffic.peers[server].post(traffic.batch, header, json.dumps(position).encode())
 
     def position(self, traffic: Traffic) -> Any:
         """The position that every server has reached."""
@@ -151,14 +137,6 @@ class Clocked(Strategy):
 
     name = "staleness"
 
-    def __init__(self, window: int, place: Place, staleness: int) -> None:
-        super().__init__(window, place)
-        self.staleness = staleness
-
-    def terms(self) -> dict[str, Any]:
-        """What all trainers of a job must agree on."""
-        return {"strategy": self.name, "staleness": self.staleness}
-
     def step(self, traffic: Traffic) -> None:
         """Tell the chief; wait until the slowest is near enough."""
         traffic.settle(0)
@@ -176,22 +154,11 @@ class Sync(Clocked):
     is_spoilt = False
 
     def push(
-        self,
-        traffic: Traffic,
-        table: str,
-        known: Known,
-        distinct: Keys,
-        rows: Rows,
-        extra: list[Rows],
+        self, traffic: Traffic, known: Known, columns: list[Column], runs: Runs | None = None
     ) -> None:
         """Send a contribution to this step."""
         self.unfinished += 1
-        super().push(traffic, table, known, distinct, rows, extra)
-
-    def push_dense(self, traffic: Traffic, known: Known, grads: Rows, runs: Runs) -> None:
-        """Send a contribution to this step."""
-        self.unfinished += 1
-        super().push_dense(traffic, known, grads, runs)
+        super().push(traffic, known, columns, runs)
 
     def note(self, traffic: Traffic, position: dict[str, Any]) -> None:
         """It belongs to this step."""
@@ -246,21 +213,19 @@ def make_strategy(
     """The strategy of this name. Raises UsageError."""
     if window < 1:
         raise UsageError(f"window is {window}", hint="at least 1 batch")
-    if name == "async":
-        return Strategy(window, place)
-    if name == "half_async":
-        return HalfAsync(window, place)
-    if name == "sync":
-        return Sync(window, place, 0)
-    if name == "staleness":
-        if staleness < 0:
-            raise UsageError(f"staleness is {staleness}", hint="0 or more batches")
-        return Clocked(window, place, staleness)
     if name == "geo":
         from paddock.ps.client.geo import Geo
 
         return Geo(window, place, geo_step, geo_merge)
-    raise UsageError(f"strategy {name!r} is unknown", hint="one of " + ", ".join(STRATEGIES))
+    kinds = {one.name: one for one in (Strategy, HalfAsync, Clocked, Sync)}
+    if name not in kinds:
+        raise UsageError(f"strategy {name!r} is unknown", hint="one of " + ", ".join(STRATEGIES))
+    made = kinds[name](window, place)
+    if name == "staleness":
+        if staleness < 0:
+            raise UsageError(f"staleness is {staleness}", hint="0 or more batches")
+        made.staleness = staleness
+    return made
 
 
 __all__ = ["STRATEGIES", "Strategy", "make_strategy"]

@@ -7,73 +7,26 @@ strategy's. Of a table whose shards have moved, the new owners are asked (redire
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.client.peer import Peer
-from paddock.ps.client.pulls import Flight, Pull
-from paddock.ps.client.redirect import Redirect
+from paddock.ps.client.peer import Peer, ask_once
+from paddock.ps.client.pieces import LAST, Column, Keys, Known, Rows, Runs, cut, frames
+from paddock.ps.client.pulls import SMALL_BYTES, Flight, Pull
+from paddock.ps.client.redirect import Patience, heed, resume
 from paddock.ps.consistency.positions import Mark, Progress
-from paddock.ps.protocol.frames import BODY_MAX, Buffer, Flag, Header, Op
+from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.spec import (
-    DENSE_SHARD_MAX,
-    DenseSpec,
-    ScheduleSpec,
-    SparseSpec,
-    TableSpec,
-)
-from paddock.ps.stream import raw
-from paddock.ps.table.sharding import group
+from paddock.ps.spec import ScheduleSpec
 
-Keys = NDArray[np.int64]
-Rows = NDArray[np.float32]
-STATISTICS, LAST = int(Flag.STATISTICS), int(Flag.LAST)
-CONTRIBUTION = int(Flag.CONTRIBUTION)
+STATISTICS, CONTRIBUTION = int(Flag.STATISTICS), int(Flag.CONTRIBUTION)
 PARTS_MAX = 0xFFFF  # Header.part
-# Rows of one frame: the server applies one while the next is on its way.
-ROWS_MAX = 16384
-# Elements of a pushed frame of several dense shards, for the same reason.
-ELEMENTS_MAX = 1 << 18
-
-
-@dataclass(slots=True)
-class Known:
-    """A table this client declared. numbers: what each server calls it. owners: server of shard."""
-
-    spec: TableSpec
-    numbers: list[int]
-    owners: NDArray[np.int32]
-    ahead: Pull | None = None
-    parts: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class RowsOf:
-    """What is pulled of a sparse table: the rows of distinct keys."""
-
-    known: Known
-    spec: SparseSpec
-    keys: Keys
-
-
-@dataclass(frozen=True, slots=True)
-class VectorOf:
-    """What is pulled of a dense table: its vector, into float32[size]."""
-
-    known: Known
-    spec: DenseSpec
-    out: Rows
-
-
-Wanted = RowsOf | VectorOf
+# What is pulled: the rows of distinct keys, or a vector, into that array.
+Wanted = tuple[Known, Column]
 
 
 class Traffic:
@@ -90,7 +43,6 @@ class Traffic:
         self.batch = 0
         self.step = 0
         self.progress = Progress(len(peers))
-        self.redirect = Redirect(self)
         self._flight: Flight | None = None  # what was asked ahead
 
     def marks(self) -> list[Mark]:
@@ -99,55 +51,51 @@ class Traffic:
         asked = [peer.ask(Op.CONTROL, {"do": "progress"})["marks"] for peer in self.peers]
         return [Mark(*marks.get(trainer, ())) for marks in asked]
 
-    def make_room(self, behind: int) -> PaddockError | None:
-        """Settle, before a push is cut up: until then its owners may change.
+    @contextmanager
+    def room(self, behind: int) -> Iterator[None]:
+        """Settle, before a push is cut up: until then its owners may change. After it, have it on
+        its way.
 
-        The error of a server that cannot be reached: the push is queued all the same. Raises the
-        other ones.
+        The error of a server that cannot be reached comes when the push is queued; it stays so.
+        Raises the other ones before.
         """
+        late: PaddockError | None = None
         try:
             self.settle(behind)
-            for peer in self.peers:
-                peer.make_room()
         except PaddockError as error:
             if isinstance(error, Refusal) or not error.retryable:
                 raise
-            return error
-        return None
-
-    def reach(self, late: PaddockError | None) -> None:
-        """Everything queued is on its way. Raises `late`, else the error of a server that is away;
-        what is queued stays so.
-        """
+            late = error
+        yield
         if late is not None:
             raise late
         for peer in self.peers:
             peer.reach()
 
     def settle(self, behind: int) -> None:
-        """Wait until at most the `behind` newest batches have unacknowledged frames.
+        """Wait until at most the `behind` newest batches have unacknowledged frames, and few.
 
         With 0, nothing is left unacknowledged.
         """
-        count = -1
-        while count != self.redirect.count:  # What was sent again may be another server's.
-            count = self.redirect.count
-            problem: Refusal | None = None
-            self.redirect.resume()
+        problem: Refusal | None = None
+        patience = Patience(self.peers[0].timeout)
+        while True:
+            resume(self, patience)
             for peer in self.peers:
                 try:
                     peer.settle(self.batch + 1 - behind)
                 except Refusal as refusal:
                     problem = problem or refusal
-            if problem is not None:  # One error for a push, however many servers refuse it.
-                raise problem
-        self.redirect.settled()
+            if not any(peer.moved for peer in self.peers):
+                break  # Else what is sent again may be another server's once more.
+        if problem is not None:  # One error for a push, however many servers refuse it.
+            raise problem
 
-    def prefetch(self, wanted: RowsOf) -> None:
+    def prefetch(self, known: Known, keys: Keys) -> None:
         """Send the requests of a pull; the next one of the same keys takes what comes."""
         self.finish_pulls()
-        wanted.known.ahead = self._pull(wanted)
-        self._flight = Flight(self.peers, [wanted.known.ahead])
+        known.ahead = Pull(known, keys)
+        self._flight = Flight(self.peers, [known.ahead])
 
     def finish_pulls(self) -> None:
         """Read what was asked ahead, so that the links are free."""
@@ -159,107 +107,45 @@ class Traffic:
         """Rows, float32[n, dim], and vectors of several tables, in one round trip."""
         self.finish_pulls()
         pulls, fresh = [], []
-        for one in wanted:
-            pull, one.known.ahead = one.known.ahead, None
-            if pull is None or isinstance(one, VectorOf) or not np.array_equal(pull.keys, one.keys):
-                pull = self._pull(one)
+        for known, array in wanted:
+            pull, known.ahead = known.ahead, None
+            if pull is None or not np.array_equal(pull.array, array):
+                pull = Pull(known, array)
                 fresh.append(pull)
             pulls.append(pull)
-        Flight(self.peers, fresh).land()
-        return [self._whole(one, pull) for one, pull in zip(wanted, pulls, strict=True)]
+        asked = [
+            (self.peers[one.server], "pull", one.header, one.body, one.into)
+            for pull in fresh
+            for one in pull.requests
+        ]
+        if sum(len(one[3]) for one in asked) > SMALL_BYTES or not ask_once(asked):
+            Flight(self.peers, fresh).land()
+        patience = Patience(self.peers[0].timeout)
+        for pull in pulls:
+            while moved := pull.moved():
+                heed(self, pull.known, moved, patience)
+                pull.ask_again()
+                Flight(self.peers, [pull]).land()
+        return [pull.rows() for pull in pulls]
 
-    def _pull(self, wanted: Wanted) -> Pull:
-        known = wanted.known
-        if isinstance(wanted, VectorOf):
-            frames = self._dense_frames(known, DENSE_SHARD_MAX)
-            return Pull.dense(known.numbers, frames, wanted.out)
-        split = self._split(known, wanted.keys)
-        return Pull.sparse(known.numbers, wanted.spec, wanted.keys, split)
-
-    def _whole(self, wanted: Wanted, pull: Pull) -> Rows:
-        """What a pull has brought; of shards that have moved, from their owners."""
-        rows, at, moved = pull.rows(), pull.missing(), pull.moved
-        while moved:
-            self.redirect.heed(wanted.known, [refusal for _, refusal in moved])
-            if isinstance(wanted, RowsOf):
-                again = self._pull(replace(wanted, keys=wanted.keys[at]))
-            else:
-                left = [(request.start, request.stop) for request, _ in moved]
-                frames = self.dense_frames(wanted.known, left)
-                again = Pull.dense(wanted.known.numbers, frames, wanted.out)
-            Flight(self.peers, [again]).land()
-            if isinstance(wanted, RowsOf):
-                rows[at] = again.rows()
-                at = at[again.missing()]
-            moved = again.moved
-        self.redirect.settled()
-        return rows
-
-    def post_sparse(
-        self, op: Op, known: Known, distinct: Keys, rows: Rows, extra: list[Rows], flags: int
+    def post(
+        self, op: Op, known: Known, columns: list[Column], flags: int = 0, runs: Runs | None = None
     ) -> None:
-        """Frames of rows to their servers. The arrays are kept until acknowledged."""
-        assert isinstance(known.spec, SparseSpec)
-        split = self._split(known, distinct)
-        if split is not None:
-            order, bounds = split
-            distinct, rows = distinct[order], rows[order]
-            extra = [column[order] for column in extra]
-        else:
-            bounds = np.array([0, len(distinct)])
-        flags |= STATISTICS if extra else 0
-        most = min(ROWS_MAX, BODY_MAX // (8 + 4 * known.spec.dim + 4 * len(extra)))
-        # A schedule counts batches on every server, also on one that gets no key of this batch.
-        counts = op == Op.PUSH and not flags and known.spec.optimizer.schedule != ScheduleSpec()
-        for server in range(len(self.peers)):
-            start, stop = int(bounds[server]), int(bounds[server + 1])
-            is_owed = counts
-            while start < stop or is_owed:
-                is_owed = False
-                end = min(stop, start + most)
-                header = Header(
-                    op,
-                    flags | (LAST if end == stop else 0),
-                    known.numbers[server],
-                    self.next_part(known, server, flags),
-                    end - start,
-                    step=self.step,
-                )
-                body = [raw(distinct[start:end]), raw(rows[start:end])]
-                body += [raw(column[start:end]) for column in extra]
-                self._post(server, header, *body)
-                start = end
-
-    def post_dense(
-        self, op: Op, known: Known, values: Rows, flags: int, runs: list[tuple[int, int]]
-    ) -> None:
-        """Frames of a dense vector's runs to their servers, each of whole shards."""
-        flat = np.ascontiguousarray(values.reshape(-1))
-        frames = self._dense_frames(known, runs=runs)
-        if op == Op.PUSH_DENSE and not flags and known.spec.optimizer.schedule != ScheduleSpec():
-            # As in post_sparse: a batch counts on every server.
-            left = set(range(len(self.peers))) - {server for *_, server in frames}
-            frames += [(0, 0, server) for server in sorted(left)]
-        last = {server: start for start, _, server in frames}
-        for start, stop, server in frames:
-            header = Header(
-                op,
-                flags | (LAST if last[server] == start else 0),
-                known.numbers[server],
-                self.next_part(known, server, flags),
-                stop - start,
-                step=self.step,
-            )
-            self._post(server, header, start.to_bytes(8, "little"), raw(flat[start:stop]))
-
-    def _post(self, server: int, header: Header, *body: Buffer) -> None:
-        """Send it, unless the server has this push from an earlier life of the trainer."""
-        if header.op in (Op.PUSH, Op.PUSH_DENSE) and not header.flags & CONTRIBUTION:
-            number = self.progress.next_frame(server)
-            if number is None:
-                return
-            header = header._replace(step=number)
-        self.peers[server].post(self.batch, header, *body)
+        """Frames of rows, or of a vector's runs, to their servers. Kept until acknowledged."""
+        columns, pieces = cut(known, columns, runs)
+        if op == Op.PUSH and not flags and known.spec.optimizer.schedule != ScheduleSpec():
+            # It counts batches on every server, also on one that gets nothing of this batch.
+            left = set(range(len(self.peers))) - {server for server, *_ in pieces}
+            pieces += [(server, 0, 0) for server in sorted(left)]
+        flags |= STATISTICS if len(columns) > 2 else 0
+        for server, header, body in frames(known, op, columns, pieces, flags | LAST):
+            part, step = self.next_part(known, server, flags), self.step
+            if op == Op.PUSH and not flags & CONTRIBUTION:
+                number = self.progress.next_frame(server)
+                if number is None:
+                    continue  # The server has it from an earlier life of the trainer.
+                step = number
+            self.peers[server].post(self.batch, header._replace(part=part, step=step), *body)
 
     def post_all(self, op: Op, known: Known, data: dict[str, Any], flags: int) -> None:
         """A frame of JSON to every server, among the pushes."""
@@ -279,44 +165,3 @@ class Traffic:
             )
         known.parts[server] = self.step, parts
         return parts & PARTS_MAX
-
-    def _split(
-        self, known: Known, distinct: Keys
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """(order, bounds): keys in the order of their servers; None for a single server."""
-        if len(self.peers) == 1:
-            return None
-        return group(distinct, known.owners, len(self.peers))
-
-    def _dense_frames(
-        self, known: Known, most: int = ELEMENTS_MAX, runs: list[tuple[int, int]] | None = None
-    ) -> list[tuple[int, int, int]]:
-        """(start, stop, server): whole shards of one server, next to one another, that fit a frame.
-
-        runs: of whole parts, in order; only what lies in them.
-        """
-        assert isinstance(known.spec, DenseSpec)
-        found: list[tuple[int, int, int]] = []
-        for owner, (start, stop) in zip(
-            known.owners.tolist(), pairwise(known.spec.starts), strict=True
-        ):
-            at = bisect_right(runs, (start, known.spec.size)) - 1 if runs is not None else 0
-            if runs is not None and (at < 0 or start >= runs[at][1]):
-                continue
-            before = found[-1] if found else (0, -1, -1)
-            if before[1:] == (start, owner) and stop - before[0] <= most:
-                found[-1] = (before[0], stop, owner)
-            elif stop > start:
-                found.append((start, stop, owner))
-        return found
-
-    def dense_frames(
-        self, known: Known, parts: list[tuple[int, int]]
-    ) -> list[tuple[int, int, int]]:
-        """The same of parts of the vector, each of whole shards."""
-        return [
-            (max(start, begin), min(stop, end), server)
-            for start, stop, server in self._dense_frames(known)
-            for begin, end in parts
-            if max(start, begin) < min(stop, end)
-        ]

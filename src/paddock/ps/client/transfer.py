@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,7 @@ from paddock.ps.durable.saving import (
     commit_checkpoint,
     write_part,
 )
-from paddock.ps.optimizers.table import check_optimizer
+from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec
 from paddock.ps.table.dense import DenseTable
@@ -180,10 +179,7 @@ def _checked(read: Read, path: Path, spec: TableSpec) -> Read:
 
 def give_to_servers(admin: Admin, table: str, read: Read) -> int:
     """Set the weights in a running job; rows or elements given."""
-    if read.keys is None:
-        admin.set_dense(table, read.weights)
-    else:
-        admin.set_rows(table, read.keys, read.weights)
+    admin.set(table, [read.weights] if read.keys is None else [read.keys, read.weights])
     return len(read.weights)
 
 
@@ -227,8 +223,6 @@ def _sparse_shards(spec: SparseSpec, read: Read) -> list[Arrays]:
 
 
 def _dense(spec: DenseSpec, read: Read) -> list[Arrays]:
-    lengths = list(pairwise(spec.starts))
-    updaters = {i: Updater(spec.optimizer, stop - start) for i, (start, stop) in enumerate(lengths)}
-    table = DenseTable(spec, updaters)
+    table = DenseTable(spec, range(spec.shards))
     table.set(0, read.weights)
     return [table.shard_state(shard) for shard in range(spec.shards)]

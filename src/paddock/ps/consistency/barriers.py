@@ -7,13 +7,14 @@ logged before anybody hears of it. Who waits is not durable: trainers ask again 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass, field
 
 from paddock.ps.consistency.step_words import Opened, Reach
 
 BARRIERS_MAX = 1000
 
 
+@dataclass(eq=False)
 class Barriers:
     """Barriers by name, each used any number of times, and who waits at one.
 
@@ -34,10 +35,11 @@ class Barriers:
     (True, {})
     """
 
-    def __init__(self) -> None:
-        # Durable: how often each has opened; what each trainer has passed last.
-        self._turns: dict[str, int] = {}
-        self._passed: dict[int, tuple[int, str, int]] = {}  # incarnation, name, its turn
+    # Durable: how often each has opened; what each trainer has passed last.
+    _turns: dict[str, int] = field(default_factory=dict)
+    _passed: dict[int, tuple[int, str, int]] = field(default_factory=dict)  # its life, name, turn
+
+    def __post_init__(self) -> None:
         self.waiting: dict[int, Reach] = {}
 
     def is_one_too_many(self, name: str) -> bool:
@@ -80,20 +82,3 @@ class Barriers:
         for trainer, incarnation, turn in opened.passed:
             self._passed[trainer] = incarnation, opened.name, turn
             self.waiting.pop(trainer, None)
-
-    def to_json(self) -> dict[str, Any]:
-        """The durable state."""
-        return {
-            "turns": dict(sorted(self._turns.items())),
-            "passed": {str(t): list(passed) for t, passed in sorted(self._passed.items())},
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Barriers:
-        """The barriers that to_json gave; nobody waits."""
-        barriers = cls()
-        barriers._turns = {name: int(turn) for name, turn in data["turns"].items()}
-        barriers._passed = {
-            int(t): (life, n, turn) for t, (life, n, turn) in data["passed"].items()
-        }
-        return barriers

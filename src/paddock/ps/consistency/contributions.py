@@ -1,6 +1,8 @@
 """What trainers contributed to a sync step of one table, held apart until the step is committed.
 
-How they are added up is in merge.py; it does not depend on the order of arrival.
+Then it is added up: the same bits for any cut, any timing. Float addition is not associative, so
+its order is part of the result: a trainer's rows in the order of (part, row), then the trainers'
+sums in the order of trainers; in float32, from zero; the mean by one division at the end.
 
 Not thread-safe: the table's lock is held. `add` and `merge` are carried out from records and
 refuse nothing; `objection` is asked before logging.
@@ -8,28 +10,49 @@ refuse nothing; `objection` is asked before logging.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from paddock.ps.consistency.merge import (
-    DensePiece,
-    Floats,
-    Keys,
-    Merge,
-    MergedDense,
-    MergedSparse,
-    SparsePiece,
-    merge_dense,
-    merge_sparse,
-)
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.table.sharding import sum_by, unique
 
 # A trainer pushes step s + 1 after it has seen s committed, perhaps not by this server yet.
 STEPS_AHEAD_MAX = 2
 
+Keys = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+class SparsePiece(NamedTuple):
+    """Rows by key, of one frame or of more. shows, clicks: float32[n]; both, or none is given."""
+
+    keys: Keys
+    rows: Floats
+    shows: Floats | None = None
+    clicks: Floats | None = None
+
+
+class DensePiece(NamedTuple):
+    """Elements start to start + len(grads) of the table."""
+
+    start: int
+    grads: Floats
+
+    @property
+    def stop(self) -> int:
+        """One past the last element."""
+        return self.start + len(self.grads)
+
+
 P = TypeVar("P", SparsePiece, DensePiece)
+
+
+def _nbytes(pieces: Iterable[P]) -> int:
+    return sum(a.nbytes for piece in pieces for a in piece if isinstance(a, np.ndarray))
 
 
 class _Held(Generic[P]):
@@ -37,6 +60,9 @@ class _Held(Generic[P]):
 
     committed: the server's last committed step when the table is made.
     """
+
+    _piece: type[P]
+    _unite: Callable[[list[list[P]], str, int], list[P]]
 
     def __init__(self, committed: int = 0) -> None:
         self.committed = committed
@@ -64,7 +90,13 @@ class _Held(Generic[P]):
         """Who has given something to the step: trainer, incarnation."""
         return {trainer: life for trainer, (life, _) in self._steps.get(step, {}).items()}
 
-    def _add(self, step: int, trainer: int, incarnation: int, part: int, piece: P) -> bool:
+    def add(self, step: int, member: tuple[int, int], part: int, piece: P) -> bool:
+        """Hold a copy of a frame's piece. False when it changed nothing (late, fenced, repeated).
+
+        member: (trainer, incarnation). part: which frame of the trainer's step; the order of
+        parts is the order of addition.
+        """
+        trainer, incarnation = member
         if step <= self.committed:
             return False
         held = self._steps.setdefault(step, {})
@@ -72,22 +104,34 @@ class _Held(Generic[P]):
         if incarnation < life:
             return False
         if incarnation > life:
-            self.nbytes -= sum(old.nbytes for old in parts.values())
+            self.nbytes -= _nbytes(parts.values())
             parts = {}
         held[trainer] = incarnation, parts
         if part in parts:
             return False
-        parts[part] = piece
-        self.nbytes += piece.nbytes
+        copy = (a.copy() if isinstance(a, np.ndarray) else a for a in piece)
+        parts[part] = self._piece._make(copy)
+        self.nbytes += _nbytes([piece])
         return True
 
-    def _take(self, step: int, members: list[tuple[int, int]]) -> list[list[P]] | None:
+    def merge(self, step: int, members: Iterable[tuple[int, int]], how: str) -> list[P]:
+        """The step's gradients, and forget them; [] when there is nothing (left) to apply.
+
+        Of a sparse table one piece, with distinct keys in the order of (trainer, part, row) first
+        seen, and sums of shows and clicks. Of a dense one, the runs of elements that somebody
+        gave, in order. how: sum, or mean, which divides by the number of members, whether or not
+        they all gave something to a key or an element.
+        """
+        lives = sorted(members)
+        return self._unite(self._take(step, lives), how, len(lives))
+
+    def _take(self, step: int, members: list[tuple[int, int]]) -> list[list[P]]:
         """Per member that gave something, in their order, its pieces by part; all else is dropped.
 
-        None when the step was committed before.
+        [] when the step was committed before.
         """
         if step <= self.committed:
-            return None
+            return []
         self.committed = step
         held = self._steps.get(step, {})
         taken = []
@@ -97,135 +141,126 @@ class _Held(Generic[P]):
                 taken.append([parts[i] for i in sorted(parts)])
         for old in [s for s in self._steps if s <= step]:
             for _, parts in self._steps.pop(old).values():
-                self.nbytes -= sum(piece.nbytes for piece in parts.values())
+                self.nbytes -= _nbytes(parts.values())
         return taken
-
-    def drop(self, trainer: int, incarnation: int) -> int:
-        """Forget what this life of the trainer, and older ones, gave; the bytes it took."""
-        before = self.nbytes
-        for held in self._steps.values():
-            life, parts = held.get(trainer, (incarnation + 1, {}))
-            if life <= incarnation:
-                self.nbytes -= sum(piece.nbytes for piece in parts.values())
-                del held[trainer]
-        return before - self.nbytes
-
-    def _each(self) -> list[tuple[list[int], P]]:
-        return [
-            ([step, trainer, life, part], parts[part])
-            for step, held in sorted(self._steps.items())
-            for trainer, (life, parts) in sorted(held.items())
-            for part in sorted(parts)
-        ]
-
-
-class SparseContributions(_Held[SparsePiece]):
-    """Of a sparse table with rows of `dim`.
-
-    >>> held = SparseContributions(1)
-    >>> one = np.ones((1, 1), np.float32)
-    >>> held.add(1, (0, 7), 0, np.array([5]), one), held.add(1, (1, 8), 0, np.array([5]), one)
-    (True, True)
-    >>> held.merge(1, [(0, 7), (1, 8)], "mean").grads.tolist()
-    [[1.0]]
-    """
-
-    def __init__(self, dim: int, committed: int = 0) -> None:
-        super().__init__(committed)
-        self.dim = dim
-
-    def add(
-        self,
-        step: int,
-        member: tuple[int, int],
-        part: int,
-        keys: Keys,
-        grads: Floats,
-        *,
-        shows: Floats | None = None,
-        clicks: Floats | None = None,
-    ) -> bool:
-        """Hold a copy of a frame's rows. False when it changed nothing (late, fenced, repeated).
-
-        member: (trainer, incarnation). part: which frame of the trainer's step; the order of
-        parts is the order of addition. keys: int64[n], may repeat. grads: float32[n, dim].
-        """
-        piece = SparsePiece(
-            np.array(keys, np.int64),
-            np.array(grads, np.float32).reshape(len(keys), self.dim),
-            None if shows is None else np.array(shows, np.float32),
-            None if clicks is None else np.array(clicks, np.float32),
-        )
-        return self._add(step, *member, part, piece)
-
-    def merge(
-        self, step: int, members: Iterable[tuple[int, int]], how: Merge
-    ) -> MergedSparse | None:
-        """The step's gradients, and forget them; None when there is nothing (left) to apply.
-
-        mean divides by the number of members, whether or not they gave something to a key.
-        """
-        lives = sorted(members)
-        trainers = self._take(step, lives)
-        return merge_sparse(trainers, how, len(lives)) if trainers else None
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """(JSON, arrays) for a snapshot; equal states give equal bytes."""
+        whose: list[list[int]] = []
         arrays: dict[str, np.ndarray] = {}
-        each = self._each()
-        for i, (_, piece) in enumerate(each):
-            arrays[f"{i}.keys"], arrays[f"{i}.grads"] = piece.keys, piece.grads
-            if piece.shows is not None and piece.clicks is not None:
-                arrays[f"{i}.shows"], arrays[f"{i}.clicks"] = piece.shows, piece.clicks
-        return {"committed": self.committed, "pieces": [who for who, _ in each]}, arrays
+        for step, held in sorted(self._steps.items()):
+            for trainer, (life, parts) in sorted(held.items()):
+                for part in sorted(parts):
+                    for name, a in parts[part]._asdict().items():
+                        if a is not None:
+                            arrays[f"{len(whose)}.{name}"] = np.asarray(a)
+                    whose.append([step, trainer, life, part])
+        return {"committed": self.committed, "pieces": whose}, arrays
 
-    @classmethod
-    def from_arrays(
-        cls, dim: int, data: dict[str, Any], arrays: dict[str, np.ndarray]
-    ) -> SparseContributions:
-        """What to_arrays gave."""
-        held = cls(dim, data["committed"])
+    def restore(self, data: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Take over what to_arrays gave."""
+        self.committed = data["committed"]
         for i, (step, trainer, life, part) in enumerate(data["pieces"]):
-            shows, clicks = arrays.get(f"{i}.shows"), arrays.get(f"{i}.clicks")
-            piece = SparsePiece(arrays[f"{i}.keys"], arrays[f"{i}.grads"], shows, clicks)
-            held._add(step, trainer, life, part, piece)
-        return held
+            found = (arrays.get(f"{i}.{name}") for name in self._piece._fields)
+            plain = (a if a is None or a.ndim else int(a) for a in found)
+            self.add(step, (trainer, life), part, self._piece._make(plain))
+
+
+# ---------------------------------------------------------------------------------------- adding up
+
+
+def merge_sparse(trainers: list[list[SparsePiece]], how: str, members: int) -> list[SparsePiece]:
+    """trainers: in order, each with its pieces in order. members: what mean divides by."""
+    if not trainers:
+        return []
+    whole = [added_up(pieces) for pieces in trainers]
+    merged = added_up(whole, from_zero=True)  # So that -0.0 is 0.0 however many gave a key.
+    return [merged._replace(rows=_divided(merged.rows, how, members))]
+
+
+def added_up(pieces: list[SparsePiece], *, from_zero: bool = False) -> SparsePiece:
+    """The rows with distinct keys, in the order first seen, each the sum of its rows in order."""
+    keys, inverse = unique(np.concatenate([piece.keys for piece in pieces]))
+    if len(pieces) == 1 and len(keys) == len(inverse) and not from_zero:
+        return pieces[0]
+    rows = np.zeros((len(keys), pieces[0].rows.shape[1]), np.float32)
+    statistics = np.zeros((2, len(keys), 1), np.float32)
+    at = 0
+    for piece in pieces:
+        mine = inverse[at : at + len(piece.keys)]
+        at += len(mine)
+        sum_by(mine, len(keys), piece.rows, out=rows)
+        for total, given in zip(statistics, (piece.shows, piece.clicks), strict=True):
+            if given is not None:
+                sum_by(mine, len(keys), given[:, None], out=total)
+    if all(piece.shows is None for piece in pieces):
+        return SparsePiece(keys, rows)
+    return SparsePiece(keys, rows, *statistics[:, :, 0])
+
+
+def merge_dense(trainers: list[list[DensePiece]], how: str, members: int) -> list[DensePiece]:
+    """Runs of elements that somebody gave, in order. Arguments as for merge_sparse."""
+    merged = []
+    for start, stop in _runs([p for pieces in trainers for p in pieces]):
+        total = np.zeros(stop - start, np.float32)
+        for pieces in trainers:
+            _add_trainer(total, start, [p for p in pieces if start <= p.start < stop])
+        merged.append(DensePiece(start, _divided(total, how, members)))
+    return merged
+
+
+def _divided(sums: Floats, how: str, members: int) -> Floats:
+    if how == "mean":
+        sums /= np.float32(members)
+    return sums
+
+
+def _runs(pieces: list[DensePiece]) -> list[tuple[int, int]]:
+    """The ranges covered, joined where they touch, in order."""
+    runs: list[tuple[int, int]] = []
+    for start, stop in sorted((p.start, p.stop) for p in pieces if len(p.grads)):
+        if runs and start <= runs[-1][1]:
+            runs[-1] = runs[-1][0], max(stop, runs[-1][1])
+        else:
+            runs.append((start, stop))
+    return runs
+
+
+def _add_trainer(total: Floats, start: int, pieces: list[DensePiece]) -> None:
+    """total += one trainer's pieces; where these overlap, their own sum is taken first."""
+    ends = sorted((p.start, p.stop) for p in pieces)
+    if all(a[1] <= b[0] for a, b in pairwise(ends)):
+        for p in pieces:
+            total[p.start - start : p.stop - start] += p.grads
+        return
+    own = np.zeros_like(total)
+    for p in pieces:
+        own[p.start - start : p.stop - start] += p.grads
+    total += own
+
+
+class SparseContributions(_Held[SparsePiece]):
+    """Of a sparse table.
+
+    >>> held = SparseContributions()
+    >>> one = SparsePiece(np.array([5]), np.ones((1, 1), np.float32))
+    >>> held.add(1, (0, 7), 0, one), held.add(1, (1, 8), 0, one)
+    (True, True)
+    >>> [merged.rows.tolist() for merged in held.merge(1, [(0, 7), (1, 8)], "mean")]
+    [[[1.0]]]
+    """
+
+    _piece, _unite = SparsePiece, staticmethod(merge_sparse)
 
 
 class DenseContributions(_Held[DensePiece]):
     """Of a dense table, or of the part of it that is here.
 
     >>> held = DenseContributions()
-    >>> held.add(1, (0, 7), 0, 2, np.ones(3, np.float32))
+    >>> held.add(1, (0, 7), 0, DensePiece(2, np.ones(3, np.float32)))
     True
     >>> [(run.start, run.grads.tolist()) for run in held.merge(1, [(0, 7), (1, 8)], "mean")]
     [(2, [0.5, 0.5, 0.5])]
     """
 
-    def add(self, step: int, member: tuple[int, int], part: int, start: int, grads: Floats) -> bool:
-        """Hold a copy of a frame's elements. False when it changed nothing.
-
-        member: (trainer, incarnation). part: as for sparse rows. grads: float32[n].
-        """
-        return self._add(step, *member, part, DensePiece(start, np.array(grads, np.float32)))
-
-    def merge(self, step: int, members: Iterable[tuple[int, int]], how: Merge) -> list[MergedDense]:
-        """The step's gradients by runs of elements somebody gave, in order; and forget them."""
-        lives = sorted(members)
-        trainers = self._take(step, lives) or []
-        return merge_dense(trainers, how, len(lives))
-
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """(JSON, arrays) for a snapshot; equal states give equal bytes."""
-        each = self._each()
-        arrays = {f"{i}.grads": piece.grads for i, (_, piece) in enumerate(each)}
-        pieces = [[*who, piece.start] for who, piece in each]
-        return {"committed": self.committed, "pieces": pieces}, arrays
-
-    @classmethod
-    def from_arrays(cls, data: dict[str, Any], arrays: dict[str, np.ndarray]) -> DenseContributions:
-        """What to_arrays gave."""
-        held = cls(data["committed"])
-        for i, (step, trainer, life, part, start) in enumerate(data["pieces"]):
-            held._add(step, trainer, life, part, DensePiece(start, arrays[f"{i}.grads"]))
-        return held
+    _piece, _unite = DensePiece, staticmethod(merge_dense)

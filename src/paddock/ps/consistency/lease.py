@@ -1,4 +1,4 @@
-"""Who may serve a pair of servers: the witness's register, and the holder's view of its lease.
+"""Who may serve a pair of servers: the witness's register, and how long a lease is.
 
 Pure: requests and times in, values out. One rule: the witness never names a new holder that may
 lack an acknowledged record, and its holder stops before the witness lets another one in.
@@ -32,6 +32,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from paddock.ps.protocol.values import value_from
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -61,7 +63,7 @@ class Timing:
 TIMING = Timing()
 
 
-class Ask(Enum):
+class Ask(str, Enum):
     """What a server asks the witness."""
 
     TAKE = "take"
@@ -128,7 +130,8 @@ class Register:
         (True, 1, (7,), 101.5)
         """
         after, granted = self._changed(request, now=now, timing=timing)
-        return after, Reply(request.ask, granted, request.sent, after)
+        shown = replace(after, expiry=0.0)  # A time of this clock, which says nothing elsewhere.
+        return after, Reply(request.ask, granted, request.sent, shown)
 
     def _changed(self, request: Request, *, now: float, timing: Timing) -> tuple[Register, bool]:
         if request.ask is Ask.TAKE:
@@ -173,50 +176,16 @@ class Register:
         """Whether a request was made for the register as it is."""
         return request.version == self.version
 
-    def to_json(self) -> dict[str, Any]:
-        """What the witness's file keeps."""
-        return {
-            "version": self.version,
-            "epoch": self.epoch,
-            "holder": self.holder,
-            "endpoint": self.endpoint,
-            "in_sync": list(self.in_sync),
-        }
-
 
 def restored(stored: dict[str, Any], *, now: float, timing: Timing = TIMING) -> Register:
     """The register after the witness's restart: no new holder for one lease time.
 
-    stored: what `Register.to_json` gave. Renewals are not written, so the holder may have renewed
-    up to the moment the witness died.
+    stored: a Register as JSON. Renewals are not written, so the holder may have renewed up to the
+    moment the witness died.
 
-    >>> restored(Register(3, 2, 7, "a:1", 9.0, (7,)).to_json(), now=50.0).expiry
+    >>> held = {"holder": 7, "endpoint": "a:1", "expiry": 9.0, "in_sync": [7]}
+    >>> restored({"version": 3, "epoch": 2, **held}, now=50.0).expiry
     51.5
     """
-    return Register(
-        version=int(stored["version"]),
-        epoch=int(stored["epoch"]),
-        holder=int(stored["holder"]),
-        endpoint=str(stored["endpoint"]),
-        expiry=now + timing.lease_seconds,
-        in_sync=tuple(sorted(int(server) for server in stored["in_sync"])),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A holder's own view: until when it may serve, on its monotonic clock.
-
-    >>> Lease().renewed(sent=10.0, timing=TIMING).is_held(now=11.4)
-    True
-    """
-
-    until: float = float("-inf")
-
-    def renewed(self, *, sent: float, timing: Timing) -> Lease:
-        """After a grant: counted from when the request left, which was before the witness's now."""
-        return Lease(max(self.until, sent + timing.held_seconds))
-
-    def is_held(self, *, now: float) -> bool:
-        """Whether to serve. Writes are safe without it (see replication.py); reads are not."""
-        return now < self.until
+    register: Register = value_from(Register, stored)
+    return replace(register, expiry=now + timing.lease_seconds)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from paddock.errors import PaddockError
@@ -56,6 +57,7 @@ class Mark(NamedTuple):
     frames: int = 0
 
 
+@dataclass(eq=False)
 class Positions:
     """Per trainer: where its data goes on. number: of the position; in sync, the step it is of.
 
@@ -71,9 +73,8 @@ class Positions:
     Mark(number=7, position={'offset': 70}, frames=1)
     """
 
-    def __init__(self) -> None:
-        self._notes: dict[int, list[tuple[int, Any]]] = {}  # in the order of numbers
-        self._frames: dict[int, int] = {}
+    _notes: dict[int, list[tuple[int, Any]]] = field(default_factory=dict)  # in order of numbers
+    _frames: dict[int, int] = field(default_factory=dict)
 
     def note(self, trainer: int, number: int, position: Any) -> None:
         """Remember it; what was said of this number and of later ones is void (done anew)."""
@@ -113,21 +114,6 @@ class Positions:
         if committed is None:
             return {str(t): self.mark(t) for t in trainers}
         return {str(t): Mark(0, self.at(t, committed)) for t in trainers}
-
-    def to_json(self) -> dict[str, Any]:
-        """The state, JSON-ready."""
-        notes = {str(t): [list(note) for note in n] for t, n in sorted(self._notes.items())}
-        return {"notes": notes, "frames": {str(t): n for t, n in sorted(self._frames.items())}}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Positions:
-        """The positions that to_json gave."""
-        positions = cls()
-        positions._notes = {
-            int(t): [(n, p) for n, p in notes] for t, notes in data["notes"].items()
-        }
-        positions._frames = {int(t): n for t, n in data["frames"].items()}
-        return positions
 
     @classmethod
     def from_marks(cls, marks: Mapping[str, Sequence[Any]], *, is_sync: bool) -> Positions:
@@ -219,6 +205,3 @@ class Progress:
                     "checkpoint",
                 )
         return [server for server, has in enumerate(self._has) if has.number < self.number]
-
-
-__all__ = ["Mark", "Positions", "Progress", "is_exact", "lowest", "position_objection"]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from paddock.errors import Problem
 from paddock.ps.protocol.frames import Op
 from paddock.ps.protocol.refusals import Code
+from paddock.ps.protocol.values import value_from
 
 Strategy = Literal["sync", "half_async", "async", "geo", "staleness"]
 STRATEGIES: tuple[Strategy, ...] = ("sync", "half_async", "async", "geo", "staleness")
@@ -47,68 +48,62 @@ def check_rules(rules: Rules) -> list[Problem]:
     >>> [p.message for p in check_rules(Rules("sync", trainers=0))]
     ['trainers is 0']
     """
-    found = []
-    if rules.strategy not in STRATEGIES:
-        found.append(
-            Problem(f"strategy {rules.strategy!r} is unknown", "one of " + ", ".join(STRATEGIES))
-        )
-    if rules.staleness < 0:
-        found.append(Problem(f"staleness is {rules.staleness}", "0 or more steps"))
-    if rules.staleness and rules.strategy != "staleness":
-        found.append(
-            Problem(
-                f"staleness is {rules.staleness}, but strategy is {rules.strategy!r}",
-                "strategy='staleness'",
-            )
-        )
-    if rules.trainers < 1:
-        found.append(Problem(f"trainers is {rules.trainers}", "at least 1"))
-    for name in ("silent_seconds", "gather_seconds"):
-        seconds = getattr(rules, name)
-        if not seconds >= 0:
-            found.append(Problem(f"{name} is {seconds}", "0 for no limit"))
-    if rules.on_silence not in SILENCES:
-        found.append(Problem(f"on_silence is {rules.on_silence!r}", " or ".join(SILENCES)))
-    return found
+    strategy, silent, gather = rules.strategy, rules.silent_seconds, rules.gather_seconds
+    facts = (
+        (strategy in STRATEGIES, f"strategy {strategy!r} is unknown", " or ".join(STRATEGIES)),
+        (rules.staleness >= 0, f"staleness is {rules.staleness}", "0 or more steps"),
+        (
+            not rules.staleness or strategy == "staleness",
+            f"staleness is {rules.staleness}, but strategy is {strategy!r}",
+            "strategy='staleness'",
+        ),
+        (rules.trainers >= 1, f"trainers is {rules.trainers}", "at least 1"),
+        (silent >= 0, f"silent_seconds is {silent}", "0 for no limit"),
+        (gather >= 0, f"gather_seconds is {gather}", "0 for no limit"),
+        (
+            rules.on_silence in SILENCES,
+            f"on_silence is {rules.on_silence!r}",
+            " or ".join(SILENCES),
+        ),
+    )
+    return [Problem(message, hint) for is_right, message, hint in facts if not is_right]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A trainer's process: all that is said by it, of it or to it begins with this."""
+
+    trainer: int
+    incarnation: int
 
 
 # ------------------------------------------------------------------------------------------ events
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class Join(Life):
     """A trainer wants to take part. Answered (Welcome, Refuse) at once or at a step boundary."""
 
-    trainer: int
-    incarnation: int
-
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Life):
     """A trainer takes no further part; or the connection of an unanswered Join has closed."""
 
-    trainer: int
-    incarnation: int
-
 
 @dataclass(frozen=True, slots=True)
-class Arrive:
+class Arrive(Life):
     """Every push of `step` has been acknowledged by every server."""
 
-    trainer: int
-    incarnation: int
     step: int
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Life):
     """The trainer waits at a barrier. step: those it has done. turn: its own count, by name.
 
     is_fresh: this life has done no batch yet. seconds: how long it wants to wait; 0 has no limit.
     """
 
-    trainer: int
-    incarnation: int
     step: int
     name: str
     turn: int
@@ -117,19 +112,13 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(Life):
     """The connection over which the trainer waited at a barrier has closed."""
-
-    trainer: int
-    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Life):
     """A sign of life: any frame of the trainer."""
-
-    trainer: int
-    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,29 +139,23 @@ Event = Join | Leave | Arrive | Reach | Gone | Heard | Hold | Tick
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(Life):
     """The trainer is a member; its first step is step + 1. Fences its older incarnations."""
 
-    trainer: int
-    incarnation: int
     step: int
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Left(Life):
     """The trainer is no member after `step`."""
 
-    trainer: int
-    incarnation: int
     step: int
 
 
 @dataclass(frozen=True, slots=True)
-class Expelled:
+class Expelled(Life):
     """The trainer is no member; it comes back with a new incarnation, or not at all."""
 
-    trainer: int
-    incarnation: int
     reason: str
 
 
@@ -194,68 +177,61 @@ class Opened:
     passed: tuple[tuple[int, int, int], ...]
 
 
-Record = Joined | Left | Expelled | Committed | Opened
-_RECORDS: dict[Op, type[Joined] | type[Left] | type[Expelled]] = {
+@dataclass(frozen=True, slots=True)
+class Began:
+    """Those who have come begin, without the others."""
+
+
+Record = Joined | Left | Expelled | Committed | Opened | Began
+RECORDS: dict[int, type[Record]] = {
     Op.JOIN: Joined,
     Op.LEAVE: Left,
     Op.EXPEL: Expelled,
+    Op.COMMIT: Committed,
+    Op.OPEN: Opened,
+    Op.BEGIN: Began,
 }
-_OPS: dict[type, Op] = {cls: op for op, cls in _RECORDS.items()}
+_OPS = {kind: Op(op) for op, kind in RECORDS.items()}
 
 
 def record_to_json(record: Record) -> tuple[Op, dict[str, Any]]:
     """The op of the record's frame, and its body.
 
     >>> record_to_json(Committed(3, ((0, 17), (1, 18))))
-    (<Op.COMMIT: 37>, {'step': 3, 'members': [[0, 17], [1, 18]]})
+    (<Op.COMMIT: 37>, {'step': 3, 'members': ((0, 17), (1, 18))})
     """
-    if isinstance(record, Committed):
-        return Op.COMMIT, {"step": record.step, "members": [list(m) for m in record.members]}
-    if isinstance(record, Opened):
-        return Op.OPEN, {**asdict(record), "passed": [list(one) for one in record.passed]}
     return _OPS[type(record)], asdict(record)
 
 
 def record_from_json(op: int, data: dict[str, Any]) -> Record:
-    """The record in a frame's body. Raises KeyError or TypeError when the body is not one."""
-    if op == Op.COMMIT:
-        members = tuple((int(trainer), int(life)) for trainer, life in data["members"])
-        return Committed(int(data["step"]), members)
-    if op == Op.OPEN:
-        passed = tuple((int(t), int(life), int(turn)) for t, life, turn in data["passed"])
-        return Opened(str(data["name"]), int(data["turn"]), passed)
-    return _RECORDS[Op(op)](**data)
+    """The record in a frame's body. Raises ValueError when the body is not one."""
+    record: Record = value_from(RECORDS[op], data)
+    return record
 
 
 # ----------------------------------------------------------------------------------------- replies
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(Life):
     """Answers Join. step: the last one done. commit: sync: to be relayed to the other servers."""
 
-    trainer: int
-    incarnation: int
     step: int
     commit: Committed | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class Release(Life):
     """Answers Arrive and Reach. commit: sync: relayed to the other servers before the next pull."""
 
-    trainer: int
-    incarnation: int
     step: int
     commit: Committed | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Life):
     """Answers Join, Leave, Arrive or Reach with a no."""
 
-    trainer: int
-    incarnation: int
     code: Code
     reason: str
 

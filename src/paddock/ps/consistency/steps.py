@@ -26,7 +26,7 @@ returns is treated like what `handle` returns, except in recovery, where it is d
     Tick                                a member is silent: "fail"       Fail, Refuse to who waits
     Tick                                a member is silent: "rescale"    Expelled
     Tick                                too few have come: "fail"        Fail, Refuse to who waits
-    Tick                                too few have come: "rescale"     what has waited for them
+    Tick                                too few have come: "rescale"     Began
     Tick                                who waits has set a limit        Refuse
     Tick                                all wait, for one another        Fail, Refuse to who waits
 
@@ -37,6 +37,7 @@ returns is treated like what `handle` returns, except in recovery, where it is d
     Expelled    no member, what it gave to the open step is void      perhaps Committed or Release
     Committed   the step is done                                      Release to all, then Joined
     Opened      these have passed the barrier                         Release to them
+    Began       the job goes on as if enough had come                 what has waited for them
 
 A life that came late (barriers.py) calls the barriers at the start of the program again. It passes
 them when nobody else can come: at once where trainers count no steps, else as soon as everybody
@@ -53,12 +54,13 @@ Not durable: arrivals, signs of life, unanswered joins. Trainers send them again
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from paddock.ps.consistency.barriers import BARRIERS_MAX, Barriers
 from paddock.ps.consistency.step_words import (
     Arrive,
+    Began,
     Committed,
     Event,
     Expelled,
@@ -80,10 +82,11 @@ from paddock.ps.consistency.step_words import (
     Rules,
     Welcome,
 )
-from paddock.ps.consistency.waits import NOBODY, Enrolled, Waits
+from paddock.ps.consistency.waits import NOBODY, Enrolled, Kept, Waits
+from paddock.ps.protocol.values import value_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # Committed steps whose members are kept for repeats. A member is never more than one behind.
 HISTORY = 16
@@ -94,7 +97,7 @@ class Chief(Waits):
     """The state machine of the server that decides.
 
     >>> chief = Chief(Rules("sync", trainers=1))
-    >>> carry_out(chief, chief.handle(Join(0, 7), 0.0), lambda record: None)
+    >>> list(carry_out(chief.handle(Join(0, 7), 0.0), chief.apply))
     [Welcome(trainer=0, incarnation=7, step=0, commit=None)]
     >>> chief.handle(Arrive(0, 7, 1), 0.0)
     [Committed(step=1, members=((0, 7),))]
@@ -110,7 +113,7 @@ class Chief(Waits):
     @property
     def slowest(self) -> int:
         """The step that every member has reached: committed, or the lowest clock."""
-        if self._is_sync or not self._members or self._is_gathering:
+        if self._is_sync or not self.is_started:
             return self.step
         return min(self._clocks.get(t, m.joined) for t, m in self._members.items())
 
@@ -129,7 +132,7 @@ class Chief(Waits):
             "staleness": self.rules.staleness,
             "step": self.slowest,
             "expected": self.rules.trainers,
-            "gathering": self._is_gathering,
+            "gathering": not self.is_started,
             "members": [
                 {
                     "trainer": trainer,
@@ -278,6 +281,9 @@ class Chief(Waits):
             for trainer, _, _ in record.passed:
                 self._seen.pop(trainer, None)  # Its time starts at the next tick.
             return [Release(t, life, self.step) for t, life, _ in record.passed] + self._settle()
+        if isinstance(record, Began):
+            self.is_started = True
+            return self._settle()
         member = self._members.get(record.trainer)
         if member is None or member.incarnation != record.incarnation:
             return []
@@ -314,7 +320,6 @@ class Chief(Waits):
         if record.step <= self.step:
             return []
         self.step = record.step
-        self.is_started = True
         self._history = [*self._history[1 - HISTORY :], record]
         for trainer in [t for t, m in self._members.items() if m.leaving is not None]:
             self._remove(trainer, "has left")
@@ -330,7 +335,7 @@ class Chief(Waits):
         self._forget(trainer)
         # With nobody left the next ones gather like the first ones.
         if not self._members:
-            self.is_started = self._is_content = False
+            self.is_started = False
             self.barriers = Barriers()
 
     def _forget(self, trainer: int) -> None:
@@ -348,7 +353,7 @@ class Chief(Waits):
         if self._is_sync and self._is_complete():
             return [Committed(self.step + 1, self.members)]
         if self._is_sync:
-            found = self._admit(only_lives=not self._is_short)
+            found = self._admit(only_lives=self.is_started)
         else:
             found = self._admit() + self._releases()
         return found or self._let_late_pass()
@@ -361,9 +366,8 @@ class Chief(Waits):
 
     def _is_complete(self) -> bool:
         return (
-            not self._is_short
+            self.is_started
             and self._held_until is None
-            and bool(self._members)
             and not self._silent
             and all(
                 trainer in self._waiting or member.leaving == self.step + 1
@@ -390,7 +394,7 @@ class Chief(Waits):
         After a restart of the chief nobody's clock is known. A newcomer at an old clock would
         hold up the others until it had caught up: so the first Arrive of a member is waited for.
         """
-        if self.rules.strategy != "staleness" or self._is_gathering:
+        if self.rules.strategy != "staleness" or not self.is_started:
             return self.step
         if trainer in self._clocks:
             return self._clocks[trainer]
@@ -419,30 +423,13 @@ class Chief(Waits):
 
     def to_json(self) -> dict[str, Any]:
         """The durable state, JSON-ready; equal states give equal data."""
-        return {
-            "step": self.step,
-            "is_started": self.is_started,
-            "members": {
-                str(t): [m.incarnation, m.joined, m.leaving]
-                for t, m in sorted(self._members.items())
-            },
-            "known": {str(t): list(known) for t, known in sorted(self._known.items())},
-            "history": [[c.step, [list(m) for m in c.members]] for c in self._history],
-            "barriers": self.barriers.to_json(),
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, rules: Rules, data: dict[str, Any]) -> Chief:
         """The chief that to_json gave, with nothing volatile."""
         chief = cls(rules)
-        chief.step, chief.is_started = data["step"], data["is_started"]
-        chief._members = {int(t): Enrolled(*m) for t, m in data["members"].items()}
-        chief._known = {int(t): (life, how) for t, (life, how) in data["known"].items()}
-        chief._history = [
-            Committed(step, tuple((t, life) for t, life in members))
-            for step, members in data["history"]
-        ]
-        chief.barriers = Barriers.from_json(data["barriers"])
+        vars(chief).update(vars(value_from(Kept, data)))
         return chief
 
 
@@ -452,19 +439,17 @@ def fenced(trainer: int, incarnation: int) -> Refuse:
     return Refuse(trainer, incarnation, "fenced", reason)
 
 
-def carry_out(chief: Chief, outputs: list[Output], write: Callable[[Record], None]) -> list[Reply]:
-    """Log and apply each record, and what follows from it; the replies, to be sent afterwards.
+def carry_out(outputs: list[Output], write: Callable[[Record], list[Output]]) -> Iterator[Reply]:
+    """Log and apply each record, and what follows from it; gives the replies as they come.
 
-    write: returns when the record is as durable as acknowledged pushes are. What it raises ends
-    the loop with the rest undone, which is safe: trainers ask again.
+    write: logs and applies a record, and returns what `apply` does; by then it is as durable as
+    acknowledged pushes are. What it raises ends the loop with the rest undone, which is safe:
+    trainers ask again.
     """
-    replies: list[Reply] = []
     queue = deque(outputs)
     while queue:
         output = queue.popleft()
         if isinstance(output, (Welcome, Release, Refuse, Fail)):
-            replies.append(output)
-            continue
-        write(output)
-        queue.extend(chief.apply(output))
-    return replies
+            yield output
+        else:
+            queue.extend(write(output))

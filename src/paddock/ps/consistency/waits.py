@@ -5,12 +5,13 @@ Volatile, but for the members: trainers say again what they wait for after a res
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paddock.ps.consistency.barriers import Barriers
 from paddock.ps.consistency.step_words import (
     CLOCKED,
+    Began,
     Committed,
     Expelled,
     Fail,
@@ -41,19 +42,33 @@ class Enrolled:
     leaving: int | None = None
 
 
-class Waits:
+@dataclass(eq=False)
+class Kept:
+    """All that is durable of the chief: changed by apply alone.
+
+    is_started: as many have come as are waited for, and not all have left.
+    """
+
+    step: int = 0
+    is_started: bool = False
+    _members: dict[int, Enrolled] = field(default_factory=dict)
+    # Of each trainer: its newest incarnation, and how it ended.
+    _known: dict[int, tuple[int, str]] = field(default_factory=dict)
+    _history: list[Committed] = field(default_factory=list)
+    barriers: Barriers = field(default_factory=Barriers)  # Who waits there is volatile.
+
+
+class Waits(Kept):
     """The members, what each waits for, and since when nothing was heard of it."""
 
     def __init__(self, rules: Rules) -> None:
+        super().__init__()
         self.rules = rules
-        # Durable: changed by apply alone.
-        self.step = 0
-        self.is_started = False
-        self._members: dict[int, Enrolled] = {}
-        self._known: dict[int, tuple[int, str]] = {}  # newest incarnation, and how it ended
-        self._history: list[Committed] = []
-        self.barriers = Barriers()  # Who waits there is volatile.
-        # Volatile.
+        self.forget()
+
+    def forget(self) -> None:
+        """After recovery: what trainers have said and was not logged is unknown."""
+        self.barriers.waiting.clear()
         self._clocks: dict[int, int] = {}  # the newest step arrived at
         self._waiting: dict[int, int] = {}  # Arrive not answered
         self._asking: dict[int, int] = {}  # Join not answered: its incarnation
@@ -61,7 +76,6 @@ class Waits:
         self._silent: dict[int, str] = {}  # policy "fail": why the job has failed
         self._ticked: float | None = None
         self._gathers_since: float | None = None
-        self._is_content = False  # Has waited long enough for the expected number.
         self._limits: dict[int, float] = {}  # of who waits at a barrier: until when
         self._stuck_seconds = 0.0
         self._held_until: float | None = None
@@ -80,7 +94,7 @@ class Waits:
     def everyone(self) -> tuple[int, ...]:
         """Whom a barrier waits for: the members' numbers; none while the first ones gather."""
         staying = sorted(t for t, m in self._members.items() if m.leaving is None)
-        return () if self._is_gathering else tuple(staying)
+        return tuple(staying) if self.is_started else ()
 
     @property
     def _is_sync(self) -> bool:
@@ -89,14 +103,6 @@ class Waits:
     @property
     def _is_clocked(self) -> bool:
         return self.rules.strategy in CLOCKED
-
-    @property
-    def _is_gathering(self) -> bool:
-        return not self.is_started and not self._is_content
-
-    @property
-    def _is_short(self) -> bool:
-        return self._is_gathering or not self._members
 
     def _settle(self) -> list[Output]:
         """What has become possible."""
@@ -114,12 +120,8 @@ class Waits:
     @property
     def _is_stuck(self) -> bool:
         """Everybody waits; with _settle's other rules looked at, for ever."""
-        everyone = () if self._is_short else self.everyone
-        return (
-            bool(everyone)
-            and self._held_until is None
-            and all(self._waits(trainer) for trainer in everyone)
-        )
+        is_free = self._held_until is None and bool(self.everyone)
+        return is_free and all(self._waits(trainer) for trainer in self.everyone)
 
     # -------------------------------------------------------------------------------------- time
 
@@ -151,7 +153,7 @@ class Waits:
 
     def _tick_gathering(self, now: float) -> list[Output]:
         """Trainers that never come are silent ones too."""
-        if not self._members or not self._is_gathering:
+        if not self._members or self.is_started:
             self._gathers_since = None
             return []
         if self._gathers_since is None:
@@ -160,8 +162,7 @@ class Waits:
         if not limit or now - self._gathers_since <= limit or NOBODY in self._silent:
             return []
         if self.rules.on_silence == "rescale":
-            self._is_content = True
-            return self._settle()
+            return [Began()]
         count = f"{len(self._members)} of {self.rules.trainers}"
         self._silent[NOBODY] = f"only {count} trainers have joined in {limit:g} s"
         return [Fail(self._silent[NOBODY])]
@@ -198,14 +199,3 @@ class Waits:
         for waiting in (self._asking, self._waiting, self.barriers.waiting):
             waiting.clear()
         return [Refuse(trainer, life, code, reason) for trainer, life in sorted(lives.items())]
-
-    def forget(self) -> None:
-        """After recovery: what trainers have said and was not logged is unknown."""
-        self.barriers.waiting.clear()
-        self._limits.clear()
-        for facts in (self._clocks, self._waiting, self._asking, self._seen, self._silent):
-            facts.clear()
-        self._ticked = self._gathers_since = None
-        self._is_content = False
-        self._held_until = None
-        self._stuck_seconds = 0.0

@@ -1,8 +1,8 @@
-"""What an optimizer is to the server: its options, its state per row, and its two updates.
+"""What an optimizer is to the server: its options, its state per row, and its update.
 
-A rule's file has these things and no more; ``table.py`` lists the files. Arithmetic is float32
-and the two updates, numba loops and numpy arrays, give the same bits: servers with and without
-numba, a primary and its replica, a replayed log, all agree.
+``rules.py`` has them. Arithmetic is float32, and an update gives the same bits in numba's loops
+and on numpy's arrays: servers with and without numba, a primary and its replica, a replayed log,
+all agree.
 """
 
 from __future__ import annotations
@@ -66,25 +66,30 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A piece of a row's state: dim floats, or one float per row. initial: its first value."""
+    """A piece of a row's state: dim floats, or one float per row.
+
+    initial: the option that has its first value, else 0. when: the option that it is kept for.
+    """
 
     name: str
-    initial: float = 0.0
+    initial: str = ""
+    when: str = ""
     per_row: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An optimizer. slots(options): the state after the weights, per-row scalars last.
+    """An optimizer. slots: the state after the weights, per-row scalars last.
 
-    refuses: fields of OptimizerSpec that make no sense with this rule, and what to use instead.
+    arrays: for numpy, where the loops cannot run on arrays. refuses: fields of OptimizerSpec that
+    make no sense with this rule, and what to use instead.
     """
 
     name: str
-    options: Mapping[str, Option]
-    slots: Callable[[Mapping[str, float]], tuple[Slot, ...]]
     loops: Loops
-    arrays: Arrays
+    options: Mapping[str, Option] = field(default_factory=dict)
+    slots: tuple[Slot, ...] = ()
+    arrays: Arrays | None = None
     refuses: Mapping[str, str] = field(default_factory=dict)
 
     def complete(self, options: Mapping[str, float]) -> dict[str, float]:

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddock.errors import Problem, UsageError
 from paddock.ps.spec import OptimizerSpec, ScheduleSpec
 
 
@@ -32,17 +31,12 @@ def learning_rate(spec: OptimizerSpec, step: int, lr: float | None = None) -> fl
 
     lr: in place of the spec's, where trainers have set one.
 
-    Raises: UsageError when the kind is unknown.
-
     >>> halves = ScheduleSpec("exponential", rate=0.5, every=10, staircase=True)
     >>> [learning_rate(OptimizerSpec(lr=0.1, schedule=halves), s) for s in (0, 9, 10)]
     [0.1, 0.1, 0.05]
     """
     schedule, lr = spec.schedule, spec.lr if lr is None else lr
-    factor = KINDS.get(schedule.kind)
-    if factor is None:
-        raise UsageError.of([_unknown(schedule.kind)])
-    warmup = schedule.warmup_steps
+    factor, warmup = KINDS[schedule.kind], schedule.warmup_steps
     if step < warmup and schedule.kind != "noam":
         start, end = schedule.warmup_start, factor(schedule, warmup)
         return lr * (start + (end - start) * (step / warmup))
@@ -105,90 +99,16 @@ def _periods(schedule: ScheduleSpec, step: int) -> float:
     return float(step // schedule.every) if schedule.staircase else step / schedule.every
 
 
-def _constant(schedule: ScheduleSpec, step: int) -> float:
-    return 1.0
-
-
-def _exponential(schedule: ScheduleSpec, step: int) -> float:
-    return float(schedule.rate ** _periods(schedule, step))
-
-
-def _natural_exp(schedule: ScheduleSpec, step: int) -> float:
-    return math.exp(-schedule.rate * _periods(schedule, step))
-
-
-def _inverse_time(schedule: ScheduleSpec, step: int) -> float:
-    return 1.0 / (1.0 + schedule.rate * _periods(schedule, step))
-
-
 def _noam(schedule: ScheduleSpec, step: int) -> float:
     s = max(step, 1)
     return float(schedule.dim**-0.5 * min(s**-0.5, s * schedule.warmup_steps**-1.5))
 
 
-def _piecewise(schedule: ScheduleSpec, step: int) -> float:
-    return schedule.values[bisect_right(schedule.boundaries, step)]
-
-
 KINDS: dict[str, Callable[[ScheduleSpec, int], float]] = {
-    "constant": _constant,
-    "exponential": _exponential,
-    "natural_exp": _natural_exp,
-    "inverse_time": _inverse_time,
+    "constant": lambda schedule, step: 1.0,
+    "exponential": lambda schedule, step: schedule.rate ** _periods(schedule, step),
+    "natural_exp": lambda schedule, step: math.exp(-schedule.rate * _periods(schedule, step)),
+    "inverse_time": lambda schedule, step: 1.0 / (1.0 + schedule.rate * _periods(schedule, step)),
     "noam": _noam,
-    "piecewise": _piecewise,
+    "piecewise": lambda schedule, step: schedule.values[bisect_right(schedule.boundaries, step)],
 }
-
-
-def check_schedule(schedule: ScheduleSpec) -> list[Problem]:
-    """Everything wrong with a schedule, its unused fields left alone.
-
-    >>> [p.message for p in check_schedule(ScheduleSpec("cosine"))]
-    ["schedule 'cosine' is unknown"]
-    """
-    kind = schedule.kind
-    if kind not in KINDS:
-        return [_unknown(kind)]
-    found: list[Problem] = []
-
-    def need(fact: bool, name: str, hint: str) -> None:
-        if not fact:
-            found.append(Problem(f"schedule {kind}: {name} is {getattr(schedule, name)!r}", hint))
-
-    if kind == "exponential":
-        # A growing one would overflow at a step that depends on the machine's patience.
-        need(_number(schedule.rate) and 0.0 < schedule.rate <= 1.0, "rate", "above 0, at most 1")
-    if kind in ("natural_exp", "inverse_time"):
-        need(_number(schedule.rate) and schedule.rate >= 0.0, "rate", "0 or more")
-    need(_whole(schedule.every, 1), "every", "a whole number, at least 1")
-    need(_whole(schedule.warmup_steps, 0), "warmup_steps", "a whole number, 0 or more")
-    need(
-        _number(schedule.warmup_start) and schedule.warmup_start >= 0.0,
-        "warmup_start",
-        "a factor of lr, 0 or more",
-    )
-    if kind == "noam":
-        need(_whole(schedule.dim, 1), "dim", "the model's width, at least 1")
-        need(schedule.warmup_steps != 0, "warmup_steps", "at least 1: noam has a warm-up")
-    if kind == "piecewise":
-        edges, values = schedule.boundaries, schedule.values
-        rising = all(_whole(e, 1) for e in edges) and list(edges) == sorted(set(edges))
-        need(rising, "boundaries", "rising whole numbers, at least 1")
-        need(
-            all(_number(v) and v >= 0.0 for v in values) and len(values) == len(edges) + 1,
-            "values",
-            f"{len(edges) + 1} factors of lr, 0 or more: one more than boundaries",
-        )
-    return found
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _whole(value: object, low: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= low
-
-
-def _unknown(kind: str) -> Problem:
-    return Problem(f"schedule {kind!r} is unknown", "one of " + ", ".join(KINDS))

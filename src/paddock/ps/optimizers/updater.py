@@ -9,11 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from paddock.errors import UsageError
-from paddock.ps.jit import HAVE_NUMBA
+from paddock.ps.jit import HAVE_NUMBA, plain
 from paddock.ps.optimizers import guards
 from paddock.ps.optimizers.rule import F32, I64, Slot
-from paddock.ps.optimizers.table import check_optimizer, find_rule
+from paddock.ps.optimizers.rules import RULES, check_optimizer
 from paddock.ps.spec import OptimizerSpec
+
+_FIRST = np.zeros(1, np.int64)
 
 
 class Updater:
@@ -27,7 +29,6 @@ class Updater:
     """
 
     __slots__ = (
-        "_bounded",
         "_clips",
         "_decays",
         "_guarded",
@@ -49,20 +50,24 @@ class Updater:
         self.spec = spec
         self.dim = dim
         self.compiled = compiled
-        self._rule = find_rule(spec.name)
+        self._rule = RULES[spec.name]
         options = self._rule.complete(spec.options)
         self._options = np.array(list(options.values()), np.float64)
-        self.slots: tuple[Slot, ...] = self._rule.slots(options)
+        self.slots: tuple[Slot, ...] = tuple(
+            slot for slot in self._rule.slots if not slot.when or options[slot.when]
+        )
         # state after the weights, float32 (width - dim,)
         self.initial_state: F32 = np.concatenate(
             [np.zeros(0, np.float32)]
-            + [np.full(1 if s.per_row else dim, s.initial, np.float32) for s in self.slots]
+            + [
+                np.full(1 if slot.per_row else dim, options.get(slot.initial, 0.0), np.float32)
+                for slot in self.slots
+            ]
         )
         self.width = dim + len(self.initial_state)
         self._clips = (float(spec.clip_value), float(spec.clip_norm))
         self._decays = (float(spec.l1), float(spec.l2))
-        self._guarded = guards.has_before(spec)
-        self._bounded = spec.bound > 0.0
+        self._guarded = any((*self._clips, *self._decays))
 
     def apply(self, values: F32, rows: I64, grads: F32, lr: float) -> None:
         """Updates values[rows] in place.
@@ -75,7 +80,11 @@ class Updater:
         assert grads.shape == (len(rows), self.dim) and grads.flags.carray
         assert values.dtype == grads.dtype == np.float32 and rows.dtype == np.int64
         if self.compiled:
-            self._apply_loops(values, rows, grads, float(lr))
+            if self._guarded:
+                guards.before(values, rows, grads, self._clips, self._decays)
+            self._rule.loops(values, rows, grads, float(lr), self._options)
+            if self.spec.bound:
+                guards.bound(values, rows, self.dim, float(self.spec.bound))
         elif len(rows) == 1:  # A dense shard is updated where it is, not copied there and back.
             self._apply_arrays(values[rows[0] : rows[0] + 1], grads, float(lr))
         else:
@@ -83,18 +92,18 @@ class Updater:
             self._apply_arrays(block, grads, float(lr))
             values[rows] = block
 
-    def _apply_loops(self, values: F32, rows: I64, grads: F32, lr: float) -> None:
-        if self._guarded:
-            guards.before_loops(values, rows, grads, self._clips, self._decays)
-        self._rule.loops(values, rows, grads, lr, self._options)
-        if self._bounded:
-            guards.bound_loops(values, rows, self.dim, float(self.spec.bound))
-
     def _apply_arrays(self, block: F32, grads: F32, lr: float) -> None:
+        """The same of (n, width), as one row whose elements are arrays (n, dim)."""
+        slots = 1 + sum(not slot.per_row for slot in self.slots)
+        pieces = block[:, : slots * self.dim].reshape(len(block), slots, self.dim)
+        values, array_grads = pieces.transpose(1, 0, 2)[None], grads[None, None]
         # Infinite gradients overflow silently, as they do in the compiled loops.
         with np.errstate(all="ignore"):
             if self._guarded:
-                guards.before_arrays(block, grads, self._clips, self._decays)
-            self._rule.arrays(block, grads, lr, self._options)
-            if self._bounded:
-                guards.bound_arrays(block, self.dim, float(self.spec.bound))
+                plain(guards.before)(values, _FIRST, array_grads, self._clips, self._decays)
+            if self._rule.arrays:
+                self._rule.arrays(block, grads, lr, self._options)
+            else:
+                plain(self._rule.loops)(values, _FIRST, array_grads, lr, self._options)
+            if self.spec.bound:
+                plain(guards.bound)(values, _FIRST, 1, float(self.spec.bound))

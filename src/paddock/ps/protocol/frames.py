@@ -64,6 +64,7 @@ class Op(IntEnum):
     CLOSE = 52  # JSON {}: the trainer has closed its client; {"all"}: the job is over
     RULES = 46  # JSON: the strategy that all trainers of the job follow
     OPEN = 47  # JSON {"name", "turn", "passed"}: all members have reached a barrier
+    BEGIN = 55  # JSON {}: the trainers that have come begin, without the others
 
 
 FIRST_RECORD = Op.CREATE

@@ -8,14 +8,13 @@ HMAC-SHA256 (RFC 2104) over a label, so that one side's proof cannot be played b
 from __future__ import annotations
 
 import hmac
-import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import TypeVar
 
-from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.protocol.frames import Buffer
+from paddock.ps.protocol.values import body_from
 
 NONCE_BYTES = 16
-_TYPES: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +49,10 @@ class Welcome:
     unix: str = ""
     challenge: str = ""
     proof: str = ""
-    trainer_timeout_seconds: float = 60.0
     newest: int = 0
+
+
+G = TypeVar("G", Hello, Welcome)
 
 
 def proof_of(token: bytes, side: str, nonce: str, challenge: str) -> str:
@@ -69,35 +70,8 @@ def same(a: str, b: str) -> bool:
     return hmac.compare_digest(a.encode(), b.encode())
 
 
-def to_body(value: Hello | Welcome) -> bytes:
-    """JSON of a handshake value."""
-    return json.dumps(asdict(value)).encode()
-
-
-def hello_from(body: bytes | bytearray | memoryview) -> Hello:
-    """The Hello in a body. Raises Refusal when it is not one."""
-    return Hello(**_fields(body, Hello))
-
-
-def welcome_from(body: bytes | bytearray | memoryview) -> Welcome:
-    """The Welcome in a body. Raises Refusal when it is not one."""
-    return Welcome(**_fields(body, Welcome))
-
-
-def _fields(
-    body: bytes | bytearray | memoryview, cls: type[Hello] | type[Welcome]
-) -> dict[str, Any]:
-    try:
-        data = json.loads(bytes(body))
-        found = {name: data[name] for name in cls.__dataclass_fields__}
-        for name, field in cls.__dataclass_fields__.items():
-            wanted = _TYPES[str(field.type)]
-            if not isinstance(found[name], wanted) or isinstance(found[name], bool):
-                raise TypeError(f"{name} is {found[name]!r:.40}")
-        return found
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Refusal(
-            "usage",
-            f"the other side's greeting is not one this version understands ({error})",
-            hint="install the same paddock on trainers and servers",
-        ) from error
+def greeting_from(kind: type[G], body: Buffer) -> G:
+    """The Hello or Welcome in a body. Raises Refusal when it is not one."""
+    hint = "install the same paddock on trainers and servers"
+    greeting: G = body_from(kind, body, "greeting that this version understands", hint)
+    return greeting

@@ -17,10 +17,9 @@ process; a larger one is newer.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
-
-from paddock.errors import PaddockError
 
 # Of one trainer to one server: pushes applied before one with a lower number was.
 AHEAD_MAX = 1024
@@ -35,29 +34,16 @@ class Verdict(Enum):
     TOO_FAR = "too far ahead"
 
 
+@dataclass(slots=True)
 class _Window:
     """One incarnation: everything up to `applied`, and some numbers after it."""
 
-    __slots__ = ("ahead", "applied", "incarnation")
+    incarnation: int = -1
+    applied: int = 0
+    ahead: set[int] = field(default_factory=set)
 
-    def __init__(self, incarnation: int, applied: int = 0, ahead: set[int] | None = None) -> None:
-        self.incarnation = incarnation
-        self.applied = applied
-        self.ahead = ahead or set()
 
-    def judge(self, sequence: int) -> Verdict:
-        if sequence <= self.applied or sequence in self.ahead:
-            return Verdict.REPEAT
-        return Verdict.FRESH if sequence <= self.applied + AHEAD_MAX else Verdict.TOO_FAR
-
-    def note(self, sequence: int) -> None:
-        if sequence != self.applied + 1:
-            self.ahead.add(sequence)
-            return
-        self.applied = sequence
-        while self.applied + 1 in self.ahead:
-            self.applied += 1
-            self.ahead.remove(self.applied)
+_NONE = _Window()
 
 
 class Windows:
@@ -82,68 +68,54 @@ class Windows:
         self._windows: dict[int, _Window] = {}
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        return len(self._windows)
-
     def check(self, trainer: int, incarnation: int, sequence: int) -> Verdict:
-        """What the push would be. Changes nothing.
-
-        Raises:
-            PaddockError: the sequence is below 1.
-        """
+        """What the push would be. Changes nothing."""
         with self._lock:
-            window = self._windows.get(trainer)
-            if window is not None and incarnation == window.incarnation and sequence >= 1:
-                return window.judge(sequence)
-            if sequence < 1:
-                raise PaddockError(
-                    f"trainer {trainer}: a push with sequence {sequence} has no identity",
-                    hint="sequences are counted per server from 1",
-                )
-            if window is not None and incarnation < window.incarnation:
-                return Verdict.STALE
-            return Verdict.FRESH if sequence <= AHEAD_MAX else Verdict.TOO_FAR
+            return self._judge(trainer, incarnation, sequence)
+
+    def _judge(self, trainer: int, incarnation: int, sequence: int) -> Verdict:
+        window = self._windows.get(trainer, _NONE)
+        if incarnation < window.incarnation:
+            return Verdict.STALE
+        if incarnation > window.incarnation:
+            window = _NONE
+        if sequence <= window.applied or sequence in window.ahead:
+            return Verdict.REPEAT
+        return Verdict.FRESH if sequence <= window.applied + AHEAD_MAX else Verdict.TOO_FAR
 
     def note(self, trainer: int, incarnation: int, sequence: int) -> Verdict:
         """Remember the push as applied; what it was before. Changes something only when FRESH."""
         with self._lock:
-            window = self._windows.get(trainer)
-            if window is not None and incarnation < window.incarnation:
-                return Verdict.STALE
-            known = window is not None and incarnation == window.incarnation
-            target = window if window is not None and known else _Window(incarnation)
-            verdict = target.judge(sequence)
+            verdict = self._judge(trainer, incarnation, sequence)
             if verdict is Verdict.FRESH:
-                target.note(sequence)
-                self._windows[trainer] = target
+                window = self._windows.get(trainer, _NONE)
+                if incarnation > window.incarnation:
+                    window = self._windows[trainer] = _Window(incarnation)
+                window.ahead.add(sequence)
+                while window.applied + 1 in window.ahead:
+                    window.applied += 1
+                    window.ahead.remove(window.applied)
             return verdict
 
     def fence(self, trainer: int, incarnation: int) -> bool:
         """Refuse every older incarnation from now on. False when this one is itself not newer."""
         with self._lock:
-            window = self._windows.get(trainer)
-            if window is not None and window.incarnation >= incarnation:
-                return False
-            self._windows[trainer] = _Window(incarnation)
-            return True
+            is_newer = incarnation > self._windows.get(trainer, _NONE).incarnation
+            if is_newer:
+                self._windows[trainer] = _Window(incarnation)
+            return is_newer
 
     def incarnation_of(self, trainer: int) -> int | None:
         """The newest incarnation known; None for a trainer never seen."""
         window = self._windows.get(trainer)
         return None if window is None else window.incarnation
 
-    def applied(self, trainer: int) -> int:
-        """The sequence up to which all pushes of the newest incarnation are applied; 0 for none."""
-        window = self._windows.get(trainer)
-        return 0 if window is None else window.applied
-
     def newest(self, trainer: int, incarnation: int) -> int:
         """The highest sequence of this life that was applied or skipped; 0 for none."""
         with self._lock:
-            window = self._windows.get(trainer)
-            if window is None or window.incarnation != incarnation:
-                return 0
-            return max(window.ahead, default=window.applied)
+            window = self._windows.get(trainer, _NONE)
+            is_its = window.incarnation == incarnation
+            return max(window.ahead, default=window.applied) if is_its else 0
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready; equal states give equal data."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paddock.ps.consistency.contributions import SparsePiece
 from paddock.ps.protocol.frames import Flag, Header
 from paddock.ps.protocol.refusals import Refusal
 
@@ -21,24 +21,11 @@ DELTA, STATISTICS, CONTRIBUTION, LAST = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SparsePart:
-    """The arrays in a sparse frame's body; views where the body can be written to."""
+def sparse_part(header: Header, body: Body, dim: int) -> SparsePiece:
+    """Keys int64[count], rows float32[count, dim], and statistics when the frame has them.
 
-    keys: NDArray[np.int64]
-    rows: NDArray[np.float32]
-    shows: NDArray[np.float32] | None
-    clicks: NDArray[np.float32] | None
-
-    def where(self, mask: NDArray[np.bool_]) -> SparsePart:
-        """The rows that the mask selects."""
-        shows = None if self.shows is None else self.shows[mask]
-        clicks = None if self.clicks is None else self.clicks[mask]
-        return SparsePart(self.keys[mask], self.rows[mask], shows, clicks)
-
-
-def sparse_part(header: Header, body: Body, dim: int) -> SparsePart:
-    """Keys int64[count], rows float32[count, dim], and statistics when the frame has them."""
+    Views where the body can be written to.
+    """
     count = header.count
     wanted = count * (8 + 4 * dim) + (8 * count if header.flags & STATISTICS else 0)
     if len(body) != wanted:
@@ -51,9 +38,9 @@ def sparse_part(header: Header, body: Body, dim: int) -> SparsePart:
     floats = _writable(np.frombuffer(body, np.float32, offset=8 * count))
     rows = floats[: count * dim].reshape(count, dim)
     if not header.flags & STATISTICS:
-        return SparsePart(keys, rows, None, None)
+        return SparsePiece(keys, rows)
     tail = floats[count * dim :]
-    return SparsePart(keys, rows, tail[:count], tail[count:])
+    return SparsePiece(keys, rows, tail[:count], tail[count:])
 
 
 def dense_part(header: Header, body: Body) -> tuple[int, NDArray[np.float32]]:

@@ -1,4 +1,4 @@
-"""A server's state at one record, written as its part of a checkpoint while trainers go on.
+"""A server's state at one record, written while trainers go on: a snapshot, or a checkpoint's part.
 
 Taking a cut stops writes for a moment: dense tables are copied. Of a sparse one, rows are put aside
 when they first change, until their shard is written (SparseTable.begin_cut). And the way back.
@@ -7,6 +7,7 @@ when they first change, until their shard is written (SparseTable.begin_cut). An
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,36 +24,63 @@ if TYPE_CHECKING:
     from paddock.ps.durable.arrays import Arrays
     from paddock.ps.server.engine import Engine
     from paddock.ps.server.store import Store
+    from paddock.ps.spec import TableSpec
 
 # A cut that nobody has begun to write for so long is given up.
 CUT_SECONDS = 60.0
 
 
 class Cut:
-    """lsn: the newest record in it. facts: what all servers' cuts must agree on, and marks."""
+    """lsn: the newest record in it. facts: what `look` found at it. owned: shards by table."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, look: Callable[[Store], Any]) -> None:
         self.engine = engine
         store = engine.store
         with engine.at_rest() as self.lsn:
-            self.facts = store.progress()
-            self._steps, self._rates = store.steps(), store.rates()
-            # In an order that is the same on all servers.
-            self._tables = sorted(store.tables, key=lambda held: held.spec.name)
-            self._owned = {held.spec.name: list(held.owned) for held in self._tables}
-            for held in self._tables:
-                held.table.begin_cut(self.lsn, held.owned)
+            self.facts = look(store)
+            self.owned = {held.spec.name: list(held.owned) for held in store.tables}
+            self._tables = {
+                held.spec.name: (held, held.table.begin_cut(self.lsn, held.owned))
+                for held in store.tables
+            }
+
+    @property
+    def specs(self) -> list[TableSpec]:
+        """Of the tables, by number."""
+        return [held.spec for held, _ in self._tables.values()]
+
+    def take(self, table: str, shard: int) -> Arrays:
+        """A shard as it was, once. Raises Refusal."""
+        held, cut = self._tables[table]
+        with held.lock.rows:
+            try:
+                return held.table.cut_state(cut, shard)  # type: ignore[arg-type]
+            except KeyError as error:
+                raise no_cut() from error
+
+    def end(self) -> None:
+        """Put nothing more aside."""
+        for held, cut in self._tables.values():
+            with held.lock:
+                held.table.end_cut(cut)  # type: ignore[arg-type]
+
+
+class Save:
+    """A cut that is a server's part of a checkpoint."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.cut = Cut(engine, lambda store: (store.progress(), store.steps(), store.rates()))
+        # progress: what all servers' cuts must agree on, and marks.
+        self.progress, self._steps, self._rates = self.cut.facts
         self._written: dict[str, Any] | None = None
-        self._timer = threading.Timer(CUT_SECONDS, self.end)
+        self._timer = threading.Timer(CUT_SECONDS, self.cut.end)
         self._timer.daemon = True
         self._timer.start()
 
     def end(self) -> None:
-        """Put nothing more aside."""
+        """It is not wanted any more."""
         self._timer.cancel()
-        for held in self._tables:
-            with held.lock:
-                held.table.end_cut()
+        self.cut.end()
 
     def write(
         self, order: dict[str, Any], *, index: int, server: int, epoch: int
@@ -62,6 +90,7 @@ class Cut:
             return self._written  # The order came twice: the connection broke.
         self._timer.cancel()
         directory, name, base = (str(order.get(key, "")) for key in ("directory", "name", "base"))
+        cut = self.cut
         try:
             self._written = write_part(
                 directory,
@@ -69,26 +98,19 @@ class Cut:
                 index=index,
                 server=server,
                 generation=epoch,
-                specs=[held.spec for held in self._tables],
-                owned=self._owned,
-                take=self._take,
-                state={"steps": self._steps, "rates": self._rates, "marks": self.facts["marks"]},
+                # In an order that is the same on all servers.
+                specs=sorted(cut.specs, key=lambda spec: spec.name),
+                owned=cut.owned,
+                take=lambda table, shard: (cut.lsn, cut.take(table, shard)),
+                state={"steps": self._steps, "rates": self._rates, "marks": self.progress["marks"]},
                 base=open_checkpoint(directory, name=base) if base else None,
             )
         finally:
             self.end()
-        if self.engine.log is not None:
+        if cut.engine.log is not None:
             # A delta compares versions: after a power cut no other record may have these.
-            self.engine.log.wait_durable(self.lsn)
+            cut.engine.log.wait_durable(cut.lsn)
         return self._written
-
-    def _take(self, table: str, shard: int) -> tuple[int, Arrays]:
-        held = self.engine.store.by_name[table]
-        with held.lock.rows:
-            try:
-                return self.lsn, held.table.cut_state(shard)
-            except KeyError as error:
-                raise no_cut() from error
 
 
 def no_cut() -> Refusal:
@@ -131,10 +153,9 @@ def load(store: Store, lsn: int, order: dict[str, Any]) -> None:
         if not any(spec.name == held.spec.name for spec in checkpoint.specs):
             continue
         for shard in held.owned:
-            if store.plan is None or store.plan.wants(held.spec.name, shard, lsn):
-                state = checkpoint.read(held.spec.name, shard)
-                if isinstance(held, HeldSparse):
-                    # To deltas and replicas every row changes now, and some are gone.
-                    state["version"] = np.full(len(state["keys"]), lsn, np.int64)
-                    state["rewritten"] = np.array([lsn], np.int64)
-                held.table.load_shard(shard, state)
+            state = checkpoint.read(held.spec.name, shard)
+            if isinstance(held, HeldSparse):
+                # To deltas and replicas every row changes now, and some are gone.
+                state["version"] = np.full(len(state["keys"]), lsn, np.int64)
+                state["rewritten"] = np.array([lsn], np.int64)
+            held.table.load_shard(shard, state)

@@ -2,7 +2,7 @@
 
 The log is written before the state changes, so whatever was acknowledged can be replayed. Records
 of one table are in the log in the order in which they are carried out, because its locks are held
-in turn (locks.py); `order` makes the same true for what belongs to the whole server.
+in turn (held.py); `order` makes the same true for what belongs to the whole server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from paddock.ps.server.store import Store
 from paddock.ps.stream import Closed
 
 Ack = Literal["memory", "log", "disk", "replica"]
-ACKS = ("memory", "log", "disk", "replica")
 REPEATED = int(Flag.REPEATED)
 # While one of them is carried out, the next one of its table may be checked and logged.
 OVERLAPPING = (Op.PUSH, Op.PUSH_DENSE)
@@ -203,16 +202,8 @@ class Engine:
             self.log.wait_durable(lsn)
         self._keep(lsn, epoch)
 
-    def replay(self, lsn: int, header: Header, body: Body) -> None:
-        """Apply a record that is in a log already: recovery, or a replica following."""
-        with self.holding(header):
-            with self.order:
-                self.lsn = lsn
-                lr, _ = self.store.note(lsn, header, body)
-            self.store.apply(lsn, header, body, lr)
-
     def refill(self, lsn: int, header: Header, body: Body) -> None:
-        """The same while nobody else uses the store, or `order` is held and nobody may read."""
+        """Apply a record that is in a log already; nobody else uses the store."""
         self.lsn = lsn
         lr, _ = self.store.note(lsn, header, body)
         self.store.apply(lsn, header, body, lr)

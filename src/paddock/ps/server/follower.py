@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.replication import (
@@ -41,11 +42,10 @@ from paddock.ps.durable.snapshot import Snapshot, list_snapshots, newest_snapsho
 from paddock.ps.link import Link
 from paddock.ps.protocol.frames import Flag, FrameError, Header, Op
 from paddock.ps.protocol.handshake import Welcome
-from paddock.ps.server import checks, handover
+from paddock.ps.protocol.values import to_body
+from paddock.ps.server import checks
 from paddock.ps.server.bodies import json_part
-from paddock.ps.server.identity import INCOMING, MemberFile, remove_log, remove_state
-from paddock.ps.server.pair import Pair
-from paddock.ps.server.pair_words import (
+from paddock.ps.server.feed import (
     FILE,
     FILE_BYTES,
     FILES_END,
@@ -53,10 +53,13 @@ from paddock.ps.server.pair_words import (
     RECORD,
     answer_from,
     begins,
-    to_body,
 )
+from paddock.ps.server.identity import INCOMING, MemberFile, new_name, remove_log, remove_state
 from paddock.ps.server.recovery import Snapshots, fill
 from paddock.ps.stream import Closed
+
+if TYPE_CHECKING:
+    from paddock.ps.server.pair import Pair
 
 CONNECT_SECONDS = 1.0
 # The primary says something every half second; one that does not is not there.
@@ -92,7 +95,6 @@ class Follower:
         self._stream_of: tuple[int, Link] | None = None
         self._wake = threading.Condition()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        pair.connect = self.go
 
     def start(self) -> None:
         """Begin to wait for a primary."""
@@ -216,7 +218,6 @@ class Follower:
             incoming = self._receive_files(link)
         with self.snapshots.lock, self.engine.at_rest():
             self._join(answer, incoming)
-        self._settle()
         with pair.holding():
             member = pair.member
             is_mine = member.stage is Stage.FOLLOWING and member.session == answer.session
@@ -241,7 +242,7 @@ class Follower:
         with pair.holding():
             after, _ = pair.member.started(start)
             # A newer epoch may have become known meanwhile: but the log is what it is now.
-            pair.replace(replace(after, end=start.common, history=start.history))
+            pair.become(replace(after, end=start.common, history=start.history))
 
     # ----------------------------------------------------------------------------- one record
 
@@ -274,7 +275,7 @@ class Follower:
                         if is_stored:
                             lsn = engine.append(header, body)
                             assert lsn == message.position + 1, (lsn, message.position)
-                        pair.replace(after)
+                        pair.become(after)
                     lr = store.note(lsn, header, body).lr if is_stored else 0.0
                 if is_stored:
                     store.apply(lsn, header, body, lr)
@@ -287,19 +288,7 @@ class Follower:
         except Exception as error:
             pair.fail(f"bug: record {message.position} cannot be applied: {error!r}")
             raise Closed(repr(error)) from error
-        self._settle()
         return [one.message for one in actions if hasattr(one, "message")]
-
-    def _settle(self) -> None:
-        """After a restored snapshot: is the log as far as the newest of its parts?"""
-        store = self.engine.store
-        if store.plan is None or self.engine.lsn < store.plan.settled:
-            return
-        with self.engine.at_rest():
-            store.plan = None
-            for held in store.tables:
-                handover.fit(held)
-        self.file.write()
 
     # ------------------------------------------------------------------- the state made anew
 
@@ -322,9 +311,6 @@ class Follower:
         log.truncate(end)
         engine.store.clear()
         fill(engine, snapshot)
-        engine.store.plan = None
-        for held in engine.store.tables:
-            handover.fit(held)
 
     def _restore(self, incoming: Snapshot, end: int) -> None:
         """Take over the primary's snapshot as this server's own; locks are held."""
@@ -332,7 +318,6 @@ class Follower:
         log = engine.log
         assert log is not None
         assert log.last == 0, "only an empty log is replaced"
-        self.file.write(is_whole=False)
         log.abandon()
         remove_log(log.directory)
         path = log.directory / incoming.path.name
@@ -342,7 +327,7 @@ class Follower:
         engine.log = Log(log.directory, server=server, start=end + 1)
         engine.store.clear()
         fill(engine, replace(incoming, path=path))
-        engine.lsn = end
+        assert engine.lsn == end, (engine.lsn, end)
 
     def _empty(self, server: int) -> None:
         with self.snapshots.lock, self.engine.at_rest():
@@ -361,9 +346,9 @@ class Follower:
         engine.log = Log(log.directory, server=server)
         engine.store.clear()
         engine.lsn = 0
-        name = self.file.rename()
+        name = self.file.write(new_name())
         with pair.holding():
-            pair.replace(
+            pair.become(
                 replace(
                     pair.member, server=name, stage=Stage.ALONE, end=0, history=(), safe=0,
                     is_first=False,
@@ -416,6 +401,6 @@ class Follower:
 def _is_below(snapshot: Path, end: int) -> bool:
     """Whether a snapshot is whole and has no record from position `end` on."""
     try:
-        return open_snapshot(snapshot).plan.settled <= end
+        return open_snapshot(snapshot).state.lsn <= end
     except DamageError:
         return False

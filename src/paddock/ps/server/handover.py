@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.durable.snapshot import Plan
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
@@ -44,8 +43,7 @@ def place(held: Held, shard: int) -> None:
     """Make room for a shard that is to be loaded."""
     table = held.table
     if isinstance(table, DenseTable) and shard not in table.shards:
-        start, stop = table.spec.range(shard)
-        table.add_shard(shard, Updater(table.spec.optimizer, stop - start))
+        table.add_shard(shard)
 
 
 def fit(held: Held) -> None:
@@ -118,8 +116,8 @@ def _check_own(held: Held, shard: int, version: int) -> None:
             raise Refusal("value", f"shard {shard} has rows of {given} floats, here of {width}")
 
 
-def apply(held: Held, lsn: int, header: Header, body: Body, plan: Plan | None) -> None:
-    """Carry out a MOVE or ADOPT. plan: in recovery, which content has the record already."""
+def apply(held: Held, lsn: int, header: Header, body: Body) -> None:
+    """Carry out a MOVE or ADOPT."""
     moves = held.moves
     if header.op == Op.ADOPT and header.count:
         shard, source, data = part_of(body)
@@ -128,17 +126,13 @@ def apply(held: Held, lsn: int, header: Header, body: Body, plan: Plan | None) -
         return
     order = json_part(body)
     shard, version = int(order["shard"]), int(order["version"])
-    lacks = plan is None or plan.wants(held.spec.name, shard, lsn)
     if header.op == Op.MOVE:
         moves.give(shard, int(order["to"]), version)
-        if lacks and (isinstance(held.table, SparseTable) or shard in held.table.shards):
-            held.table.drop_shard(shard)
+        held.table.drop_shard(shard)
     elif order["own"]:
         if not moves.owned:  # No push has been counted here; the giver's have.
             held.step = max(held.step, int(order["step"]))
-        arrival = moves.own(shard, version)
-        if lacks:
-            _load(held, shard, arrival, lsn)
+        _load(held, shard, moves.own(shard, version), lsn)
     else:
         del moves.arrivals[shard]
     if isinstance(held.table, SparseTable):

@@ -24,12 +24,13 @@ from paddock.errors import PaddockError, UsageError  # after the variable above
 from paddock.ps.durable.checkpoint import open_checkpoint
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.jit import HAVE_NUMBA
+from paddock.ps.link import read_token
 from paddock.ps.protocol.frames import Op
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import Options, read_options
-from paddock.ps.server.pairing import join_pair, prepare_pair, trusted
+from paddock.ps.server.pair import Pair, prepare_pair
 from paddock.ps.server.recovery import Snapshots, keep_place, open_engine
-from paddock.ps.server.serve import Server, Settings
+from paddock.ps.server.serve import Server
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
@@ -79,17 +80,15 @@ def named_options(words: Sequence[str], env: Mapping[str, str]) -> Options:
     said = ""
     while True:
         unknown: list[str] = []
-        problem: UsageError | None = None
         try:
             options = read_options(words, env, partial(is_own_host, unknown=unknown))
             unknown.clear()  # Those of other servers do not matter any more.
             is_own_host(options.bind, unknown)
-        except UsageError as error:
-            problem = error
-        if not unknown or time.monotonic() >= deadline:
-            if problem is not None:
-                raise problem
-            return options  # Of a name that nobody knows, listening tells.
+            if not unknown or time.monotonic() >= deadline:
+                return options  # Of a name that nobody knows, listening tells.
+        except UsageError:
+            if not unknown or time.monotonic() >= deadline:
+                raise
         line = f"waits for the address of {', '.join(unknown)}"
         if line != said:
             say(line)
@@ -142,14 +141,14 @@ def finish(server: Server) -> None:
     server.stop()
     engine = server.engine
     if engine.log is not None:
-        if server.is_finished and server.pairing is None and not engine.broken:
+        if server.is_finished and server.pair is None and not engine.broken:
             _leave_tables(server)
         engine.log.close()
     if server.file is not None:
         server.file.close()
     if engine.broken:
         raise PaddockError(
-            f"server {server.settings.server}: {engine.broken}",
+            f"server {server.store.server}: {engine.broken}",
             hint="start it again: it goes on from its --data-dir; if it ends like this again, give "
             "it more memory, or add servers",
         )
@@ -176,33 +175,13 @@ def _try_snapshot(snapshots: Snapshots) -> None:
 
 def make_server(options: Options) -> Server:
     """A server with its state recovered, listening but not yet accepting."""
-    from paddock import __version__
-
-    store = Store(
-        options.index,
-        max(1, len(options.endpoints)),
-        memory_limit_bytes=options.memory_limit or memory_for_tables(options.servers_here),
-    )
+    token = read_token(options.token_file)
+    servers = max(1, len(options.endpoints))
+    memory = options.memory_limit or memory_for_tables(options.servers_here)
+    store = Store(options.index, servers, memory_limit_bytes=memory)
     file = prepare_pair(options, say)
-    keep_place(options.data_dir, options.index, max(1, len(options.endpoints)), options.job)
+    keep_place(options.data_dir, options.index, servers, options.job)
     engine, server_id = open_engine(store, options.data_dir, options.ack, say)  # type: ignore[arg-type]  # read_options has looked
-    settings = Settings(
-        options.bind,
-        options.port,
-        options.index,
-        max(1, len(options.endpoints)),
-        options.num_gradient_servers,
-        options.job,
-        _token(options.token_file),
-        options.tls_cert,
-        options.tls_key,
-        __version__,
-        f"{server_id:016x}",
-        options.trainer_timeout,
-        options.on_lost_trainer,
-        options.endpoints,
-        trusted(options),
-    )
     snapshots = None
     if engine.log is not None:
         snapshots = Snapshots(engine, options.data_dir, server_id, options.snapshot_every, say)
@@ -210,13 +189,18 @@ def make_server(options: Options) -> Server:
         begin_with(engine, options.load, options.job)
         if snapshots is not None:
             snapshots.ask()  # So that the next start does without the checkpoint.
-    server = Server(settings, engine, say)
-    server.snapshots = snapshots
-    if options.data_dir:
-        server.witness = Witness(Path(options.data_dir))
-    server.file = file
+    server = Server(
+        options,
+        engine,
+        say,
+        token=token,
+        server_id=f"{server_id:016x}",
+        snapshots=snapshots,
+        witness=Witness(Path(options.data_dir)) if options.data_dir else None,
+        file=file,
+    )
     if file is not None and options.witness:
-        join_pair(server, options, file)
+        server.pair = Pair(server, file)
     elif file is not None:
         file.open(
             is_empty=engine.lsn == 0, is_on_disk=options.ack in ("disk", "memory"), is_alone=True
@@ -233,24 +217,11 @@ def begin_with(engine: Engine, directory: str, job: str) -> None:
     engine.record(Op.LOAD, {**where, "checksum": checkpoint.checksum})
 
 
-def _token(path: str) -> bytes:
-    if not path:
-        return b""
-    try:
-        token = Path(path).read_bytes().strip()
-    except OSError as error:
-        raise UsageError(
-            f"--token-file {path}: {error.strerror}", hint="a readable file with a secret"
-        ) from error
-    if not token:
-        raise UsageError(f"--token-file {path} is empty")
-    return token
-
-
 def ready_line(server: Server, options: Options) -> str:
     """The one line that says the server is ready."""
-    s = server.settings
+    trainers = options.num_gradient_servers
     return (
-        f"pserver {s.server} of {s.servers} is ready on {join_endpoint(s.host, server.port)} "
-        f"(job {s.job}, {s.trainers} trainer{'s' * (s.trainers != 1)}, ack {options.ack})"
+        f"pserver {options.index} of {server.store.servers} is ready on "
+        f"{join_endpoint(options.bind, server.port)} (job {options.job}, {trainers} "
+        f"trainer{'s' * (trainers != 1)}, ack {options.ack})"
     )

@@ -10,6 +10,7 @@ import json
 import secrets
 import threading
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,7 @@ class Mover:
             self._thread.join(JOIN_SECONDS)
 
     def _peer(self, index: int, seconds: float) -> Peer:
-        at, me = self.server.settings.endpoints, self.server.identity
+        at, me = self.server.options.endpoints, self.server.identity
         return Peer(index, at[index], me, seconds, purpose="admin", servers=len(at))
 
     # -------------------------------------------------------------------------------- the giver
@@ -88,10 +89,10 @@ class Mover:
         not within "seconds"."""
         held, shard = self._named(order)
         to, seconds = order.get("to"), order.get("seconds", 0)
-        settings = self.server.settings
-        others = [n for n in range(len(settings.endpoints)) if n != settings.server]
+        mine = self.server.store.server
+        others = [n for n in range(len(self.server.options.endpoints)) if n != mine]
         if to not in others or not isinstance(seconds, int | float):
-            way = f"from server {settings.server} to {to!r} within {seconds!r} s"
+            way = f"from server {mine} to {to!r} within {seconds!r} s"
             raise Refusal("usage", f"shard {shard} cannot move {way}")
         until = time.monotonic() + min(ORDER_SECONDS_MAX, seconds)
         with self._leaves:
@@ -156,7 +157,7 @@ class Mover:
             arrays, is_all = one.held.table.shard_changes(one.shard, one.since)
         flags = 0 if is_all else DELTA
         whole = memoryview(b"".join(encode_arrays(arrays)[0]))
-        head = one.shard.to_bytes(4, "little") + self.server.settings.server.to_bytes(4, "little")
+        head = one.shard.to_bytes(4, "little") + self.server.store.server.to_bytes(4, "little")
         places = range(0, len(whole), PART_BYTES)
 
         def once(link: Link) -> None:
@@ -177,8 +178,6 @@ class Mover:
 
         one.peer.retry("admin", once)
         one.parts += len(places)
-        order = {"do": "keep", "table": one.held.spec.name, "shard": one.shard}
-        one.peer.ask(Op.CONTROL, {**order, "version": one.version, "parts": one.parts})
         one.sent += len(whole)
         one.since = lsn
         return len(whole)
@@ -233,15 +232,6 @@ class Mover:
         self.server.check_serving()
         return {"fate": fate, "step": step}
 
-    def keep(self, order: dict[str, Any]) -> dict[str, Any]:
-        """All that came of a shard is on the disk. Raises Refusal when some of it is not here."""
-        held, shard = self._named(order)
-        with held.lock:
-            if not held.moves.has_all(shard, order.get("version"), order.get("parts")):
-                raise Refusal("deadline", f"shard {shard} is not here as a whole")
-        self.server.engine.keep()
-        return {}
-
     def _look(self) -> None:
         while not self._stopped.wait(LOOK_SECONDS):
             if self.server.role != "primary":
@@ -258,15 +248,11 @@ class Mover:
         """Own or forget what came, if its giver knows which."""
         with held.lock:
             one = held.moves.arrivals.get(shard)
-        if one is None or one.source >= len(self.server.settings.endpoints):
+        if one is None or one.source >= len(self.server.options.endpoints):
             return
         order = {"table": held.spec.name, "shard": shard, "version": one.version}
-        peer = self._peer(one.source, FATE_SECONDS)
-        try:
-            mine = self.server.settings.server
-            told = peer.ask(Op.CONTROL, {"do": "fate", "to": mine, **order})
-        finally:
-            peer.close()
+        with closing(self._peer(one.source, FATE_SECONDS)) as peer:
+            told = peer.ask(Op.CONTROL, {"do": "fate", "to": self.server.store.server, **order})
         if told["fate"] != "coming":
             done = {**order, "own": told["fate"] == "given", "step": told["step"]}
             header = Header(Op.ADOPT, table=held.number)
@@ -274,4 +260,4 @@ class Mover:
 
 
 # What is asked of it, by an admin and by the Mover of another server.
-MOVES = {"move": Mover.move, "keep": Mover.keep, "fate": Mover.fate}
+MOVES = {"move": Mover.move, "fate": Mover.fate}

@@ -2,156 +2,182 @@
 
 The names of 2017's ``paddle pserver`` are kept; what they were documented to mean is corrected
 where the page was wrong. A flag wins over the environment. All problems are told at once.
+
+``python -m paddock.ps.server.options`` prints docs/reference/pserver.md; a test compares the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from typing import Any
 
 from paddock.errors import Problem, UsageError
 from paddock.ps.endpoint import bare, split_endpoint
 from paddock.ps.server.place import IsOwn, count_here, find_index, own_endpoint
 
-DEFAULT_PORT = 7164  # The users' documents; the program's own default was 20134.
-ACKS = ("memory", "log", "disk", "replica")
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOOPBACK = "127.0.0.1"
+EVERYWHERE = ("0.0.0.0", "::")
+FLAGS_HINT = "paddock pserver --help"
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def _size(text: str) -> int:
+    """Bytes, as in 512M or 8GiB."""
+    number = text.upper().rstrip("B").rstrip("I")
+    unit = number[-1:] if number[-1:].isalpha() else ""
+    return int(float(number[: len(number) - len(unit)]) * _UNITS[unit])
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(one.strip() for one in text.split(",") if one.strip())
+
+
+# What is wanted where a flag's text cannot be read.
+WANTED: dict[object, str] = {
+    int: "a whole number",
+    float: "seconds",
+    _size: "bytes, as in 512M or 8G",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A flag. kind: int, float, size, word or switch. env: variables that set it, best first."""
+    """A flag. env: variables that set it, best first. read: its text. words: all it may be."""
 
     name: str
-    kind: str
     default: str
     meaning: str
-    env: tuple[str, ...] = ()
+    env: tuple[str, ...]
+    read: Callable[[str], Any]
+    words: tuple[str, ...]
 
 
-OPTIONS = (
-    Option(
-        "port",
-        "int",
-        str(DEFAULT_PORT),
-        "port to listen on; 0 for any free one",
-        ("PADDLE_PORT", "PADDLE_INIT_PORT"),
-    ),
-    Option("bind", "word", "", "address to listen on; 127.0.0.1 without a token", ()),
-    Option(
-        "num_gradient_servers",
-        "int",
+def _flag(
+    default: str,
+    meaning: str,
+    *env: str,
+    read: Callable[[str], Any] = str,
+    words: tuple[str, ...] = (),
+) -> Any:
+    """A field of Options that is a flag."""
+    return field(default=read(default), metadata={"flag": (default, meaning, env, read, words)})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a server is asked to be, and the table of its flags.
+
+    servers_here: of the job on this host, this one included. said: what to tell about flags.
+    advertise: "" if unlisted.
+    """
+
+    # The port of the users' documents; the program's own default was 20134.
+    port: int = _flag(
+        "7164", "port to listen on; 0 for any free one", "PADDLE_PORT", "PADDLE_INIT_PORT", read=int
+    )
+    bind: str = _flag("", "address to listen on; 127.0.0.1 without a token")
+    num_gradient_servers: int = _flag(
         "1",
         "number of trainers (not of servers)",
-        (
-            "PADDLE_TRAINERS_NUM",
-            "PADDLE_INIT_NUM_GRADIENT_SERVERS",
-            "OMPI_COMM_WORLD_SIZE",
-            "PMI_SIZE",
-        ),
-    ),
-    Option(
-        "endpoints",
-        "word",
+        *("PADDLE_TRAINERS_NUM", "PADDLE_INIT_NUM_GRADIENT_SERVERS"),
+        *("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
+        read=int,
+    )
+    endpoints: tuple[str, ...] = _flag(
         "",
         "host:port of every server of the job, in order",
-        ("PADDLE_PSERVERS_IP_PORT_LIST",),
-    ),
-    Option("index", "int", "-1", "which of the endpoints this server is", ("PADDLE_PSERVER_ID",)),
-    Option(
-        "job",
-        "word",
+        "PADDLE_PSERVERS_IP_PORT_LIST",
+        read=_list,
+    )
+    index: int = _flag("-1", "which of the endpoints this server is", "PADDLE_PSERVER_ID", read=int)
+    job: str = _flag(
         "default",
         "the job's id; trainers of another job are refused",
-        ("PADDLE_JOB_ID", "PADDOCK_JOB_ID"),
-    ),
-    Option(
-        "data-dir",
-        "word",
-        "",
-        "log and snapshots; without it the state dies with the process",
-        ("PADDOCK_PS_DATA_DIR",),
-    ),
-    Option("load", "word", "", "a checkpoint to begin with, where there is no state yet", ()),
-    Option(
-        "ack",
-        "word",
+        *("PADDLE_JOB_ID", "PADDOCK_JOB_ID"),
+    )
+    data_dir: str = _flag(
+        "", "log and snapshots; without it the state dies with the process", "PADDOCK_PS_DATA_DIR"
+    )
+    load: str = _flag("", "a checkpoint to begin with, where there is no state yet")
+    ack: str = _flag(
         "",
         "when a push is acknowledged: memory, log, disk or replica",
-        ("PADDOCK_PS_ACK",),
-    ),
-    Option("snapshot-every", "size", "1G", "bytes of log after which a snapshot is written", ()),
-    Option(
-        "memory-limit",
-        "size",
+        "PADDOCK_PS_ACK",
+        words=("memory", "log", "disk", "replica"),
+    )
+    snapshot_every: int = _flag("1G", "bytes of log after which a snapshot is written", read=_size)
+    memory_limit: int = _flag(
         "0",
         "bytes the tables may take; 0: 7/8 of this machine's or container's memory, divided by "
         "the job's servers on this host",
-        ("PADDOCK_PS_MEMORY_LIMIT",),
-    ),
-    Option(
-        "token-file",
-        "word",
-        "",
-        "file with the secret that trainers must know",
-        ("PADDOCK_PS_TOKEN_FILE",),
-    ),
-    Option("tls-cert", "word", "", "certificate, PEM", ("PADDOCK_PS_TLS_CERT",)),
-    Option("tls-key", "word", "", "its key, PEM", ("PADDOCK_PS_TLS_KEY",)),
-    Option(
-        "tls-ca",
-        "word",
+        "PADDOCK_PS_MEMORY_LIMIT",
+        read=_size,
+    )
+    token_file: str = _flag(
+        "", "file with the secret that trainers must know", "PADDOCK_PS_TOKEN_FILE"
+    )
+    tls_cert: str = _flag("", "certificate, PEM", "PADDOCK_PS_TLS_CERT")
+    tls_key: str = _flag("", "its key, PEM", "PADDOCK_PS_TLS_KEY")
+    tls_ca: str = _flag(
         "",
         "who signed the certificates of the pair's other server and of its witness, PEM; "
         "else looked for in --tls-cert",
-        ("PADDOCK_PS_TLS_CA",),
-    ),
-    Option(
-        "trainer-timeout",
-        "float",
+        "PADDOCK_PS_TLS_CA",
+    )
+    trainer_timeout: float = _flag(
         "60",
         "seconds of silence after which a trainer is expelled",
-        ("PADDOCK_PS_TRAINER_TIMEOUT",),
-    ),
-    Option(
-        "on-lost-trainer",
-        "word",
+        "PADDOCK_PS_TRAINER_TIMEOUT",
+        read=float,
+    )
+    on_lost_trainer: str = _flag(
         "fail",
         "fail, or rescale: go on with those that are left",
-        ("PADDOCK_PS_ON_LOST_TRAINER",),
-    ),
-    Option(
-        "end-with-trainers", "word", "no", "yes: end when every trainer has closed its client", ()
-    ),
-    Option(
-        "replica-of",
-        "word",
+        "PADDOCK_PS_ON_LOST_TRAINER",
+        words=("fail", "rescale"),
+    )
+    end_with_trainers: str = _flag(
+        "no", "yes: end when every trainer has closed its client", words=("yes", "no")
+    )
+    replica_of: str = _flag(
         "",
         "host:port of the primary that this server follows, until it takes its place",
-        ("PADDOCK_PS_REPLICA_OF",),
-    ),
-    Option(
-        "witness",
-        "word",
+        "PADDOCK_PS_REPLICA_OF",
+    )
+    witness: str = _flag(
         "",
         "host:port of a server, or paddock ps witness, that says which of a pair is primary",
-        ("PADDOCK_PS_WITNESS",),
-    ),
-    Option(
-        "advertise",
-        "word",
+        "PADDOCK_PS_WITNESS",
+    )
+    advertise: str = _flag(
         "",
         "host:port under which the other server of the pair and trainers reach this one",
-        ("PADDOCK_PS_ADVERTISE",),
-    ),
-    Option(
-        "promote",
-        "word",
+        "PADDOCK_PS_ADVERTISE",
+    )
+    promote: str = _flag(
         "",
         "yes, once: this server's log is the right one, after the witness lost its files",
-        (),
-    ),
+        words=("yes",),
+    )
+    servers_here: int = 1
+    said: tuple[str, ...] = ()
+
+    @property
+    def trusted(self) -> str:
+        """The file of certificates that other servers and the witness must be signed by."""
+        return (self.tls_ca or self.tls_cert) if self.tls_cert else ""
+
+
+OPTIONS = tuple(
+    Option(
+        one.name if one.name == "num_gradient_servers" else one.name.replace("_", "-"),
+        *one.metadata["flag"],
+    )
+    for one in fields(Options)
+    if one.metadata
 )
 # Accepted, and said to do nothing: the flags of 2017 that have no meaning here.
 IGNORED = {
@@ -180,39 +206,6 @@ IGNORED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a server is asked to be. said: what to tell about flags; advertise: "" if unlisted.
-
-    servers_here: of the job on this host, this one included.
-    """
-
-    port: int
-    bind: str
-    num_gradient_servers: int
-    endpoints: tuple[str, ...]
-    index: int
-    job: str
-    data_dir: str
-    load: str
-    ack: str
-    snapshot_every: int
-    memory_limit: int
-    token_file: str
-    tls_cert: str
-    tls_key: str
-    tls_ca: str
-    trainer_timeout: float
-    on_lost_trainer: str
-    end_with_trainers: str
-    replica_of: str
-    witness: str
-    advertise: str
-    promote: str
-    servers_here: int
-    said: tuple[str, ...] = ()
-
-
 def read_options(
     words: Sequence[str], env: Mapping[str, str], is_own: IsOwn = lambda host: False
 ) -> Options:
@@ -226,24 +219,21 @@ def read_options(
     """
     problems: list[Problem] = []
     given, said = _split(words, problems)
-    texts = {}
+    values: dict[str, Any] = {}
     for option in OPTIONS:
         named = (env[name] for name in option.env if env.get(name))
         text = given.get(option.name)
-        texts[option.name] = next(named, option.default) if text is None else text
-    values = {o.name.replace("-", "_"): _value(o, texts[o.name], problems) for o in OPTIONS}
-    endpoints = tuple(e.strip() for e in str(values["endpoints"]).split(",") if e.strip())
-    values["endpoints"] = endpoints
+        text = next(named, option.default) if text is None else text
+        try:
+            values[option.name.replace("-", "_")] = option.read(text)
+        except (ValueError, KeyError, OverflowError):
+            problems.append(Problem(f"--{option.name} is {text!r}", WANTED[option.read]))
     if not problems:
-        _settle(values, env, is_own, problems)
-        said += _warnings(values)
+        options = _settled(Options(**values), env, is_own, problems)
+        problems += [Problem(what, hint) for wrong, what, hint in _mistakes(options) if wrong]
     if problems:
         raise UsageError.of(problems)
-    assert {f.name for f in fields(Options)} == {*values, "said"}
-    return Options(**values, said=tuple(said))  # type: ignore[arg-type]  # checked by _value
-
-
-FLAGS_HINT = "paddock pserver --help"
+    return replace(options, said=(*said, *(line for wrong, line in _doubts(options) if wrong)))
 
 
 def _split(words: Sequence[str], problems: list[Problem]) -> tuple[dict[str, str], list[str]]:
@@ -266,7 +256,7 @@ def _split(words: Sequence[str], problems: list[Problem]) -> tuple[dict[str, str
         if not equals:
             if not rest or rest[0].startswith("--"):
                 if name not in IGNORED:
-                    problems.append(Problem(f"{word} needs a value", "paddock pserver --help"))
+                    problems.append(Problem(f"{word} needs a value", FLAGS_HINT))
                     continue
             else:
                 text = rest.pop(0)
@@ -277,174 +267,112 @@ def _split(words: Sequence[str], problems: list[Problem]) -> tuple[dict[str, str
     return given, said
 
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-def _value(option: Option, text: str, problems: list[Problem]) -> object:
-    try:
-        if option.kind == "int":
-            return int(text)
-        if option.kind == "float":
-            return float(text)
-        if option.kind == "size":
-            number = text.upper().rstrip("B").rstrip("I")
-            unit = number[-1:] if number[-1:].isalpha() else ""
-            return int(float(number[: len(number) - len(unit)]) * _UNITS[unit])
-    except (ValueError, KeyError):
-        wanted = {"int": "a whole number", "float": "seconds", "size": "bytes, as in 512M or 8G"}
-        problems.append(Problem(f"--{option.name} is {text!r}", wanted[option.kind]))
-        return 0
-    return text
-
-
-def _settle(
-    values: dict[str, object],
-    env: Mapping[str, str],
-    is_own: IsOwn,
-    problems: list[Problem],
-) -> None:
-    """What follows from several options together."""
-
-    def need(fact: bool, message: str, hint: str) -> None:
-        if not fact:
-            problems.append(Problem(message, hint))
-
-    port, endpoints = values["port"], values["endpoints"]
-    assert isinstance(port, int) and isinstance(endpoints, tuple)
-    need(0 <= port < 65536, f"--port is {port}", "0 to 65535")
-    values["ack"] = values["ack"] or ("log" if values["data_dir"] else "memory")
-    need(values["ack"] in ACKS, f"--ack is {values['ack']!r}", "one of " + ", ".join(ACKS))
-    need(
-        values["ack"] not in ACKS or values["ack"] == "memory" or bool(values["data_dir"]),
-        f"--ack {values['ack']} needs a log",
-        "--data-dir DIR",
-    )
-    need(
-        not (values["load"] and values["witness"]),
-        "--load does not go with --witness",
-        "paddock ps load, when the pair serves",
-    )
-    need(
-        values["on_lost_trainer"] in ("fail", "rescale"),
-        f"--on-lost-trainer is {values['on_lost_trainer']!r}",
-        "fail or rescale",
-    )
-    need(
-        values["end_with_trainers"] in ("yes", "no"),
-        f"--end-with-trainers is {values['end_with_trainers']!r}",
-        "yes or no",
-    )
-    trainers = values["num_gradient_servers"]
-    assert isinstance(trainers, int)
-    need(trainers >= 1, f"--num_gradient_servers is {trainers}", "the number of trainers")
-    values["bind"] = bare(str(values["bind"]))
-    advertised = split_endpoint(str(values["advertise"]))[0]
-    names = {str(values["bind"]), advertised, env.get("POD_IP", LOOPBACK[0])} - {""}
-    _settle_place(values, names, is_own, problems)
-    index, mine = values["index"], ""
-    assert isinstance(index, int)
-    if index < len(endpoints):
-        replica_of = str(values["replica_of"])
-        mine = own_endpoint(endpoints[index], port, replica_of, names, is_own)
-    # Explicitly listed in the job's endpoints: the launcher, or an operator, chose it.
-    host = split_endpoint(mine)[0]
-    values["servers_here"] = count_here(endpoints, host)
-    values["bind"] = values["bind"] or host or ("0.0.0.0" if values["token_file"] else LOOPBACK[0])
-    _settle_pair(values, mine, problems)
-    need(
-        not values["tls_key"] or bool(values["tls_cert"]),
-        "--tls-key is set without --tls-cert",
-        "both, or neither",
-    )
-
-
-def _settle_pair(values: dict[str, object], mine: str, problems: list[Problem]) -> None:
-    """What a server of a pair needs. mine: its own endpoint, "" when it is not listed."""
-    witness, replica_of = str(values["witness"]), str(values["replica_of"])
+def _settled(
+    given: Options, env: Mapping[str, str], is_own: IsOwn, problems: list[Problem]
+) -> Options:
+    """What follows from several options together: which of the endpoints it is, and where."""
     for name in ("witness", "replica_of", "advertise"):
-        text = str(values[name])
+        text = getattr(given, name)
         if text and not split_endpoint(text)[1].isdigit():
             problems.append(Problem(f"--{name.replace('_', '-')} is {text!r}", "host:port"))
-    if values["ack"] == "replica" and not witness:
-        problems.append(Problem("--ack replica needs a witness", "--witness HOST:PORT"))
-    if replica_of and not witness:
-        problems.append(Problem("--replica-of needs a witness", "--witness HOST:PORT"))
-    if witness and not values["data_dir"]:
-        problems.append(Problem("a server of a pair needs a log", "--data-dir DIR"))
-    if witness and witness == replica_of:
-        problems.append(
-            Problem(
-                f"--witness and --replica-of are both {witness}",
-                "the witness must not go down with the primary: another server, or paddock ps "
-                "witness on a third machine",
-            )
-        )
-    if values["promote"] not in ("", "yes"):
-        problems.append(Problem(f"--promote is {values['promote']!r}", "yes, or leave it out"))
-    elif values["promote"] and replica_of:
-        problems.append(
-            Problem(
-                "--promote=yes and --replica-of exclude each other: is this server's log the right "
-                f"one, or that of {replica_of}?",
-                "for this server's leave out --replica-of, this once; else leave out --promote",
-            )
-        )
-    elif values["promote"] and not witness:
-        problems.append(
-            Problem("--promote needs a witness: only a server of a pair is promoted",
-                    "--witness HOST:PORT; a server alone needs no --promote")
-        )  # fmt: skip
-    values["advertise"] = values["advertise"] or mine
-    if witness and values["bind"] in ("0.0.0.0", "::") and not values["advertise"]:
-        problems.append(
-            Problem(f"--bind {values['bind']} does not say how others reach this server",
-                    "--advertise HOST:PORT")
-        )  # fmt: skip
+    endpoints, port, bind = given.endpoints, given.port, bare(given.bind)
+    names = {bind, split_endpoint(given.advertise)[0], env.get("POD_IP", LOOPBACK)} - {""}
+    index, problem = find_index(endpoints, port, given.index, names, is_own)
+    problems += [problem] if problem is not None else []
+    mine = ""
+    if endpoints and problem is None:
+        mine = own_endpoint(endpoints[index], port, given.replica_of, names, is_own)
+    # Explicitly listed in the job's endpoints: the launcher, or an operator, chose it.
+    host = split_endpoint(mine)[0]
+    return replace(
+        given,
+        index=index,
+        ack=given.ack or ("log" if given.data_dir else "memory"),
+        servers_here=count_here(endpoints, host),
+        bind=bind or host or ("0.0.0.0" if given.token_file else LOOPBACK),
+        advertise=given.advertise or mine,
+    )
 
 
-def _settle_place(
-    values: dict[str, object], names: set[str], is_own: IsOwn, problems: list[Problem]
-) -> None:
-    """Which of the endpoints this server is."""
-    endpoints, index, port = values["endpoints"], values["index"], values["port"]
-    assert isinstance(endpoints, tuple) and isinstance(index, int) and isinstance(port, int)
-    doubled = sorted({e for e in endpoints if endpoints.count(e) > 1})
-    if doubled:
-        problems.append(Problem(f"--endpoints lists {', '.join(doubled)} twice", "each once"))
-    if not endpoints:
-        if index > 0:
-            problems.append(
-                Problem(
-                    f"--index is {index}, but no other server is known",
-                    "--endpoints, or PADDLE_PSERVERS_IP_PORT_LIST: every server of the job",
-                )
-            )
-        values["index"] = max(index, 0)
-        return
-    problem = None
-    if index < 0:
-        index, problem = find_index(endpoints, port, names, is_own)
-    elif index >= len(endpoints):
-        problem = Problem(f"--index {index} is not one of {','.join(endpoints)}", "from 0")
-    if problem is not None:
-        problems.append(problem)
-    values["index"] = index
+def _mistakes(o: Options) -> list[tuple[object, str, str]]:
+    """(whether it was made, what to say, a hint)."""
+    doubled = sorted({e for e in o.endpoints if o.endpoints.count(e) > 1})
+    return [
+        *(
+            (text not in (one.default, *one.words), f"--{one.name} is {text!r}", hint)
+            for one in OPTIONS
+            if one.words
+            for text in [getattr(o, one.name.replace("-", "_"))]
+            for hint in [" or ".join(one.words)]
+        ),
+        (not 0 <= o.port < 65536, f"--port is {o.port}", "0 to 65535"),
+        (
+            o.num_gradient_servers < 1,
+            f"--num_gradient_servers is {o.num_gradient_servers}",
+            "the number of trainers",
+        ),
+        (doubled, f"--endpoints lists {', '.join(doubled)} twice", "each once"),
+        (
+            o.ack in ("log", "disk", "replica") and not o.data_dir,
+            f"--ack {o.ack} needs a log",
+            "--data-dir DIR",
+        ),
+        (
+            o.load and o.witness,
+            "--load does not go with --witness",
+            "paddock ps load, when the pair serves",
+        ),
+        (o.tls_key and not o.tls_cert, "--tls-key is set without --tls-cert", "both, or neither"),
+        (
+            o.ack == "replica" and not o.witness,
+            "--ack replica needs a witness",
+            "--witness HOST:PORT",
+        ),
+        (
+            o.replica_of and not o.witness,
+            "--replica-of needs a witness",
+            "--witness HOST:PORT",
+        ),
+        (o.witness and not o.data_dir, "a server of a pair needs a log", "--data-dir DIR"),
+        (
+            o.witness and o.witness == o.replica_of,
+            f"--witness and --replica-of are both {o.witness}",
+            "the witness must not go down with the primary: another server, or paddock ps "
+            "witness on a third machine",
+        ),
+        (
+            o.promote and o.replica_of,
+            "--promote=yes and --replica-of exclude each other: is this server's log the right "
+            f"one, or that of {o.replica_of}?",
+            "for this server's leave out --replica-of, this once; else leave out --promote",
+        ),
+        (
+            o.promote and not (o.witness or o.replica_of),
+            "--promote needs a witness: only a server of a pair is promoted",
+            "--witness HOST:PORT; a server alone needs no --promote",
+        ),
+        (
+            o.witness and o.bind in EVERYWHERE and not o.advertise,
+            f"--bind {o.bind} does not say how others reach this server",
+            "--advertise HOST:PORT",
+        ),
+    ]
 
 
-def _warnings(values: Mapping[str, object]) -> list[str]:
-    """What is allowed, and seldom meant."""
-    found = []
-    if values["witness"] and values["ack"] != "replica":
-        found.append(
-            f"warning: --ack {values['ack']}: pushes do not wait for the other server of the pair, "
-            "which may miss some and never takes over by itself; --ack replica has them wait"
-        )
-    if values["bind"] in ("0.0.0.0", "::") and not values["token_file"]:
-        found.append(
-            f"warning: --bind {values['bind']} without a token: who reaches this port can read and "
-            "change every table, and end trainers; --token-file FILE, the same for trainers"
-        )
-    return found
+def _doubts(o: Options) -> list[tuple[object, str]]:
+    """(whether it is so, what to say) of what is allowed, and seldom meant."""
+    return [
+        (
+            o.witness and o.ack != "replica",
+            f"warning: --ack {o.ack}: pushes do not wait for the other server of the pair, "
+            "which may miss some and never takes over by itself; --ack replica has them wait",
+        ),
+        (
+            o.bind in EVERYWHERE and not o.token_file,
+            f"warning: --bind {o.bind} without a token: who reaches this port can read and "
+            "change every table, and end trainers; --token-file FILE, the same for trainers",
+        ),
+    ]
 
 
 def usage() -> str:
@@ -457,3 +385,41 @@ def usage() -> str:
             lines.append(f"  {'':<24}else ${', $'.join(option.env)}")
     lines.append("accepted, without effect: " + ", ".join(IGNORED))
     return "\n".join(lines) + "\n"
+
+
+def page() -> str:
+    """docs/reference/pserver.md: every flag of ``paddock pserver``."""
+    lines = [
+        "<!-- Generated by python -m paddock.ps.server.options. -->\n",
+        "# Flags of `paddock pserver`\n",
+        "`--flag value` and `--flag=value`; dashes and underscores are the same. A flag wins over"
+        " the environment; of several variables the first that is set counts. Sizes are bytes or"
+        " carry units: `512M`, `8G`. All problems of a command line are reported at once, exit"
+        " code 2. On SIGTERM and SIGINT a server ends with exit code 0; with `--data-dir` the"
+        " next start goes on from there.\n",
+        "| flag | default | meaning | environment |",
+        "|---|---|---|---|",
+        *(_row(option) for option in OPTIONS),
+        "",
+        "Without `--index` a server finds its place in `--endpoints` by `POD_IP` and its port, or"
+        " by a port that only one of them has. Without `--bind` it listens on the host that"
+        " `--endpoints` gives it, else on 127.0.0.1, or on every address where a token is set."
+        " Without `--ack` it is `log` with a data directory, else `memory`.\n",
+        "## Accepted, without effect\n",
+        "Flags of the `paddle pserver` of 2017. Each is said once at the start.\n",
+        "| flag | why |",
+        "|---|---|",
+        *(f"| `--{name}` | {why} |" for name, why in IGNORED.items()),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _row(option: Option) -> str:
+    default = "" if option.default in ("", "-1") else f"`{option.default}`"
+    variables = " ".join(f"`{name}`" for name in option.env)
+    return f"| `--{option.name}` | {default} | {option.meaning} | {variables} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

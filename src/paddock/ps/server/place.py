@@ -15,18 +15,27 @@ IsOwn = Callable[[str], bool]
 
 
 def find_index(
-    endpoints: Sequence[str], port: int, names: Collection[str], is_own: IsOwn
+    endpoints: Sequence[str], port: int, given: int, names: Collection[str], is_own: IsOwn
 ) -> tuple[int, Problem | None]:
-    """(index, None) of the server on `port` of this host, or what is not clear.
+    """(index, None) of the server that is given, else on `port` of this host; or what is not clear.
 
     names: what this host was called. is_own: whether a host is this machine.
 
-    >>> find_index(["a:1|b:1"], 1, (), lambda host: False)
+    >>> find_index(["a:1|b:1"], 1, -1, (), lambda host: False)
     (0, None)
-    >>> find_index(["a:1|b:1", "c:1|d:1"], 1, (), lambda host: host == "d")
+    >>> find_index(["a:1|b:1", "c:1|d:1"], 1, -1, (), lambda host: host == "d")
     (1, None)
     """
     listed = ",".join(endpoints)
+    if given >= max(1, len(endpoints)):
+        if endpoints:
+            return 0, Problem(f"--index {given} is not one of {listed}", "from 0")
+        return 0, Problem(
+            f"--index is {given}, but no other server is known",
+            "--endpoints, or PADDLE_PSERVERS_IP_PORT_LIST: every server of the job",
+        )
+    if given >= 0 or not endpoints:
+        return max(given, 0), None
     here = [
         (index, half)
         for index, endpoint in enumerate(endpoints)

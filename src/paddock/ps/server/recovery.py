@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.durable.arrays import Arrays
 from paddock.ps.durable.files import read_json, write_error, write_json
 from paddock.ps.durable.log import Log, read_identity
 from paddock.ps.durable.snapshot import (
@@ -23,8 +22,8 @@ from paddock.ps.durable.snapshot import (
     save_snapshot,
 )
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.cut import Cut
 from paddock.ps.server.engine import Ack, Engine
-from paddock.ps.server.handover import fit, place
 from paddock.ps.server.store import Store
 
 # Beside the log: which server of which job this is.
@@ -78,12 +77,11 @@ def open_engine(
     snapshot, warnings = newest_snapshot(path)
     head = read_identity(path) if path.is_dir() else None
     server = snapshot.server if snapshot else head.server if head else new_server_id()
-    first = 1 if snapshot is None else snapshot.plan.first
-    log = Log(path, server=server, start=first)
+    log = Log(path, server=server, start=1 if snapshot is None else snapshot.state.lsn + 1)
     for line in (*warnings, *log.warnings):
         say(line)
     if snapshot is not None:
-        snapshot.plan.check_log(log.first, log.last, path)
+        snapshot.check_log(log.first, log.last, path)
     engine = Engine(store, log, ack, clock)
     try:
         count = fill(engine, snapshot)
@@ -92,9 +90,6 @@ def open_engine(
             f"{path}: what it holds does not fit into this machine's memory: {error}",
             hint="start it where there is more, or fewer servers beside it",
         ) from error
-    store.plan = None
-    for held in store.tables:
-        fit(held)
     if store.chief is not None:
         store.chief.forget()
     if snapshot is not None or count:
@@ -110,36 +105,28 @@ def open_engine(
 def fill(engine: Engine, snapshot: Snapshot | None) -> int:
     """Give an empty store what the snapshot and the log behind it say; how many records.
 
-    Nobody else uses the store. Its plan stays, for records that are still to come.
-    Raises PaddockError when the two do not fit together.
+    Nobody else uses the store. Raises PaddockError when the two do not fit together.
     """
     store, log = engine.store, engine.log
     assert log is not None
-    first = 1 if snapshot is None else snapshot.plan.first
     if snapshot is None and log.first > 1 and log.last >= log.first:
         raise PaddockError(
             f"{log.directory}: the log begins at record {log.first}, and there is no snapshot "
             "before it",
             hint="was a snap-* directory removed? restore it, or load a checkpoint elsewhere",
         )
+    engine.lsn = 0
     if snapshot is not None:
         for spec in snapshot.specs:
             store.add_table(spec)
-        store.restore_shards(snapshot.state.values, snapshot.state.arrays)
-        for entry in snapshot.shards:
-            held, arrays = store.by_name[entry.table], snapshot.read(entry)
-            if arrays:  # It was here still when its turn came; whether it is, the log says.
-                place(held, entry.shard)
-                held.table.load_shard(entry.shard, arrays)
         store.restore(snapshot.state.values, snapshot.state.arrays)
-        store.plan = snapshot.plan
-    engine.lsn = log.last
-    count = 0
+        for entry in snapshot.shards:
+            store.by_name[entry.table].table.load_shard(entry.shard, snapshot.read(entry))
+        engine.lsn = snapshot.state.lsn
+    first = engine.lsn + 1
     for lsn, header, body in log.read(first) if log.last >= first else ():
         engine.refill(lsn, header, body)
-        count += 1
-    engine.lsn = max(engine.lsn, first - 1 if snapshot is None else snapshot.state.lsn)
-    return count
+    return engine.lsn + 1 - first
 
 
 class Snapshots:
@@ -168,14 +155,9 @@ class Snapshots:
     def is_due(self) -> bool:
         """Whether the log has grown enough, or somebody asked."""
         log = self.engine.log
-        if log is None or self._is_filling():
+        if log is None:
             return False
         return self._is_asked or 0 < self.every <= log.nbytes - self._floor
-
-    def _is_filling(self) -> bool:
-        """Whether shards hold records that the log has not reached yet: a replica catches up."""
-        plan = self.engine.store.plan
-        return plan is not None and self.engine.lsn < plan.settled
 
     def ask(self) -> None:
         """Have one written soon."""
@@ -200,34 +182,26 @@ class Snapshots:
 
         keep: snapshots that stay, this one included.
         """
-        store, log = self.engine.store, self.engine.log
+        log = self.engine.log
         assert log is not None
         with self.lock:
-            if self._is_filling():
-                raise PaddockError("the replica is still catching up with its primary")
             self._is_asked = False
             log.roll()
-            snapshot = save_snapshot(
-                self.directory,
-                server=self.server,
-                specs=lambda: [held.spec for held in store.tables],
-                owned=lambda: {held.spec.name: list(held.owned) for held in store.tables},
-                take_state=self._state,
-                take=self._copy,
-                make_durable=log.wait_durable,
-                keep=keep,
-            )
+            cut = Cut(self.engine, lambda store: (store.state_values(), store.state_arrays()))
+            try:
+                save_snapshot(
+                    self.directory,
+                    server=self.server,
+                    specs=cut.specs,
+                    owned=cut.owned,
+                    state=State(cut.lsn, *cut.facts),
+                    take=cut.take,
+                    make_durable=log.wait_durable,
+                    keep=keep,
+                )
+            finally:
+                cut.end()
             floor = log_floor(self.directory)
             log.cut(floor if self.keep_from is None else min(floor, self.keep_from()))
             self._floor = log.nbytes
-            return snapshot.state.lsn
-
-    def _copy(self, table: str, shard: int) -> tuple[int, Arrays]:
-        held = self.engine.store.by_name[table]
-        with held.lock:
-            state = held.table.shard_state(shard) if shard in held.owned else {}
-            return self.engine.position(), state
-
-    def _state(self) -> State:
-        with self.engine.at_rest() as lsn:
-            return State(lsn, self.engine.store.state_values(), self.engine.store.state_arrays())
+            return cut.lsn

@@ -11,26 +11,26 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from paddock import __version__
 from paddock.errors import UsageError
+from paddock.ps.consistency.step_words import Rules
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.link import Identity
 from paddock.ps.protocol.frames import Header
 from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
-from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator, IsGone
-from paddock.ps.server.cut import Cut, no_cut
+from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator
+from paddock.ps.server.cut import Save, no_cut
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.held import HeldSparse
-from paddock.ps.server.lobby import Lobby
 from paddock.ps.server.mover import MOVES, Mover
+from paddock.ps.server.options import Options
 from paddock.ps.server.recovery import Snapshots
-from paddock.ps.server.session import Session
+from paddock.ps.server.session import Lobby, Session
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
@@ -38,7 +38,7 @@ from paddock.ps.stream import Closed, Stream, enlarge, keep_alive, os_reason
 
 if TYPE_CHECKING:
     from paddock.ps.server.identity import MemberFile
-    from paddock.ps.server.pairing import Pairing
+    from paddock.ps.server.pair import Pair
 
 BACKLOG = 512
 # Connections that have not said who they are. One more, and the oldest of them ends: a trainer
@@ -55,88 +55,76 @@ HOLD_SECONDS_MAX = 10.0
 OF_ANY_ROLE = ("digest", "tables", "progress", "snapshot")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a server is started with. token: shared secret, b"" for none.
+class Server:
+    """The shell around one engine. say: where one-line news go.
 
-    endpoints: of all servers of the job, in order. tls_ca: who signed their certificates.
+    token: shared secret, b"" for none. server_id: of its state, in hex. snapshots, file: of one
+    that keeps a log.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 0
-    server: int = 0
-    servers: int = 1
-    trainers: int = 1
-    job: str = "default"
-    token: bytes = b""
-    tls_cert: str = ""
-    tls_key: str = ""
-    version: str = ""
-    server_id: str = field(default_factory=lambda: secrets.token_hex(8))
-    trainer_timeout_seconds: float = 60.0
-    on_lost_trainer: str = "fail"
-    endpoints: tuple[str, ...] = ()
-    tls_ca: str = ""
-
-
-class Server:
-    """The shell around one engine. say: where one-line news go."""
-
     def __init__(
-        self, settings: Settings, engine: Engine, say: Callable[[str], None] | None = None
+        self,
+        options: Options,
+        engine: Engine,
+        say: Callable[[str], None] = lambda line: None,
+        *,
+        token: bytes = b"",
+        server_id: str = "",
+        snapshots: Snapshots | None = None,
+        witness: Witness | None = None,
+        file: MemberFile | None = None,
     ) -> None:
-        self.settings = settings
+        self.options = options
         self.engine = engine
         self.store: Store = engine.store
-        self.token = settings.token
+        self.server_id = server_id or secrets.token_hex(8)
+        self.token = token
         self.started = time.monotonic()
         self.coordinator: Coordinator | None = None
-        if settings.server == 0:
-            self.coordinator = Coordinator(
-                engine,
-                trainers=settings.trainers,
-                silent_seconds=settings.trainer_timeout_seconds,
-                on_silence=settings.on_lost_trainer,
-                say=self.say,
+        if options.index == 0:
+            rules = Rules(
+                trainers=options.num_gradient_servers,
+                silent_seconds=options.trainer_timeout,
+                on_silence=options.on_lost_trainer,
             )
-        self.snapshots: Snapshots | None = None
-        self.pairing: Pairing | None = None
+            self.coordinator = Coordinator(engine, rules, say)
+        self.snapshots = snapshots
+        self.pair: Pair | None = None
         self.mover = Mover(self)
-        self.witness: Witness | None = None
-        self.file: MemberFile | None = None
-        self._say = say
+        self.witness = witness
+        self.file = file
+        self.say = say
         self._said = ""
         self._sessions: dict[Session, None] = {}  # oldest first
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self.lobby = Lobby()
-        self._cut: Cut | None = None
+        self._save: Save | None = None
         self._stopped = threading.Event()
         self.tls = self._tls_context()
-        self._listener = self._listen()
-        self.port: int = self._listener.getsockname()[1]
-        self._unix_name, self._unix = self._listen_unix()
+        self._listeners = [self._listen()]
+        self.port: int = self._listeners[0].getsockname()[1]
+        self._unix_name = self._listen_unix()
 
     @property
     def identity(self) -> Identity:
         """How this server introduces itself to others."""
-        s = self.settings
-        return Identity(s.job, 0, 0, s.version, s.token, s.tls_ca)
+        return Identity(self.options.job, 0, 0, __version__, self.token, self.options.trusted)
 
     @property
     def role(self) -> str:
         """primary when it serves, else replica."""
-        return "primary" if self.pairing is None or self.pairing.pair.may_serve() else "replica"
+        return "primary" if self.pair is None or self.pair.may_serve() else "replica"
 
     @property
     def epoch(self) -> int:
         """Counts the primaries of a pair."""
-        return 1 if self.pairing is None else self.pairing.pair.member.epoch
+        return 1 if self.pair is None else self.pair.member.epoch
 
     # ---------------------------------------------------------------------------------- listening
 
     def _tls_context(self) -> ssl.SSLContext | None:
-        cert, key = self.settings.tls_cert, self.settings.tls_key
+        cert, key = self.options.tls_cert, self.options.tls_key
         if not cert:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -150,60 +138,46 @@ class Server:
         return context
 
     def _listen(self) -> socket.socket:
-        host, port = self.settings.host, self.settings.port
-        sock: socket.socket | None = None
+        host, port = self.options.bind, self.options.port
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            sock = socket.socket(family, socket.SOCK_STREAM)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            enlarge(sock)
-            sock.bind((host, port))
-            sock.listen(BACKLOG)
+            return _listening(family, (host, port))
         except OSError as error:
-            if sock is not None:
-                sock.close()
             hint = "an address of this machine with --bind, a free port with --port"
             if error.errno == errno.EADDRINUSE:
                 hint = f"what has it? ss -ltnp 'sport = :{port}'; choose another with --port"
             raise UsageError(
                 f"cannot listen on {join_endpoint(host, port)}: {os_reason(error)}", hint=hint
             ) from error
-        return sock
 
-    def _listen_unix(self) -> tuple[str, socket.socket | None]:
-        """An abstract Unix socket beside the port (unix(7)); none with TLS or where there is no
-        such thing."""
+    def _listen_unix(self) -> str:
+        """The name of an abstract Unix socket beside the port (unix(7)); "" with TLS or where there
+        is no such thing."""
         if self.tls is not None or not sys.platform.startswith("linux"):
-            return "", None
-        name = f"paddock-ps-{self.settings.server_id}-{self.port}"
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        enlarge(sock)
+            return ""
+        name = f"paddock-ps-{self.server_id}-{self.port}"
         try:
-            sock.bind("\0" + name)
-            sock.listen(BACKLOG)
+            self._listeners.append(_listening(socket.AF_UNIX, "\0" + name))
         except OSError:
-            sock.close()
-            return "", None
-        return name, sock
+            return ""
+        return name
 
     def start(self) -> None:
         """Begin to accept connections."""
-        for listener in (self._listener, self._unix):
-            if listener is not None:
-                thread = threading.Thread(target=self._accept, args=(listener,), daemon=True)
-                thread.start()
+        for listener in self._listeners:
+            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         if self.coordinator is not None:
             threading.Thread(target=self._tick, daemon=True).start()
-        if self.pairing is not None:
-            self.pairing.start()
+        if self.pair is not None:
+            self.pair.start()
         self.mover.start()
 
     def _tick(self) -> None:
         """The chief's clock. A trainer that is connected may compute PATIENCE times as long."""
         assert self.coordinator is not None
-        patience = PATIENCE * self.settings.trainer_timeout_seconds
+        patience = PATIENCE * self.options.trainer_timeout
         # Several ticks a deadline: a chief that got fewer was itself held up, and blames nobody.
-        pause = min(TICK_SECONDS, self.settings.trainer_timeout_seconds / 10 or TICK_SECONDS)
+        pause = min(TICK_SECONDS, self.options.trainer_timeout / 10 or TICK_SECONDS)
         while not self._stopped.wait(pause):
             if self.role != "primary":
                 continue
@@ -255,7 +229,7 @@ class Server:
     @property
     def is_finished(self) -> bool:
         """Whether every trainer of the job has closed its client."""
-        return len(self.store.closed) >= self.settings.trainers
+        return len(self.store.closed) >= self.options.num_gradient_servers
 
     def forget(self, session: Session) -> None:
         """A connection has ended."""
@@ -280,17 +254,16 @@ class Server:
 
     def stop(self) -> None:
         """Accept nothing more and end every connection; what was acknowledged stays."""
-        if self.pairing is not None:
-            self.pairing.stop()
+        if self.pair is not None:
+            self.pair.stop()
         self._stopped.set()
         self.mover.stop()
-        for listener in (self._listener, self._unix):
-            if listener is not None:
-                try:
-                    listener.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # Not connected, which a listener never is on some kernels.
-                listener.close()
+        for listener in self._listeners:
+            try:
+                listener.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # Not connected, which a listener never is on some kernels.
+            listener.close()
         if self.coordinator is not None:
             self.coordinator.stop()
         self.lobby.stop()
@@ -301,34 +274,27 @@ class Server:
 
     # ------------------------------------------------------------------------- what sessions ask
 
-    def say(self, line: str) -> None:
-        """One line of news."""
-        if self._say is not None:
-            self._say(line)
-
     def welcome(self, hello: Hello, challenge: str) -> Welcome:
         """The answer to a greeting. Raises Refusal."""
-        settings = self.settings
-        if hello.job != settings.job and hello.purpose != "admin":
+        job = self.options.job
+        if hello.job != job and hello.purpose != "admin":
             raise Refusal(
                 "auth",
-                f"this server serves job {settings.job!r}, trainer {hello.trainer} is of job "
-                f"{hello.job!r}",
+                f"this server serves job {job!r}, trainer {hello.trainer} is of job {hello.job!r}",
                 hint="two jobs on one port? check PADDLE_PSERVERS_IP_PORT_LIST and the job's id",
             )
         proof = proof_of(self.token, "server", hello.nonce, challenge) if challenge else ""
         return Welcome(
-            settings.version,
-            settings.job,
-            settings.server,
-            settings.servers,
-            settings.server_id,
+            __version__,
+            job,
+            self.store.server,
+            self.store.servers,
+            self.server_id,
             self.epoch,
             self.role,
-            self._unix_name if self._unix is not None else "",
+            self._unix_name,
             challenge,
             proof,
-            settings.trainer_timeout_seconds,
             self.store.windows.newest(hello.trainer, hello.incarnation),
         )
 
@@ -337,19 +303,16 @@ class Server:
 
         Raises Refusal.
         """
-        if hello.job != self.settings.job:
+        if hello.job != self.options.job:
             raise Refusal(
                 "auth",
-                f"server {self.settings.server} serves job {self.settings.job!r}, this order is "
+                f"server {self.store.server} serves job {self.options.job!r}, this order is "
                 f"for job {hello.job!r}",
-                hint=f"--job {self.settings.job}, if that is the one you mean",
+                hint=f"--job {self.options.job}, if that is the one you mean",
             )
 
-    def readable(self, header: Header) -> Store:
-        """The store, when this server may answer reads. Raises Refusal.
-
-        Asked again before the answer goes out: the lease may have run out meanwhile.
-        """
+    def readable(self) -> Store:
+        """The store, when this server may answer reads. Raises Refusal."""
         self.check_serving()
         return self.store
 
@@ -357,35 +320,35 @@ class Server:
         """Raises Refusal on a replica, and on a primary whose lease has run out; Closed on a
         server that is ending, whose rows may be changed in part."""
         self.engine.check_whole()
-        if self.pairing is not None and not self.pairing.pair.may_serve():
-            raise self.pairing.pair.refusal()
+        if self.pair is not None and not self.pair.may_serve():
+            raise self.pair.refusal()
 
     def version(self) -> int:
         """The newest record that no failover can take back."""
         lsn = self.engine.lsn
-        return lsn if self.pairing is None else min(lsn, self.pairing.pair.member.safe)
+        return lsn if self.pair is None else min(lsn, self.pair.member.safe)
 
     def feed(self, stream: Stream, header: Header, body: memoryview) -> None:
         """Feed a replica until its connection ends. Raises Refusal."""
-        if self.pairing is None:
+        if self.pair is None:
             raise Refusal(
                 "usage",
-                f"server {self.settings.server} has no replica",
+                f"server {self.store.server} has no replica",
                 hint="start it with --witness HOST:PORT",
             )
-        self.pairing.feed(stream, header, body)
+        self.pair.feed(stream, header, body)
 
     def status(self) -> dict[str, Any]:
         """Facts about this server, for `paddock ps status`."""
         tables, log = list(self.store.tables), self.engine.log
         return {
-            "server": self.settings.server,
-            "servers": self.settings.servers,
-            "job": self.settings.job,
+            "server": self.store.server,
+            "servers": self.store.servers,
+            "job": self.options.job,
             "role": self.role,
-            "pair": None if self.pairing is None else self.pairing.pair.describe(),
+            "pair": None if self.pair is None else self.pair.describe(),
             "epoch": self.epoch,
-            "server_id": self.settings.server_id,
+            "server_id": self.server_id,
             "ack": self.engine.ack,
             "lsn": self.engine.lsn,
             "seconds": round(time.monotonic() - self.started, 3),
@@ -394,7 +357,7 @@ class Server:
             "bytes": self.store.nbytes,
             "memory_limit": self.store.memory_limit_bytes,
             "log_bytes": 0 if log is None else log.nbytes,
-            "version": self.settings.version,
+            "version": __version__,
             "pid": os.getpid(),
             "tables": [self.store.describe(held) for held in tables],
             "trainers": None if self.coordinator is None else self.coordinator.describe(),
@@ -426,11 +389,11 @@ class Server:
             seconds = order.get("seconds")
             if not isinstance(seconds, (int, float)) or not 0 <= seconds <= HOLD_SECONDS_MAX:
                 raise Refusal("usage", f"the chief is to hold for {seconds!r} s")
-            return self._chief().hold(seconds)
+            return self.chief().hold(seconds)
         if what == "cut":
             return self._take_cut()
         if what == "save":
-            return self._save(order)
+            return self._write_save(order)
         if what == "check load":
             checks.check_load(self.store, order)
             return {}
@@ -444,42 +407,50 @@ class Server:
         """Have the state of this moment kept, to be saved next."""
         if not self._saving.acquire(blocking=False):
             raise Refusal("deadline", "another save is being written", hint="save again after it")
-        with ExitStack() as held:
-            held.callback(self._saving.release)
-            if self._cut is not None:
-                self._cut.end()
-            self._cut = Cut(self.engine)
-            return {**self._cut.facts, "cut": self._cut.lsn}
+        try:
+            if self._save is not None:
+                self._save.end()
+            self._save = Save(self.engine)
+            return {**self._save.progress, "cut": self._save.cut.lsn}
+        finally:
+            self._saving.release()
 
-    def _save(self, order: dict[str, Any]) -> dict[str, Any]:
+    def _write_save(self, order: dict[str, Any]) -> dict[str, Any]:
         """Write this server's part of a checkpoint."""
         with self._saving:
-            if self._cut is None or self._cut.lsn != order.get("cut"):
+            if self._save is None or self._save.cut.lsn != order.get("cut"):
                 raise no_cut()
-            server = int(self.settings.server_id, 16)
-            return self._cut.write(
-                order, index=self.settings.server, server=server, epoch=self.epoch
-            )
-
-    def coordinate(self, header: Header, data: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
-        """Join, leave, arrive. Raises Refusal."""
-        self.check_serving()
-        return self._chief().coordinate(header, data, is_gone)
+            server = int(self.server_id, 16)
+            return self._save.write(order, index=self.store.server, server=server, epoch=self.epoch)
 
     def _witness(self) -> Witness:
         if self.witness is None:
             raise Refusal(
                 "usage",
-                f"server {self.settings.server} keeps no data: it cannot be a witness",
+                f"server {self.store.server} keeps no data: it cannot be a witness",
                 hint="name a server that was started with --data-dir, or paddock ps witness",
             )
         return self.witness
 
-    def _chief(self) -> Coordinator:
+    def chief(self) -> Coordinator:
+        """Who coordinates the trainers. Raises Refusal when that is another server."""
         if self.coordinator is None:
             raise Refusal(
                 "usage",
-                f"server {self.settings.server} does not coordinate, server 0 does",
+                f"server {self.store.server} does not coordinate, server 0 does",
                 hint="do all trainers list the servers in the same order?",
             )
         return self.coordinator
+
+
+def _listening(family: int, address: tuple[str, int] | str) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        enlarge(sock)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import ssl
 import threading
@@ -33,12 +34,12 @@ from paddock.ps.protocol.frames import (
 from paddock.ps.protocol.handshake import (
     NONCE_BYTES,
     Hello,
-    hello_from,
+    greeting_from,
     proof_of,
     same,
-    to_body,
 )
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.protocol.values import to_body
 from paddock.ps.server import handover
 from paddock.ps.server.bodies import json_part
 from paddock.ps.stream import SMALL_BYTES, Closed, Silent, Stream, raw
@@ -59,6 +60,8 @@ ERROR = int(Flag.ANSWER | Flag.ERROR | Flag.LAST)
 GREETING_SECONDS = 10.0
 # ...and no more memory.
 GREETING_BYTES = 16 << 10
+# After a stop, the lobby's thread ends within these.
+LOOK_SECONDS = 1.0
 SIGNATURE = MAGIC.to_bytes(4, "little")
 _NO_HELLO = Hello("", "", 0, 0, "", "")
 _OF_ANY_ROLE = (Op.STATUS, Op.CONTROL, Op.FOLLOW)
@@ -79,17 +82,6 @@ class Session:
         self._rows = np.empty(1 << 10, np.float32)
         self._is_small = False  # The last frame was a small pull: the next may be one, too.
         self._problem: PaddockError | None = None
-        self._does: dict[int, Callable[[Header, memoryview], None]] = {
-            Op.PULL: self._pull,
-            Op.PULL_DENSE: self._pull_dense,
-            Op.PULL_CHANGED: self._pull_changed,
-            Op.STATUS: self._status,
-            Op.CONTROL: self._control,
-            Op.FOLLOW: self._follow,
-            Op.ARRIVE: self._coordinate,
-            Op.JOIN: self._coordinate,
-            Op.LEAVE: self._coordinate,
-        }
 
     @property
     def is_known(self) -> bool:
@@ -104,10 +96,10 @@ class Session:
     def run(self) -> None:
         """Serve until the other side ends the connection."""
         try:
-            self.stream.set_deadline(time.monotonic() + GREETING_SECONDS)
+            self.stream.deadline = time.monotonic() + GREETING_SECONDS
             if self._secure() and self._greet():
                 self.server.end_former(self)
-                self.stream.set_deadline(None)
+                self.stream.deadline = None
                 self.stream.set_silence(0)  # A trainer may compute for as long as it likes.
                 while self._problem is None:
                     self._serve_one()
@@ -154,7 +146,7 @@ class Session:
         try:
             if header.op != Op.HELLO:
                 raise Refusal("auth", "the first frame must be a greeting")
-            hello = hello_from(body)
+            hello = greeting_from(Hello, body)
             challenge = os.urandom(NONCE_BYTES).hex() if self.server.token else ""
             welcome = self.server.welcome(hello, challenge)
             self.stream.send(answer_to(header), to_body(welcome))
@@ -195,13 +187,10 @@ class Session:
         self.heard_at = time.monotonic()
         self._is_small = False
         try:
-            action = self._does.get(header.op)
-            if action is not None:
-                action(header, body)
-            elif header.op in FROM_CLIENTS:
-                self._write(header, body)
-            else:
+            action = _DOES.get(header.op)
+            if action is None:
                 raise Refusal("usage", f"frames of op {header.op} are not served")
+            action(self, header, body)
         except Refusal as refusal:
             self._refuse(header, refusal if header.op in _OF_ANY_ROLE else self._judged(refusal))
         except (Closed, Silent, FrameError):
@@ -274,12 +263,14 @@ class Session:
         if header.op == Op.FENCE and self.server.coordinator is not None:
             self.server.coordinator.check_number(header.trainer, header.incarnation)
         written = self.server.engine.write(header, body)
+        if header.op == Op.ADOPT and header.flags & Flag.LAST:
+            self.server.engine.keep()  # The giver goes on as if it could not be lost.
         if header.op == Op.LOAD and self.server.snapshots is not None:
             self.server.snapshots.take_instead(json_part(body)["directory"])
         self._say(header, written.answer, written.flags)
 
     def _pull(self, header: Header, body: memoryview) -> None:
-        held = self.server.readable(header).sparse(header.table)
+        held = self.server.readable().sparse(header.table)
         if len(body) != 8 * header.count:
             raise Refusal("value", f"a pull of {header.count} keys has {len(body)} bytes")
         keys = np.frombuffer(body, np.int64)
@@ -289,12 +280,11 @@ class Session:
             if held.moves.active:
                 held.moves.check_pull(shard_of(keys, held.spec.shards))
             held.table.pull(keys, rows)
-        self.server.readable(header)
-        self.stream.send(answer_to(header, count=header.count), raw(rows))
+        self._give(header, rows)
         self._is_small = rows.nbytes <= SMALL_BYTES and not self.stream.is_tls
 
     def _pull_dense(self, header: Header, body: memoryview) -> None:
-        held = self.server.readable(header).dense(header.table)
+        held = self.server.readable().dense(header.table)
         start = int.from_bytes(body[:8], "little")
         stop = start + header.count
         values = self._floats(header.count)
@@ -308,12 +298,15 @@ class Session:
                     f"{self.server.store.server}",
                 )
             held.table.pull(start, values)
-        self.server.readable(header)
+        self._give(header, values)
+
+    def _give(self, header: Header, values: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+        self.server.check_serving()  # The lease may have run out meanwhile.
         self.stream.send(answer_to(header, count=header.count), raw(values))
 
     def _pull_changed(self, header: Header, body: memoryview) -> None:
         """Rows changed after a version: frames of keys and rows, the last one flagged LAST."""
-        held = self.server.readable(header).sparse(header.table)
+        held = self.server.readable().sparse(header.table)
         dim = held.spec.dim
         with held.lock:
             version = self.server.version()
@@ -326,7 +319,7 @@ class Session:
                     part = part[held.moves.are_here(shard_of(part, held.spec.shards))]
                 rows = np.empty((len(part), dim), np.float32)
                 held.table.pull(part, rows)
-            self.server.readable(header)
+            self.server.check_serving()
             is_last = start + most >= len(keys)
             flags = int(Flag.ANSWER) | (int(Flag.LAST) if is_last else 0)
             answer = answer_to(header, count=len(part), flags=flags)._replace(step=version)
@@ -337,12 +330,74 @@ class Session:
         self.server.feed(self.stream, header, body)
         raise Closed("the replica has gone, or this server is not its primary")
 
+    def _coordinate(self, header: Header, body: memoryview) -> None:
+        self._check_who(header)
+        self.server.check_serving()
+        asked = json_part(body)
+        self._say(header, self.server.chief().coordinate(header, asked, self.stream.is_gone))
+
     def _status(self, header: Header, body: memoryview) -> None:
         self._say(header, self.server.status())
 
     def _control(self, header: Header, body: memoryview) -> None:
         self._say(header, self.server.control(self.hello, json_part(body)))
 
-    def _coordinate(self, header: Header, body: memoryview) -> None:
-        self._check_who(header)
-        self._say(header, self.server.coordinate(header, json_part(body), self.stream.is_gone))
+
+_DOES: dict[int, Callable[[Session, Header, memoryview], None]] = {
+    Op.PULL: Session._pull,
+    Op.PULL_DENSE: Session._pull_dense,
+    Op.PULL_CHANGED: Session._pull_changed,
+    Op.STATUS: Session._status,
+    Op.CONTROL: Session._control,
+    Op.FOLLOW: Session._follow,
+    **dict.fromkeys((Op.ARRIVE, Op.JOIN, Op.LEAVE), Session._coordinate),
+    **dict.fromkeys(FROM_CLIENTS, Session._write),
+}
+
+
+class Lobby:
+    """Small pulls of many connections, answered by one thread.
+
+    A thread for each connection is simple, but with many trainers the threads wait for one another
+    (the interpreter runs one at a time) more than for the sockets. So a connection that has just
+    been answered a small pull rests here: its own thread sleeps, and one thread reads from all that
+    rest. Whatever is no whole small pull wakes the connection's own thread, which goes on where it
+    was.
+    """
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._resting: dict[int, tuple[Session, threading.Event]] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+
+    def rest(self, session: Session) -> None:
+        """Called by the connection's own thread; returns when that is needed again."""
+        needed = threading.Event()
+        with self._lock:
+            if self._is_stopped:
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, daemon=True)
+                self._thread.start()
+            self._resting[session.stream.fileno()] = session, needed
+            self._epoll.register(session.stream.fileno(), select.EPOLLIN)
+        needed.wait()
+
+    def _run(self) -> None:
+        while self._resting or not self._is_stopped:
+            for descriptor, _ in self._epoll.poll(LOOK_SECONDS):
+                session, needed = self._resting[descriptor]
+                if not session.answer_small():
+                    self._epoll.unregister(descriptor)
+                    del self._resting[descriptor]
+                    needed.set()
+        self._epoll.close()
+
+    def stop(self) -> None:
+        """Take nobody any more; the connections of those that rest must end."""
+        with self._lock:
+            self._is_stopped = True
+            if self._thread is None:
+                self._epoll.close()

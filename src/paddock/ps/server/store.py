@@ -13,16 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
+from paddock.ps.consistency.contributions import (
+    DenseContributions,
+    DensePiece,
+    SparseContributions,
+)
 from paddock.ps.consistency.positions import Positions
-from paddock.ps.consistency.step_words import Output, Rules, record_from_json
+from paddock.ps.consistency.step_words import RECORDS, Output, Rules, record_from_json
 from paddock.ps.consistency.steps import Chief
-from paddock.ps.durable.snapshot import Plan
 from paddock.ps.optimizers.schedules import Rates, learning_rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.identity import Windows
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.protocol.values import value_from
 from paddock.ps.server import handover
 from paddock.ps.server.bodies import (
     CONTRIBUTION,
@@ -34,15 +38,13 @@ from paddock.ps.server.bodies import (
     sparse_part,
 )
 from paddock.ps.server.cut import begin_from, load
-from paddock.ps.server.held import Held, HeldDense, HeldSparse
-from paddock.ps.server.locks import TableLock
+from paddock.ps.server.held import Held, HeldDense, HeldSparse, TableLock
 from paddock.ps.server.moves import Moves
 from paddock.ps.spec import SparseSpec, TableSpec, from_json
-from paddock.ps.table.dense import DenseTable, updaters_of
-from paddock.ps.table.sharding import deal, shard_of
+from paddock.ps.table.dense import DenseTable
+from paddock.ps.table.sharding import deal
 from paddock.ps.table.sparse import SparseTable
 
-OF_THE_CHIEF = (Op.JOIN, Op.LEAVE, Op.EXPEL, Op.COMMIT, Op.OPEN)
 OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT, Op.RATE)
 
 
@@ -80,13 +82,9 @@ class Store:
         # Which call of shrink() a shard has seen last, by "table.shard": asked again, it is done.
         self.rounds: dict[str, object] = {}
         self.dropped: dict[str, int] = {}  # rows it dropped
-        # In recovery: tables that the snapshot has, but not its state.
-        self.unborn: set[str] = set()
         self.positions = Positions()
         # Of a server of a pair: (epoch, position of its record) of each primary; replication.py.
         self.history: tuple[tuple[int, int], ...] = ()
-        # In recovery: what shards hold already.
-        self.plan: Plan | None = None
 
     # ------------------------------------------------------------------------------ what is here
 
@@ -128,6 +126,10 @@ class Store:
         self._left -= needed
         if self._left < 0 and self.memory_limit_bytes:
             self._left = self.memory_limit_bytes - self.nbytes - needed
+            if self._left < 0:  # A snapshot can be written later; whoever writes one is told.
+                for held in self.tables:
+                    held.table.end_cut()
+                self._left = self.memory_limit_bytes - self.nbytes - needed
         return self._left >= 0 or not self.memory_limit_bytes
 
     def describe(self, held: Held) -> dict[str, Any]:
@@ -244,7 +246,7 @@ class Store:
             for held in self.tables:
                 held.step = held.base + step
                 held.rates.commit(step, members)
-        if op in OF_THE_CHIEF and self.chief is not None:
+        if op in RECORDS and self.chief is not None:
             return Noted(0, self.chief.apply(record_from_json(op, json_part(body))))
         if op == Op.RULES:
             self.rules = Rules(**json_part(body))
@@ -259,10 +261,7 @@ class Store:
         elif op == Op.EPOCH:
             self.history = (*self.history, (int(json_part(body)["epoch"]), lsn - 1))
         elif op == Op.CREATE:
-            held = self.add_table(from_json(json_part(body)))
-            if held.spec.name in self.unborn:
-                self.unborn.remove(held.spec.name)
-                held.contributions.committed = held.step = self.committed
+            self.add_table(from_json(json_part(body)))
         return Noted(0, [])
 
     def apply(self, lsn: int, header: Header, body: Body, lr: float) -> dict[str, Any] | None:
@@ -273,22 +272,19 @@ class Store:
         if op == Op.PUSH:
             self._push(lsn, header, body, lr)
         elif op == Op.PUSH_DENSE:
-            self._push_dense(lsn, header, body, lr)
+            self._push_dense(header, body, lr)
         elif op == Op.SET:
             held = self.sparse(header.table)
             part = sparse_part(header, body, held.spec.dim)
-            here = self._wanted(held, lsn, part.keys)
-            held.table.set(part.keys[here], part.rows[here], now=int(header.stamp), lsn=lsn)
+            held.table.set(part.keys, part.rows, now=int(header.stamp), lsn=lsn)
         elif op == Op.SET_DENSE:
-            dense = self.dense(header.table)
-            for start, values in self._wanted_runs(dense, lsn, *dense_part(header, body)):
-                dense.table.set(start, values)
+            self.dense(header.table).table.set(*dense_part(header, body))
         elif op == Op.COMMIT:
             self._commit(lsn, header, body)
         elif op == Op.LOAD:
             load(self, lsn, json_part(body))
         elif op in (Op.MOVE, Op.ADOPT):
-            handover.apply(self.find(header.table), lsn, header, body, self.plan)
+            handover.apply(self.find(header.table), lsn, header, body)
         elif op == Op.SHRINK:
             return self._shrink(lsn, header, body)
         return self.answer(header, body)
@@ -303,9 +299,9 @@ class Store:
         moves = Moves(spec.name, self.server, owned, spec.shards)
         if isinstance(spec, SparseSpec):
             table = SparseTable(spec, Updater(spec.optimizer, spec.dim))
-            held = HeldSparse(number, spec, table, SparseContributions(spec.dim), owned, moves)
+            held = HeldSparse(number, spec, table, SparseContributions(), owned, moves)
         else:
-            dense = DenseTable(spec, updaters_of(spec, owned))
+            dense = DenseTable(spec, owned)
             held = HeldDense(number, spec, dense, DenseContributions(), owned, moves)
         handover.fit(held)
         held.contributions.committed = held.step = self.committed
@@ -318,19 +314,9 @@ class Store:
         held = self.sparse(header.table)
         part = sparse_part(header, body, held.spec.dim)
         if header.flags & CONTRIBUTION:
-            held.contributions.add(
-                header.step,
-                (header.trainer, header.incarnation),
-                header.part,
-                part.keys,
-                part.rows,
-                shows=part.shows,
-                clicks=part.clicks,
-            )
+            member = (header.trainer, header.incarnation)
+            held.contributions.add(header.step, member, header.part, part)
             return
-        here = self._wanted(held, lsn, part.keys)
-        if isinstance(here, np.ndarray):
-            part = part.where(here)
         now = int(header.stamp)
         if header.flags & DELTA:
             held.table.add(part.keys, part.rows, now=now, lsn=lsn)
@@ -339,44 +325,32 @@ class Store:
             part.keys, part.rows, lr=lr, now=now, lsn=lsn, shows=part.shows, clicks=part.clicks
         )
 
-    def _push_dense(self, lsn: int, header: Header, body: Body, lr: float) -> None:
+    def _push_dense(self, header: Header, body: Body, lr: float) -> None:
         held = self.dense(header.table)
         start, values = dense_part(header, body)
         if header.flags & CONTRIBUTION:
             member = (header.trainer, header.incarnation)
-            held.contributions.add(header.step, member, header.part, start, values)
+            held.contributions.add(header.step, member, header.part, DensePiece(start, values))
             return
-        for at, run in self._wanted_runs(held, lsn, start, values):
-            if header.flags & DELTA:
-                held.table.add(at, run)
-            else:
-                held.table.push(at, run, lr=lr)
+        if header.flags & DELTA:
+            held.table.add(start, values)
+        else:
+            held.table.push(start, values, lr=lr)
 
     def _commit(self, lsn: int, header: Header, body: Body) -> None:
         """Apply what the members contributed to a step; the same bits on any number of servers."""
         step, members = _of_commit(body)
         for held in self.tables:
             lr = learning_rate(held.spec.optimizer, held.base + step - 1, held.rates.lr)
-            merge = "mean" if held.spec.merge == "mean" else "sum"
             if isinstance(held, HeldSparse):
-                one = held.contributions.merge(step, members, merge)  # type: ignore[arg-type]
-                if one is None:
-                    continue
-                here = self._wanted(held, lsn, one.keys)
-                held.table.push(
-                    one.keys[here],
-                    np.ascontiguousarray(one.grads[here]),
-                    lr=lr,
-                    now=int(header.stamp),
-                    lsn=lsn,
-                    coin=step,
-                    shows=None if one.shows is None else one.shows[here],
-                    clicks=None if one.clicks is None else one.clicks[here],
-                )
+                for one in held.contributions.merge(step, members, held.spec.merge):
+                    held.table.push(
+                        one.keys, one.rows, lr=lr, now=int(header.stamp), lsn=lsn, coin=step,
+                        shows=one.shows, clicks=one.clicks,
+                    )  # fmt: skip
                 continue
-            for run in held.contributions.merge(step, members, merge):  # type: ignore[arg-type]
-                for at, values in self._wanted_runs(held, lsn, run.start, run.grads):
-                    held.table.push(at, values, lr=lr)
+            for run in held.contributions.merge(step, members, held.spec.merge):
+                held.table.push(run.start, run.grads, lr=lr)
         for held in self.tables:
             if held.moves.leaving and not held.contributions.nbytes:
                 held.moves.grant()
@@ -384,34 +358,11 @@ class Store:
     def _shrink(self, lsn: int, header: Header, body: Body) -> dict[str, Any]:
         held = self.sparse(header.table)
         shard = int(json_part(body)["shard"])
-        if self.plan is not None and not self.plan.wants(held.spec.name, shard, lsn):
-            return {"dropped": 0}
         dropped = held.table.shrink(shard, now=int(header.stamp), lsn=lsn)
         self.dropped[f"{header.table}.{shard}"] = dropped
         return {"dropped": dropped}
 
     # ---------------------------------------------------------------------------------- recovery
-
-    def _wanted(self, held: HeldSparse, lsn: int, keys: np.ndarray) -> Any:
-        """An index of the keys whose shards lack this record; a slice of all when none is known."""
-        if self.plan is None or lsn > self.plan.settled:
-            return slice(None)
-        return self.plan.wanted(held.spec.name, shard_of(keys, held.spec.shards), lsn)
-
-    def _wanted_runs(
-        self, held: HeldDense, lsn: int, start: int, values: np.ndarray
-    ) -> list[tuple[int, np.ndarray]]:
-        """The parts of a dense frame, by shard, whose shards lack this record."""
-        if self.plan is None or lsn > self.plan.settled:
-            return [(start, values)]
-        found = []
-        for shard in range(held.spec.shards):
-            begin, end = held.spec.range(shard)
-            if start <= begin < end <= start + len(values) and self.plan.wants(
-                held.spec.name, shard, lsn
-            ):
-                found.append((begin, values[begin - start : end - start]))
-        return found
 
     def state_values(self) -> dict[str, Any]:
         """What is no table's rows, JSON-ready; contributions are beside it, as arrays."""
@@ -425,7 +376,7 @@ class Store:
             "history": [list(one) for one in self.history],
             "rules": None if self.rules is None else asdict(self.rules),
             "chief": None if self.chief is None else self.chief.to_json(),
-            "positions": self.positions.to_json(),
+            "positions": asdict(self.positions),
             "steps": self.steps(),
             "rates": self.rates(),
             "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
@@ -453,13 +404,6 @@ class Store:
             )
         }
 
-    def restore_shards(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """First of restore: which shards are here; the tables are made already."""
-        for held in self.tables:
-            if held.spec.name in values["moves"]:
-                held.moves.restore(values["moves"][held.spec.name], _of(held, arrays))
-            handover.fit(held)
-
     def restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Take over what state_values and state_arrays gave; the tables are made already."""
         self.windows = Windows.from_json(values["windows"])
@@ -472,20 +416,14 @@ class Store:
         if values["rules"] is not None:
             self.rules = Rules(**values["rules"])
             self.chief = Chief.from_json(self.rules, values["chief"])
-        self.positions = Positions.from_json(values["positions"])
+        self.positions = value_from(Positions, values["positions"])
         for held in self.tables:
-            if held.spec.name not in values["steps"]:
-                self.unborn.add(held.spec.name)  # Made after this state: the log tells when.
-            held.step, held.base = values["steps"].get(held.spec.name, (0, 0))
-            data = values["contributions"].get(held.spec.name)
-            if data is None:
-                continue
-            held.rates = Rates.from_json(values["rates"][held.spec.name])
-            mine = _of(held, arrays)
-            if isinstance(held, HeldSparse):
-                held.contributions = SparseContributions.from_arrays(held.spec.dim, data, mine)
-            else:
-                held.contributions = DenseContributions.from_arrays(data, mine)
+            name, mine = held.spec.name, _of(held, arrays)
+            held.moves.restore(values["moves"][name], mine)
+            handover.fit(held)
+            held.step, held.base = values["steps"][name]
+            held.rates = Rates.from_json(values["rates"][name])
+            held.contributions.restore(values["contributions"][name], mine)
 
 
 def _of(held: Held, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -7,21 +7,24 @@ that does nothing else. The rules are in consistency/lease.py; here are the cloc
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.lease import Register, restored
-from paddock.ps.durable.files import read_json, write_error, write_json
+from paddock.ps.consistency.lease import Register, Request, restored
+from paddock.ps.durable.files import read_json, write_json, writing
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.server.pair_words import reply_json, request_from
+from paddock.ps.protocol.values import value_from
 
 GROUPS_MAX = 10_000
+GROUP_LENGTH_MAX = 200
 LOOK_SECONDS = 1.0
 # What `paddock ps witness` says it serves; servers of any job may ask.
 JOB = "(witness)"
@@ -31,6 +34,22 @@ def boot_seconds() -> float:
     """Seconds since the machine started, those asleep too: a lease must run out meanwhile."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
+
+
+def request_body(group: str, request: Request) -> bytes:
+    """The order to a witness. group: the name of the pair."""
+    return json.dumps({"do": "lease", "group": group, **asdict(request)}).encode()
+
+
+def request_from(order: dict[str, Any]) -> tuple[str, Request]:
+    """(group, request) of an order. Raises Refusal when it is none."""
+    group = order.get("group")
+    try:
+        if not isinstance(group, str) or not 0 < len(group) <= GROUP_LENGTH_MAX:
+            raise ValueError(f"group is {group!r:.40}")
+        return group, value_from(Request, order)
+    except ValueError as error:
+        raise Refusal("usage", f"this is no request for a lease: {error}") from error
 
 
 class Witness:
@@ -59,14 +78,10 @@ class Witness:
             before = self._register(group)
             after, reply = before.answer(request, now=self.clock())
             if after.version != before.version:
-                self._keep(group, after)
+                with writing("the witness cannot keep a register", self.directory):
+                    write_json(self._path(group), asdict(after))
             self._registers[group] = after
-        return reply_json(reply)
-
-    def describe(self) -> dict[str, Any]:
-        """The registers asked for since the start, by group."""
-        with self._lock:
-            return {group: one.to_json() for group, one in sorted(self._registers.items())}
+        return asdict(reply)
 
     def close(self) -> None:
         """Let another process keep these registers."""
@@ -87,13 +102,6 @@ class Witness:
         stored, _ = read_json(path, "register")
         return restored(stored, now=self.clock())
 
-    def _keep(self, group: str, register: Register) -> None:
-        try:
-            write_json(self._path(group), register.to_json())
-        except OSError as error:
-            what = "the witness cannot keep a register"
-            raise write_error(what, self.directory, error) from error
-
     def _path(self, group: str) -> Path:
         return self.directory / f"witness-{quote(group, safe='')}.json"
 
@@ -101,11 +109,9 @@ class Witness:
         """Two processes that keep one register would each grant it."""
         if self._lock_fd >= 0:
             return
-        try:
+        with writing("the witness cannot begin", self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.directory / "witness.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        except OSError as error:
-            raise write_error("the witness cannot begin", self.directory, error) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -134,18 +140,16 @@ def serve_witness(
     ready: called with one line once it listens. Raises UsageError when it cannot listen, and
     PaddockError when another witness uses the directory.
     """
-    from paddock import __version__
     from paddock.ps.server.engine import Engine
-    from paddock.ps.server.serve import Server, Settings
+    from paddock.ps.server.options import Options
+    from paddock.ps.server.serve import Server
     from paddock.ps.server.store import Store
 
     witness = Witness(Path(data_dir))
     witness.open()
-    settings = Settings(
-        bind, port, job=JOB, token=token, tls_cert=tls_cert, tls_key=tls_key, version=__version__
-    )
-    server = Server(settings, Engine(Store(0, 1), None, "memory"), say)
-    server.witness = witness
+    options = Options(port, bind, index=0, job=JOB, tls_cert=tls_cert, tls_key=tls_key)
+    engine = Engine(Store(0, 1), None, "memory")
+    server = Server(options, engine, say, token=token, witness=witness)
     server.start()
     ready(f"witness is ready on {bind}:{server.port} (registers in {data_dir})")
     try:

@@ -32,6 +32,12 @@ class Cut:
         self.is_open[list(rest)] = True
         self._kept: dict[int, list[State]] = {shard: [] for shard in rest}
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what was put aside."""
+        states = [*self.taken.values(), *(one for kept in self._kept.values() for one in kept)]
+        return sum(array.nbytes for state in states for array in state.values())
+
     def keep(self, shards: NDArray[np.int32], rows: State) -> None:
         """Put rows aside before they change, in the order of their shards, which are open."""
         found, starts = np.unique(shards, return_index=True)

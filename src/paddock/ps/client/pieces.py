@@ -1,0 +1,111 @@
+"""Which server gets which rows of a table and elements of a vector, and the frames of them. Pure.
+
+A piece is (server, start, stop): what of the columns goes into one frame. Columns are distinct
+keys and what belongs to each, or the elements of a vector.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.ps.protocol.frames import BODY_MAX, Buffer, Flag, Header, Op
+from paddock.ps.spec import DenseSpec, TableSpec
+from paddock.ps.stream import raw
+from paddock.ps.table.sharding import group
+
+if TYPE_CHECKING:
+    from paddock.ps.client.pulls import Pull
+
+Keys = NDArray[np.int64]
+Rows = NDArray[np.float32]
+Column = NDArray[Any]
+Piece = tuple[int, int, int]
+Runs = Sequence[tuple[int, int]]
+LAST = int(Flag.LAST)
+# Rows of one frame: the server applies one while the next is on its way.
+ROWS_MAX = 16384
+# Elements of a pushed frame of several dense shards, for the same reason.
+ELEMENTS_MAX = 1 << 18
+DENSE_OPS: dict[int, int] = {Op.PULL: Op.PULL_DENSE, Op.PUSH: Op.PUSH_DENSE, Op.SET: Op.SET_DENSE}
+
+
+@dataclass(slots=True)
+class Known:
+    """A table and where it is. numbers: what each server calls it. owners: server of each shard.
+
+    ahead: a pull that is on its way. parts: by server, the step and how many frames it has had.
+    """
+
+    spec: TableSpec
+    numbers: Sequence[int]
+    owners: NDArray[np.int32]
+    ahead: Pull | None = None
+    parts: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+def cut(
+    known: Known, columns: list[Column], runs: Runs | None = None
+) -> tuple[list[Column], list[Piece]]:
+    """Columns in the order of servers, and the pieces of a push. runs: of the vector, None: all."""
+    spec = known.spec
+    if isinstance(spec, DenseSpec):
+        return columns, cut_vector(known, [(0, spec.size)] if runs is None else runs, ELEMENTS_MAX)
+    most = min(ROWS_MAX, BODY_MAX // (8 + 4 * (spec.dim + len(columns) - 2)))
+    order, pieces = cut_rows(known, columns[0], most)
+    return columns if order is None else [column[order] for column in columns], pieces
+
+
+def cut_rows(known: Known, keys: Keys, most: int) -> tuple[Keys | None, list[Piece]]:
+    """(order, pieces): the keys in the order of their servers; order None: as they are."""
+    if len(known.numbers) == 1:
+        return None, [(0, at, min(at + most, len(keys))) for at in range(0, len(keys), most)]
+    order, bounds = group(keys, known.owners, len(known.numbers))
+    return order, [
+        (server, start, min(start + most, stop))
+        for server, (begin, stop) in enumerate(pairwise(bounds.tolist()))
+        for start in range(begin, stop, most)
+    ]
+
+
+def cut_vector(known: Known, runs: Runs, most: int) -> list[Piece]:
+    """Whole shards of one server, next to one another, that fit a frame. runs: of whole shards."""
+    assert isinstance(known.spec, DenseSpec)
+    starts, found = known.spec.starts, list[Piece]()
+    for begin, end in runs:
+        for shard in range(bisect_left(starts, begin), bisect_left(starts, end)):
+            server, start, stop = int(known.owners[shard]), *known.spec.range(shard)
+            before = found[-1] if found else (-1, 0, 0)
+            if (before[0], before[2]) == (server, start) and stop - before[1] <= most:
+                found[-1] = (server, before[1], stop)
+            elif stop > start:
+                found.append((server, start, stop))
+    return found
+
+
+def frames(
+    known: Known, op: int, columns: list[Column], pieces: list[Piece], flags: int, *, begin: int = 0
+) -> Iterator[tuple[int, Header, list[Buffer]]]:
+    """(server, header, body) of each piece. flags: LAST for the last one to a server alone.
+
+    begin: of the vector, where the columns begin.
+    """
+    is_dense = isinstance(known.spec, DenseSpec)
+    last = {server: start for server, start, _ in pieces}
+    for server, start, stop in pieces:
+        header = Header(
+            DENSE_OPS.get(op, op) if is_dense else op,
+            flags if last[server] == start else flags & ~LAST,
+            known.numbers[server],
+            count=stop - start,
+        )
+        body: list[Buffer] = [raw(column[start - begin : stop - begin]) for column in columns]
+        if is_dense:
+            body.insert(0, start.to_bytes(8, "little"))
+        yield server, header, body
