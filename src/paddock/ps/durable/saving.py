@@ -36,7 +36,6 @@ from paddock.ps.durable.files import (
     write_json,
     writing,
 )
-from paddock.ps.durable.snapshot import row_count
 from paddock.ps.spec import TableSpec, to_json
 
 Take = Callable[[str, int], tuple[int, Arrays]]
@@ -108,7 +107,7 @@ def write_part(
                 if kind != SAME:
                     written = write_arrays(path / f"s-{number}-{shard}.bin", content, sync=False)
                     written = written._replace(file=f"{place}/{written.file}")
-                rows = row_count(content)
+                rows = _row_count(content)
                 entries.append(Entry(spec.name, shard, kind, rows, *version, written))
         sync_files(path)
         tables = [to_json(spec) for spec in specs]
@@ -119,6 +118,12 @@ def write_part(
         "rows": sum(one.rows for one in entries),
         "bytes": sum(one.written.bytes for one in entries),
     }
+
+
+def _row_count(arrays: Arrays) -> int:
+    """Rows of a shard: the length of its keys, else of its first array."""
+    first = arrays.get(delta.KEYS, next(iter(arrays.values()), None))
+    return 0 if first is None else len(first) if first.ndim else 1
 
 
 def _choose(
