@@ -73,10 +73,9 @@ class Geo(Strategy):
         self._copy(known).learn(columns, runs)
 
     def forget(self, table: str) -> None:
-        copy = self._copies.get(table)
-        if isinstance(copy, LocalVector):
-            copy.vector = GeoVector(copy.vector.table)  # Its optimizer's state stays.
-            copy.is_here = False
+        _, copy = self._copies.get(table, (None, None))
+        if isinstance(copy, GeoVector):
+            copy.forget()
 
     def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
         """Of the copy: the servers' optimizers are not asked."""

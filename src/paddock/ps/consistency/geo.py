@@ -148,6 +148,11 @@ class GeoVector(_Copy):
         self.receive(server)
         self._is_cached = True
 
+    def forget(self) -> None:
+        """Pull it anew, and drop what is not sent yet; the optimizer's state stays."""
+        self.table.pull(0, self._old)
+        self._is_cached = False
+
     def read(self, out: Floats) -> Floats:
         """What is pulled of the copy, in `out`."""
         self.table.pull(0, out)
