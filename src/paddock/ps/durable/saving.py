@@ -107,7 +107,8 @@ def write_part(
                 if kind != SAME:
                     written = write_arrays(path / f"s-{number}-{shard}.bin", content, sync=False)
                     written = written._replace(file=f"{place}/{written.file}")
-                rows = _row_count(content)
+                # A dense shard is one row.
+                rows = len(content[delta.KEYS]) if delta.KEYS in content else int(bool(content))
                 entries.append(Entry(spec.name, shard, kind, rows, *version, written))
         sync_files(path)
         tables = [to_json(spec) for spec in specs]
@@ -118,12 +119,6 @@ def write_part(
         "rows": sum(one.rows for one in entries),
         "bytes": sum(one.written.bytes for one in entries),
     }
-
-
-def _row_count(arrays: Arrays) -> int:
-    """Rows of a shard: the length of its keys, else of its first array."""
-    first = arrays.get(delta.KEYS, next(iter(arrays.values()), None))
-    return 0 if first is None else len(first) if first.ndim else 1
 
 
 def _choose(
