@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from paddock.errors import PaddockError
 from paddock.ps.client.place import Place
 from paddock.ps.client.strategy import STRATEGIES, make_strategy
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
@@ -59,6 +60,22 @@ def test_what_is_asked_ahead_is_of_its_time() -> None:
         ps.flush()
         assert ps.pull("words", [1, 2, 3]).sum(axis=1).tolist() == [4, 4, 0]
         ps.prefetch("words", [1, 2])
+        assert ps.pull("words", [1, 2]).sum(axis=1).tolist() == [4, 4]
+
+
+def test_what_was_asked_ahead_and_did_not_come_is_asked_again() -> None:
+    """Its server answered too late: the pull after that one's error has the rows."""
+    with fleet() as running, running.client() as ps:
+        ps.create(WORDS)
+        ps.push("words", [1, 2], -np.ones((2, 4), np.float32))
+        ps.flush()
+        ps.peers[0].timeout = 0.1
+        ps.peers[0].link("pull").stream.set_silence(0.1)
+        with running.servers[0].store.tables[0].lock.rows:
+            ps.prefetch("words", [1, 2])
+            with pytest.raises(PaddockError, match="has not answered"):
+                ps.pull("words", [1, 2])
+        ps.peers[0].timeout = 5.0
         assert ps.pull("words", [1, 2]).sum(axis=1).tolist() == [4, 4]
 
 
