@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -100,17 +102,37 @@ def test_a_push_and_the_pull_after_it_are_one_call() -> None:
         assert rows.sum(axis=1).tolist() == [4, 0]
 
 
-def test_a_set_value_is_the_next_pulled_one() -> None:
-    """Sparse and dense."""
-    with fleet(2) as running, running.client() as ps:
+@pytest.mark.parametrize("strategy", ["async", "geo"])
+def test_a_set_value_is_the_next_pulled_one(strategy: str) -> None:
+    """Sparse and dense, pulled before or not."""
+    with fleet(2) as running, running.client(strategy=strategy) as ps:
         ps.create(WORDS)
         ps.create(DenseSpec("bias", 9, SGD))
+        ps.pull("words", [3]), ps.pull_dense("bias")
         rows = np.arange(8, dtype=np.float32).reshape(2, 4)
         ps.set("words", [3, -3], rows)
         ps.set_dense("bias", np.arange(9))
         out = np.empty(9, np.float32)
         assert (ps.pull("words", [3, -3]) == rows).all()
         assert ps.pull_dense("bias", out) is out and out.tolist() == [*range(9)]
+        ps.step(), ps.flush()
+        assert (ps.pull("words", [3, -3]) == rows).all()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_is_loaded_is_the_next_pulled(strategy: str, tmp_path: Path) -> None:
+    """Of a key that the checkpoint has not, the first value."""
+    with fleet(2) as running, running.client(strategy=strategy) as ps:
+        ps.create(WORDS)
+        ps.create(DenseSpec("bias", 3, SGD))
+        ps.save(tmp_path)
+        for _ in range(2):
+            ps.push("words", [1, 2], np.ones((2, 4), np.float32))
+            ps.push_dense("bias", np.ones(3, np.float32))
+            ps.step(), ps.flush()
+            assert (ps.pull("words", [1, 2]) == -1).all() and (ps.pull_dense("bias") == -1).all()
+            ps.load(tmp_path)
+            assert not ps.pull("words", [1, 2]).any() and not ps.pull_dense("bias").any()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
