@@ -8,6 +8,7 @@ server applies each once. A server that comes back without its state is refused.
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import time
@@ -59,6 +60,8 @@ class Peer:
         purpose: str = "control",
         servers: int = 0,
     ) -> None:
+        if not 0 < timeout < math.inf:
+            raise UsageError(f"timeout is {timeout}", hint="seconds, above 0")
         self.index = index
         self.endpoints = endpoint.split("|")
         self.identity = identity
