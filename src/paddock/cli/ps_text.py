@@ -22,7 +22,8 @@ def status_text(seen: Sequence[Seen]) -> str:
     for one in seen:
         facts = one.facts
         if facts is None:
-            rows.append([str(one.server), one.endpoint, "unreachable"])
+            told = "refused" if getattr(one.problem, "code", "") else "unreachable"
+            rows.append([str(one.server), one.endpoint, told])
             continue
         rows.append(
             [

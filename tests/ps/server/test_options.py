@@ -156,6 +156,10 @@ def test_each_flag_of_2017_is_accepted_and_said(name: str) -> None:
         (["--memory-limit=8Q"], "--memory-limit is '8Q'"),
         (["--memory-limit="], "--memory-limit is ''"),
         (["--memory-limit=1e999"], "--memory-limit is '1e999'"),
+        (["--memory-limit=-8"], "--memory-limit is -8"),
+        (["--snapshot-every=-1G"], "--snapshot-every is -1073741824"),
+        (["--trainer-timeout=-3"], "--trainer-timeout is -3"),
+        (["--trainer-timeout=nan"], "--trainer-timeout is nan"),
         (["--ack=fsync", "--data-dir=d"], "--ack is 'fsync'"),
         (["--ack=disk"], "--ack disk needs a log"),
         (["--num_gradient_servers=0"], "--num_gradient_servers is 0"),
@@ -179,7 +183,7 @@ def test_each_mistake_is_told(words: list[str], message: str) -> None:
 
 def test_all_mistakes_are_told_at_once() -> None:
     """One run is enough to find them."""
-    assert len(problems(["--prot=1", "--port=x", "--memory-limit=y"])) == 3
+    assert len(problems(["--prot=1", "--port=x", "--memory-limit=y", "--ack=foo"])) == 4
 
 
 def test_help_names_every_flag_and_variable() -> None:

@@ -182,8 +182,9 @@ class Sync(Clocked):
         super().leave(traffic)
         if self.unfinished:
             raise PaddockError(
-                f"sync: {self.unfinished} pushes since the last step() were never applied",
-                hint="traffic.step() after each batch, the last one too; flush() does not apply",
+                f"sync: what was pushed since the last step() was never applied "
+                f"({self.unfinished} times)",
+                hint="client.step() after each batch, the last one too; flush() does not apply",
             )
 
     def step(self, traffic: Traffic) -> None:
