@@ -125,7 +125,7 @@ class Fleet:
 
     def worker_index(self) -> int:
         """This trainer's number, from 0."""
-        self._must_be_worker("worker_index()")
+        self._must_be("worker", "worker_index()")
         return self.role.index
 
     def worker_num(self) -> int:
@@ -134,7 +134,7 @@ class Fleet:
 
     def server_index(self) -> int:
         """This server's number, from 0."""
-        self._must_be_server("server_index()")
+        self._must_be("server", "server_index()")
         return self.role.index
 
     def server_num(self) -> int:
@@ -154,7 +154,7 @@ class Fleet:
         dirname: a checkpoint, of any number of servers, that all servers begin with where they
         have no state yet; trainers then declare its tables as they were.
         """
-        self._must_be_server("init_server()")
+        self._must_be("server", "init_server()")
         self._dirname = dirname or ""
 
     def run_server(self) -> None:
@@ -162,7 +162,7 @@ class Fleet:
 
         Raises PaddockError when the server ended badly.
         """
-        self._must_be_server("run_server()")
+        self._must_be("server", "run_server()")
         from paddock.ps.server.main import run
 
         code = run(server_words(self.role, self._dirname), self._env)
@@ -173,7 +173,7 @@ class Fleet:
 
     def init_worker(self, strategy: DistributedStrategy | None = None, **options: Any) -> Client:
         """Connects this trainer. options: further ones of Client, as timeout or token_file."""
-        self._must_be_worker("init_worker()")
+        self._must_be("worker", "init_worker()")
         if self._client is not None:
             raise UsageError("init_worker() was called before", hint="fleet.client has the client")
         from paddock.ps.client.client import Client
@@ -268,13 +268,10 @@ class Fleet:
 
     # ------------------------------------------------------------------------------------ checks
 
-    def _must_be_worker(self, call: str) -> None:
-        if self.role.is_server:
-            raise UsageError(f"{call} in a server", hint="if fleet.is_worker(): ...")
-
-    def _must_be_server(self, call: str) -> None:
-        if not self.role.is_server:
-            raise UsageError(f"{call} in a trainer", hint="if fleet.is_server(): ...")
+    def _must_be(self, role: str, call: str) -> None:
+        here = "server" if self.role.is_server else "worker"
+        if here != role:
+            raise UsageError(f"{call} in a {here}", hint=f"if fleet.is_{role}(): ...")
 
 
 class DistributedOptimizer:

@@ -99,7 +99,7 @@ def test_calls_of_the_other_role_are_refused() -> None:
     trainer.init()
     with pytest.raises(UsageError, match=r"init_worker\(\) in a server"):
         server.init_worker()
-    with pytest.raises(UsageError, match=r"run_server\(\) in a trainer"):
+    with pytest.raises(UsageError, match=r"run_server\(\) in a worker"):
         trainer.run_server()
     with pytest.raises(UsageError, match="no client yet"):
         trainer.stop_worker()

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from paddock.errors import UsageError
 from paddock.ps.adapters.framework import Framework, is_float32
 from paddock.ps.adapters.given import Floats, Scheduler, TableClient, as_optimizer
-from paddock.ps.adapters.rows import Table
+from paddock.ps.adapters.rows import Rows, Table
 from paddock.ps.spec import DenseSpec, OptimizerSpec
 from paddock.ps.table.finite import check_finite
 
 
-class Part(Protocol):
-    """A table of a model, as a batch ends: gradients checked, sent, forgotten."""
-
-    def gather(self) -> None: ...
-
-    def push(self) -> object: ...
-
-    def forget(self) -> object: ...
-
-
-def push_batch(parts: Sequence[Part]) -> None:
+def push_batch(parts: Sequence[Rows | Learned | Running]) -> None:
     """Sends the gradients of a batch: all of them, or none when one of them is not finite.
 
     Afterwards no gradient waits, whatever happened: the next batch begins with none of this one.
@@ -90,9 +80,7 @@ class FlatParameters(Table):
 
     def pull(self) -> None:
         """Gets the newest values into `values`."""
-        got = self.client.pull_dense(self.table, out=self.values)
-        if got is not self.values:
-            self.values[...] = got
+        self.client.pull_dense(self.table, out=self.values)
 
     def send(self, grads: Floats, used: Sequence[bool] | None = None) -> None:
         """Sends gradients of the vector; the optimizer leaves the parameters not used alone."""

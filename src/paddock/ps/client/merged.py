@@ -38,7 +38,6 @@ from paddock.ps.consistency.contributions import (
     merge_dense,
     merge_sparse,
 )
-from paddock.ps.spec import TableSpec
 
 if TYPE_CHECKING:
     from paddock.ps.client.client import Client
@@ -81,14 +80,9 @@ class TrainerThread:
             self._threads.check(self.thread)
             yield self._threads.client
 
-    def create(self, spec: TableSpec) -> None:
-        """Declare a table; the first thread to come does it."""
-        with self.alone() as client:
-            if not client.has(spec):
-                client.create(spec)
-
     # As Client's, at once. What is read is what the rounds before have made of it; a rate is for
     # what this round pushes, where threads differ the last one's.
+    create = _alone("create")
     pull = _alone("pull")
     pull_many = _alone("pull_many")
     pull_dense = _alone("pull_dense")
