@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.adapters.framework import Framework, is_float32
@@ -34,7 +35,7 @@ def push_batch(parts: Sequence[Rows | Learned | Running]) -> None:
 class FlatParameters(Table):
     """A model's parameters as one dense table: where each lies in the flat vector.
 
-    values: (size,) float32, reused from batch to batch.
+    first: their first values. values: (size,) float32, reused from batch to batch.
     """
 
     spec: DenseSpec
@@ -42,23 +43,26 @@ class FlatParameters(Table):
     def __init__(
         self,
         client: TableClient,
-        shapes: Iterable[tuple[int, ...]],
+        first: Sequence[NDArray[Any]],
         *,
         table: str,
         optimizer: OptimizerSpec,
         lr: float | Scheduler | None = None,
         merge: str = "mean",
     ) -> None:
-        self.shapes = list(shapes)
-        sizes = tuple(int(np.prod(shape, dtype=np.int64)) for shape in self.shapes)
-        size = sum(sizes)
-        if size == 0:
+        self.shapes = [array.shape for array in first]
+        sizes = tuple(array.size for array in first)
+        if not sum(sizes):
             raise UsageError(
                 "the model has no parameters of its own", hint="then no dense table is needed"
             )
-        self.values: Floats = np.zeros(size, np.float32)
-        super().__init__(client, DenseSpec(table, size, optimizer, merge=merge, parts=sizes), lr)
+        self.values: Floats = np.concatenate(
+            [array.reshape(-1) for array in first], dtype=np.float32
+        )
+        spec = DenseSpec(table, len(self.values), optimizer, merge=merge, parts=sizes)
+        super().__init__(client, spec, lr)
         client.create(DenseSpec(ready_table(table), 1, OptimizerSpec("sgd"), merge="mean"))
+        self.start()
 
     def views(self, flat: Floats) -> list[Floats]:
         """The parameters, in order, as views of `flat` in their own shapes."""
@@ -100,11 +104,9 @@ class Tensors(FlatParameters):
     def __init__(
         self, framework: Framework, client: TableClient, tensors: Sequence[Any], **options: Any
     ) -> None:
-        super().__init__(client, [tuple(tensor.shape) for tensor in tensors], **options)
         self.framework = framework
         self.tensors = tensors
-        self.values[...] = framework.flat(tensors)
-        self.start()
+        super().__init__(client, [framework.array(tensor) for tensor in tensors], **options)
 
     def hold(self, grads: Floats, used: list[bool]) -> None:
         """Takes a gradient, to be pushed. Raises Refusal when it is not finite."""
