@@ -200,12 +200,11 @@ class DenseBase:
             self.framework, client, learned, table=table, optimizer=rule, lr=lr, merge=merge
         )
         self.parts: list[Learned | Running] = [self.vector]
-        others = {
-            id(tensor): tensor
-            for tensor in self.framework.state(module)
-            if isinstance(tensor, self.framework.tensor) and is_float32(tensor)
-        }
-        kept = [tensor for key, tensor in others.items() if key not in set(map(id, learned))]
+        others = {id(tensor): tensor for tensor in self.framework.state(module)}
+        for tensor in learned:
+            others.pop(id(tensor), None)
+        kind = self.framework.tensor
+        kept = [t for t in others.values() if isinstance(t, kind) and is_float32(t)]
         if kept:
             sums = OptimizerSpec("sum")
             self.parts.append(
