@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps.fleet import INSTEAD, Fleet, server_words
-from paddock.ps.fleet_strategy import DistributedStrategy, client_options
+from paddock.ps.fleet import (
+    INSTEAD,
+    DistributedStrategy,
+    Fleet,
+    client_options,
+    server_words,
+)
 from paddock.ps.roles import Role, read_role
 from paddock.ps.spec import SparseSpec
 from ps.adapters.served import EXAMPLES
