@@ -9,13 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from paddock.cli import ps_witness
 from paddock.cli.ps_endpoints import logged_endpoints
 from paddock.cli.ps_text import aligned, moved_text, size_text, status_text
 from paddock.cli.pserver import missing_extra
@@ -24,10 +27,13 @@ from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.ps.client.admin import Admin, Seen
+    from paddock.ps.durable.checkpoint import Checkpoint
 
-Flags = Callable[[argparse.ArgumentParser], None]
+# The names of a flag, and what argparse makes of it.
+Flag = tuple[tuple[str, ...], dict[str, Any]]
 FORMATS = ("npz", "safetensors", "paddle")
 TIMEOUT_SECONDS = 10.0
+PORT = 7163  # of the witness
 
 
 def run(argv: Sequence[str]) -> int:
@@ -46,13 +52,14 @@ def run(argv: Sequence[str]) -> int:
 
         hint = nearest(words[0], ORDERS) or "one of " + ", ".join(ORDERS)
         raise UsageError(f"'{words[0]}' is not an order of paddock ps", hint=hint)
-    _, add_flags, action = ORDERS[words[0]]
+    what, flags, action = ORDERS[words[0]]
     parser = _Parser(
         prog=f"paddock ps {words[0]}",
-        description=ORDERS[words[0]][0][0].upper() + ORDERS[words[0]][0][1:] + ".",
+        description=what[0].upper() + what[1:] + ".",
         allow_abbrev=False,
     )
-    add_flags(parser)
+    for names, facts in flags:
+        parser.add_argument(*names, **facts)
     if words[0] != "witness":
         parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     try:
@@ -75,118 +82,48 @@ class _Parser(argparse.ArgumentParser):
 # ----------------------------------------------------------------------------------------- flags
 
 
-def _server_flags(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
+def _flag(*names: str, **facts: Any) -> Flag:
+    return names, facts
+
+
+SERVERS = (
+    _flag(
         "--endpoints",
         metavar="LIST",
         help="host:port of every server, in order, commas between, '|' before a replica's "
         "(else $PADDLE_PSERVERS_IP_PORT_LIST)",
-    )
-    add(
+    ),
+    _flag(
         "--log_dir",
         "--log-dir",
         metavar="DIR",
         help="instead of --endpoints: the log directory of the job, which paddock launch runs",
-    )
-    add("--token-file", metavar="FILE", help="the servers' secret (else $PADDOCK_PS_TOKEN_FILE)")
-    add("--tls-ca", metavar="FILE", help="whom to trust, PEM (else $PADDOCK_PS_TLS_CA)")
-    add("--job", metavar="NAME", help="the job, for orders that change it (else $PADDLE_JOB_ID)")
-    add(
+    ),
+    _flag("--token-file", metavar="FILE", help="the servers' secret (else $PADDOCK_PS_TOKEN_FILE)"),
+    _flag("--tls-ca", metavar="FILE", help="whom to trust, PEM (else $PADDOCK_PS_TLS_CA)"),
+    _flag("--job", metavar="NAME", help="the job, for orders that change it (else $PADDLE_JOB_ID)"),
+    _flag(
         "--timeout",
         type=float,
         default=TIMEOUT_SECONDS,
         metavar="SECONDS",
         help=f"longest wait for a server [{TIMEOUT_SECONDS:g}]",
-    )
-
-
-def _table_flags(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument(
-        "--table", action="append", metavar="NAME", help=f"{what}; repeatable [all]"
-    )
-
-
-def _save_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", help="directory that all servers see")
-    parser.add_argument("--mode", choices=("full", "delta"), default="full")
-    parser.add_argument("--keep", type=int, default=3, metavar="N", help="checkpoints to keep [3]")
-    _server_flags(parser)
-
-
-def _load_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", help="what was saved to, or one checkpoint in it")
-    parser.add_argument("--name", default="", help="which one there [the newest whole one]")
-    parser.add_argument("--from-job", metavar="NAME", help="the job that saved it, if another")
-    _server_flags(parser)
-
-
-def _shrink_flags(parser: argparse.ArgumentParser) -> None:
-    _table_flags(parser, "which sparse table")
-    _server_flags(parser)
-
-
-def _move_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--table", required=True, metavar="NAME")
-    parser.add_argument("--shard", required=True, type=int, metavar="N", help="from 0")
-    parser.add_argument("--to", required=True, type=int, metavar="SERVER", help="from 0")
-    _server_flags(parser)
-
-
-def _rebalance_flags(parser: argparse.ArgumentParser) -> None:
-    _table_flags(parser, "which table")
-    _server_flags(parser)
-
-
-def _checkpoint_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--checkpoint", metavar="DIR", help="read this one; no server is asked [the tables now]"
-    )
-    _table_flags(parser, "which table")
-    _server_flags(parser)
-
-
-def _rule_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--rule",
-        default="naive",
-        help="Paddle's rule, which says what columns its text has: naive, adagrad, std_adagrad, "
-        "adam, shared_adam [naive]",
-    )
-
-
-def _export_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=FORMATS, required=True)
-    parser.add_argument("--out", required=True, metavar="PATH", help="file; paddle: directory")
-    _rule_flag(parser)
-    _checkpoint_flags(parser)
-
-
-def _import_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=FORMATS, required=True)
-    parser.add_argument("--in", required=True, dest="path", metavar="PATH")
-    parser.add_argument("--table", required=True, metavar="NAME")
-    _rule_flag(parser)
-    parser.add_argument(
-        "--checkpoint", metavar="DIR", help="make one there instead; no server is asked"
-    )
-    parser.add_argument(
-        "--spec", metavar="FILE", help="with --checkpoint: the table's spec, JSON as in ps tables"
-    )
-    _server_flags(parser)
-
-
-def _publish_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", help="where paddock.ps serving readers look")
-    parser.add_argument("--keep", type=int, default=2, metavar="N", help="versions to keep [2]")
-    _checkpoint_flags(parser)
-
-
-def _explain_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("strategy", nargs="*", help="which [all]")
-    parser.add_argument("--staleness", type=int, default=0, metavar="N")
-    parser.add_argument("--window", type=int, default=2, metavar="N")
-    parser.add_argument("--geo-step", type=int, default=100, metavar="N")
+    ),
+)
+TABLE = _flag("--table", required=True, metavar="NAME")
+TABLES = _flag("--table", action="append", metavar="NAME", help="which table; repeatable [all]")
+FORMAT = _flag("--format", choices=FORMATS, required=True)
+RULE = _flag(
+    "--rule",
+    default="naive",
+    help="Paddle's rule, which says what columns its text has: naive, adagrad, std_adagrad, "
+    "adam, shared_adam [naive]",
+)
+SOURCE = (
+    _flag("--checkpoint", metavar="DIR", help="read this one; no server is asked [the tables now]"),
+    TABLES,
+    *SERVERS,
+)
 
 
 def _admin(given: argparse.Namespace) -> Admin:
@@ -216,6 +153,24 @@ def _endpoints(given: argparse.Namespace) -> str | None:
     if given.endpoints:
         raise UsageError("--endpoints and --log_dir are given", hint="one of them is enough")
     return logged_endpoints(Path(given.log_dir))
+
+
+@contextmanager
+def _checkpoint(given: argparse.Namespace, near: Path) -> Iterator[Checkpoint]:
+    """The one of --checkpoint, or the servers' tables as they are now."""
+    from paddock.ps.client.transfer import temporary_checkpoint
+    from paddock.ps.durable.checkpoint import open_checkpoint
+
+    if given.checkpoint:
+        yield open_checkpoint(given.checkpoint)
+        return
+    with _admin(given) as admin, temporary_checkpoint(admin, near) as done:
+        yield done
+
+
+def _check_keep(given: argparse.Namespace) -> None:
+    if given.keep < 1:
+        raise UsageError(f"--keep is {given.keep}", hint="1 or more")
 
 
 def _tell(given: argparse.Namespace, data: dict[str, Any], line: str) -> int:
@@ -276,8 +231,7 @@ def _tables(given: argparse.Namespace) -> int:
 
 
 def _save(given: argparse.Namespace) -> int:
-    if given.keep < 1:
-        raise UsageError(f"--keep is {given.keep}", hint="1 or more")
+    _check_keep(given)
     with _admin(given) as admin:
         name = admin.save(given.directory, mode=given.mode, keep=given.keep)
     path = str(Path(given.directory).absolute() / name)
@@ -330,14 +284,8 @@ def _export(given: argparse.Namespace) -> int:
     from paddock.ps.client import transfer
 
     out = Path(given.out)
-    if given.checkpoint:
-        from paddock.ps.durable.checkpoint import open_checkpoint
-
-        done = open_checkpoint(given.checkpoint)
+    with _checkpoint(given, out) as done:
         names = transfer.write_tables(done, out, given.format, given.table, given.rule)
-    else:
-        with _admin(given) as admin, transfer.temporary_checkpoint(admin, out) as done:
-            names = transfer.write_tables(done, out, given.format, given.table, given.rule)
     facts = {"out": str(out), "step": done.step, "tables": names}
     return _tell(given, facts, f"wrote {out}: step {done.step}, {', '.join(names) or 'no table'}")
 
@@ -385,21 +333,37 @@ def _spec_file(name: str | None) -> dict[str, Any]:
 
 
 def _publish(given: argparse.Namespace) -> int:
-    from paddock.ps.client import transfer
-    from paddock.ps.durable.checkpoint import open_checkpoint
     from paddock.ps.durable.serving import publish
 
     out = Path(given.directory)
-    if given.keep < 1:
-        raise UsageError(f"--keep is {given.keep}", hint="1 or more")
-    if given.checkpoint:
-        done = open_checkpoint(given.checkpoint)
+    _check_keep(given)
+    with _checkpoint(given, out) as done:
         path = publish(out, done, tables=given.table, keep=given.keep)
-    else:
-        with _admin(given) as admin, transfer.temporary_checkpoint(admin, out) as done:
-            path = publish(out, done, tables=given.table, keep=given.keep)
     facts = {"version": path.name, "path": str(path), "step": done.step}
     return _tell(given, facts, f"published {path}: step {done.step}")
+
+
+def _witness(given: argparse.Namespace) -> int:
+    """Be one until SIGTERM or SIGINT."""
+    from paddock.ps.link import read_token
+    from paddock.ps.server.main import say
+    from paddock.ps.server.witness import serve_witness
+
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    serve_witness(
+        ended,
+        port=given.port,
+        data_dir=given.data_dir,
+        bind=given.bind or ("0.0.0.0" if given.token_file else "127.0.0.1"),
+        token=read_token(given.token_file),
+        tls_cert=given.tls_cert,
+        tls_key=given.tls_key,
+        say=say,
+        ready=partial(print, flush=True),
+    )
+    return 0
 
 
 def _explain(given: argparse.Namespace) -> int:
@@ -417,22 +381,104 @@ def _explain(given: argparse.Namespace) -> int:
 
 
 # Order -> what it does, its flags, and who carries it out.
-ORDERS: dict[str, tuple[str, Flags, Callable[[argparse.Namespace], int]]] = {
-    "status": ("show each server, and who is waited for", _server_flags, _status),
-    "tables": ("show the tables", _server_flags, _tables),
-    "save": ("write a checkpoint", _save_flags, _save),
-    "load": ("read a checkpoint, of any number of servers", _load_flags, _load),
-    "shrink": ("decay statistics and drop what tables give up", _shrink_flags, _shrink),
-    "move": ("give a shard to another server, while trainers go on", _move_flags, _move),
-    "rebalance": ("spread shards evenly", _rebalance_flags, _rebalance),
-    "snapshot": ("have each server shorten its log", _server_flags, _snapshot),
-    "export": ("write weights as npz, safetensors or Paddle's text", _export_flags, _export),
-    "import": ("read weights into a table, or into a checkpoint", _import_flags, _import),
+ORDERS: dict[str, tuple[str, Sequence[Flag], Callable[[argparse.Namespace], int]]] = {
+    "status": ("show each server, and who is waited for", SERVERS, _status),
+    "tables": ("show the tables", SERVERS, _tables),
+    "save": (
+        "write a checkpoint",
+        (
+            _flag("directory", help="directory that all servers see"),
+            _flag("--mode", choices=("full", "delta"), default="full"),
+            _flag("--keep", type=int, default=3, metavar="N", help="checkpoints to keep [3]"),
+            *SERVERS,
+        ),
+        _save,
+    ),
+    "load": (
+        "read a checkpoint, of any number of servers",
+        (
+            _flag("directory", help="what was saved to, or one checkpoint in it"),
+            _flag("--name", default="", help="which one there [the newest whole one]"),
+            _flag("--from-job", metavar="NAME", help="the job that saved it, if another"),
+            *SERVERS,
+        ),
+        _load,
+    ),
+    "shrink": ("decay statistics and drop what tables give up", (TABLES, *SERVERS), _shrink),
+    "move": (
+        "give a shard to another server, while trainers go on",
+        (
+            TABLE,
+            _flag("--shard", required=True, type=int, metavar="N", help="from 0"),
+            _flag("--to", required=True, type=int, metavar="SERVER", help="from 0"),
+            *SERVERS,
+        ),
+        _move,
+    ),
+    "rebalance": ("spread shards evenly", (TABLES, *SERVERS), _rebalance),
+    "snapshot": ("have each server shorten its log", SERVERS, _snapshot),
+    "export": (
+        "write weights as npz, safetensors or Paddle's text",
+        (
+            FORMAT,
+            _flag("--out", required=True, metavar="PATH", help="file; paddle: directory"),
+            RULE,
+            *SOURCE,
+        ),
+        _export,
+    ),
+    "import": (
+        "read weights into a table, or into a checkpoint",
+        (
+            FORMAT,
+            _flag("--in", required=True, dest="path", metavar="PATH"),
+            TABLE,
+            RULE,
+            _flag("--checkpoint", metavar="DIR", help="make one there instead; no server is asked"),
+            _flag(
+                "--spec",
+                metavar="FILE",
+                help="with --checkpoint: the table's spec, JSON as in ps tables",
+            ),
+            *SERVERS,
+        ),
+        _import,
+    ),
     "publish": (
         "make weights the version that serving readers get",
-        _publish_flags,
+        (
+            _flag("directory", help="where paddock.ps serving readers look"),
+            _flag("--keep", type=int, default=2, metavar="N", help="versions to keep [2]"),
+            *SOURCE,
+        ),
         _publish,
     ),
-    "witness": ("say which server of a pair may serve", ps_witness.add_flags, ps_witness.run),
-    "explain": ("say what each strategy gives and takes", _explain_flags, _explain),
+    "witness": (
+        "say which server of a pair may serve",
+        (
+            _flag("--data-dir", required=True, metavar="DIR", help="where it keeps who may serve"),
+            _flag(
+                "--port",
+                type=int,
+                default=PORT,
+                metavar="PORT",
+                help=f"0 for any free one [{PORT}]",
+            ),
+            _flag("--bind", default="", metavar="HOST", help="[127.0.0.1; 0.0.0.0 with a token]"),
+            _flag("--token-file", default="", metavar="FILE", help="the servers' secret"),
+            _flag("--tls-cert", default="", metavar="FILE", help="certificate, PEM"),
+            _flag("--tls-key", default="", metavar="FILE", help="its key, PEM"),
+        ),
+        _witness,
+    ),
+    "explain": (
+        "say what each strategy gives and takes",
+        (
+            _flag("strategy", nargs="*", help="which [all]"),
+            _flag("--staleness", type=int, default=0, metavar="N"),
+            _flag("--window", type=int, default=2, metavar="N"),
+            _flag("--geo-step", type=int, default=100, metavar="N"),
+        ),
+        _explain,
+    ),
 }

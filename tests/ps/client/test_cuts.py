@@ -87,13 +87,14 @@ def admin(servers: Fleet) -> Admin:
 def values(checkpoint: Checkpoint, table: str) -> dict[int, set[float]]:
     """By the server that wrote them, the values of a table's rows or elements."""
     found: dict[int, set[float]] = {}
-    for (name, shard), entry in checkpoint.entries.items():
+    for name, shard in checkpoint.entries:
         if name == table:
             arrays = checkpoint.read(table, shard)
             weights = arrays["values"] if table != "c" else arrays["values"][0]
             if table == "b":
                 weights = weights[arrays["keys"] < 1000]
-            found.setdefault(int(entry.path[-1]), set()).update(weights.ravel().tolist())
+            server = int(checkpoint.newest(name, shard).written.file[len("server-")])
+            found.setdefault(server, set()).update(weights.ravel().tolist())
     return found
 
 

@@ -16,13 +16,17 @@ WORDS = SparseSpec("words", 4, SGD, initial=ZEROS)
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3])
-@pytest.mark.parametrize("shape", [(), (0,), (7,), (2, 3), (0, 5)])
-def test_rows_have_the_shape_of_the_keys(servers: int, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (2, 3), (0, 5), (70,)])
+@pytest.mark.parametrize("strategy", ["async", "geo"])
+def test_rows_have_the_shape_of_the_keys(
+    servers: int, shape: tuple[int, ...], strategy: str
+) -> None:
     """And one axis more; keys may repeat."""
-    with fleet(servers) as running, running.client() as ps:
+    with fleet(servers) as running, running.client(strategy=strategy) as ps:
         ps.create(WORDS)
         keys = np.arange(int(np.prod(shape))).reshape(shape) % 3
         grads = np.ones((*shape, 4), np.float32)
+        assert not ps.pull("words", keys).any()
         ps.push("words", keys, grads)
         ps.flush()
         rows = ps.pull("words", keys)

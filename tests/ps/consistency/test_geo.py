@@ -7,23 +7,20 @@ import pytest
 from numpy.typing import NDArray
 
 from paddock.ps.consistency.geo import GeoRows, GeoVector
-from paddock.ps.spec import DenseSpec
-from paddock.ps.table.dense import DenseTable, updaters_of
+from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec
 
 Floats = NDArray[np.float32]
-NO_STATE = np.empty(0, np.float32)
+SGD = OptimizerSpec("sgd", 1.0)
 
 
 def learn(rows: GeoRows, keys: NDArray[np.int64], by: float) -> None:
-    """What a local optimizer does."""
-    where = rows.find(keys)
-    rows.values[where, : rows.dim] += np.float32(by)
-    rows.touch(where)
+    """A push that adds so much."""
+    rows.learn([keys, np.full((len(keys), rows.dim), -by, np.float32)])
 
 
 def test_the_delta_of_touched_rows_is_shared() -> None:
     """delta = (latest - old) / trainers, for touched rows only, once."""
-    rows = GeoRows(2, NO_STATE)
+    rows = GeoRows(SparseSpec("t", 2, SGD))
     rows.insert(np.array([7, -3, 5]), np.zeros((3, 2), np.float32))
     learn(rows, np.array([5, -3]), 1.0)
     keys, delta = rows.take_delta(2)
@@ -35,7 +32,7 @@ def test_the_delta_of_touched_rows_is_shared() -> None:
 
 def test_receiving_keeps_what_is_not_sent_yet() -> None:
     """latest += server - old; the local difference stays."""
-    rows = GeoRows(1, NO_STATE)
+    rows = GeoRows(SparseSpec("t", 1, SGD))
     rows.insert(np.array([1, 2]), np.float32([[10], [20]]))
     learn(rows, np.array([1]), 3.0)
     assert rows.receive(np.array([2, 1, 99]), np.float32([[21], [11], [5]])) == 2
@@ -46,7 +43,7 @@ def test_receiving_keeps_what_is_not_sent_yet() -> None:
 
 def test_one_trainer_and_the_server_agree() -> None:
     """With a single trainer the server's rows are its rows."""
-    rows, server = GeoRows(1, NO_STATE), np.zeros((4, 1), np.float32)
+    rows, server = GeoRows(SparseSpec("t", 1, SGD)), np.zeros((4, 1), np.float32)
     keys = np.arange(4)
     rows.insert(keys, server)
     for batch in range(5):
@@ -62,7 +59,7 @@ def test_two_trainers_stay_near_the_server(seed: int) -> None:
     rng = np.random.default_rng(seed)
     keys = np.arange(-5, 5)
     server = np.zeros((10, 2), np.float32)
-    both = [GeoRows(2, NO_STATE) for _ in range(2)]
+    both = [GeoRows(SparseSpec("t", 2, SGD)) for _ in range(2)]
     for rows in both:
         rows.insert(keys, server)
     learnt = np.zeros((2, 10, 2))
@@ -83,7 +80,8 @@ def test_two_trainers_stay_near_the_server(seed: int) -> None:
 def test_rows_grow_and_keep_their_values() -> None:
     """No vocabulary is given: rows come by the thousand, in any order."""
     rng = np.random.default_rng(0)
-    rows, truth = GeoRows(2, np.float32([0.5])), dict[int, float]()
+    rule = OptimizerSpec("row_adagrad", options={"initial": 0.5})
+    rows, truth = GeoRows(SparseSpec("t", 2, rule)), dict[int, float]()
     for _ in range(40):
         keys = np.unique(rng.integers(-(2**62), 2**62, 300))
         keys = np.concatenate([keys, rng.permutation(np.array(list(truth), np.int64))[:100]])
@@ -100,12 +98,10 @@ def test_rows_grow_and_keep_their_values() -> None:
 
 def test_a_dense_vector_follows_the_same_rule() -> None:
     """Dense parameters are exchanged as a whole."""
-    spec, latest = DenseSpec("w", 3, shards=1), np.empty(3, np.float32)
-    table = DenseTable(spec, updaters_of(spec, range(1)))
-    vector = GeoVector(table)
-    table.add(0, np.full(3, 4, np.float32))
-    assert vector.take_delta(2).tolist() == [2, 2, 2]
+    vector = GeoVector(DenseSpec("w", 3, SGD))
+    vector.insert(None, np.zeros(3, np.float32))
+    vector.learn([np.full(3, -4, np.float32)])
+    assert vector.take_delta(2)[0].tolist() == [2, 2, 2]
     vector.receive(np.float32([2, 5, 2]))
-    table.pull(0, latest)
-    assert latest.tolist() == [4, 7, 4]
-    assert vector.take_delta(2).tolist() == [1, 1, 1]
+    assert vector.read(np.empty(3, np.float32)).tolist() == [4, 7, 4]
+    assert vector.take_delta(2)[0].tolist() == [1, 1, 1]

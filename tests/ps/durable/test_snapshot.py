@@ -158,7 +158,7 @@ def test_arrays_of_every_shape_survive(tmp_path: Path) -> None:
         "flags": np.array([True, False]),
     }
     written = write_arrays(tmp_path / "a", {**arrays, "big": np.arange(3, dtype=">i8")})
-    with open_arrays(tmp_path / "a", written) as file:
+    with open_arrays(tmp_path, written) as file:
         found = file.read()
         file.verify()
         assert all(equal({"x": a}, {"x": found[name]}) for name, a in file.map().items())

@@ -68,15 +68,13 @@ class Record(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """phase: the next one. missing: numbers of parts that are not acknowledged. is_kept: and what
-    was sent is on the other's disk."""
+    """phase: the next one. missing: numbers of parts that are not acknowledged."""
 
     version: int
     phase: int = 0
     since: int = -1
     parts: int = 0
     missing: frozenset[int] = frozenset()
-    is_kept: bool = True
     is_frozen: bool = False
 
 
@@ -236,19 +234,11 @@ class Moving:
             yield f"{index} is to give", put(spend(world, ORDERS), index, begun)
 
     def goes_on(self, world: World, index: int) -> Iterator[tuple[str, World]]:
-        """An attempt's next phase, once all it has sent is acknowledged, and kept."""
-        server, other = world.servers[index], world.servers[1 - index]
+        """An attempt's next phase, once all it has sent is acknowledged."""
+        server = world.servers[index]
         one = server.attempt
         assert one is not None
         if one.missing:
-            return
-        if not one.is_kept:
-            moves = self.held(world, 1 - index).moves
-            if other.is_up and not moves.has_all(0, one.version, one.parts):
-                yield "not kept", put(world, index, server._replace(attempt=None))
-            elif other.is_up:
-                kept = put(world, 1 - index, disk(other, self.setting.keeps[1]))
-                yield "kept", put(kept, index, attempting(server, is_kept=True))
             return
         if one.phase == len(self.setting.phases):
             yield f"{index} is done", put(world, index, server._replace(attempt=None))
@@ -286,9 +276,7 @@ class Moving:
             world = post(world, 1 - index, Record(header, head + whole[at : at + most]))
         parts = one.parts + len(places)
         missing = frozenset(range(one.parts, parts))
-        after = attempting(
-            server, since=len(server.log), parts=parts, missing=missing, is_kept=False
-        )
+        after = attempting(server, since=len(server.log), parts=parts, missing=missing)
         return put(world, index, after)
 
     def written(self, world: World, index: int, record: Record) -> World | None:
@@ -320,7 +308,10 @@ class Moving:
                 yield f"{what}, and says no", failed
             else:
                 heard = attempting(giver, missing=one.missing - {header.part})
-                yield what, put(after, 1 - mail.to, heard)
+                taker = after.servers[mail.to]
+                if header.flags & LAST:
+                    taker = disk(taker, self.setting.keeps[1])
+                yield what, put(put(after, mail.to, taker), 1 - mail.to, heard)
 
     def asks(self, world: World, index: int) -> Iterator[tuple[str, World]]:
         """Who holds what came asks its giver. The answer takes its time, as a frame."""

@@ -13,14 +13,14 @@ from ps.model.moving import Moving, Setting, World
 
 WORLDS_MAX = 12_000
 HEAL_EVERY = 5
-COPIED = ("0 is to give", "copy", "1 gets part 0 of 0", "kept")
+COPIED = ("0 is to give", "copy", "1 gets part 0 of 0")
 SENT = (*COPIED, "freeze", "rest", "1 gets part 1 of 0")
-GIVEN = (*SENT, "kept", "move")
+GIVEN = (*SENT, "move")
 OWNED = (*GIVEN, "own", "1 gets own 0, in silence", "0 is done")
 AGAIN = ("0 is to give", "copy", "0 gives up", "0 is to give", "copy")
 ONE = Setting(orders=1, pushes=1, deaf=0)
 POWER = replace(ONE, power=True, deaths=2)
-LATE = (*AGAIN, "1 gets part 0 of 1", "kept", "freeze", "rest", "1 gets part 1 of 1")
+LATE = (*AGAIN, "1 gets part 0 of 1", "freeze", "rest", "1 gets part 1 of 1")
 SETTINGS: dict[str, Setting] = {
     "from the start": Setting(deaths=2),
     "in parts": Setting(cuts=3, pushes=1),
@@ -28,7 +28,7 @@ SETTINGS: dict[str, Setting] = {
     "deaths while it is sent": Setting(script=COPIED, deaths=2),
     "deaths when it is given": Setting(script=GIVEN, deaths=2),
     "an attempt after another": Setting(script=AGAIN),
-    "late frames of another attempt": Setting(script=(*LATE, "kept", "move"), deaths=2),
+    "late frames of another attempt": Setting(script=(*LATE, "move"), deaths=2),
     "there and back": Setting(script=OWNED, orders=3, records=10),
     "power cuts": POWER,
     "power cuts when it was sent": replace(POWER, script=SENT),
@@ -94,13 +94,6 @@ class AnyOrder(Moves):
         return
 
 
-class NothingLacks(Moves):
-    """What came before the taker was started again is taken to be there."""
-
-    def has_all(self, shard: int, version: object, count: object) -> bool:
-        return True
-
-
 class ToldSoon(Moves):
     """Trainers are told of the new owner before MOVE is on the disk."""
 
@@ -125,7 +118,7 @@ MUTATIONS: dict[str, Setting] = {
     "own comes before move": replace(
         ONE, phases=("copy", "freeze", "rest", "own", "move"), script=SENT
     ),
-    "a late part replaces what came": Setting(moves=Replaced, script=(*LATE, "kept", "move")),
+    "a late part replaces what came": Setting(moves=Replaced, script=(*LATE, "move")),
     "what goes on is forgotten": Setting(moves=NeverComing, script=COPIED),
     "what goes on is owned": Setting(moves=GivenSoon),
     "attempts have one version": Setting(moves=OneVersion),
@@ -133,11 +126,6 @@ MUTATIONS: dict[str, Setting] = {
     "nobody asks": Setting(asks=False, script=COPIED),
     "the giver's disk may lack its move": replace(POWER, keeps=(False, True), script=GIVEN),
     "the taker's disk may lack what came": replace(POWER, keeps=(True, False), script=GIVEN),
-    "the taker may lack what was acknowledged": replace(
-        POWER,
-        moves=NothingLacks,
-        script=(*COPIED, "push 1", "freeze", "rest", "1 gets part 1 of 0"),
-    ),
     "trainers hear of a move that may be lost": replace(POWER, moves=ToldSoon, script=GIVEN),
 }
 

@@ -63,7 +63,7 @@ def test_a_holder_stops_before_the_witness_lets_go(rate: float) -> None:
     """Even when its clock runs slower or faster than the witness's, by the drift allowed."""
     sent = 10.0
     register, member = taken(1, now=sent)
-    stops = member.lease.until - sent
+    stops = member.held_until - sent
     assert stops / rate < register.expiry - sent
 
 

@@ -30,7 +30,8 @@ from paddock.ps.server.engine import Engine
 from paddock.ps.server.mover import Attempt, Mover
 from paddock.ps.server.store import Store
 from paddock.ps.spec import to_json
-from paddock.ps.table.warm import warm_client, warm_server
+from paddock.ps.table.sharding import group, sum_by, unique
+from paddock.ps.table.warm import warm_server
 from ps.real.work import ADS, TOP, WORDS, applied, train, train_merged
 from ps.running import Job, environment, eventually
 
@@ -150,7 +151,9 @@ def warm() -> None:
     engine.record(Op.COMMIT, {"step": 1, "members": [[0, 0]]})
     store.digests()
     warm_server()
-    warm_client()
+    distinct, inverse = unique(np.arange(4, dtype=np.int64))
+    sum_by(inverse, len(distinct), np.zeros((4, 2), np.float32))
+    group(distinct, np.zeros(64, np.int32), 1)
 
 
 def serve() -> None:

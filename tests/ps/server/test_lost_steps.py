@@ -91,7 +91,8 @@ def test_a_power_cut_of_a_server_that_is_alone_is_said(
         with fleet(1, data=tmp_path) as servers, servers.client() as ps:
             ps.create(WORDS)
         assert read_json(path, "identity")[0]["is_clean"] is False
-        write_json(path, {"server": 5, "boot": boot or boot_id(), "is_clean": is_clean})
+        told = {"server": 5, "boot": boot or boot_id(), "is_clean": is_clean, "is_whole": True}
+        write_json(path, told)
         capsys.readouterr()
         with fleet(1, data=tmp_path) as servers:
             said = capsys.readouterr().err

@@ -62,9 +62,9 @@ class Two:
         """End one of the two in an orderly way."""
         server = self.servers.pop(index)
         server.stop()
-        assert server.engine.log is not None and server.pairing is not None
+        assert server.engine.log is not None and server.pair is not None
         server.engine.log.close()
-        server.pairing.file.close()
+        server.pair.file.close()
 
     def digest(self, index: int) -> dict[str, int]:
         """The digests of the tables of one of the two."""
@@ -81,9 +81,9 @@ class Two:
         return self.servers[index].role == "primary"
 
     def _member(self, index: int) -> dict[str, object]:
-        pairing = self.servers[index].pairing
-        assert pairing is not None
-        return pairing.pair.describe()
+        pair = self.servers[index].pair
+        assert pair is not None
+        return pair.describe()
 
 
 @contextmanager

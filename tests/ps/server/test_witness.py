@@ -14,8 +14,7 @@ from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.protocol.values import value_from
 from paddock.ps.server import identity
 from paddock.ps.server.identity import MemberFile
-from paddock.ps.server.pair_words import request_body
-from paddock.ps.server.witness import Witness
+from paddock.ps.server.witness import Witness, request_body
 
 
 def order(ask: Ask, server: int, *, version: int = 0, **facts: Any) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def test_a_shard_that_goes_away_is_in_the_cut() -> None:
 def test_a_dense_cut_is_a_copy() -> None:
     """Pushes after it are not in it."""
     spec = DenseSpec("d", 8, shards=2)
-    table = DenseTable(spec, {s: Updater(spec.optimizer, 4) for s in range(2)})
+    table = DenseTable(spec, range(2))
     cut = table.begin_cut(1, [0, 1])
     table.push(0, np.ones(8, np.float32), lr=1.0)
     assert not table.cut_state(cut, 1)["values"].any()

@@ -6,18 +6,13 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec
 from paddock.ps.table.dense import DenseTable
 
 
 def make(spec: DenseSpec, shards: range | None = None) -> DenseTable:
     """A table with some shards, or all."""
-    updaters = {}
-    for shard in shards if shards is not None else range(spec.shards):
-        start, stop = spec.range(shard)
-        updaters[shard] = Updater(spec.optimizer, stop - start)
-    return DenseTable(spec, updaters)
+    return DenseTable(spec, range(spec.shards) if shards is None else shards)
 
 
 def weights(table: DenseTable) -> np.ndarray:

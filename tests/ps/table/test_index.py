@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.ps.jit import HAVE_NUMBA
-from paddock.ps.table.blocks import Blocks
-from paddock.ps.table.index import DictIndex, FlatIndex
+from paddock.ps.table.index import Blocks, DictIndex, FlatIndex
 from paddock.ps.table.sharding import shard_of
 
 needs_numba = pytest.mark.skipif(not HAVE_NUMBA, reason="its loops are for numba")

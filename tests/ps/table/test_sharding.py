@@ -58,7 +58,7 @@ def test_groups_hold_every_position_once_and_in_order(keys: np.ndarray, servers:
 
 
 def test_a_frequent_key_does_not_change_the_numpy_sum() -> None:
-    """Zipf ids: one key with thousands of rows takes the other branch of the fallback."""
+    """Zipf ids: one key with thousands of rows, added one after the other."""
     rng = np.random.default_rng(0)
     keys = np.where(rng.random(6000) < 0.7, 0, rng.integers(0, 500, 6000))
     distinct, inverse = unique(keys)

@@ -30,7 +30,7 @@ from paddock.ps.client.given import as_floats, as_keys
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.pieces import Column, Keys, Known, Rows, Runs
 from paddock.ps.client.place import Place, read_place
-from paddock.ps.client.redirect import shrink
+from paddock.ps.client.redirect import Patience, heed, shrink
 from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.client.traffic import Traffic, Wanted
 from paddock.ps.consistency.positions import Progress, position_objection
@@ -117,9 +117,7 @@ class Client:
                 f"create() was given {spec!r}, which is no table's spec",
                 hint='SparseSpec("words", dim=16) or DenseSpec("bias", size=1000)',
             )
-        problems = check_spec(spec)
-        if not problems:
-            problems = check_optimizer(spec.optimizer)
+        problems = check_spec(spec) or check_optimizer(spec.optimizer)
         if problems:
             raise UsageError.of(problems)
         data = to_json(replace(spec, merge="sum") if self.paddle_compat else spec)
@@ -128,9 +126,8 @@ class Client:
         known = self.traffic.tables.get(spec.name)
         if known is not None and known.spec == spec and known.numbers == numbers:
             return  # What is on its way, and its order, belongs to what is known.
-        owners = np.zeros(spec.shards, np.int32)
-        for server, shards in enumerate(deal(spec.shards, len(self.peers))):
-            owners[shards.start : shards.stop] = server
+        dealt = [len(shards) for shards in deal(spec.shards, len(self.peers))]
+        owners = np.repeat(np.arange(len(dealt), dtype=np.int32), dealt)
         for server, answer in enumerate(answers):
             owners[answer.get("owned", [])] = server
         self.traffic.tables[spec.name] = Known(spec, numbers, owners)
@@ -231,8 +228,8 @@ class Client:
         table: str,
         keys: ArrayLike,
         grads: ArrayLike,
-        shows: ArrayLike | None,
-        clicks: ArrayLike | None,
+        shows: ArrayLike | None = None,
+        clicks: ArrayLike | None = None,
     ) -> list[Column]:
         """What push() was given, checked, one row a key: distinct keys, gradients, statistics.
 
@@ -270,9 +267,7 @@ class Client:
                 vector, runs = self.gather_dense(table, pushed, None)
                 pushes.append((table, [vector.copy()], runs))
                 continue
-            keys, grads, *extra = pushed
-            shows, clicks = extra or (None, None)
-            columns = self.gather(table, keys, grads, shows, clicks)
+            columns = self.gather(table, *pushed)
             if self.paddle_compat and len(columns) > 2:  # A mean over a key's examples: show_scale.
                 columns[1] /= np.maximum(columns[2], 1.0)[:, None]
             pushes.append((table, columns, None))
@@ -289,16 +284,12 @@ class Client:
 
     def set(self, table: str, keys: ArrayLike, values: ArrayLike) -> None:
         """Give rows these weights; their optimizer state stays. Keys must be distinct."""
-        known, spec = self._sparse(table)
-        asked = as_keys(table, keys)
-        flat = asked.reshape(-1)
-        rows = as_floats(table, values, (len(flat), spec.dim), (*asked.shape, spec.dim))
-        distinct, _ = self._unique(flat)
-        if len(distinct) != len(flat):
-            raise UsageError(f"table {table!r}: set() got {len(flat) - len(distinct)} keys twice")
-        check_finite(table, rows, flat)
-        # Copies: after "has not answered" they are still to be sent.
-        self.traffic.post(Op.SET, known, [flat.copy(), rows.copy()])
+        known, _ = self._sparse(table)
+        columns = self.gather(table, keys, values)
+        repeated = np.size(keys) - len(columns[0])
+        if repeated:
+            raise UsageError(f"table {table!r}: set() got {repeated} keys twice")
+        self.traffic.post(Op.SET, known, columns)
         self.traffic.settle(0)
 
     def _unique(self, flat: Keys) -> tuple[Keys, NDArray[np.int32]]:
@@ -345,9 +336,8 @@ class Client:
 
     def set_dense(self, table: str, values: ArrayLike) -> None:
         """Give the vector these values; done when all servers have them."""
-        known, spec = self._dense(table)
-        vector = as_floats(table, values, (spec.size, 1), (spec.size,)).reshape(-1)
-        check_finite(table, vector, None)
+        known, _ = self._dense(table)
+        vector, _ = self.gather_dense(table, values, None)
         self.strategy.forget(table)
         self.traffic.post(Op.SET, known, [vector.copy()])
         self.traffic.settle(0)
@@ -397,10 +387,10 @@ class Client:
         self.flush()
         self._turns[name] = self._turns.get(name, 0) + 1
         where = {
-            "barrier": name,
+            "name": name,
             "turn": self._turns[name],
             "is_fresh": self.traffic.batch == 0,
-            "seconds": timeout or 0,
+            "seconds": timeout or 0.0,
         }
         self.peers[0].ask(Op.ARRIVE, where, step=self.traffic.step - 1, again=True)
 
@@ -462,7 +452,8 @@ class Client:
     def shrink(self, table: str) -> int:
         """Decay statistics, drop rows that the accessor gives up; returns how many."""
         known, _ = self._sparse(table)
-        return shrink(self.peers, known, lambda no: self.traffic.redirect.heed(known, [no]))
+        patience = Patience(self.peers[0].timeout)
+        return shrink(self.peers, known, lambda no: heed(self.traffic, known, [no], patience))
 
     def close(self) -> None:
         """Flush, say good-bye, and end the connections. May be called twice."""

@@ -71,7 +71,6 @@ class Peer:
         self.servers = servers
         self.server_id = ""
         self.epoch = 0
-        self.trainer_timeout = 60.0
         self.reconnects = 0
         self.unacknowledged: deque[Unacknowledged] = deque()
         self._sequence = 0
@@ -100,32 +99,23 @@ class Peer:
         for endpoint in list(self.endpoints):
             try:
                 link = Link(endpoint, self.identity, purpose, self.silence)
+                try:
+                    self._recognise(link)
+                except BaseException:
+                    link.close()
+                    raise
+                return link
             except (Closed, Silent) as error:
                 problem = error
-                self._ask_last(endpoint)
-                continue
-            welcome = link.welcome
-            if welcome.role != "primary" or welcome.epoch < self.epoch:
-                link.close()
-                self._ask_last(endpoint)
-                problem = Closed(f"server {endpoint} is a {welcome.role} (epoch {welcome.epoch})")
-                continue
-            try:
-                self._recognise(link)
-            except Refusal:
-                link.close()
-                raise
-            return link
+                self.endpoints.append(self.endpoints.pop(0))  # The other one of a pair is next.
         assert problem is not None
         raise problem
 
-    def _ask_last(self, endpoint: str) -> None:
-        """The other one of a pair is asked first from now on."""
-        self.endpoints.remove(endpoint)
-        self.endpoints.append(endpoint)
-
     def _recognise(self, link: Link) -> None:
+        """Raises Closed when another one of a pair serves, Refusal when the state is not ours."""
         welcome = link.welcome
+        if welcome.role != "primary" or welcome.epoch < self.epoch:
+            raise Closed(f"server {link.endpoint} is a {welcome.role} (epoch {welcome.epoch})")
         if self.servers and (welcome.server, welcome.servers) != (self.index, self.servers):
             raise Refusal(
                 "usage",
@@ -149,7 +139,6 @@ class Peer:
                 hint="load a checkpoint and start the job again; --ack disk survives a power cut",
             )
         self.server_id, self.epoch = welcome.server_id, welcome.epoch
-        self.trainer_timeout = welcome.trainer_timeout_seconds
 
     def drop(self, purpose: str) -> None:
         """Forget a broken link."""

@@ -29,32 +29,17 @@ TURNS = 3
 CONTRIBUTION = int(Flag.CONTRIBUTION)
 
 
-class Redirect:
-    """Of one client."""
+class Patience:
+    """How long shards on their way are waited for, within one call of a user's."""
 
-    def __init__(self, traffic: Traffic) -> None:
-        self._traffic = traffic
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self._since: float | None = None
         self._wait = WAIT_SECONDS[0]
         self._turns = 0
 
-    # ------------------------------------------------------------------------------------- facts
-
-    def learn(self, known: Known, refusal: Refusal) -> None:
-        """Take over the owners that a refusal names."""
-        owners = refusal.facts.get("owners")
-        for shard, server in owners.items() if isinstance(owners, dict) else ():
-            if int(server) >= len(self._traffic.peers):
-                raise Refusal(
-                    "moved",
-                    f"shard {shard} of table {known.spec.name!r} is server {server}'s now, which "
-                    "this trainer does not know",
-                    hint="start the trainer again with all servers of the job",
-                )
-            known.owners[int(shard)] = int(server)
-
-    def _pause_for(self, refusals: list[Refusal]) -> None:
-        """Wait a moment for a shard on its way. Raises a refusal after the client's timeout.
+    def pause_for(self, refusals: Sequence[Refusal]) -> None:
+        """Wait a moment for a shard on its way. Raises a refusal after so many seconds.
 
         Two servers that name each other are between two steps of a move, so turns are counted.
         """
@@ -64,79 +49,85 @@ class Redirect:
             return
         now = time.monotonic()
         self._since = now if self._since is None else self._since
-        if now - self._since > self._traffic.peers[0].timeout:
-            self.settled()
+        if now - self._since > self._seconds:
             raise refusal
         time.sleep(self._wait)
         self._wait = min(self._wait * WAIT_SECONDS[1], WAIT_SECONDS[2])
 
-    def settled(self) -> None:
-        """Nothing is being waited for."""
-        self._since, self._wait, self._turns = None, WAIT_SECONDS[0], 0
 
-    def heed(self, known: Known, refusals: list[Refusal]) -> None:
-        """A pull was refused: know more, or wait a moment. Raises one that is another no."""
-        for refusal in refusals:
-            if refusal.code != "moved":
-                raise refusal
-        # What was pushed before and is refused must go first to the new owner.
-        before = self._since, self._wait, self._turns
-        self._traffic.settle(0)
-        self._since, self._wait, self._turns = before
-        for refusal in refusals:
-            self.learn(known, refusal)
-        self._pause_for(refusals)
+def learn(known: Known, refusal: Refusal) -> None:
+    """Take over the owners that a refusal names."""
+    owners = refusal.facts.get("owners")
+    for shard, server in owners.items() if isinstance(owners, dict) else ():
+        if int(server) >= len(known.numbers):
+            raise Refusal(
+                "moved",
+                f"shard {shard} of table {known.spec.name!r} is server {server}'s now, which "
+                "this trainer does not know",
+                hint="start the trainer again with all servers of the job",
+            )
+        known.owners[int(shard)] = int(server)
 
-    # ------------------------------------------------------------------------------------ pushes
 
-    def resume(self) -> None:
-        """Send again what was refused, in order. After an error it is still to be done."""
-        pending = [(peer, *one) for peer in self._traffic.peers for one in peer.moved]
-        if not pending:
-            return
-        for peer, frame, refusal in pending:
-            self.learn(self._find(peer, frame.header.table), refusal)
-        self._pause_for([refusal for *_, refusal in pending])
-        for peer, frame, _ in pending:
-            peer.moved.popleft()
-            self._again(peer, frame)
+def heed(traffic: Traffic, known: Known, refusals: Sequence[Refusal], patience: Patience) -> None:
+    """A pull was refused: know more, or wait a moment. Raises one that is another no."""
+    for refusal in refusals:
+        if refusal.code != "moved":
+            raise refusal
+    traffic.settle(0)  # What was pushed before and is refused must go first to the new owner.
+    for refusal in refusals:
+        learn(known, refusal)
+    patience.pause_for(refusals)
 
-    def _find(self, peer: Peer, number: int) -> Known:
-        for known in self._traffic.tables.values():
-            if known.numbers[peer.index] == number:
-                return known
-        raise AssertionError(f"no table has number {number} on server {peer.index}")
 
-    def _again(self, peer: Peer, frame: Unacknowledged) -> None:
-        """Send a refused frame to the new owners.
+def resume(traffic: Traffic, patience: Patience) -> None:
+    """Send again pushes that were refused, in order. After an error it is still to be done."""
+    pending = [(peer, *one) for peer in traffic.peers for one in peer.moved]
+    if not pending:
+        return
+    for peer, frame, refusal in pending:
+        learn(_find(traffic, peer, frame.header.table), refusal)
+    patience.pause_for([refusal for *_, refusal in pending])
+    for peer, frame, _ in pending:
+        peer.moved.popleft()
+        _again(traffic, peer, frame)
 
-        The server that refused it counts the batch by the frame's flag, even when none of its
-        rows are there any more; the others have counted it by frames of their own.
-        """
-        header, body, own = frame.header, frame.body, peer.index
-        known = self._find(peer, header.table)
-        columns: list[Column]
-        if header.op in DENSE_OPS.values():
-            begin = int.from_bytes(body[0], "little")
-            columns, runs = [np.frombuffer(body[1], np.float32)], [(begin, begin + header.count)]
-        else:
-            begin, runs = 0, None
-            floats = [np.frombuffer(piece, np.float32) for piece in body[1:]]
-            shape = max(header.count, 1)
-            columns = [one.reshape(header.count, one.size // shape) for one in floats]
-            columns.insert(0, np.frombuffer(body[0], np.int64))
-        columns, pieces = cut(known, columns, runs)
-        is_step = bool(header.flags & CONTRIBUTION)
-        if header.flags & LAST and not is_step and own not in [server for server, *_ in pieces]:
-            pieces.append((own, begin, begin))
-        for server, head, parts in frames(
-            known, header.op, columns, pieces, header.flags, begin=begin
-        ):
-            flags = head.flags if server == own else head.flags & ~LAST
-            part = self._traffic.next_part(known, server, flags)
-            step = header.step if is_step else 0
-            head = head._replace(flags=flags, part=part, step=step)
-            self._traffic.peers[server].post(frame.batch, head, *parts)
+
+def _find(traffic: Traffic, peer: Peer, number: int) -> Known:
+    for known in traffic.tables.values():
+        if known.numbers[peer.index] == number:
+            return known
+    raise AssertionError(f"no table has number {number} on server {peer.index}")
+
+
+def _again(traffic: Traffic, peer: Peer, frame: Unacknowledged) -> None:
+    """Send a refused frame to the new owners.
+
+    The server that refused it counts the batch by the frame's flag, even when none of its
+    rows are there any more; the others have counted it by frames of their own.
+    """
+    header, body, own = frame.header, frame.body, peer.index
+    known = _find(traffic, peer, header.table)
+    columns: list[Column]
+    if header.op in DENSE_OPS.values():
+        begin = int.from_bytes(body[0], "little")
+        columns, runs = [np.frombuffer(body[1], np.float32)], [(begin, begin + header.count)]
+    else:
+        begin, runs = 0, None
+        floats = [np.frombuffer(piece, np.float32) for piece in body[1:]]
+        shape = max(header.count, 1)
+        columns = [one.reshape(header.count, one.size // shape) for one in floats]
+        columns.insert(0, np.frombuffer(body[0], np.int64))
+    columns, pieces = cut(known, columns, runs)
+    is_step = bool(header.flags & CONTRIBUTION)
+    if header.flags & LAST and not is_step and own not in [server for server, *_ in pieces]:
+        pieces.append((own, begin, begin))
+    for server, head, parts in frames(known, header.op, columns, pieces, header.flags, begin=begin):
+        flags = head.flags if server == own else head.flags & ~LAST
+        part = traffic.next_part(known, server, flags)
+        step = header.step if is_step else 0
+        head = head._replace(flags=flags, part=part, step=step)
+        traffic.peers[server].post(frame.batch, head, *parts)
 
 
 def shrink(peers: Sequence[Peer], known: Known, heed: Callable[[Refusal], None]) -> int:

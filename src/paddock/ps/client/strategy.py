@@ -137,10 +137,6 @@ class Clocked(Strategy):
 
     name = "staleness"
 
-    def __init__(self, window: int, place: Place, staleness: int) -> None:
-        super().__init__(window, place)
-        self.staleness = staleness
-
     def step(self, traffic: Traffic) -> None:
         """Tell the chief; wait until the slowest is near enough."""
         traffic.settle(0)
@@ -217,21 +213,19 @@ def make_strategy(
     """The strategy of this name. Raises UsageError."""
     if window < 1:
         raise UsageError(f"window is {window}", hint="at least 1 batch")
-    if name == "async":
-        return Strategy(window, place)
-    if name == "half_async":
-        return HalfAsync(window, place)
-    if name == "sync":
-        return Sync(window, place, 0)
-    if name == "staleness":
-        if staleness < 0:
-            raise UsageError(f"staleness is {staleness}", hint="0 or more batches")
-        return Clocked(window, place, staleness)
     if name == "geo":
         from paddock.ps.client.geo import Geo
 
         return Geo(window, place, geo_step, geo_merge)
-    raise UsageError(f"strategy {name!r} is unknown", hint="one of " + ", ".join(STRATEGIES))
+    kinds = {one.name: one for one in (Strategy, HalfAsync, Clocked, Sync)}
+    if name not in kinds:
+        raise UsageError(f"strategy {name!r} is unknown", hint="one of " + ", ".join(STRATEGIES))
+    made = kinds[name](window, place)
+    if name == "staleness":
+        if staleness < 0:
+            raise UsageError(f"staleness is {staleness}", hint="0 or more batches")
+        made.staleness = staleness
+    return made
 
 
 __all__ = ["STRATEGIES", "Strategy", "make_strategy"]

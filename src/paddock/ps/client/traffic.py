@@ -17,7 +17,7 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.peer import Peer, ask_once
 from paddock.ps.client.pieces import LAST, Column, Keys, Known, Rows, Runs, cut, frames
 from paddock.ps.client.pulls import SMALL_BYTES, Flight, Pull
-from paddock.ps.client.redirect import Redirect
+from paddock.ps.client.redirect import Patience, heed, resume
 from paddock.ps.consistency.positions import Mark, Progress
 from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
@@ -43,7 +43,6 @@ class Traffic:
         self.batch = 0
         self.step = 0
         self.progress = Progress(len(peers))
-        self.redirect = Redirect(self)
         self._flight: Flight | None = None  # what was asked ahead
 
     def marks(self) -> list[Mark]:
@@ -79,8 +78,9 @@ class Traffic:
         With 0, nothing is left unacknowledged.
         """
         problem: Refusal | None = None
+        patience = Patience(self.peers[0].timeout)
         while True:
-            self.redirect.resume()
+            resume(self, patience)
             for peer in self.peers:
                 try:
                     peer.settle(self.batch + 1 - behind)
@@ -90,7 +90,6 @@ class Traffic:
                 break  # Else what is sent again may be another server's once more.
         if problem is not None:  # One error for a push, however many servers refuse it.
             raise problem
-        self.redirect.settled()
 
     def prefetch(self, known: Known, keys: Keys) -> None:
         """Send the requests of a pull; the next one of the same keys takes what comes."""
@@ -121,12 +120,12 @@ class Traffic:
         ]
         if sum(len(one[3]) for one in asked) > SMALL_BYTES or not ask_once(asked):
             Flight(self.peers, fresh).land()
+        patience = Patience(self.peers[0].timeout)
         for pull in pulls:
             while moved := pull.moved():
-                self.redirect.heed(pull.known, moved)
+                heed(self, pull.known, moved, patience)
                 pull.ask_again()
                 Flight(self.peers, [pull]).land()
-        self.redirect.settled()
         return [pull.rows() for pull in pulls]
 
     def post(

@@ -32,7 +32,7 @@ from paddock.ps.durable.saving import (
 from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec
-from paddock.ps.table.dense import DenseTable, updaters_of
+from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
 
 Keys = NDArray[np.int64]
@@ -223,6 +223,6 @@ def _sparse_shards(spec: SparseSpec, read: Read) -> list[Arrays]:
 
 
 def _dense(spec: DenseSpec, read: Read) -> list[Arrays]:
-    table = DenseTable(spec, updaters_of(spec, range(spec.shards)))
+    table = DenseTable(spec, range(spec.shards))
     table.set(0, read.weights)
     return [table.shard_state(shard) for shard in range(spec.shards)]

@@ -13,32 +13,53 @@ Source: the geo-SGD rule of Paddle 2.6 (GeoCommunicator), on touched rows only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from paddock.ps.optimizers.schedules import learning_rate
+from paddock.ps.optimizers.updater import Updater
+from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.index import Keys, Rows, make_index
 from paddock.ps.table.memory import Growing
 from paddock.ps.table.sharding import behaved
 
 Floats = NDArray[np.float32]
+Columns = list[NDArray[Any]]
 # More rows than these are copied when they grow.
 _RESERVED = 1 << 24
 
 
-class GeoRows:
-    """A sparse table's local copy.
+class _Copy:
+    """A table's local copy. lr: in place of the spec's."""
+
+    def __init__(self, optimizer: OptimizerSpec) -> None:
+        self.lr: float | None = None
+        self._optimizer = optimizer
+        self._step = 0
+
+    def _next_rate(self) -> float:
+        self._step += 1
+        return learning_rate(self._optimizer, self._step - 1, self.lr)
+
+
+class GeoRows(_Copy):
+    """Of a sparse table.
 
     values: float32[capacity, width]; the first dim columns are `latest`, the others the local
-    optimizer's. An Updater works on them in place, with the rows `find` gave; then `touch`.
+    optimizer's.
     """
 
-    def __init__(self, dim: int, initial_state: Floats) -> None:
-        self.dim = dim
-        self._initial_state = np.array(initial_state, np.float32)
+    def __init__(self, spec: SparseSpec) -> None:
+        super().__init__(spec.optimizer)
+        self.dim = spec.dim
+        self._updater = Updater(spec.optimizer, spec.dim)
         self._index = make_index(1, _RESERVED)
-        self._values = Growing(np.float32, (dim + len(initial_state),), reserve=_RESERVED)
-        self._old = Growing(np.float32, (dim,), reserve=_RESERVED)
+        self._values = Growing(np.float32, (self._updater.width,), reserve=_RESERVED)
+        self._old = Growing(np.float32, (spec.dim,), reserve=_RESERVED)
         self._is_touched = Growing(np.bool_, reserve=_RESERVED)
 
     def __len__(self) -> int:
@@ -51,7 +72,7 @@ class GeoRows:
 
     def find(self, keys: Keys) -> Rows:
         """int64[n]: where each key's row is in `values`, -1 for a key that is not cached."""
-        return self._index.find(behaved(keys))
+        return self._index.find(behaved(keys, np.int64))
 
     def missing(self, keys: Keys) -> Keys:
         """Those of the distinct keys that have to be pulled and inserted."""
@@ -59,19 +80,27 @@ class GeoRows:
 
     def insert(self, keys: Keys, server: Floats) -> None:
         """Cache rows just pulled. keys: distinct, not cached. server: float32[n, dim]."""
-        rows, _ = self._index.make(behaved(keys))
+        rows, _ = self._index.make(behaved(keys, np.int64))
         for column in (self._values, self._old, self._is_touched):
             column.need(self._index.top)
         self.values[rows, : self.dim] = server
-        self.values[rows, self.dim :] = self._initial_state
+        self.values[rows, self.dim :] = self._updater.initial_state
         self._old.array[rows] = server
 
-    def touch(self, rows: Rows) -> None:
-        """The optimizer has changed these rows."""
+    def read(self, keys: Keys) -> Floats:
+        """float32[n, dim]: what is pulled of the copy. keys: cached."""
+        found: Floats = self.values[self.find(keys), : self.dim].copy()
+        return found
+
+    def learn(self, columns: Columns, _: object = None) -> None:
+        """A push of distinct cached keys and their gradients."""
+        keys, grads = columns
+        rows = self.find(keys)
+        self._updater.apply(self.values, rows, grads, self._next_rate())
         self._is_touched.array[rows] = True
 
-    def take_delta(self, trainers: int, *, is_rest: bool = False) -> tuple[Keys, Floats]:
-        """(keys int64[n] ascending, delta float32[n, dim]) to be pushed; none is touched after.
+    def take_delta(self, trainers: int, *, is_rest: bool = False) -> Columns:
+        """[keys int64[n] ascending, delta float32[n, dim]] to be pushed; none is touched after.
 
         is_rest: of all rows that have a difference, also from exchanges before.
         """
@@ -84,7 +113,7 @@ class GeoRows:
         self._is_touched.array[rows] = False
         delta = (latest[rows] - old[rows]) / np.float32(trainers)
         old[rows] += delta
-        return keys, delta
+        return [keys, delta]
 
     def receive(self, keys: Keys, server: Floats) -> int:
         """Take over what others changed, keeping what is not sent yet; how many were cached.
@@ -99,26 +128,49 @@ class GeoRows:
         return len(rows)
 
 
-class GeoVector:
-    """A dense table's local copy: the same rule on all elements. table: changed in place."""
+class GeoVector(_Copy):
+    """Of a dense table: the same rule on all elements. table: changed in place."""
 
-    def __init__(self, table: DenseTable) -> None:
-        self.table = table
-        self._old = np.zeros(table.spec.size, np.float32)
-        table.set(0, self._old)
+    def __init__(self, spec: DenseSpec) -> None:
+        super().__init__(spec.optimizer)
+        self.size = spec.size
+        self.table = DenseTable(spec, range(spec.shards))
+        self._old = np.zeros(spec.size, np.float32)
+        self._is_cached = False
+        self.table.set(0, self._old)
 
-    def _latest(self) -> Floats:
-        latest: Floats = np.empty_like(self._old)
-        self.table.pull(0, latest)
-        return latest
+    def missing(self, _: object) -> Floats:
+        """An array for what has to be pulled."""
+        return np.empty(0 if self._is_cached else len(self._old), np.float32)
 
-    def take_delta(self, trainers: int) -> Floats:
-        """float32[size] to be pushed."""
-        delta: Floats = (self._latest() - self._old) / np.float32(trainers)
+    def insert(self, _: object, server: Floats) -> None:
+        """Cache what was just pulled."""
+        self.receive(server)
+        self._is_cached = True
+
+    def forget(self) -> None:
+        """Pull it anew, and drop what is not sent yet; the optimizer's state stays."""
+        self.table.pull(0, self._old)
+        self._is_cached = False
+
+    def read(self, out: Floats) -> Floats:
+        """What is pulled of the copy, in `out`."""
+        self.table.pull(0, out)
+        return out
+
+    def learn(self, columns: Columns, runs: Sequence[tuple[int, int]] | None = None) -> None:
+        """A push of the vector's runs."""
+        lr = self._next_rate()
+        for start, stop in [(0, len(self._old))] if runs is None else runs:
+            self.table.push(start, columns[0][start:stop], lr=lr)
+
+    def take_delta(self, trainers: int, *, is_rest: bool = False) -> Columns:
+        """[float32[size]] to be pushed."""
+        delta: Floats = (self.read(np.empty_like(self._old)) - self._old) / np.float32(trainers)
         self._old += delta
-        return delta
+        return [delta]
 
     def receive(self, server: Floats) -> None:
         """Take over what the servers have, keeping what is not sent yet."""
-        self.table.set(0, self._latest() + (server - self._old))
+        self.table.add(0, server - self._old)
         self._old[:] = server

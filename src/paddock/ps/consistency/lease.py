@@ -1,4 +1,4 @@
-"""Who may serve a pair of servers: the witness's register, and the holder's view of its lease.
+"""Who may serve a pair of servers: the witness's register, and how long a lease is.
 
 Pure: requests and times in, values out. One rule: the witness never names a new holder that may
 lack an acknowledged record, and its holder stops before the witness lets another one in.
@@ -189,22 +189,3 @@ def restored(stored: dict[str, Any], *, now: float, timing: Timing = TIMING) -> 
     """
     register: Register = value_from(Register, stored)
     return replace(register, expiry=now + timing.lease_seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A holder's own view: until when it may serve, on its monotonic clock.
-
-    >>> Lease().renewed(sent=10.0, timing=TIMING).is_held(now=11.4)
-    True
-    """
-
-    until: float = float("-inf")
-
-    def renewed(self, *, sent: float, timing: Timing) -> Lease:
-        """After a grant: counted from when the request left, which was before the witness's now."""
-        return Lease(max(self.until, sent + timing.held_seconds))
-
-    def is_held(self, *, now: float) -> bool:
-        """Whether to serve. Writes are safe without it (see replication.py); reads are not."""
-        return now < self.until

@@ -32,10 +32,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.lease import TIMING, Ask, Lease, Register, Reply, Request, Timing
+from paddock.ps.consistency.lease import TIMING, Ask, Register, Reply, Request, Timing
 
 NEAR_RECORDS = 64  # at most so many frames (of 4 MiB) are waited for when a replica joins
 HISTORY_MAX = 100_000  # epochs; one is added per failover
@@ -173,6 +173,8 @@ class Deposed:
     endpoint: str
 
 
+# What a member knows of a counted replica, when there is none.
+NOT_COUNTED: dict[str, Any] = {"counted": 0, "counted_since": -1, "is_removing": False, "acked": 0}
 Action = Seek | Tell | Store | Truncate | Restore | Begin | Connect | Deposed
 M = TypeVar("M", bound="Member")
 
@@ -183,6 +185,7 @@ class Member:
 
     server: identity of its log, not 0. epoch: the newest heard of; older messages are refused.
     end, history: of its log. register: as last seen.
+    held_until: its lease, on its own clock.
     counted: the replica without whose acknowledgement nothing is acknowledged; 0 for none.
     counted_since: version of the register that the last ADD for it named; -1 before any.
     acked: below it the counted replica has everything. safe: below it all may be acknowledged.
@@ -199,7 +202,7 @@ class Member:
     end: int = 0
     history: History = ()
     register: Register = field(default_factory=Register)
-    lease: Lease = field(default_factory=Lease)
+    held_until: float = float("-inf")
     session: int = 0
     peer: int = 0
     counted: int = 0
@@ -214,7 +217,7 @@ class Member:
 
     def may_serve(self, *, now: float) -> bool:
         """Whether to answer pulls and take pushes; asked again before each acknowledgement."""
-        return self.role is Role.PRIMARY and self.lease.is_held(now=now)
+        return self.role is Role.PRIMARY and now < self.held_until
 
     def acknowledges(self, end: int, *, now: float) -> bool:
         """Whether an answer that rests on the records below `end` may go out.
@@ -253,8 +256,7 @@ class Member:
     def tick(self: M, *, now: float) -> tuple[M, list[Action]]:
         """To be called every 0.1 s or so."""
         if self.is_replica_silent(now=now):
-            after, actions = self.lost(self.session, now=now)
-            return after, actions
+            return self.lost(self.session, now=now)
         hurried = self.role is Role.REPLICA or self.is_removing or self.wants_to_add()
         pause = self.timing.retry_seconds if hurried else self.timing.renew_seconds
         if now < self.asked_at + pause:
@@ -290,10 +292,11 @@ class Member:
         if self.role is Role.PRIMARY:
             if seen.epoch > self.epoch:  # PRIMARY -> REPLICA
                 return replace(self, register=register)._deposed(seen.epoch)
-            lease = self.lease
+            until = self.held_until
             if seen.holder == self.server and seen.epoch == self.epoch:
-                lease = lease.renewed(sent=reply.sent, timing=self.timing)
-            return replace(self, register=register, lease=lease)._settled(), []
+                # Counted from when the request left, which was before the witness's now.
+                until = max(until, reply.sent + self.timing.held_seconds)
+            return replace(self, register=register, held_until=until)._settled(), []
         if seen.epoch <= self.epoch:
             return replace(self, register=register), []
         # A primary of an older epoch is no longer listened to.
@@ -305,16 +308,15 @@ class Member:
         epoch = reply.register.epoch
         after = replace(
             self, role=Role.PRIMARY, stage=Stage.ALONE, epoch=epoch, register=reply.register,
-            history=(*self.history, (epoch, self.end)), peer=0, counted=0, counted_since=-1,
-            is_removing=False, acked=0, safe=self.end,
-            lease=Lease().renewed(sent=reply.sent, timing=self.timing),
+            history=(*self.history, (epoch, self.end)), safe=self.end,
+            held_until=reply.sent + self.timing.held_seconds,
         )  # fmt: skip
         return after, [Begin(epoch)]
 
     def _deposed(self: M, epoch: int) -> tuple[M, list[Action]]:
         after = replace(
-            self, role=Role.REPLICA, stage=Stage.ALONE, epoch=epoch, lease=Lease(), peer=0,
-            counted=0, counted_since=-1, is_removing=False, acked=0,
+            self, role=Role.REPLICA, stage=Stage.ALONE, epoch=epoch, held_until=float("-inf"),
+            peer=0, **NOT_COUNTED,
         )  # fmt: skip
         is_known = self.register.epoch == epoch
         return after, [Deposed(epoch, self.register.endpoint if is_known else "")]
@@ -323,17 +325,14 @@ class Member:
         """Drops the counted replica once no request under way can put it, or keep it, in sync."""
         is_out = self.counted not in self.register.in_sync
         if self.is_removing and is_out and self.register.version > self.counted_since:
-            return replace(
-                self, counted=0, counted_since=-1, is_removing=False, acked=0, safe=self.end
-            )
+            return replace(self, safe=self.end, **NOT_COUNTED)
         return self
 
     def release(self: M, *, now: float) -> tuple[M, list[Action]]:
         """Gives the lease up before an orderly end, so that the replica takes over at once."""
         if self.role is not Role.PRIMARY:
             return self, []
-        wish = self.wish(now=now)
-        request = replace(wish, ask=Ask.RELEASE, peer=0)
+        request = replace(self.wish(now=now), ask=Ask.RELEASE, peer=0)
         after, actions = self._deposed(self.epoch)  # PRIMARY -> REPLICA, before the witness knows
         return after, [*actions, Seek(request)]
 
@@ -392,7 +391,7 @@ class Member:
     def _given_up(self: M, *, now: float) -> tuple[M, list[Action]]:
         """The counted replica is asked out of sync; until that is granted, nothing changes."""
         if self.counted_since < 0 and self.counted not in self.register.in_sync:
-            return replace(self, counted=0, acked=0, safe=self.end), []  # never asked in
+            return replace(self, safe=self.end, **NOT_COUNTED), []  # never asked in
         return replace(self, is_removing=True).seek(now=now)
 
     # ------------------------------------------------------------------------------- replica

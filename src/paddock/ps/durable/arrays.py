@@ -111,8 +111,9 @@ def decode_arrays(data: bytes) -> Arrays:
 
 
 @contextmanager
-def open_arrays(path: Path, written: Written) -> Iterator[ArrayFile]:
-    """A file of which a manifest says this. Raises DamageError."""
+def open_arrays(directory: Path, written: Written) -> Iterator[ArrayFile]:
+    """The file of which a manifest in the directory says this. Raises DamageError."""
+    path = directory / written.file
     try:
         file = path.open("rb")
     except OSError as error:

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddock.errors import Problem, UsageError
 from paddock.ps.durable import delta
-from paddock.ps.durable.arrays import ArrayFile, Arrays, Written, open_arrays
+from paddock.ps.durable.arrays import Arrays, Written, open_arrays
 from paddock.ps.durable.files import DamageError, read_json
 from paddock.ps.spec import TableSpec, from_json, to_json
 
@@ -41,7 +40,8 @@ class Entry(NamedTuple):
     """One shard of one checkpoint.
 
     rows: those in the file. version: the lsn it was copied at, on the server of that identity
-    and generation; versions of two identities do not compare.
+    and generation; versions of two identities do not compare. written: its file is below the
+    checkpoint's directory.
     """
 
     table: str
@@ -51,18 +51,7 @@ class Entry(NamedTuple):
     version: int
     server: int
     generation: int
-    path: str
     written: Written
-
-    def to_json(self) -> list[Any]:
-        """The entry as a list; from_json gives it back."""
-        return [*self[:8], *self.written]
-
-    @staticmethod
-    def from_json(value: list[Any]) -> Entry:
-        """The entry that to_json gave."""
-        head = value[:8]
-        return Entry._make([*head, Written(*value[8:])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +94,7 @@ class Checkpoint:
         wanted = None if names is None else (*names, delta.KEYS, delta.DELETED)
         arrays: Arrays = {}
         for checkpoint, entry in self._chain(table, shard):
-            with checkpoint._open(entry) as file:
+            with open_arrays(checkpoint.path, entry.written) as file:
                 found = file.read(wanted)
             if entry.kind == ROWS:
                 arrays = delta.apply_delta(arrays, found)
@@ -126,14 +115,12 @@ class Checkpoint:
 
         owned: those of these shards only, by table.
         """
-        checkpoint: Checkpoint | None = self
-        while checkpoint is not None:
+        for checkpoint in (self, *self.bases()):
             for entry in checkpoint.entries.values():
                 is_asked = owned is None or entry.shard in owned.get(entry.table, ())
                 if is_asked and entry.kind != SAME:
-                    with checkpoint._open(entry) as file:
+                    with open_arrays(checkpoint.path, entry.written) as file:
                         file.verify()
-            checkpoint = checkpoint.base
 
     def bases(self) -> Iterator[Checkpoint]:
         """The checkpoint it builds on, the one that builds on, and so on."""
@@ -160,9 +147,6 @@ class Checkpoint:
             f"checkpoint {self.path} is damaged: shard {shard} of table {table!r} has no base"
         )
 
-    def _open(self, entry: Entry) -> AbstractContextManager[ArrayFile]:
-        return open_arrays(self.path / entry.path / entry.written.file, entry.written)
-
 
 def open_checkpoint(
     directory: Path | str, *, name: str | None = None, job: str | None = None
@@ -178,20 +162,19 @@ def open_checkpoint(
         name = latest_name(directory)
     is_here = os.path.isdir(directory)  # Also of what can be no path at all.
     others = [one for one in list_checkpoints(directory) if one != name] if is_here else []
-    hint = "others there: " + ", ".join(others[-5:]) if others else "there is no other"
+    hint = "others there: " + ", ".join(others[-5:]) if others else ""
     if name is None or not os.path.isdir(directory / name):
         what = "no whole checkpoint" if name is None else f"no checkpoint {name}"
-        if not is_here:
-            hint = "is the path right? there is no such directory here"
-        elif not others:
-            hint = "is the path right? checkpoints are made by client.save() and paddock ps save"
-        raise UsageError(f"there is {what} in {directory}", hint=hint)
+        why = "checkpoints are made by client.save() and paddock ps save"
+        why = why if is_here else "there is no such directory here"
+        raise UsageError(
+            f"there is {what} in {directory}", hint=hint or f"is the path right? {why}"
+        )
     try:
-        checkpoint = _open_chain(directory, name)
+        checkpoint = _open_one(directory / name)
     except DamageError as error:
-        if not error.hint:
-            raise DamageError(error.message, hint=hint) from error
-        raise
+        hint = error.hint or hint or "there is no other"
+        raise DamageError(error.message, hint=hint) from error
     if job is not None and checkpoint.job != job:
         raise UsageError(
             f"checkpoint {checkpoint.path} is of job {checkpoint.job!r}, this job is {job!r}",
@@ -222,42 +205,9 @@ def read_part(path: Path) -> tuple[dict[str, Any], str]:
     return read_json(path / PART, "checkpoint part")
 
 
-def _open_chain(directory: Path, name: str) -> Checkpoint:
-    """The checkpoint with its bases: opened newest first, built oldest first."""
-    opened: list[tuple[Path, dict[str, Any], str]] = []
-    wanted: str | None = None
-    following: str | None = name
-    while following is not None:
-        path = directory / following
-        if opened and not path.is_dir():
-            raise DamageError(f"checkpoint {opened[-1][0]} builds on {path}, which is missing")
-        manifest, checksum = read_json(path / MANIFEST, "checkpoint manifest")
-        if manifest.get("format") != FORMAT:
-            raise DamageError(
-                f"checkpoint {path} has format {manifest.get('format')}, "
-                f"this paddock reads {FORMAT}",
-                hint="load it with the paddock that wrote it",
-            )
-        if wanted is not None and checksum != wanted:
-            raise DamageError(
-                f"checkpoint {opened[-1][0]} builds on {path} with checksum {wanted}, "
-                f"which now has {checksum}"
-            )
-        opened.append((path, manifest, checksum))
-        if len(opened) > CHAIN_MAX:
-            raise DamageError(f"checkpoint {directory / name} has over {CHAIN_MAX} bases")
-        base = manifest["base"]
-        following, wanted = (base["name"], base["checksum"]) if base else (None, None)
-    checkpoint: Checkpoint | None = None
-    for path, manifest, checksum in reversed(opened):
-        checkpoint = _build(path, manifest, checksum, checkpoint)
-    assert checkpoint is not None
-    return checkpoint
-
-
-def _build(
-    path: Path, manifest: dict[str, Any], checksum: str, base: Checkpoint | None
-) -> Checkpoint:
+def _open_one(path: Path, deltas: int = 0) -> Checkpoint:
+    """The checkpoint with its bases. deltas: those on it."""
+    manifest, checksum = read_json(path / MANIFEST, "checkpoint manifest", FORMAT)
     entries: dict[tuple[str, int], Entry] = {}
     states = []
     for place, expected in manifest["parts"]:
@@ -266,8 +216,8 @@ def _build(
             raise DamageError(
                 f"checkpoint part {path / place} has checksum {found}, the manifest has {expected}"
             )
-        for value in part["shards"]:
-            entry = Entry.from_json(value)
+        for *head, written in part["shards"]:
+            entry = Entry._make([*head, Written(*written)])
             entries[entry.table, entry.shard] = entry
         states.append(part["state"])
     return Checkpoint(
@@ -280,8 +230,28 @@ def _build(
         positions=manifest["positions"],
         states=tuple(states),
         entries=entries,
-        base=base,
+        base=_open_base(path, manifest["base"], deltas + 1),
     )
+
+
+def _open_base(path: Path, told: dict[str, str] | None, deltas: int) -> Checkpoint | None:
+    """What the checkpoint in this directory builds on, if anything."""
+    if told is None:
+        return None
+    base = path.parent / told["name"]
+    if not base.is_dir():
+        raise DamageError(f"checkpoint {path} builds on {base}, which is missing")
+    if deltas >= CHAIN_MAX:
+        raise DamageError(
+            f"checkpoint {path} is the {CHAIN_MAX}th of a chain, and builds on {base}"
+        )
+    found = _open_one(base, deltas)
+    if found.checksum != told["checksum"]:
+        raise DamageError(
+            f"checkpoint {path} builds on {base} with checksum {told['checksum']}, "
+            f"which now has {found.checksum}"
+        )
+    return found
 
 
 # ----------------------------------------------------------------------------- comparing specs

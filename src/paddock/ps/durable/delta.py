@@ -8,7 +8,6 @@ has the changed rows and, in "deleted", the keys that are gone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,9 +47,9 @@ def make_delta(arrays: Mapping[str, Array], base_keys: Keys, since: int) -> Arra
     """
     keys = arrays[KEYS]
     # A row that the base lacks goes along whatever its version says.
-    changed = (arrays[VERSIONS] > since) | ~_among(keys, base_keys)
+    changed = (arrays[VERSIONS] > since) | ~np.isin(keys, base_keys, assume_unique=True)
     delta = {n: a[changed] if is_row_array(n) else a for n, a in arrays.items()}
-    delta[DELETED] = base_keys[~_among(base_keys, keys)]
+    delta[DELETED] = np.setdiff1d(base_keys, keys, assume_unique=True)
     return delta
 
 
@@ -62,8 +61,8 @@ def apply_delta(arrays: Mapping[str, Array], delta: Mapping[str, Array]) -> Arra
     >>> {n: a.tolist() for n, a in apply_delta(base, delta).items()}
     {'keys': [1, 2, 5], 'version': [3, 9, 8]}
     """
-    keys, new = arrays[KEYS], delta[KEYS]
-    kept = ~(_among(keys, new) | _among(keys, delta[DELETED]))
+    replaced = np.concatenate([delta[KEYS], delta[DELETED]])
+    kept = ~np.isin(arrays[KEYS], replaced, assume_unique=True)
     merged: Arrays = {}
     for name, array in delta.items():
         if name == DELETED:
@@ -73,12 +72,3 @@ def apply_delta(arrays: Mapping[str, Array], delta: Mapping[str, Array]) -> Arra
         else:
             merged[name] = array
     return sort_rows(merged)
-
-
-def _among(values: Keys, sorted_keys: NDArray[Any]) -> NDArray[np.bool_]:
-    """For each of sorted `values`, whether it is one of `sorted_keys`."""
-    if len(sorted_keys) == 0:
-        return np.zeros(len(values), np.bool_)
-    at = np.minimum(np.searchsorted(sorted_keys, values), len(sorted_keys) - 1)
-    found: NDArray[np.bool_] = sorted_keys[at] == values
-    return found

@@ -40,19 +40,13 @@ class DamageError(PaddockError):
     """A file is not what was written: truncated, flipped bits, or missing."""
 
 
-def free_bytes(directory: Path) -> int:
-    """What an unprivileged process can still write in the directory's file system; -1: unknown."""
+def room_text(directory: Path) -> str:
+    """ ", <n> bytes free there", for an unprivileged process, or nothing when it is not known."""
     try:
         facts = os.statvfs(directory)
     except OSError:
-        return -1
-    return facts.f_bavail * facts.f_frsize
-
-
-def room_text(directory: Path) -> str:
-    """ ", <n> bytes free there", or nothing when that is not known."""
-    free = free_bytes(directory)
-    return f", {free} bytes free there" if free >= 0 else ""
+        return ""
+    return f", {facts.f_bavail * facts.f_frsize} bytes free there"
 
 
 def write_error(what: str, directory: Path, error: OSError) -> PaddockError:
@@ -126,27 +120,27 @@ def remove_tree(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def canonical(value: dict[str, Any]) -> bytes:
-    """Equal values give equal bytes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-
-
 def hash_of(data: Piece) -> str:
     """xxh3-64 as 16 hexadecimal digits."""
     return f"{xxh3(data):016x}"
 
 
+def _checksum(value: dict[str, Any]) -> str:
+    """Of equal values it is equal."""
+    return hash_of(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+
+
 def write_json(path: Path, value: dict[str, Any]) -> str:
     """Writes the value with its checksum inside, atomically; the checksum."""
-    checksum = hash_of(canonical(value))
+    checksum = _checksum(value)
     text = json.dumps({**value, "checksum": checksum}, indent=1, sort_keys=True)
     with replacing(path) as file:
         file.write(text.encode())
     return checksum
 
 
-def read_json(path: Path, what: str) -> tuple[dict[str, Any], str]:
-    """What write_json wrote, and its checksum.
+def read_json(path: Path, what: str, format: int = 0) -> tuple[dict[str, Any], str]:
+    """What write_json wrote, and its checksum. format: what its "format" must be; 0: it has none.
 
     Raises DamageError when the file is missing, is not JSON, or is not what was written.
     """
@@ -161,6 +155,11 @@ def read_json(path: Path, what: str) -> tuple[dict[str, Any], str]:
     if not isinstance(value, dict) or not isinstance(value.get("checksum"), str):
         raise DamageError(f"{what} {path} is damaged: it holds no checksum")
     checksum = value.pop("checksum")
-    if hash_of(canonical(value)) != checksum:
+    if _checksum(value) != checksum:
         raise DamageError(f"{what} {path} is damaged: its checksum does not fit its content")
+    if format and value.get("format") != format:
+        raise DamageError(
+            f"{what} {path} has format {value.get('format')}, this paddock reads {format}",
+            hint="read it with the paddock that wrote it",
+        )
     return value, checksum

@@ -2,12 +2,13 @@
 
 Levels: after `append` returns, the record is in the page cache and survives the process ("log");
 after `wait_durable` it is on the disk and survives the machine ("disk"). Lsns count from 1.
-Any thread may call anything; one lock, held for one write.
+Any thread may call anything; one lock is held for one write, another one for a sync.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import threading
@@ -21,7 +22,6 @@ from paddock.ps.durable import segment
 from paddock.ps.durable.files import (
     Piece,
     replacing,
-    room_text,
     sync_path,
     write_error,
     writing,
@@ -98,11 +98,10 @@ class Log:
         self._segment_bytes = segment_bytes
         self._device = device or Device()
         self._lock = threading.Lock()
-        # Followers wait for records, those that acknowledge for the disk.
-        self._grown = threading.Condition(self._lock)
-        self._synced = threading.Condition(self._lock)
+        self._grown = threading.Condition(self._lock)  # Followers wait for records.
+        # Held by the one that syncs, for all that wait for it; taken before the other lock.
+        self._syncing = threading.Lock()
         self._broken: str = ""
-        self._syncing = False
         self._fd = -1
         self._reserved = 0
         self._directory_fd = self._lock_directory()
@@ -118,8 +117,8 @@ class Log:
         self._segments = list(map(Segment, segment.list_segments(self.directory)))
         self._check_heads()
         if self._segments:
-            self._recover()
             self._write_to(self._segments[-1])
+            self._recover()
         else:
             self._add_segment(start)
         # What a process wrote before it died may still be in the page cache only.
@@ -174,17 +173,11 @@ class Log:
                 self._reserve(size)
             try:
                 wrote = self._device.write(self._fd, [head, *views], one.end)
+                if wrote != size:
+                    raise OSError(errno.ENOSPC, f"{wrote} of {size} bytes were written")
             except OSError as error:
                 self._undo()
                 raise write_error("cannot append to the log", self.directory, error) from error
-            if wrote != size:
-                self._undo()
-                raise PaddockError(
-                    f"cannot append to the log in {self.directory}: {wrote} of {size} bytes were "
-                    f"written{room_text(self.directory)}",
-                    hint="free space there, or choose another directory",
-                    retryable=True,
-                )
             one.offsets.append(one.end + size)
             self._grown.notify_all()
             return one.last
@@ -195,14 +188,10 @@ class Log:
         Raises PaddockError when the disk refused: what it holds is then unknown (a second
         fdatasync(2) may report success for bytes that were dropped), so the log stays refused.
         """
-        with self._lock:
-            assert lsn <= self.last
-            while self._durable < lsn:
-                self._check_open()
-                if self._syncing:
-                    self._synced.wait()
-                    continue
-                self._lead_sync()
+        assert lsn <= self.last
+        with self._syncing:
+            if self._durable < lsn:
+                self._sync()
 
     def roll(self) -> None:
         """Later records stand in a new segment, so that `cut` may delete all those before."""
@@ -222,15 +211,13 @@ class Log:
 
         Raises PaddockError when `lsn` is below what the log holds, or the disk refuses.
         """
-        with self._lock:
+        with self._syncing, self._lock:
             self._check_open()
             if not self.first - 1 <= lsn <= self.last:
                 raise PaddockError(
                     f"the log in {self.directory} holds records {self.first} to {self.last}, "
                     f"it cannot end with {lsn}"
                 )
-            while self._syncing:
-                self._synced.wait()
             try:
                 self._truncate(lsn)
             except OSError as error:
@@ -239,19 +226,16 @@ class Log:
 
     def close(self) -> None:
         """Puts everything on the disk and refuses what comes later. May be called twice."""
-        with self._lock:
-            if self._fd < 0:
-                return
-            while self._syncing:
-                self._synced.wait()
-            try:
-                if not self._broken:
+        with self._syncing:
+            with self._lock:
+                is_open = not self._broken
+                if is_open:
                     self._trim()
-                    if self._durable < self.last:
-                        self._lead_sync()
+            try:
+                if is_open:
+                    self._sync()
             finally:
-                self._release()
-                self._break("it is closed")
+                self.abandon()
 
     def abandon(self) -> None:
         """Lets go of the files with nothing synced: what a killed process leaves."""
@@ -357,31 +341,25 @@ class Log:
     def _break(self, reason: str) -> None:
         self._broken = self._broken or reason
         self._grown.notify_all()
-        self._synced.notify_all()
 
-    def _lead_sync(self) -> None:
-        """Syncs everything written so far, the lock released meanwhile."""
-        self._syncing = True
-        target, fd = self.last, os.dup(self._fd)
-        pairs = pairwise(self._segments)
-        paths = [one.path for one, after in pairs if after.first > self._durable + 1]
-        self._lock.release()
-        failure: OSError | None = None
+    def _sync(self) -> None:
+        """Syncs everything written so far; only `_syncing` is held."""
+        with self._lock:
+            self._check_open()
+            target, fd = self.last, os.dup(self._fd)
+            pairs = pairwise(self._segments)
+            paths = [one.path for one, after in pairs if after.first > self._durable + 1]
         try:
             for path in paths:
                 self._sync_path(path)
             self._device.sync(fd)
         except OSError as error:
-            failure = error
+            with self._lock:
+                self._break(f"the disk refused to keep it ({error.strerror})")
+            raise write_error("cannot sync the log", self.directory, error) from error
         finally:
             os.close(fd)
-            self._lock.acquire()
-            self._syncing = False
-        if failure:
-            self._break(f"the disk refused to keep it ({failure.strerror})")
-            raise write_error("cannot sync the log", self.directory, failure) from failure
-        self._durable = max(self._durable, target)
-        self._synced.notify_all()
+        self._durable = target
 
     def _sync_path(self, path: Path) -> None:
         try:
@@ -462,9 +440,8 @@ class Log:
                 "ps load",
             )
         size = one.path.stat().st_size
-        with one.path.open("rb+") as file:
-            self._device.truncate(file.fileno(), one.end)
-            self._device.sync(file.fileno())
+        self._device.truncate(self._fd, one.end)
+        self._device.sync(self._fd)
         self.warnings.append(
             f"log {one.path}: {size - one.end} bytes at byte {one.end} were cut: {damage.reason}"
         )

@@ -33,8 +33,8 @@ from paddock.ps.durable.files import (
     replacing,
     sync_files,
     sync_path,
-    write_error,
     write_json,
+    writing,
 )
 from paddock.ps.durable.snapshot import row_count
 from paddock.ps.spec import TableSpec, to_json
@@ -48,7 +48,7 @@ def begin_checkpoint(directory: Path | str, step: int) -> str:
     Raises PaddockError when DIR cannot be written.
     """
     directory = Path(directory)
-    try:
+    with writing("cannot save a checkpoint", directory):
         directory.mkdir(parents=True, exist_ok=True)
         for leftover in directory.glob("step-*.tmp"):
             remove_tree(leftover)
@@ -57,8 +57,6 @@ def begin_checkpoint(directory: Path | str, step: int) -> str:
             again += 1
             name = f"step-{step:012d}.{again:04d}"
         (directory / (name + ".tmp")).mkdir()
-    except OSError as error:
-        raise write_error("cannot save a checkpoint", directory, error) from error
     return name
 
 
@@ -91,13 +89,13 @@ def write_part(
     place = f"server-{index}"
     path = parent / place
     entries: list[Entry] = []
-    try:
-        if not parent.is_dir():
-            raise PaddockError(
-                f"server {index} does not see {parent}",
-                hint="a checkpoint's directory must be shared by all servers and by the trainer "
-                "that saves",
-            )
+    if not parent.is_dir():
+        raise PaddockError(
+            f"server {index} does not see {parent}",
+            hint="a checkpoint's directory must be shared by all servers and by the trainer "
+            "that saves",
+        )
+    with writing("cannot save a checkpoint", parent):
         if path.exists():  # The order came twice: the connection broke, or this server died.
             remove_tree(path)
         path.mkdir()
@@ -108,19 +106,14 @@ def write_part(
                 kind, content = _choose(spec, shard, arrays, version, base)
                 written = Written("", 0, "")
                 if kind != SAME:
-                    file = path / f"s-{number}-{shard}.bin"
-                    written = write_arrays(file, content, sync=False)
+                    written = write_arrays(path / f"s-{number}-{shard}.bin", content, sync=False)
+                    written = written._replace(file=f"{place}/{written.file}")
                 rows = row_count(content)
-                entries.append(Entry(spec.name, shard, kind, rows, *version, place, written))
+                entries.append(Entry(spec.name, shard, kind, rows, *version, written))
         sync_files(path)
-        part = {
-            "shards": [one.to_json() for one in entries],
-            "tables": [to_json(spec) for spec in specs],
-            "state": dict(state),
-        }
+        tables = [to_json(spec) for spec in specs]
+        part = {"shards": entries, "tables": tables, "state": dict(state)}
         checksum = write_json(path / PART, part)
-    except OSError as error:
-        raise write_error("cannot save a checkpoint", parent, error) from error
     return {
         "checksum": checksum,
         "rows": sum(one.rows for one in entries),
@@ -171,23 +164,20 @@ def commit_checkpoint(
     """
     directory = Path(directory)
     path = directory / (name + ".tmp")
-    if base is not None and sum(1 for _ in base.bases()) + 2 > CHAIN_MAX:
+    if base is not None and len(list(base.bases())) + 2 > CHAIN_MAX:
         raise UsageError(
             f"checkpoint {base.path} is already {CHAIN_MAX - 1} deltas long",
             hint="save a full one",
         )
-    parts, tables = [], None
+    parts = {f"server-{index}": read_part(path / f"server-{index}") for index in range(servers)}
+    tables = parts["server-0"][0]["tables"]
     seen: dict[tuple[str, int], str] = {}
-    for index in range(servers):
-        place = f"server-{index}"
-        part, checksum = read_part(path / place)
-        parts.append([place, checksum])
-        if tables is not None and part["tables"] != tables:
+    for place, (part, _) in parts.items():
+        if part["tables"] != tables:
             raise PaddockError(
-                f"server 0 and server {index} have different tables in {path}",
+                f"server-0 and {place} have different tables in {path}",
                 hint="create every table on all servers before saving",
             )
-        tables = part["tables"]
         for table, shard, *_ in part["shards"]:
             if (table, shard) in seen:
                 raise PaddockError(
@@ -197,7 +187,7 @@ def commit_checkpoint(
                     retryable=True,
                 )
             seen[table, shard] = place
-    for spec in tables or []:
+    for spec in tables:
         missing = [n for n in range(spec["shards"]) if (spec["name"], n) not in seen]
         if missing:
             raise PaddockError(
@@ -206,26 +196,29 @@ def commit_checkpoint(
                 hint="a shard moved during the save; save again",
                 retryable=True,
             )
+    older = sorted(_openable(directory), key=lambda one: one.serial, reverse=True)
     manifest = {
         "format": FORMAT,
-        "serial": 1 + max((one.serial for one in _openable(directory)), default=0),
+        "serial": older[0].serial + 1 if older else 1,
         "job": job,
         "step": step,
         "base": {"name": base.name, "checksum": base.checksum} if base else None,
-        "tables": tables or [],
-        "parts": parts,
+        "tables": tables,
+        "parts": [[place, checksum] for place, (_, checksum) in parts.items()],
         "positions": dict(positions or {}),
     }
-    try:
+    with writing("cannot save a checkpoint", directory):
         write_json(path / MANIFEST, manifest)
         path.rename(directory / name)
         sync_path(directory)
         with replacing(directory / LATEST) as file:
             file.write(name.encode() + b"\n")
-    except OSError as error:
-        raise write_error("cannot save a checkpoint", directory, error) from error
     checkpoint = open_checkpoint(directory, name=name)
-    _prune(directory, checkpoint, keep)
+    kept = [checkpoint, *older][: max(keep, 1)]
+    needed = {one.path for top in kept for one in (top, *top.bases())}
+    for one in older:
+        if one.path not in needed:
+            remove_tree(one.path)
     return checkpoint
 
 
@@ -238,13 +231,3 @@ def _openable(directory: Path) -> list[Checkpoint]:
         except DamageError:
             continue  # Damaged ones are left for a person to look at.
     return found
-
-
-def _prune(directory: Path, newest: Checkpoint, keep: int) -> None:
-    found = sorted(_openable(directory), key=lambda one: one.serial, reverse=True)
-    needed = {newest.name}
-    for one in found[: max(keep, 1)]:
-        needed |= {one.name, *(base.name for base in one.bases())}
-    for one in found:
-        if one.name not in needed:
-            remove_tree(one.path)

@@ -26,8 +26,8 @@ from paddock.ps.durable.files import (
     read_json,
     remove_tree,
     sync_path,
-    write_error,
     write_json,
+    writing,
 )
 from paddock.ps.spec import SparseSpec, TableSpec, from_json, to_json
 
@@ -51,7 +51,7 @@ def publish(
     written: the version before stays current.
     """
     directory = Path(directory)
-    try:
+    with writing("cannot publish a version", directory):
         directory.mkdir(parents=True, exist_ok=True)
         for leftover in directory.glob("v-*.tmp"):
             remove_tree(leftover)
@@ -69,8 +69,6 @@ def publish(
         link.symlink_to(path.name)
         link.rename(directory / CURRENT)
         sync_path(directory)
-    except OSError as error:
-        raise write_error("cannot publish a version", directory, error) from error
     for old in _versions(directory)[: -max(keep, 1)]:
         remove_tree(old)
     return path
@@ -176,8 +174,8 @@ def _open_version(directory: Path) -> _Version:
             manifest, _ = read_json(directory / name / _MANIFEST, "serving manifest")
             tables = {}
             for described, *written in manifest["tables"]:
-                spec, one = from_json(described), Written(*written)
-                with open_arrays(directory / name / one.file, one) as file:
+                spec = from_json(described)
+                with open_arrays(directory / name, Written(*written)) as file:
                     tables[spec.name] = (spec, file.map())
             return name, manifest, tables
         except DamageError:

@@ -80,7 +80,7 @@ class Snapshot:
 
     def read(self, entry: ShardEntry) -> Arrays:
         """One shard's arrays, in fresh memory. Raises DamageError."""
-        with open_arrays(self.path / entry.written.file, entry.written) as file:
+        with open_arrays(self.path, entry.written) as file:
             return file.read()
 
 
@@ -193,9 +193,9 @@ def open_snapshot(path: Path) -> Snapshot:
     """The snapshot in this directory, every byte of it verified. Raises DamageError."""
     snapshot, state_file = _read_manifest(path)
     for entry in snapshot.shards:
-        with open_arrays(path / entry.written.file, entry.written) as file:
+        with open_arrays(path, entry.written) as file:
             file.verify()
-    with open_arrays(path / state_file.file, state_file) as file:
+    with open_arrays(path, state_file) as file:
         file.verify()
         snapshot.state.arrays.update(file.read())
     return snapshot

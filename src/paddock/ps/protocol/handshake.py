@@ -49,7 +49,6 @@ class Welcome:
     unix: str = ""
     challenge: str = ""
     proof: str = ""
-    trainer_timeout_seconds: float = 60.0
     newest: int = 0
 
 

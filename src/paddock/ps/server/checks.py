@@ -27,7 +27,7 @@ from paddock.ps.server.bodies import (
     json_part,
     sparse_part,
 )
-from paddock.ps.server.held import Held, HeldDense, HeldSparse
+from paddock.ps.server.held import Held, HeldSparse
 from paddock.ps.spec import DenseSpec, from_json, to_json
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.memory import machine_bytes
@@ -68,7 +68,9 @@ def check(store: Store, header: Header, body: Body) -> None:
     elif op == Op.FENCE:
         facts = json_part(body)
         _check_states(store, facts.get("states"))
-        _check_step(store, facts.get("step"))
+        done = facts.get("step")  # The chief's, server 0's, last one; in sync no other is further.
+        if isinstance(done, int) and done < store.committed:
+            raise _lost_steps(store, 0, done, store.committed)
         check_life(store, header.trainer, header.incarnation, facts.get("life"))
     elif op == Op.CLOSE:
         json_part(body)
@@ -84,7 +86,10 @@ def check(store: Store, header: Header, body: Body) -> None:
         if held.moves.active:
             held.moves.check_push(header, np.array([shard]))
     elif op in (Op.MOVE, Op.ADOPT):
-        _check_room_to_adopt(store, op, len(body))
+        # A part of a shard that comes is held twice for a moment.
+        limit = store.memory_limit_bytes
+        if op == Op.ADOPT and limit and store.nbytes + 2 * len(body) > limit:
+            raise _full(store, "it cannot take another shard", "or move the shard elsewhere")
         handover.check(store.find(header.table), header, body)
 
 
@@ -136,8 +141,7 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
     part = sparse_part(header, body, held.spec.dim)
     if store.servers > 1:  # Else all shards are here.
         held.moves.check_push(header, shard_of(part.keys, held.spec.shards))
-    check_finite(held.spec.name, part.rows, part.keys)
-    for column in (part.shows, part.clicks):
+    for column in (part.rows, part.shows, part.clicks):
         if column is not None:
             check_finite(held.spec.name, column, part.keys)
     if header.flags & STATISTICS and not held.spec.accessor.statistics:
@@ -157,23 +161,29 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
 
 def _check_room(store: Store, held: HeldSparse, keys: NDArray[np.int64]) -> None:
     """Nothing else is being carried out."""
-    limit, table = store.memory_limit_bytes, held.table
+    name, table = held.spec.name, held.table
     if not table.has_room(keys):
         raise Refusal(
             "memory",
-            f"table {held.spec.name!r} has {table.rows} rows on server {store.server}, "
-            f"max_rows is {held.spec.max_rows}",
+            f"table {name!r} has {table.rows} rows on server {store.server}, max_rows is "
+            f"{held.spec.max_rows}",
             hint="raise max_rows, or let it evict: eviction='lru'",
         )
-    if not store.has_bytes(len(keys) * table.row_bytes) and not table.has_room(
-        keys, bytes_left=max(0, limit - store.nbytes)
-    ):
-        raise Refusal(
-            "memory",
-            f"server {store.server} holds {store.nbytes} bytes, the limit is {limit}: "
-            f"no row can be added to table {held.spec.name!r}",
-            hint="raise --memory-limit, add servers, or use max_rows with eviction='lru'",
-        )
+    left = max(0, store.memory_limit_bytes - store.nbytes)
+    is_wide = store.has_bytes(len(keys) * table.row_bytes)
+    if not is_wide and not table.has_room(keys, bytes_left=left):
+        what = f"no row can be added to table {name!r}"
+        raise _full(store, what, "add servers, or use max_rows with eviction='lru'")
+
+
+def _full(store: Store, what: str, hint: str) -> Refusal:
+    """The memory limit is reached."""
+    limit = store.memory_limit_bytes or machine_bytes()
+    return Refusal(
+        "memory",
+        f"server {store.server} holds {store.nbytes} bytes, the limit is {limit}: {what}",
+        hint=f"raise --memory-limit, {hint}",
+    )
 
 
 def _check_dense(store: Store, header: Header, body: Body) -> None:
@@ -250,14 +260,9 @@ def _check_room_for_dense(store: Store, spec: DenseSpec) -> None:
     shards = deal(spec.shards, store.servers)[store.server]
     elements = spec.starts[shards.stop] - spec.starts[shards.start]
     needed = 4 * Updater(spec.optimizer, 1).width * elements
-    limit = store.memory_limit_bytes or machine_bytes()
-    if needed > limit - store.nbytes:
-        raise Refusal(
-            "memory",
-            f"table {spec.name!r} takes {needed} bytes on server {store.server}, which holds "
-            f"{store.nbytes} of {limit}",
-            hint="raise --memory-limit, add servers, or is its size wrong?",
-        )
+    if store.nbytes + needed > (store.memory_limit_bytes or machine_bytes()):
+        what = f"table {spec.name!r} takes {needed} bytes there"
+        raise _full(store, what, "add servers, or is its size wrong?")
 
 
 def check_load(store: Store, order: dict[str, Any]) -> None:
@@ -289,40 +294,18 @@ def _check_room_for(store: Store, checkpoint: Checkpoint) -> None:
     """A checkpoint that the memory limit does not allow is refused before it is read."""
     if not store.memory_limit_bytes:
         return
-    known = {spec.name for spec in checkpoint.specs}
-    needed = sum(h.table.nbytes for h in store.tables if h.spec.name not in known)
-    for spec in checkpoint.specs:
-        held = store.by_name[spec.name]
-        if isinstance(held, HeldDense):
+    saved = {spec.name for spec in checkpoint.specs}
+    needed = 0
+    for held in store.tables:
+        name = held.spec.name
+        if isinstance(held, HeldSparse) and name in saved:
+            rows = sum(len(checkpoint.keys(name, shard)) for shard in held.owned)
+            needed += rows * held.table.row_bytes
+        else:
             needed += held.table.nbytes
-            continue
-        rows = sum(len(checkpoint.keys(spec.name, shard)) for shard in held.owned)
-        needed += rows * held.table.row_bytes
     if needed > store.memory_limit_bytes:
-        raise Refusal(
-            "memory",
-            f"server {store.server}: its share of {checkpoint.path} takes {needed} bytes, the "
-            f"limit is {store.memory_limit_bytes}",
-            hint="raise --memory-limit, or add servers",
-        )
-
-
-def _check_room_to_adopt(store: Store, op: int, size: int) -> None:
-    """A part of a shard that comes is held twice for a moment."""
-    limit = store.memory_limit_bytes
-    if op == Op.ADOPT and limit and store.nbytes + 2 * size > limit:
-        raise Refusal(
-            "memory",
-            f"server {store.server} holds {store.nbytes} bytes, the limit is {limit}: it cannot "
-            "take another shard",
-            hint="raise --memory-limit there, or move the shard elsewhere",
-        )
-
-
-def _check_step(store: Store, done: object) -> None:
-    """done: the step that the chief, server 0, has done last; in sync no other is further."""
-    if isinstance(done, int) and done < store.committed:
-        raise _lost_steps(store, 0, done, store.committed)
+        what = f"with its share of {checkpoint.path} it would hold {needed}"
+        raise _full(store, what, "or add servers")
 
 
 def _lost_steps(store: Store, lost: int, newest: int, job: int) -> Refusal:

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from paddock.ps.consistency.step_words import (
@@ -44,6 +44,7 @@ from paddock.ps.consistency.steps import Chief, carry_out
 from paddock.ps.consistency.waits import STUCK
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.protocol.values import value_from
 from paddock.ps.server import checks
 from paddock.ps.server.engine import Engine
 from paddock.ps.stream import Closed
@@ -56,21 +57,11 @@ NAME_LENGTH_MAX = 200
 
 
 class Coordinator:
-    """The chief of a job's trainers. settings: how a lost trainer is judged."""
+    """The chief of a job's trainers. rules: but for the strategy, which the first trainer says."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        trainers: int,
-        silent_seconds: float,
-        on_silence: str,
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, engine: Engine, rules: Rules, say: Callable[[str], None]) -> None:
         self.engine = engine
-        self.trainers = trainers
-        self.silent_seconds = silent_seconds
-        self.on_silence = on_silence
+        self.rules = rules
         self.say = say
         self._changed = threading.Condition()
         self._replies: dict[tuple[int, int], Reply] = {}
@@ -89,7 +80,7 @@ class Coordinator:
     def join(self, trainer: int, terms: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
         """A trainer begins; waits until it is a member. Raises Refusal."""
         with self._changed:
-            rules = self._rules(terms)
+            rules = self._asked_for(terms)
             if self.chief is None:
                 self.engine.record(Op.RULES, asdict(rules))
                 self.say(f"strategy {rules.strategy}, {rules.trainers} trainers")
@@ -97,7 +88,7 @@ class Coordinator:
             if is_gone():  # A later life of it may be here already.
                 raise Closed("the trainer has gone")
             incarnation = self._number(trainer, terms)
-            reply = self._ask(Join(trainer, incarnation), (trainer, incarnation), is_gone)
+            reply = self._ask(Join(trainer, incarnation), is_gone)
         assert isinstance(reply, Welcome)
         answer: dict[str, Any] = {"step": reply.step, "incarnation": incarnation}
         if reply.commit is not None:
@@ -126,27 +117,21 @@ class Coordinator:
         if incarnation > self.engine.store.lives.get(trainer, (0, ""))[0]:
             raise Refusal("usage", "the chief numbers the lives of a trainer")
 
-    def _rules(self, terms: dict[str, Any]) -> Rules:
+    def _asked_for(self, terms: dict[str, Any]) -> Rules:
         strategy, staleness = terms.get("strategy", "async"), terms.get("staleness", 0)
         if not isinstance(staleness, int):
             raise Refusal("usage", f"staleness is {staleness!r}")
-        rules = Rules(
-            strategy,
-            staleness,
-            trainers=self.trainers,
-            silent_seconds=self.silent_seconds,
-            on_silence=self.on_silence,
-        )
+        rules = replace(self.rules, strategy=strategy, staleness=staleness)
         for problem in check_rules(rules):
             raise Refusal("usage", problem.message, hint=problem.hint)
         return rules
 
     def _agree(self, rules: Rules, trainers: object) -> None:
         """trainers: how many the trainer counts, None when nobody told it."""
-        if trainers is not None and trainers != self.trainers:
+        if trainers not in (None, rules.trainers):
             raise Refusal(
                 "spec",
-                f"this trainer counts {trainers} trainers, the servers {self.trainers}",
+                f"this trainer counts {trainers} trainers, the servers {rules.trainers}",
                 hint="PADDLE_TRAINERS_NUM here, --num_gradient_servers there",
             )
         held = self.engine.store.rules
@@ -160,24 +145,9 @@ class Coordinator:
                 "or these servers still hold an earlier run: restart them without its --data-dir",
             )
 
-    def arrive(self, event: Arrive | Reach, is_gone: IsGone) -> dict[str, Any]:
-        """A trainer has sent all of a step, or is at a barrier; waits until it may go on.
-
-        Raises Refusal.
-        """
-        with self._changed:
-            reply = self._ask(event, (event.trainer, event.incarnation), is_gone)
-        assert isinstance(reply, Release)
-        return asdict(reply.commit or Committed(reply.step, ()))
-
-    def leave(self, trainer: int, incarnation: int) -> None:
-        """A trainer ends."""
-        with self._changed:
-            if self.chief is not None:
-                self._handle(Leave(trainer, incarnation))
-
-    def _ask(self, event: Join | Arrive | Reach, who: tuple[int, int], is_gone: IsGone) -> Reply:
+    def _ask(self, event: Join | Arrive | Reach, is_gone: IsGone) -> Reply:
         """The machine's reply to this trainer; lock held. Raises Refusal."""
+        who = event.trainer, event.incarnation
         number = self._asked.get(who, 0) + 1
         self._asked[who] = number
         life = self._life
@@ -260,35 +230,41 @@ class Coordinator:
             self._changed.notify_all()
 
     def coordinate(self, header: Header, data: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
-        """A Join, Leave or Arrive frame, also that of a barrier. Raises Refusal."""
+        """A Join, Leave or Arrive frame, also that of a barrier.
+
+        Waits until the trainer is a member, or may go on. Raises Refusal.
+        """
         who = header.trainer, header.incarnation
         if header.op == Op.JOIN:
             return self.join(header.trainer, data, is_gone)
-        if header.op == Op.LEAVE:
-            self.leave(*who)
-            return {}
-        if "barrier" in data:
-            return self.arrive(_reach(header, data), is_gone)
-        return self.arrive(Arrive(*who, header.step), is_gone)
+        with self._changed:
+            if header.op == Op.LEAVE:
+                if self.chief is not None:
+                    self._handle(Leave(*who))
+                return {}
+            event = _reach(header, data) if data else Arrive(*who, header.step)
+            reply = self._ask(event, is_gone)
+        assert isinstance(reply, Release)
+        return asdict(reply.commit or Committed(reply.step, ()))
 
 
 def _reach(header: Header, data: dict[str, Any]) -> Reach:
     """The trainer's question. Raises Refusal."""
-    name, turn, is_fresh = (data.get(key) for key in ("barrier", "turn", "is_fresh"))
-    seconds = data.get("seconds", 0)
-    if not isinstance(seconds, (int, float)) or not seconds >= 0:
-        raise Refusal("usage", f"barrier {name!r}: timeout is {seconds!r}", hint="0 has no limit")
-    if (
-        not (isinstance(name, str) and isinstance(turn, int) and isinstance(is_fresh, bool))
-        or not 0 < len(name) <= NAME_LENGTH_MAX
-        or turn < 1
-    ):
+    who = {"trainer": header.trainer, "incarnation": header.incarnation, "step": header.step}
+    try:
+        reach: Reach = value_from(Reach, {**data, **who})
+    except ValueError as error:
+        raise Refusal("usage", f"this is no barrier: {error}") from error
+    name = f"barrier {reach.name[:NAME_LENGTH_MAX]!r}"
+    if not reach.seconds >= 0:
+        raise Refusal("usage", f"{name}: timeout is {reach.seconds}", hint="0 has no limit")
+    if not 0 < len(reach.name) <= NAME_LENGTH_MAX or reach.turn < 1:
         raise Refusal(
             "usage",
-            f"barrier {str(name)[:NAME_LENGTH_MAX]!r}, turn {turn!r}",
+            f"{name}, turn {reach.turn}",
             hint=f"a name of 1 to {NAME_LENGTH_MAX} characters, turns from 1",
         )
-    return Reach(header.trainer, header.incarnation, header.step, name, turn, is_fresh, seconds)
+    return reach
 
 
 def _hint(event: Join | Arrive | Reach, reply: Refuse) -> str:

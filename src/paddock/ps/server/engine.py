@@ -26,7 +26,6 @@ from paddock.ps.server.store import Store
 from paddock.ps.stream import Closed
 
 Ack = Literal["memory", "log", "disk", "replica"]
-ACKS = ("memory", "log", "disk", "replica")
 REPEATED = int(Flag.REPEATED)
 # While one of them is carried out, the next one of its table may be checked and logged.
 OVERLAPPING = (Op.PUSH, Op.PUSH_DENSE)

@@ -2,6 +2,16 @@
 
 The session's thread reads; a second thread sends. A replica that is too far behind for the log
 first gets the newest snapshot, file by file.
+
+Over the replica's connection to its primary, all of Op.FOLLOW:
+
+    replica  JSON Follow                                          once, first
+    primary  JSON Start or Refuse                                 the answer
+    primary  part=FILE, a JSON name, and FILE_BYTES frames        when Start.is_reset: its snapshot
+    primary  part=RECORD, step epoch, sequence position           and the record's own frame
+    primary  part=IDLE                                            when it has nothing to say
+    replica  step epoch, sequence end                             Ack: of each record, and of IDLE
+    replica  flag ERROR, step epoch                               Refuse; the connection ends
 """
 
 from __future__ import annotations
@@ -11,7 +21,7 @@ import json
 import os
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.replication import (
@@ -23,20 +33,15 @@ from paddock.ps.consistency.replication import (
     common_end,
 )
 from paddock.ps.durable.snapshot import Snapshot, newest_snapshot
-from paddock.ps.protocol.frames import BODY_MAX, Buffer, Header, Op, answer_to, encode, verify
+from paddock.ps.protocol.frames import BODY_MAX, Buffer, Flag, Header, Op, answer_to, encode, verify
 from paddock.ps.protocol.values import body_from, to_body
-from paddock.ps.server.pair import Pair
-from paddock.ps.server.pair_words import (
-    ERROR,
-    FILE,
-    FILE_BYTES,
-    FILES_END,
-    IDLE,
-    RECORD,
-)
-from paddock.ps.server.recovery import Snapshots
 from paddock.ps.stream import Closed, Silent, Stream
 
+if TYPE_CHECKING:
+    from paddock.ps.server.pair import Pair
+
+IDLE, RECORD, FILE, FILE_BYTES, FILES_END = range(5)
+ERROR = int(Flag.ERROR)
 # Nothing to send for so long: say so, and hear that the replica is there.
 IDLE_SECONDS = 0.5
 # A replica that says nothing, or takes nothing, for so long: its connection is ended.
@@ -44,12 +49,23 @@ IDLE_SECONDS = 0.5
 SILENCE_SECONDS = 120.0
 
 
+def answer_from(body: Buffer) -> Start | Refuse:
+    """What the primary answered to Follow. Raises Refusal when it is no answer."""
+    kind = Start if b'"common"' in bytes(body) else Refuse
+    answer: Start | Refuse = body_from(kind, body, "answer of a primary")
+    return answer
+
+
+def begins(header: Header, body: Buffer) -> int:
+    """The epoch that a record begins; 0 when it begins none."""
+    return int(json.loads(bytes(body))["epoch"]) if header.op == Op.EPOCH else 0
+
+
 class Feed:
     """One replica that follows this server, over one connection."""
 
-    def __init__(self, pair: Pair, snapshots: Snapshots, stream: Stream) -> None:
+    def __init__(self, pair: Pair, stream: Stream) -> None:
         self.pair = pair
-        self.snapshots = snapshots
         self.stream = stream
         # TLS connections are not to be read and written at once (SSL_read(3)).
         self._turn: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
@@ -84,7 +100,9 @@ class Feed:
     def _start(self, message: Follow, header: Header) -> tuple[Start | None, list[tuple[str, int]]]:
         """(the answer that was given, None for a refusal; the snapshot's open files)."""
         pair, files = self.pair, []
-        with self.snapshots.lock:  # What the replica is told to begin with is not cut meanwhile.
+        with (
+            self.pair.snapshots.lock
+        ):  # What the replica is told to begin with is not cut meanwhile.
             first, snapshot = self._first(message)
             if snapshot is not None:
                 files = [(path.name, os.open(path, os.O_RDONLY)) for path in _files(snapshot.path)]

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.replication import (
@@ -44,9 +45,7 @@ from paddock.ps.protocol.handshake import Welcome
 from paddock.ps.protocol.values import to_body
 from paddock.ps.server import checks
 from paddock.ps.server.bodies import json_part
-from paddock.ps.server.identity import INCOMING, MemberFile, remove_log, remove_state
-from paddock.ps.server.pair import Pair
-from paddock.ps.server.pair_words import (
+from paddock.ps.server.feed import (
     FILE,
     FILE_BYTES,
     FILES_END,
@@ -55,8 +54,12 @@ from paddock.ps.server.pair_words import (
     answer_from,
     begins,
 )
+from paddock.ps.server.identity import INCOMING, MemberFile, new_name, remove_log, remove_state
 from paddock.ps.server.recovery import Snapshots, fill
 from paddock.ps.stream import Closed
+
+if TYPE_CHECKING:
+    from paddock.ps.server.pair import Pair
 
 CONNECT_SECONDS = 1.0
 # The primary says something every half second; one that does not is not there.
@@ -92,7 +95,6 @@ class Follower:
         self._stream_of: tuple[int, Link] | None = None
         self._wake = threading.Condition()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        pair.connect = self.go
 
     def start(self) -> None:
         """Begin to wait for a primary."""
@@ -240,7 +242,7 @@ class Follower:
         with pair.holding():
             after, _ = pair.member.started(start)
             # A newer epoch may have become known meanwhile: but the log is what it is now.
-            pair.replace(replace(after, end=start.common, history=start.history))
+            pair.become(replace(after, end=start.common, history=start.history))
 
     # ----------------------------------------------------------------------------- one record
 
@@ -273,7 +275,7 @@ class Follower:
                         if is_stored:
                             lsn = engine.append(header, body)
                             assert lsn == message.position + 1, (lsn, message.position)
-                        pair.replace(after)
+                        pair.become(after)
                     lr = store.note(lsn, header, body).lr if is_stored else 0.0
                 if is_stored:
                     store.apply(lsn, header, body, lr)
@@ -344,9 +346,9 @@ class Follower:
         engine.log = Log(log.directory, server=server)
         engine.store.clear()
         engine.lsn = 0
-        name = self.file.rename()
+        name = self.file.write(new_name())
         with pair.holding():
-            pair.replace(
+            pair.become(
                 replace(
                     pair.member, server=name, stage=Stage.ALONE, end=0, history=(), safe=0,
                     is_first=False,

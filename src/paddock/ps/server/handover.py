@@ -43,8 +43,7 @@ def place(held: Held, shard: int) -> None:
     """Make room for a shard that is to be loaded."""
     table = held.table
     if isinstance(table, DenseTable) and shard not in table.shards:
-        start, stop = table.spec.range(shard)
-        table.add_shard(shard, Updater(table.spec.optimizer, stop - start))
+        table.add_shard(shard)
 
 
 def fit(held: Held) -> None:

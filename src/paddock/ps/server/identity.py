@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from paddock.ps.durable.files import DamageError, read_json, remove_tree, write_json
 from paddock.ps.durable.segment import list_segments
 from paddock.ps.durable.snapshot import list_snapshots
+from paddock.ps.protocol.values import value_from
 
 _FILE = "member.json"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")  # random(4)
@@ -33,20 +35,29 @@ def boot_id() -> str:
     return _BOOT.read_text().strip() if _BOOT.exists() else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the file says. is_clean: everything is on the disk. is_whole: no primary's state was
+    coming in."""
+
+    server: int = 0
+    boot: str = ""
+    is_clean: bool = True
+    is_whole: bool = True
+
+
 class MemberFile:
-    """The file, and what it says. server: the log's name."""
+    """The file in a data directory."""
 
     def __init__(self, directory: Path, say: Callable[[str], None]) -> None:
-        self.path = directory / _FILE
         self.directory = directory
         self.say = say
-        self.server = 0
-        self.is_whole = True
+        self._told = Told()
         self._had_log = False
 
     def prepare(self) -> None:
         """Before the log is opened: what was half replaced is nobody's."""
-        if self.path.exists() and not self._read().get("is_whole", True):
+        if not self._read().is_whole:
             self.say("what the primary was sending was not complete: it is removed")
             remove_state(self.directory)
         self._had_log = bool(list_segments(self.directory))
@@ -56,54 +67,40 @@ class MemberFile:
 
         is_alone: of a server that is not one of a pair.
         """
-        told = self._read() if self.path.exists() else {}
-        server = int(str(told.get("server", 0)))
-        reason = ""
-        if not (is_empty or is_on_disk or told.get("is_clean", True)):
-            is_same_boot = told.get("boot") == boot_id()
-            reason = (
-                "" if is_same_boot else "the machine went down: acknowledged pushes may be lost"
-            )
-        if reason:
+        told = self._read()
+        is_same_boot = told.boot == boot_id()
+        is_in_doubt = not (is_empty or is_on_disk or told.is_clean or is_same_boot)
+        if is_in_doubt:
             then = "this server must catch up with the primary"
             if is_alone:
                 then = "trainers that know of such ones are refused (--ack disk keeps all)"
-            self.say(f"{reason}; {then}")
+            self.say(f"the machine went down: acknowledged pushes may be lost; {then}")
         # Of a process that died before its first record; a directory that was emptied has no log.
-        is_new = self._had_log and told.get("boot") == boot_id()
-        is_known = bool(server) and not reason and (is_new or not is_empty)
-        self.server = server if is_known else new_name()
-        self.write()
-        return self.server
+        is_new = self._had_log and is_same_boot
+        is_known = told.server and not is_in_doubt and (is_new or not is_empty)
+        return self.write(told.server if is_known else new_name())
 
-    def rename(self) -> int:
-        """A new name: the log was emptied."""
-        self.server = new_name()
-        self.write()
-        return self.server
-
-    def write(self, *, is_clean: bool = False, is_whole: bool = True) -> None:
-        """is_clean: everything is on the disk. is_whole: no primary's state is coming in."""
-        self.is_whole = is_whole
-        told = {
-            "server": self.server,
-            "boot": boot_id(),
-            "is_clean": is_clean,
-            "is_whole": is_whole,
-        }
+    def write(self, server: int = 0, *, is_clean: bool = False, is_whole: bool = True) -> int:
+        """Write it down; the log's name. server: another name for it, 0 for none."""
+        self._told = Told(server or self._told.server, boot_id(), is_clean, is_whole)
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_json(self.path, told)
+        write_json(self.directory / _FILE, asdict(self._told))
+        return self._told.server
 
     def close(self) -> None:
         """The log was closed: it is on the disk."""
-        self.write(is_clean=True, is_whole=self.is_whole)
+        self.write(is_clean=True, is_whole=self._told.is_whole)
 
-    def _read(self) -> dict[str, object]:
+    def _read(self) -> Told:
+        path = self.directory / _FILE
+        if not path.exists():
+            return Told()
         try:
-            return read_json(self.path, "identity")[0]
-        except DamageError as error:
-            self.say(f"{error.message}; the log gets a new name")
-            return {}
+            told: Told = value_from(Told, read_json(path, "identity")[0])
+        except (DamageError, ValueError) as error:
+            self.say(f"{error}; the log gets a new name")
+            return Told()
+        return told
 
 
 def remove_state(directory: Path) -> None:

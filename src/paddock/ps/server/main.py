@@ -28,7 +28,7 @@ from paddock.ps.link import read_token
 from paddock.ps.protocol.frames import Op
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import Options, read_options
-from paddock.ps.server.pairing import join_pair, prepare_pair
+from paddock.ps.server.pair import Pair, prepare_pair
 from paddock.ps.server.recovery import Snapshots, keep_place, open_engine
 from paddock.ps.server.serve import Server
 from paddock.ps.server.store import Store
@@ -80,17 +80,15 @@ def named_options(words: Sequence[str], env: Mapping[str, str]) -> Options:
     said = ""
     while True:
         unknown: list[str] = []
-        problem: UsageError | None = None
         try:
             options = read_options(words, env, partial(is_own_host, unknown=unknown))
             unknown.clear()  # Those of other servers do not matter any more.
             is_own_host(options.bind, unknown)
-        except UsageError as error:
-            problem = error
-        if not unknown or time.monotonic() >= deadline:
-            if problem is not None:
-                raise problem
-            return options  # Of a name that nobody knows, listening tells.
+            if not unknown or time.monotonic() >= deadline:
+                return options  # Of a name that nobody knows, listening tells.
+        except UsageError:
+            if not unknown or time.monotonic() >= deadline:
+                raise
         line = f"waits for the address of {', '.join(unknown)}"
         if line != said:
             say(line)
@@ -143,7 +141,7 @@ def finish(server: Server) -> None:
     server.stop()
     engine = server.engine
     if engine.log is not None:
-        if server.is_finished and server.pairing is None and not engine.broken:
+        if server.is_finished and server.pair is None and not engine.broken:
             _leave_tables(server)
         engine.log.close()
     if server.file is not None:
@@ -202,7 +200,7 @@ def make_server(options: Options) -> Server:
         file=file,
     )
     if file is not None and options.witness:
-        join_pair(server, options, file)
+        server.pair = Pair(server, file)
     elif file is not None:
         file.open(
             is_empty=engine.lsn == 0, is_on_disk=options.ack in ("disk", "memory"), is_alone=True

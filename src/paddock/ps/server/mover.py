@@ -10,6 +10,7 @@ import json
 import secrets
 import threading
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -177,8 +178,6 @@ class Mover:
 
         one.peer.retry("admin", once)
         one.parts += len(places)
-        order = {"do": "keep", "table": one.held.spec.name, "shard": one.shard}
-        one.peer.ask(Op.CONTROL, {**order, "version": one.version, "parts": one.parts})
         one.sent += len(whole)
         one.since = lsn
         return len(whole)
@@ -233,15 +232,6 @@ class Mover:
         self.server.check_serving()
         return {"fate": fate, "step": step}
 
-    def keep(self, order: dict[str, Any]) -> dict[str, Any]:
-        """All that came of a shard is on the disk. Raises Refusal when some of it is not here."""
-        held, shard = self._named(order)
-        with held.lock:
-            if not held.moves.has_all(shard, order.get("version"), order.get("parts")):
-                raise Refusal("deadline", f"shard {shard} is not here as a whole")
-        self.server.engine.keep()
-        return {}
-
     def _look(self) -> None:
         while not self._stopped.wait(LOOK_SECONDS):
             if self.server.role != "primary":
@@ -261,12 +251,8 @@ class Mover:
         if one is None or one.source >= len(self.server.options.endpoints):
             return
         order = {"table": held.spec.name, "shard": shard, "version": one.version}
-        peer = self._peer(one.source, FATE_SECONDS)
-        try:
-            mine = self.server.store.server
-            told = peer.ask(Op.CONTROL, {"do": "fate", "to": mine, **order})
-        finally:
-            peer.close()
+        with closing(self._peer(one.source, FATE_SECONDS)) as peer:
+            told = peer.ask(Op.CONTROL, {"do": "fate", "to": self.server.store.server, **order})
         if told["fate"] != "coming":
             done = {**order, "own": told["fate"] == "given", "step": told["step"]}
             header = Header(Op.ADOPT, table=held.number)
@@ -274,4 +260,4 @@ class Mover:
 
 
 # What is asked of it, by an admin and by the Mover of another server.
-MOVES = {"move": Mover.move, "keep": Mover.keep, "fate": Mover.fate}
+MOVES = {"move": Mover.move, "fate": Mover.fate}

@@ -3,8 +3,8 @@
 An admin gives the owner one order. The two servers carry it out, and finish it whatever dies:
 
     phase   owner (giver)                            next owner (taker)
-    copy    the shard, then what is pushed to it     ADOPT part (records): held apart,
-            meanwhile, until that is little          of no effect, on the disk
+    copy    the shard, then what is pushed to it     ADOPT part (records): held apart, of no
+            meanwhile, until that is little          effect; the last one says it is on the disk
     freeze  pushes to it wait; in sync from the next COMMIT on
     rest    what was pushed since                    ADOPT part
     move    MOVE (record): not here any more
@@ -101,7 +101,6 @@ class Moves:
         self.behind: dict[int, tuple[int, int]] = {}
         self._is_away = np.ones(shards, np.bool_)
         self._changed()
-        self.active = False  # Until a shard moves nobody has to look at shards.
 
     @property
     def nbytes(self) -> int:
@@ -113,9 +112,13 @@ class Moves:
         """Whether no shard is frozen or on its way here."""
         return not self.arrivals and not any(one.is_frozen for one in self.leaving.values())
 
+    @property
+    def active(self) -> bool:
+        """Whether a shard has moved, or does: until then nobody has to look at shards."""
+        return bool(self.given or self.adopted or self.arrivals or self.leaving)
+
     def _changed(self) -> None:
-        self.active = True
-        self._is_away = np.ones(len(self._is_away), np.bool_)
+        self._is_away[:] = True
         self._is_away[self.owned] = False
         self._is_closed = self._is_away.copy()
         self._is_closed[[shard for shard, one in self.leaving.items() if one.is_frozen]] = True
@@ -260,12 +263,6 @@ class Moves:
         one.count += 1
         if ends:
             one.ends.append(len(one.parts))
-        self.active = True
-
-    def has_all(self, shard: int, version: object, count: object) -> bool:
-        """Whether all parts that were sent are here: a server may have come back without some."""
-        one = self.arrivals.get(shard)
-        return one is not None and (one.version, one.count) == (version, count)
 
     def own(self, shard: int, version: int) -> Arrival:
         """The shard that came is this server's."""
@@ -310,5 +307,4 @@ class Moves:
             )
             for s, (v, source, n, ends, have) in data["arrivals"].items()
         }
-        if self.given or self.adopted or self.arrivals:
-            self._changed()
+        self._changed()

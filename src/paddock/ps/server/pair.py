@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps.consistency.lease import Ask, Reply, Request
 from paddock.ps.consistency.replication import (
+    NEAR_RECORDS,
     Action,
     Begin,
     Connect,
@@ -28,15 +31,22 @@ from paddock.ps.consistency.replication import (
     Seek,
     Stage,
     Tell,
+    recovered,
 )
+from paddock.ps.endpoint import join_endpoint
 from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.protocol.values import body_from
-from paddock.ps.server.engine import Engine
-from paddock.ps.server.pair_words import request_body
-from paddock.ps.server.witness import boot_seconds
-from paddock.ps.stream import Closed
+from paddock.ps.server.feed import Feed
+from paddock.ps.server.follower import Follower
+from paddock.ps.server.identity import MemberFile
+from paddock.ps.server.options import Options
+from paddock.ps.server.witness import boot_seconds, request_body
+from paddock.ps.stream import Closed, Stream
+
+if TYPE_CHECKING:
+    from paddock.ps.server.serve import Server
 
 TICK_SECONDS = 0.1
 # Longest wait for the witness: well below the lease, so that one lost answer does not end it.
@@ -48,35 +58,45 @@ JOIN_SECONDS = 5.0
 Event = Callable[[Member], tuple[Member, list[Action]]]
 
 
-class Pair:
-    """This server's side of a pair.
+def prepare_pair(options: Options, say: Callable[[str], None]) -> MemberFile | None:
+    """Before the log is opened; None for a server that keeps none. Raises UsageError."""
+    if not options.data_dir:
+        return None
+    if options.witness and (ca := options.trusted):
+        try:
+            ssl.create_default_context(cafile=ca)
+        except OSError as error:  # ssl.SSLError is one
+            raise UsageError(f"--tls-ca {ca}: {error}", hint="certificates in PEM form") from error
+    file = MemberFile(Path(options.data_dir), say)
+    file.prepare()
+    return file
 
-    witness: its endpoint. group: the pair's name there. identity: how links introduce themselves.
+
+class Pair:
+    """A recovered server's side of a pair.
+
     serves_alone: no replica is ever in sync (--ack is not replica), so no lease is needed.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        member: Member,
-        *,
-        witness: str,
-        group: str,
-        identity: Identity,
-        serves_alone: bool,
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, server: Server, file: MemberFile) -> None:
+        engine, store, options = server.engine, server.store, server.options
+        assert engine.log is not None and server.snapshots is not None
+        self.server = server
         self.engine = engine
-        self.member = member
-        self.witness = witness
-        self.group = group
-        self.identity = identity
-        self.serves_alone = serves_alone
-        self.say = say
-        # Called in a thread of its own after the role changed.
-        self.changed_role: Callable[[], None] | None = None
-        # Where the follower is told to connect; called with the member's lock held.
-        self.connect: Callable[[str], None] = lambda endpoint: None
+        self.snapshots = server.snapshots
+        self.file = file
+        self.say = server.say
+        self.witness = options.witness
+        self.group = f"{options.job}-{options.index}"
+        self.serves_alone = options.ack != "replica"
+        end = engine.log.last
+        member = Member(
+            file.open(is_empty=end == 0, is_on_disk=options.ack == "disk"),
+            options.advertise or join_endpoint(options.bind, server.port),
+            is_first=not options.replica_of and (not store.history or options.promote == "yes"),
+            near=-1 if self.serves_alone else NEAR_RECORDS,
+        )
+        self.member = recovered(member, end=end, history=store.history)
         self.clock = boot_seconds
         # Positions that feeds are at: the log is not cut beyond.
         self.feeding: dict[int, int] = {}
@@ -89,13 +109,31 @@ class Pair:
         self._threads = [
             threading.Thread(target=target, daemon=True) for target in (self._tick, self._ask)
         ]
+        self.follower = Follower(
+            self, self.snapshots, file, place=(store.server, store.servers), adopt=self._adopt
+        )
+        self.snapshots.keep_from = self.keep_from
         engine.may_write, engine.appended = self.may_write, self.appended
         engine.replicated = self.replicated
 
     def start(self) -> None:
-        """Begin to take part."""
+        """Begin to ask the witness, and to follow whom it names."""
+        self.follower.start()
         for thread in self._threads:
             thread.start()
+
+    def feed(self, stream: Stream, header: Header, body: memoryview) -> None:
+        """Serve a replica's connection to its end."""
+        Feed(self, stream).serve(header, body)
+
+    @property
+    def identity(self) -> Identity:
+        """How links to the witness and to the primary introduce themselves."""
+        return self.server.identity
+
+    def _adopt(self, server_id: int) -> None:
+        """An empty server is its primary's replica: their state has one name."""
+        self.server.server_id = f"{server_id:016x}"
 
     @property
     def is_stopped(self) -> bool:
@@ -185,7 +223,7 @@ class Pair:
         with self._changed:
             yield
 
-    def replace(self, member: Member) -> None:
+    def become(self, member: Member) -> None:
         """The member from now on; its lock is held."""
         self.member = member
         self._changed.notify_all()
@@ -195,7 +233,7 @@ class Pair:
         with self._changed:
             after, actions = event(self.member)
             if after.role is self.member.role:
-                self.replace(after)
+                self.become(after)
                 return self._carry_out(actions)
         with self.engine.order, self._changed:
             before = self.member.role
@@ -203,7 +241,7 @@ class Pair:
             for action in actions:
                 if isinstance(action, Begin):
                     after = self._begin(after, action.epoch)
-            self.replace(after)
+            self.become(after)
             told = self._carry_out(actions)
         if after.role is not before:
             self._tell_role()
@@ -232,7 +270,7 @@ class Pair:
                     self._request = action.request
                     self._asked.notify_all()
             elif isinstance(action, Connect):
-                self.connect(action.endpoint)
+                self.follower.go(action.endpoint)
             elif isinstance(action, Deposed):
                 whom = f", {action.endpoint} is" if action.endpoint else ""
                 self.say(f"epoch {action.epoch}: this server is no longer the primary{whom}")
@@ -242,8 +280,12 @@ class Pair:
         member = self.member
         if member.role is Role.PRIMARY:
             self.say(f"epoch {member.epoch}: this server is the primary, from record {member.end}")
-        if self.changed_role is not None:
-            threading.Thread(target=self.changed_role, daemon=True).start()
+            let_go = self.follower.interrupt
+        elif self.server.coordinator is not None:
+            let_go = self.server.coordinator.let_go
+        else:
+            return
+        threading.Thread(target=let_go, daemon=True).start()
 
     def say_once(self, about: str, line: str) -> None:
         """A line of news, when it is not the same as the last one about this."""
@@ -320,7 +362,7 @@ class Pair:
         return is_alone and register.holder != 0 and member.server not in register.in_sync
 
     def stop(self) -> None:
-        """Give the lease up, so that the replica takes over at once; let go of who waits."""
+        """Give the lease up, so that the other server takes over at once; let go of who waits."""
         if self._stopped.is_set():
             return
         now = self.clock()
@@ -346,3 +388,4 @@ class Pair:
                 link = self._reach()
                 self._tell(link, wanted[-1])
                 link.close()
+        self.follower.join()

@@ -11,12 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from paddock import __version__
 from paddock.errors import UsageError
+from paddock.ps.consistency.step_words import Rules
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.link import Identity
 from paddock.ps.protocol.frames import Header
@@ -27,11 +27,10 @@ from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator
 from paddock.ps.server.cut import Save, no_cut
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.held import HeldSparse
-from paddock.ps.server.lobby import Lobby
 from paddock.ps.server.mover import MOVES, Mover
 from paddock.ps.server.options import Options
 from paddock.ps.server.recovery import Snapshots
-from paddock.ps.server.session import Session
+from paddock.ps.server.session import Lobby, Session
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
@@ -39,7 +38,7 @@ from paddock.ps.stream import Closed, Stream, enlarge, keep_alive, os_reason
 
 if TYPE_CHECKING:
     from paddock.ps.server.identity import MemberFile
-    from paddock.ps.server.pairing import Pairing
+    from paddock.ps.server.pair import Pair
 
 BACKLOG = 512
 # Connections that have not said who they are. One more, and the oldest of them ends: a trainer
@@ -83,15 +82,14 @@ class Server:
         self.started = time.monotonic()
         self.coordinator: Coordinator | None = None
         if options.index == 0:
-            self.coordinator = Coordinator(
-                engine,
+            rules = Rules(
                 trainers=options.num_gradient_servers,
                 silent_seconds=options.trainer_timeout,
                 on_silence=options.on_lost_trainer,
-                say=say,
             )
+            self.coordinator = Coordinator(engine, rules, say)
         self.snapshots = snapshots
-        self.pairing: Pairing | None = None
+        self.pair: Pair | None = None
         self.mover = Mover(self)
         self.witness = witness
         self.file = file
@@ -116,12 +114,12 @@ class Server:
     @property
     def role(self) -> str:
         """primary when it serves, else replica."""
-        return "primary" if self.pairing is None or self.pairing.pair.may_serve() else "replica"
+        return "primary" if self.pair is None or self.pair.may_serve() else "replica"
 
     @property
     def epoch(self) -> int:
         """Counts the primaries of a pair."""
-        return 1 if self.pairing is None else self.pairing.pair.member.epoch
+        return 1 if self.pair is None else self.pair.member.epoch
 
     # ---------------------------------------------------------------------------------- listening
 
@@ -170,8 +168,8 @@ class Server:
             threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         if self.coordinator is not None:
             threading.Thread(target=self._tick, daemon=True).start()
-        if self.pairing is not None:
-            self.pairing.start()
+        if self.pair is not None:
+            self.pair.start()
         self.mover.start()
 
     def _tick(self) -> None:
@@ -256,8 +254,8 @@ class Server:
 
     def stop(self) -> None:
         """Accept nothing more and end every connection; what was acknowledged stays."""
-        if self.pairing is not None:
-            self.pairing.stop()
+        if self.pair is not None:
+            self.pair.stop()
         self._stopped.set()
         self.mover.stop()
         for listener in self._listeners:
@@ -297,7 +295,6 @@ class Server:
             self._unix_name,
             challenge,
             proof,
-            self.options.trainer_timeout,
             self.store.windows.newest(hello.trainer, hello.incarnation),
         )
 
@@ -323,23 +320,23 @@ class Server:
         """Raises Refusal on a replica, and on a primary whose lease has run out; Closed on a
         server that is ending, whose rows may be changed in part."""
         self.engine.check_whole()
-        if self.pairing is not None and not self.pairing.pair.may_serve():
-            raise self.pairing.pair.refusal()
+        if self.pair is not None and not self.pair.may_serve():
+            raise self.pair.refusal()
 
     def version(self) -> int:
         """The newest record that no failover can take back."""
         lsn = self.engine.lsn
-        return lsn if self.pairing is None else min(lsn, self.pairing.pair.member.safe)
+        return lsn if self.pair is None else min(lsn, self.pair.member.safe)
 
     def feed(self, stream: Stream, header: Header, body: memoryview) -> None:
         """Feed a replica until its connection ends. Raises Refusal."""
-        if self.pairing is None:
+        if self.pair is None:
             raise Refusal(
                 "usage",
                 f"server {self.store.server} has no replica",
                 hint="start it with --witness HOST:PORT",
             )
-        self.pairing.feed(stream, header, body)
+        self.pair.feed(stream, header, body)
 
     def status(self) -> dict[str, Any]:
         """Facts about this server, for `paddock ps status`."""
@@ -349,7 +346,7 @@ class Server:
             "servers": self.store.servers,
             "job": self.options.job,
             "role": self.role,
-            "pair": None if self.pairing is None else self.pairing.pair.describe(),
+            "pair": None if self.pair is None else self.pair.describe(),
             "epoch": self.epoch,
             "server_id": self.server_id,
             "ack": self.engine.ack,
@@ -410,12 +407,13 @@ class Server:
         """Have the state of this moment kept, to be saved next."""
         if not self._saving.acquire(blocking=False):
             raise Refusal("deadline", "another save is being written", hint="save again after it")
-        with ExitStack() as held:
-            held.callback(self._saving.release)
+        try:
             if self._save is not None:
                 self._save.end()
             self._save = Save(self.engine)
             return {**self._save.progress, "cut": self._save.cut.lsn}
+        finally:
+            self._saving.release()
 
     def _write_save(self, order: dict[str, Any]) -> dict[str, Any]:
         """Write this server's part of a checkpoint."""

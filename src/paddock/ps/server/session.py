@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import ssl
 import threading
@@ -59,6 +60,8 @@ ERROR = int(Flag.ANSWER | Flag.ERROR | Flag.LAST)
 GREETING_SECONDS = 10.0
 # ...and no more memory.
 GREETING_BYTES = 16 << 10
+# After a stop, the lobby's thread ends within these.
+LOOK_SECONDS = 1.0
 SIGNATURE = MAGIC.to_bytes(4, "little")
 _NO_HELLO = Hello("", "", 0, 0, "", "")
 _OF_ANY_ROLE = (Op.STATUS, Op.CONTROL, Op.FOLLOW)
@@ -260,6 +263,8 @@ class Session:
         if header.op == Op.FENCE and self.server.coordinator is not None:
             self.server.coordinator.check_number(header.trainer, header.incarnation)
         written = self.server.engine.write(header, body)
+        if header.op == Op.ADOPT and header.flags & Flag.LAST:
+            self.server.engine.keep()  # The giver goes on as if it could not be lost.
         if header.op == Op.LOAD and self.server.snapshots is not None:
             self.server.snapshots.take_instead(json_part(body)["directory"])
         self._say(header, written.answer, written.flags)
@@ -348,3 +353,51 @@ _DOES: dict[int, Callable[[Session, Header, memoryview], None]] = {
     **dict.fromkeys((Op.ARRIVE, Op.JOIN, Op.LEAVE), Session._coordinate),
     **dict.fromkeys(FROM_CLIENTS, Session._write),
 }
+
+
+class Lobby:
+    """Small pulls of many connections, answered by one thread.
+
+    A thread for each connection is simple, but with many trainers the threads wait for one another
+    (the interpreter runs one at a time) more than for the sockets. So a connection that has just
+    been answered a small pull rests here: its own thread sleeps, and one thread reads from all that
+    rest. Whatever is no whole small pull wakes the connection's own thread, which goes on where it
+    was.
+    """
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._resting: dict[int, tuple[Session, threading.Event]] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+
+    def rest(self, session: Session) -> None:
+        """Called by the connection's own thread; returns when that is needed again."""
+        needed = threading.Event()
+        with self._lock:
+            if self._is_stopped:
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, daemon=True)
+                self._thread.start()
+            self._resting[session.stream.fileno()] = session, needed
+            self._epoll.register(session.stream.fileno(), select.EPOLLIN)
+        needed.wait()
+
+    def _run(self) -> None:
+        while self._resting or not self._is_stopped:
+            for descriptor, _ in self._epoll.poll(LOOK_SECONDS):
+                session, needed = self._resting[descriptor]
+                if not session.answer_small():
+                    self._epoll.unregister(descriptor)
+                    del self._resting[descriptor]
+                    needed.set()
+        self._epoll.close()
+
+    def stop(self) -> None:
+        """Take nobody any more; the connections of those that rest must end."""
+        with self._lock:
+            self._is_stopped = True
+            if self._thread is None:
+                self._epoll.close()

@@ -41,7 +41,7 @@ from paddock.ps.server.cut import begin_from, load
 from paddock.ps.server.held import Held, HeldDense, HeldSparse, TableLock
 from paddock.ps.server.moves import Moves
 from paddock.ps.spec import SparseSpec, TableSpec, from_json
-from paddock.ps.table.dense import DenseTable, updaters_of
+from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sharding import deal
 from paddock.ps.table.sparse import SparseTable
 
@@ -301,7 +301,7 @@ class Store:
             table = SparseTable(spec, Updater(spec.optimizer, spec.dim))
             held = HeldSparse(number, spec, table, SparseContributions(), owned, moves)
         else:
-            dense = DenseTable(spec, updaters_of(spec, owned))
+            dense = DenseTable(spec, owned)
             held = HeldDense(number, spec, dense, DenseContributions(), owned, moves)
         handover.fit(held)
         held.contributions.committed = held.step = self.committed
@@ -344,9 +344,8 @@ class Store:
             lr = learning_rate(held.spec.optimizer, held.base + step - 1, held.rates.lr)
             if isinstance(held, HeldSparse):
                 for one in held.contributions.merge(step, members, held.spec.merge):
-                    now = int(header.stamp)
                     held.table.push(
-                        one.keys, one.rows, lr=lr, now=now, lsn=lsn, coin=step,
+                        one.keys, one.rows, lr=lr, now=int(header.stamp), lsn=lsn, coin=step,
                         shows=one.shows, clicks=one.clicks,
                     )  # fmt: skip
                 continue

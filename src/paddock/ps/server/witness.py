@@ -7,6 +7,7 @@ that does nothing else. The rules are in consistency/lease.py; here are the cloc
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import threading
 import time
@@ -17,12 +18,13 @@ from typing import Any
 from urllib.parse import quote
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.lease import Register, restored
-from paddock.ps.durable.files import read_json, write_error, write_json
+from paddock.ps.consistency.lease import Register, Request, restored
+from paddock.ps.durable.files import read_json, write_json, writing
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.server.pair_words import request_from
+from paddock.ps.protocol.values import value_from
 
 GROUPS_MAX = 10_000
+GROUP_LENGTH_MAX = 200
 LOOK_SECONDS = 1.0
 # What `paddock ps witness` says it serves; servers of any job may ask.
 JOB = "(witness)"
@@ -32,6 +34,22 @@ def boot_seconds() -> float:
     """Seconds since the machine started, those asleep too: a lease must run out meanwhile."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
+
+
+def request_body(group: str, request: Request) -> bytes:
+    """The order to a witness. group: the name of the pair."""
+    return json.dumps({"do": "lease", "group": group, **asdict(request)}).encode()
+
+
+def request_from(order: dict[str, Any]) -> tuple[str, Request]:
+    """(group, request) of an order. Raises Refusal when it is none."""
+    group = order.get("group")
+    try:
+        if not isinstance(group, str) or not 0 < len(group) <= GROUP_LENGTH_MAX:
+            raise ValueError(f"group is {group!r:.40}")
+        return group, value_from(Request, order)
+    except ValueError as error:
+        raise Refusal("usage", f"this is no request for a lease: {error}") from error
 
 
 class Witness:
@@ -60,14 +78,10 @@ class Witness:
             before = self._register(group)
             after, reply = before.answer(request, now=self.clock())
             if after.version != before.version:
-                self._keep(group, after)
+                with writing("the witness cannot keep a register", self.directory):
+                    write_json(self._path(group), asdict(after))
             self._registers[group] = after
         return asdict(reply)
-
-    def describe(self) -> dict[str, Any]:
-        """The registers asked for since the start, by group."""
-        with self._lock:
-            return {group: asdict(one) for group, one in sorted(self._registers.items())}
 
     def close(self) -> None:
         """Let another process keep these registers."""
@@ -88,13 +102,6 @@ class Witness:
         stored, _ = read_json(path, "register")
         return restored(stored, now=self.clock())
 
-    def _keep(self, group: str, register: Register) -> None:
-        try:
-            write_json(self._path(group), asdict(register))
-        except OSError as error:
-            what = "the witness cannot keep a register"
-            raise write_error(what, self.directory, error) from error
-
     def _path(self, group: str) -> Path:
         return self.directory / f"witness-{quote(group, safe='')}.json"
 
@@ -102,11 +109,9 @@ class Witness:
         """Two processes that keep one register would each grant it."""
         if self._lock_fd >= 0:
             return
-        try:
+        with writing("the witness cannot begin", self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.directory / "witness.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        except OSError as error:
-            raise write_error("the witness cannot begin", self.directory, error) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

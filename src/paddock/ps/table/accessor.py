@@ -40,9 +40,7 @@ def seconds(now: float) -> np.uint32:
 
 
 def expired(touched: NDArray[np.uint32], ttl_seconds: int, now: float) -> NDArray[np.bool_]:
-    """Which of these were last pushed more than ttl_seconds ago; none when it is 0."""
-    if ttl_seconds == 0:
-        return np.zeros(len(touched), np.bool_)
+    """Which of these were last pushed more than ttl_seconds ago."""
     out: NDArray[np.bool_] = np.int64(seconds(now)) - touched.astype(np.int64) > ttl_seconds
     return out
 
@@ -79,11 +77,6 @@ class Candidates:
             self._columns["clicks"] = Growing(np.float32, reserve=rows_max)
         if spec.ttl_seconds:
             self._columns["touched"] = Growing(np.uint32, reserve=rows_max)
-
-    @property
-    def count(self) -> int:
-        """Keys that wait."""
-        return self._index.live
 
     @property
     def nbytes(self) -> int:

@@ -6,19 +6,17 @@ Not thread-safe: the caller holds `lock`.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec
 from paddock.ps.table.accessor import Floats
 from paddock.ps.table.initial import Initial
-from paddock.ps.table.sharding import behaved_floats
-from paddock.ps.table.sparse import RowUpdater
+from paddock.ps.table.sharding import behaved
 from paddock.ps.table.states import State
 from paddock.ps.xxh3 import xxh3
 
@@ -26,11 +24,9 @@ _ROW = np.zeros(1, np.int64)
 
 
 class DenseTable:
-    """The shards of one dense table that are on this server. updaters: of each of them.
+    """The shards of one dense table that are on this server.
 
-    >>> from paddock.ps.optimizers.updater import Updater
-    >>> spec = DenseSpec("w", 4, shards=2)
-    >>> table = DenseTable(spec, {s: Updater(spec.optimizer, 2) for s in range(2)})
+    >>> table = DenseTable(DenseSpec("w", 4, shards=2), range(2))
     >>> table.push(0, np.ones(4, np.float32), lr=0.5)
     >>> out = np.empty(3, np.float32)
     >>> table.pull(1, out)
@@ -38,19 +34,12 @@ class DenseTable:
     [-0.5, -0.5, -0.5]
     """
 
-    def __init__(
-        self,
-        spec: DenseSpec,
-        updaters: Mapping[int, RowUpdater],
-        *,
-        compiled: bool = HAVE_NUMBA,
-    ) -> None:
+    def __init__(self, spec: DenseSpec, shards: Iterable[int]) -> None:
         self.spec = spec
-        self._compiled = compiled
-        self._updaters: dict[int, RowUpdater] = {}
+        self._updaters: dict[int, Updater] = {}  # By the length of a shard.
         self._rows: dict[int, Floats] = {}
-        for shard, updater in updaters.items():
-            self.add_shard(shard, updater)
+        for shard in shards:
+            self.add_shard(shard)
 
     @property
     def shards(self) -> list[int]:
@@ -62,15 +51,17 @@ class DenseTable:
         """Bytes of weights and state."""
         return sum(row.nbytes for row in self._rows.values())
 
-    def add_shard(self, shard: int, updater: RowUpdater) -> None:
+    def add_shard(self, shard: int) -> None:
         """Takes a shard in, at its first value."""
         start, stop = self.spec.range(shard)
+        length = stop - start
+        updater = self._updaters.get(length) or Updater(self.spec.optimizer, length)
+        self._updaters[length] = updater
         row = np.empty((1, updater.width), np.float32)
         # Element e is column e of key 0, so it starts the same however the vector is cut.
-        initial = Initial(self.spec.initial, self.spec.size, compiled=self._compiled)
-        initial.fill(np.zeros(1, np.int64), row[:, : stop - start], start)
-        row[:, stop - start :] = updater.initial_state
-        self._updaters[shard] = updater
+        initial = Initial(self.spec.initial, self.spec.size)
+        initial.fill(np.zeros(1, np.int64), row[:, :length], start)
+        row[:, length:] = updater.initial_state
         self._rows[shard] = row
 
     def holds(self, start: int, stop: int) -> bool:
@@ -98,10 +89,10 @@ class DenseTable:
         """
         if not self.holds_whole(start, start + len(grads)):
             raise self._refused(start, start + len(grads))
-        grads = behaved_floats(grads)
+        grads = behaved(grads, np.float32)
         for shard, first, end in self._parts(start, start + len(grads)):
             part = grads[first - start : end - start].reshape(1, -1)
-            self._updaters[shard].apply(self._rows[shard], _ROW, part, lr)
+            self._updaters[end - first].apply(self._rows[shard], _ROW, part, lr)
 
     def set(self, start: int, values: Floats) -> None:
         """Sets the elements from `start` on; state stays."""
@@ -147,7 +138,7 @@ class DenseTable:
 
     def drop_shard(self, shard: int) -> None:
         """Forgets a shard."""
-        del self._rows[shard], self._updaters[shard]
+        del self._rows[shard]
 
     def digest(self) -> int:
         """64-bit hash of the content; sums modulo 2 ** 64 over shards and servers."""
@@ -182,15 +173,3 @@ class DenseTable:
             f"server (size {self.spec.size} in {self.spec.shards} shards)",
             hint="cut frames at shards",
         )
-
-
-def updaters_of(spec: DenseSpec, owned: Iterable[int]) -> dict[int, Updater]:
-    """The optimizer of each shard that is here; of equal shards it is the same one."""
-    made: dict[int, Updater] = {}
-    found = {}
-    for shard in owned:
-        start, end = spec.range(shard)
-        if end - start not in made:
-            made[end - start] = Updater(spec.optimizer, end - start)
-        found[shard] = made[end - start]
-    return found

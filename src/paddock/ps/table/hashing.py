@@ -1,4 +1,4 @@
-"""The hash of keys, and coins made of it: the same bits compiled, in numpy, everywhere.
+"""The hash of keys, and coins made of it: the same bits in kernels and in numpy, everywhere.
 
 numba does not see that this file changed when it loads a caller's cached code: whoever changes
 it removes the ``__pycache__`` of this folder.
@@ -6,10 +6,12 @@ it removes the ``__pycache__`` of this folder.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.jit import kernel
+from paddock.ps.jit import part
 
 # Constants and finaliser of splitmix64. Steele, Lea, Flood: "Fast splittable pseudorandom number
 # generators", OOPSLA 2014, variant 13 of the finaliser.
@@ -22,13 +24,12 @@ _S31 = np.uint64(31)
 _MASK = (1 << 64) - 1
 
 
-@kernel
-def mix(value: np.uint64) -> np.uint64:
-    """One key's hash, for kernels: a bijection of 64 bits. Takes and gives uint64."""
+@part
+def mix(value: Any) -> Any:
+    """Hash of one key in kernels, of an array's outside: a bijection of 64 bits, of uint64."""
     value = (value ^ (value >> _S30)) * _M1
     value = (value ^ (value >> _S27)) * _M2
-    out: np.uint64 = value ^ (value >> _S31)
-    return out
+    return value ^ (value >> _S31)
 
 
 def mix64(keys: NDArray[np.int64] | NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -37,23 +38,17 @@ def mix64(keys: NDArray[np.int64] | NDArray[np.uint64]) -> NDArray[np.uint64]:
     >>> [hex(h) for h in mix64(np.array([0, 1, -1]))]
     ['0x0', '0x5692161d100b05e5', '0xb4d055fcf2cbbd7b']
     """
-    h = keys.view(np.uint64)
-    h = (h ^ (h >> _S30)) * _M1
-    h = (h ^ (h >> _S27)) * _M2
-    out: NDArray[np.uint64] = h ^ (h >> _S31)
+    out: NDArray[np.uint64] = mix(keys.view(np.uint64))
     return out
 
 
 def mix_int(value: int) -> int:
     """mix64 of one Python integer, taken modulo 2 ** 64.
 
-    >>> mix_int(1) == int(mix64(np.array([1]))[0])
-    True
+    >>> hex(mix_int(1)), mix_int(-1) == mix_int((1 << 64) - 1)
+    ('0x5692161d100b05e5', True)
     """
-    value &= _MASK
-    value = ((value ^ (value >> 30)) * int(_M1)) & _MASK
-    value = ((value ^ (value >> 27)) * int(_M2)) & _MASK
-    return value ^ (value >> 31)
+    return int(mix(np.array([value & _MASK], np.uint64))[0])
 
 
 def coin(keys: NDArray[np.int64], seed: int, lsn: int) -> NDArray[np.float64]:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.jit import HAVE_NUMBA, kernel
-from paddock.ps.table.blocks import Blocks
+from paddock.ps.jit import HAVE_NUMBA, kernel, part
 from paddock.ps.table.hashing import mix
 from paddock.ps.table.memory import Growing
 from paddock.ps.table.sharding import shard_of, shard_shift
@@ -40,27 +39,28 @@ def make_index(shards: int, rows_max: int, *, compiled: bool = HAVE_NUMBA) -> Fl
 # --------------------------------------------------------------------------------- the loops
 
 
+@part
+def _probe(
+    key: int, slots: Slots, table: NDArray[np.int64], shift: np.uint64
+) -> tuple[int, int, int]:
+    """(shard, slot of its block, row): where the key is; row -1: where it would be."""
+    h = mix(np.uint64(key))
+    shard = np.int64((h >> _ONE) >> shift)
+    offset = table[shard, 0]
+    mask = table[shard, 1]
+    slot = np.int64(h) & mask
+    row = slots[offset + slot, 1]
+    while row >= 0 and slots[offset + slot, 0] != key:
+        slot = (slot + 1) & mask
+        row = slots[offset + slot, 1]
+    return shard, slot, row
+
+
 @kernel
-def _find(
-    keys: Keys,
-    rows: Rows,
-    slots: Slots,
-    table: NDArray[np.int64],
-    shift: int,
-) -> None:
+def _find(keys: Keys, rows: Rows, slots: Slots, table: NDArray[np.int64], shift: int) -> None:
     s = np.uint64(shift)
     for i in range(keys.size):
-        key = keys[i]
-        h = mix(np.uint64(key))
-        shard = np.int64((h >> _ONE) >> s)
-        offset = table[shard, 0]
-        mask = table[shard, 1]
-        slot = np.int64(h) & mask
-        row = slots[offset + slot, 1]
-        while row >= 0 and slots[offset + slot, 0] != key:
-            slot = (slot + 1) & mask
-            row = slots[offset + slot, 1]
-        rows[i] = row
+        rows[i] = _probe(keys[i], slots, table, s)[2]
 
 
 @kernel
@@ -81,16 +81,7 @@ def _make(
     """
     s = np.uint64(shift)
     for i in range(begin, keys.size):
-        key = keys[i]
-        h = mix(np.uint64(key))
-        shard = np.int64((h >> _ONE) >> s)
-        offset = table[shard, 0]
-        mask = table[shard, 1]
-        slot = np.int64(h) & mask
-        row = slots[offset + slot, 1]
-        while row >= 0 and slots[offset + slot, 0] != key:
-            slot = (slot + 1) & mask
-            row = slots[offset + slot, 1]
+        shard, slot, row = _probe(keys[i], slots, table, s)
         if row < 0:
             if table[shard, 2] >= table[shard, 3]:
                 return i
@@ -100,8 +91,8 @@ def _make(
             else:
                 row = counters[0]
                 counters[0] += 1
-            slots[offset + slot, 0] = key
-            slots[offset + slot, 1] = row
+            slots[table[shard, 0] + slot, 0] = keys[i]
+            slots[table[shard, 0] + slot, 1] = row
             table[shard, 2] += 1
             fresh[counters[2]] = i
             counters[2] += 1
@@ -141,17 +132,12 @@ def _remove(
     """Knuth, TAOCP 3, 6.4, algorithm R: the keys behind the hole move into it where they may."""
     s = np.uint64(shift)
     for i in range(keys.size):
-        key = keys[i]
-        h = mix(np.uint64(key))
-        shard = np.int64((h >> _ONE) >> s)
+        shard, hole, row = _probe(keys[i], slots, table, s)
+        if row < 0:
+            continue
         offset = table[shard, 0]
         mask = table[shard, 1]
-        hole = np.int64(h) & mask
-        while slots[offset + hole, 1] >= 0 and slots[offset + hole, 0] != key:
-            hole = (hole + 1) & mask
-        if slots[offset + hole, 1] < 0:
-            continue
-        free[counters[1]] = slots[offset + hole, 1]
+        free[counters[1]] = row
         counters[1] += 1
         table[shard, 2] -= 1
         at = (hole + 1) & mask
@@ -182,6 +168,55 @@ def _entries(
 
 
 # ----------------------------------------------------------------------------------- compiled
+
+
+class Blocks:
+    """Where blocks lie in one array: a buddy allocator. Sizes are powers of two, offsets multiples.
+
+    >>> blocks = Blocks()
+    >>> [blocks.take(4), blocks.take(8), blocks.take(4)]
+    [0, 8, 4]
+    >>> blocks.give(0, 4); blocks.give(4, 4); blocks.take(8)
+    0
+    """
+
+    def __init__(self) -> None:
+        self.end = 0
+        self._free: dict[int, set[int]] = {}
+
+    def take(self, size: int) -> int:
+        """The offset of a block that is now in use; the lowest free one, or one at the end."""
+        fitting = [s for s, offsets in self._free.items() if s >= size and offsets]
+        if not fitting:
+            while self.end % size:
+                gap = self.end & -self.end
+                self._put(self.end, gap)
+                self.end += gap
+            self.end += size
+            return self.end - size
+        have = min(fitting)
+        offset = min(self._free[have])
+        self._free[have].remove(offset)
+        while have > size:
+            have //= 2
+            self._put(offset + have, have)
+        return offset
+
+    def give(self, offset: int, size: int) -> None:
+        """Frees a block, joined with its neighbour while that is free too."""
+        while offset ^ size in self._free.get(size, ()):
+            self._free[size].remove(offset ^ size)
+            offset &= ~size
+            size *= 2
+        self._put(offset, size)
+
+    @property
+    def free(self) -> int:
+        """Entries below `end` that no block uses."""
+        return sum(size * len(offsets) for size, offsets in self._free.items())
+
+    def _put(self, offset: int, size: int) -> None:
+        self._free.setdefault(size, set()).add(offset)
 
 
 class FlatIndex:

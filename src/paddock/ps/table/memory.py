@@ -10,6 +10,7 @@ import mmap
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +74,12 @@ def _cgroup_limits(root: Path) -> Iterator[int]:
 class Growing:
     """An array whose first `length` entries are in use and that can grow at its end.
 
-    array: (capacity, *tail). The same object until ``need`` returns True, which only happens
-    when what was reserved does not suffice. Entries never used are zero.
+    array: (capacity, *tail). The same object until ``need`` asks for more than was reserved.
+    Entries never used are zero.
     """
 
-    def __init__(
-        self, dtype: Any, tail: tuple[int, ...] = (), *, reserve: int, mapped: bool = True
-    ) -> None:
-        """reserve: entries to hold addresses for. mapped=False grows by copy."""
+    def __init__(self, dtype: Any, tail: tuple[int, ...] = (), *, reserve: int) -> None:
+        """reserve: entries to hold addresses for."""
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.tail = tail
         self.entry_bytes: int = self.dtype.itemsize * math.prod(tail)
@@ -88,65 +87,56 @@ class Growing:
         self._map: mmap.mmap | None = None
         self._huge = False
         fit = max(1, min(reserve, _RESERVE_MAX // max(1, self.entry_bytes)))
-        self.array: NDArray[Any] = self._reserved(fit) if mapped else self._plain(16)
+        self.array: NDArray[Any] = self._reserved(fit, least=16)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the entries in use."""
         return self.length * self.entry_bytes
 
-    def need(self, length: int) -> bool:
-        """Makes room for `length` entries; True when `array` is another object now."""
+    def need(self, length: int) -> None:
+        """Makes room for `length` entries; `array` may be another object then."""
         if length <= self.length:
-            return False
-        moved = length > len(self.array)
-        if moved:
-            self._move(length)
+            return
+        if length > len(self.array):
+            old, least = self.array, max(length, len(self.array) * 3 // 2)
+            if self._map is not None:
+                self.array = self._reserved(max(length, 2 * len(old)), least=least)
+            else:
+                self.array = self._plain(least)
+            self._huge = False
+            self.array[: self.length] = old[: self.length]
         self.length = length
         if self._map is not None and not self._huge and self.nbytes >= _HUGE_FROM_BYTES:
             self._huge = True
             _advise(self._map, "MADV_HUGEPAGE", 0, len(self._map))
-        return moved
 
     def release(self, start: int, stop: int) -> None:
         """Gives the memory of these entries back; what is read there afterwards is not defined."""
-        self._release(start * self.entry_bytes, stop * self.entry_bytes // _PAGE * _PAGE)
-
-    def shrink_to(self, length: int) -> None:
-        """Takes entries from the end out of use and gives their memory back."""
-        if length < self.length:
-            used = -(-self.length * self.entry_bytes // _PAGE) * _PAGE
-            self._release(length * self.entry_bytes, used)
-            self.length = length
-
-    def _release(self, first: int, end: int) -> None:
-        first = -(-first // _PAGE) * _PAGE
+        first = -(-start * self.entry_bytes // _PAGE) * _PAGE
+        end = stop * self.entry_bytes // _PAGE * _PAGE
         if self._map is not None and end > first:
             _advise(self._map, "MADV_DONTNEED", first, end - first)
 
-    def _move(self, length: int) -> None:
-        old = self.array
-        used = self.length
-        if self._map is not None:
-            self._huge = False
-            self.array = self._reserved(max(length, 2 * len(old)))
-        else:
-            self.array = self._plain(max(length, len(old) + len(old) // 2))
-        self.array[:used] = old[:used]
+    def clear(self) -> None:
+        """Takes all entries out of use and gives their memory back."""
+        if self._map is not None and self.length:
+            _advise(self._map, "MADV_DONTNEED", 0, len(self._map))
+        self.length = 0
 
     def _plain(self, entries: int) -> NDArray[Any]:
         self._map = None
         return np.zeros((entries, *self.tail), self.dtype)
 
-    def _reserved(self, entries: int) -> NDArray[Any]:
+    def _reserved(self, entries: int, *, least: int) -> NDArray[Any]:
+        """least: entries of one that grows by copy, where reserving is refused."""
         size = -(-max(1, entries * self.entry_bytes) // _PAGE) * _PAGE
         try:
             self._map = mmap.mmap(
                 -1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
             )
         except (OSError, ValueError, OverflowError):
-            # Refused: the array begins small and grows by copy.
-            return self._plain(max(16, self.length * 2))
+            return self._plain(least)
         per_entry = self.entry_bytes // self.dtype.itemsize
         flat = np.frombuffer(self._map, self.dtype, entries * per_entry)
         return flat.reshape(entries, *self.tail)
@@ -154,10 +144,5 @@ class Growing:
 
 def _advise(mapping: mmap.mmap, name: str, start: int, length: int) -> None:
     """madvise(2), where this system has the advice. It is advice: a refusal changes nothing."""
-    option = getattr(mmap, name, None)
-    if option is None:
-        return
-    try:
-        mapping.madvise(option, start, length)
-    except OSError:
-        return
+    with suppress(AttributeError, OSError):
+        mapping.madvise(getattr(mmap, name), start, length)

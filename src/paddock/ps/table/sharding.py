@@ -5,6 +5,8 @@ shard = the top bits of mix64(key); the index takes its slot from the low bits. 
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +14,7 @@ from paddock.ps.jit import HAVE_NUMBA, kernel
 from paddock.ps.table.hashing import mix, mix64
 
 _ONE = np.uint64(1)
+_N = TypeVar("_N", np.int64, np.float32)
 
 
 def shard_shift(shards: int) -> int:
@@ -39,18 +42,11 @@ def deal(shards: int, servers: int) -> list[range]:
     return [range(s * shards // servers, (s + 1) * shards // servers) for s in range(servers)]
 
 
-def behaved(array: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The keys as the compiled loops want them: int64, contiguous, aligned, writable."""
-    if array.dtype == np.int64 and array.flags.carray:
+def behaved(array: NDArray[_N], kind: type[_N]) -> NDArray[_N]:
+    """The array as the compiled loops want it: of this kind, contiguous, aligned, writable."""
+    if array.dtype == kind and array.flags.carray:
         return array
-    return np.array(array, np.int64)
-
-
-def behaved_floats(array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """As ``behaved``, for float32."""
-    if array.dtype == np.float32 and array.flags.carray:
-        return array
-    return np.array(array, np.float32, order="C")
+    return np.array(array, kind, order="C")
 
 
 # ---------------------------------------------------------------------------------- unique
@@ -91,7 +87,7 @@ def unique(
     >>> distinct.tolist(), inverse.tolist()
     ([5, -2], [0, 1, 0])
     """
-    keys = behaved(keys).reshape(-1)
+    keys = behaved(keys, np.int64).reshape(-1)
     n = len(keys)
     if compiled:
         slots = np.empty(1 << max(4, (2 * n - 1).bit_length()), np.int32)
@@ -133,27 +129,15 @@ def sum_by(
     >>> sum_by(np.array([0, 1, 0], np.int32), 2, np.float32([[1], [2], [3]])).tolist()
     [[4.0], [2.0]]
     """
-    grads = behaved_floats(grads)
+    grads = behaved(grads, np.float32)
     if out is None:
         out = np.zeros((count, grads.shape[1]), np.float32)
     if compiled:
         _sum_by(inverse, grads, out)
-        return out
-    # The k-th row of each sum is added in round k: as many rounds as the most frequent key has
-    # rows, so the rounds end early and a cumulative sum over the rest takes over.
-    order = np.argsort(inverse, kind="stable")
-    counts = np.bincount(inverse, minlength=count)
-    starts = np.cumsum(counts) - counts
-    alive = np.flatnonzero(counts)
-    for k in range(int(counts.max(initial=0))):
-        alive = alive[counts[alive] > k]
-        if len(alive) < 8:
-            for to in alive:
-                rest = grads[order[starts[to] + k : starts[to] + counts[to]]]
-                chain = np.concatenate([out[to : to + 1], rest])
-                out[to] = np.cumsum(chain, axis=0, dtype=np.float32)[-1]
-            break
-        out[alive] += grads[order[starts[alive] + k]]
+    else:  # Flat, which numpy is made for.
+        columns = np.arange(out.shape[1])
+        at = inverse.astype(np.int64)[:, None] * out.shape[1] + columns
+        np.add.at(out.reshape(-1), at.reshape(-1), grads.reshape(-1))
     return out
 
 
@@ -211,7 +195,7 @@ def group(
     >>> order.tolist(), bounds.tolist()
     ([0, 2, 1], [0, 2, 3])
     """
-    keys = behaved(keys)
+    keys = behaved(keys, np.int64)
     if not compiled:
         of = owner[shard_of(keys, len(owner))]
         order = np.argsort(of, kind="stable").astype(np.int64, copy=False)

@@ -7,12 +7,12 @@ same content, and where a row lies (its number) is no part of the content.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.ps.jit import HAVE_NUMBA
+from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import SparseSpec
 from paddock.ps.table.accessor import (
     Candidates,
@@ -24,9 +24,9 @@ from paddock.ps.table.accessor import (
     seconds,
 )
 from paddock.ps.table.index import Rows, make_index
-from paddock.ps.table.initial import Initial, copy_rows, mark
+from paddock.ps.table.initial import Initial, mark
 from paddock.ps.table.memory import Growing, machine_bytes
-from paddock.ps.table.sharding import behaved, behaved_floats, shard_of
+from paddock.ps.table.sharding import behaved, shard_of
 from paddock.ps.table.states import Cut, State, check_rows, state_digest
 
 _ROWS_MAX = (1 << 31) - 16
@@ -38,40 +38,18 @@ _PIECE_BYTES = 256 << 10
 _INDEX_ROW_BYTES = 32
 
 
-class Slot(Protocol):
-    """A piece of a row's state: dim floats, or one float per row."""
-
-    @property
-    def per_row(self) -> bool: ...
-
-
-class RowUpdater(Protocol):
-    """What a table asks of ``paddock.ps.optimizers.updater.Updater``."""
-
-    @property
-    def width(self) -> int: ...
-    @property
-    def initial_state(self) -> Floats: ...
-    @property
-    def slots(self) -> tuple[Slot, ...]: ...
-    def apply(self, values: Floats, rows: Rows, grads: Floats, lr: float) -> None: ...
-
-
 class SparseTable:
     """Rows of one sparse table that are on this server.
 
     owned: how many of the table's shards are here; max_rows is dealt out in this proportion.
     """
 
-    def __init__(
-        self, spec: SparseSpec, updater: RowUpdater, *, compiled: bool = HAVE_NUMBA
-    ) -> None:
+    def __init__(self, spec: SparseSpec, updater: Updater, *, compiled: bool = HAVE_NUMBA) -> None:
         self.spec = spec
         self.updater = updater
         self.owned = spec.shards
         self._compiled = compiled
         self._initial = Initial(spec.initial, spec.dim, compiled=compiled)
-        self._state0 = np.ascontiguousarray(updater.initial_state, np.float32)
         rows_max = min(_ROWS_MAX, max(1024, machine_bytes() // (4 * updater.width)))
         self._index = make_index(spec.shards, rows_max, compiled=compiled)
         self._values = Growing(np.float32, (updater.width,), reserve=rows_max)
@@ -101,11 +79,6 @@ class SparseTable:
         return self._index.live
 
     @property
-    def candidates(self) -> int:
-        """Keys that were pushed and have no row yet."""
-        return self._candidates.count if self._candidates else 0
-
-    @property
     def row_bytes(self) -> int:
         """What one more row takes, index included."""
         columns = sum(column.entry_bytes for column in self._columns.values())
@@ -118,13 +91,9 @@ class SparseTable:
         own += sum(cut.nbytes for cut in self._cuts)
         return own + self._index.nbytes + (self._candidates.nbytes if self._candidates else 0)
 
-    def rows_in(self, shard: int) -> int:
-        """Rows of one shard."""
-        return self._index.live_in(shard)
-
     def unknown(self, keys: Keys) -> int:
         """How many of these keys have no row."""
-        return int(np.count_nonzero(self._index.find(behaved(keys)) < 0))
+        return int(np.count_nonzero(self._index.find(behaved(keys, np.int64)) < 0))
 
     def has_room(self, keys: Keys, *, bytes_left: int | None = None) -> bool:
         """Whether a push of these keys stays within max_rows, and within bytes_left if given.
@@ -151,7 +120,7 @@ class SparseTable:
 
         An unknown key's are its first value.
         """
-        keys = behaved(keys)
+        keys = behaved(keys, np.int64)
         assert out.shape == (len(keys), self.spec.dim)
         self._initial.gather(keys, self._index.find(keys), self._values.array, out)
 
@@ -173,11 +142,13 @@ class SparseTable:
         only count with accessor.statistics. now: seconds; lsn: of this record, ever higher.
         coin: what admission by chance is drawn from with the key, the lsn when not given.
         """
-        keys, grads = behaved(keys), behaved_floats(grads)
+        keys, grads = behaved(keys, np.int64), behaved(grads, np.float32)
         accessor = self.spec.accessor
         if accessor.statistics or self._candidates:
-            shows = np.ones(len(keys), np.float32) if shows is None else behaved_floats(shows)
-            clicks = np.zeros(len(keys), np.float32) if clicks is None else behaved_floats(clicks)
+            shows = np.ones(len(keys), np.float32) if shows is None else behaved(shows, np.float32)
+            clicks = (
+                np.zeros(len(keys), np.float32) if clicks is None else behaved(clicks, np.float32)
+            )
             if self._candidates:
                 toss = lsn if coin is None else coin
                 keep, shows, clicks = self._admit(keys, shows, clicks, now=now, lsn=toss)
@@ -199,25 +170,24 @@ class SparseTable:
 
     def set(self, keys: Keys, values: Floats, *, now: float, lsn: int) -> int:
         """Gives distinct keys these weights, (n, dim); admission is not asked. Returns new rows."""
-        keys = behaved(keys)
-        rows, made = self._rows_for(keys, now=now, lsn=lsn)
+        rows, made = self._rows_unasked(keys, now=now, lsn=lsn)
         self._values.array[rows, : self.spec.dim] = values
-        self._columns["version"].array[rows] = lsn
-        self._now_has_rows(keys)
         return made
 
     def add(self, keys: Keys, deltas: Floats, *, now: float, lsn: int) -> int:
         """Adds deltas (n, dim) to the weights of distinct keys; as ``set`` otherwise."""
-        keys = behaved(keys)
-        rows, made = self._rows_for(keys, now=now, lsn=lsn)
+        rows, made = self._rows_unasked(keys, now=now, lsn=lsn)
         self._values.array[rows, : self.spec.dim] += deltas
-        self._columns["version"].array[rows] = lsn
-        self._now_has_rows(keys)
         return made
 
-    def _now_has_rows(self, keys: Keys) -> None:
+    def _rows_unasked(self, keys: Keys, *, now: float, lsn: int) -> tuple[Rows, int]:
+        """The rows of these keys, whatever admission says, to be changed; how many are new."""
+        keys = behaved(keys, np.int64)
+        rows, made = self._rows_for(keys, now=now, lsn=lsn)
+        self._columns["version"].array[rows] = lsn
         if self._candidates:
             self._candidates.forget(keys)
+        return rows, made
 
     def _admit(
         self, keys: Keys, shows: Floats, clicks: Floats, *, now: float, lsn: int
@@ -244,7 +214,7 @@ class SparseTable:
             self._need()
             for column in self._columns.values():
                 column.array[rows[fresh]] = 0
-            self._initial.start(keys, rows, fresh, self._state0, self._values.array)
+            self._initial.start(keys, rows, fresh, self.updater.initial_state, self._values.array)
         if "touched" in self._columns:
             self._columns["touched"].array[rows] = seconds(now)
         return rows, len(fresh)
@@ -310,12 +280,6 @@ class SparseTable:
             drop |= expired(self._columns["touched"].array[rows], accessor.ttl_seconds, now)
         return self._drop(shard, keys[drop], lsn)
 
-    def _oldest(self, keys: Keys, rows: Rows) -> Keys:
-        orders = [keys, self._columns["version"].array[rows]]
-        if "touched" in self._columns:
-            orders.append(self._columns["touched"].array[rows])
-        return keys[np.lexsort(orders)]
-
     def _evict_for(self, keys: Keys, lsn: int) -> None:
         """Makes room in every shard that these keys would fill beyond its part of max_rows."""
         limit = self._shard_rows_max
@@ -330,7 +294,9 @@ class SparseTable:
                 continue
             here, rows = self._index.entries(shard)
             others = ~np.isin(here, mine)
-            oldest = self._oldest(here[others], rows[others])
+            here, rows = here[others], rows[others]
+            ages = (here, *(self._columns[name].array[rows] for name in ("version", "touched")))
+            oldest = here[np.lexsort(ages)]
             self._drop(shard, oldest[: max(over, limit // _EVICT_SHARE)], lsn)
 
     def _drop(self, shard: int, keys: Keys, lsn: int) -> int:
@@ -344,17 +310,17 @@ class SparseTable:
 
     def _release_when_empty(self) -> None:
         if self._index.live == 0:
-            self._values.shrink_to(0)
+            self._values.clear()
             for column in self._columns.values():
-                column.shrink_to(0)
+                column.clear()
 
     # ------------------------------------------------------------------------------ whole shards
 
-    def changed_since(self, version: int, shard: int | None = None) -> Keys:
-        """Keys whose row was pushed with a higher lsn, sorted; of one shard, or of all."""
+    def changed_since(self, version: int) -> Keys:
+        """Keys whose row was pushed with a higher lsn, sorted."""
         found = []
-        for s in range(self.spec.shards) if shard is None else (shard,):
-            keys, rows = self._index.entries(s)
+        for shard in range(self.spec.shards):
+            keys, rows = self._index.entries(shard)
             found.append(keys[self._columns["version"].array[rows] > version])
         return np.sort(np.concatenate(found))
 
@@ -379,10 +345,7 @@ class SparseTable:
 
     def _rows_state(self, keys: Keys, rows: Rows) -> State:
         values = np.empty((len(rows), self.updater.width), np.float32)
-        if self._compiled:
-            copy_rows(rows, self._values.array, values)
-        else:
-            self._values.array.take(rows, axis=0, out=values, mode="clip")
+        self._initial.gather(keys, rows, self._values.array, values)
         state: State = {"keys": keys, "values": values}
         for name, column in self._columns.items():
             state[name] = column.array[rows]
@@ -447,7 +410,7 @@ class SparseTable:
         Raises: PaddockError when the state is not of this shard, or has rows of another width;
         nothing was changed then.
         """
-        keys, values = behaved(np.asarray(state["keys"], np.int64)), state["values"]
+        keys, values = behaved(np.asarray(state["keys"], np.int64), np.int64), state["values"]
         check_rows(self.spec, self.updater.width, shard, keys, values)
         self._keep_shard(shard)
         if not merge:

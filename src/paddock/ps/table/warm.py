@@ -11,7 +11,6 @@ from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 from paddock.ps.table.finite import all_finite
-from paddock.ps.table.sharding import group, sum_by, unique
 from paddock.ps.table.sparse import SparseTable
 
 
@@ -37,12 +36,3 @@ def warm_server(is_over: Callable[[], bool] = lambda: False) -> None:
         if is_over():
             return
         work()
-
-
-def warm_client() -> None:
-    """What a client runs on each batch. No-op without numba."""
-    if not HAVE_NUMBA:
-        return
-    keys, inverse = unique(np.arange(4, dtype=np.int64))
-    sum_by(inverse, len(keys), np.zeros((4, 2), np.float32))
-    group(keys, np.zeros(64, np.int32), 1)
