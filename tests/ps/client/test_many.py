@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.client import pulls
 from paddock.ps.client.admin import Admin, Settings
 from paddock.ps.client.strategy import STRATEGIES
+from paddock.ps.link import Link
+from paddock.ps.protocol.frames import Buffer, Header, Op
 from paddock.ps.spec import AccessorSpec, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from ps.client.running import fleet
 
@@ -47,23 +48,27 @@ def test_rows_and_vectors_are_those_of_single_calls(strategy: str) -> None:
 def test_one_turn_for_all_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """All servers have been asked for all of it before the first answer is read."""
     said: list[str] = []
+    send, receive_into = Link.send, Link.receive_into
 
-    class Watched(pulls.Run):
-        def fill(self) -> None:
-            super().fill()
-            said.append(f"asked {self.peer.index}: {self.sent} of {len(self.requests)}")
+    def sent(self: Link, header: Header, *body: Buffer) -> None:
+        send(self, header, *body)
+        if header.op in (Op.PULL, Op.PULL_DENSE):
+            said.append("asked")
 
-        def take(self) -> None:
-            said.append("took")
-            super().take()
+    def received(self: Link, view: memoryview) -> Header:
+        said.append("took")
+        return receive_into(self, view)
 
-    monkeypatch.setattr(pulls, "Run", Watched)
+    monkeypatch.setattr(Link, "send", sent)
+    monkeypatch.setattr(Link, "receive_into", received)
     with fleet(2) as running, running.client() as ps:
         for spec in ALL:
             ps.create(spec)
-        wanted: dict[str, Any] = {spec.name: KEYS[:, :2000] for spec in (WIDE, DEEP, SHOWN)}
-        ps.pull_many({**wanted, "layers": None})
-    assert said[: said.index("took")] == ["asked 0: 4 of 4", "asked 1: 4 of 4"]
+        for keys in (KEYS[:, :100], KEYS[:, :2000]):
+            said.clear()
+            wanted: dict[str, Any] = {spec.name: keys for spec in (WIDE, DEEP, SHOWN)}
+            ps.pull_many({**wanted, "layers": None})
+            assert said == ["asked"] * 8 + ["took"] * 8
 
 
 def test_what_one_table_refuses_none_gets() -> None:

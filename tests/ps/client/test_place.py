@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps.client.place import read_endpoints, read_place
+from paddock.ps.client.admin import read_settings
+from paddock.ps.client.place import read_place
 from paddock.ps.link import read_token
 
 SERVERS = {"PADDLE_PSERVERS_IP_PORT_LIST": "a:1,b:2"}
@@ -79,9 +80,9 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 def test_an_admin_may_run_in_a_servers_environment() -> None:
     """Only trainers must not."""
-    assert read_endpoints({**SERVERS, "TRAINING_ROLE": "PSERVER"}, None) == ("a:1", "b:2")
+    assert read_settings({**SERVERS, "TRAINING_ROLE": "PSERVER"}).endpoints == ("a:1", "b:2")
     with pytest.raises(UsageError):
-        read_endpoints({}, "a:x")
+        read_settings({}, endpoints="a:x")
 
 
 def test_a_token_is_what_is_in_its_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from paddock.errors import UsageError
 from paddock.ps import Client, DenseSpec, OptimizerSpec, ScheduleSpec, SparseSpec
 from paddock.ps.optimizers.schedules import Rates
 from paddock.ps.protocol.frames import Op
+from paddock.ps.protocol.values import to_json, value_from
 from paddock.ps.spec import AccessorSpec, InitialSpec
 from ps.client.running import Fleet, fleet
 
@@ -130,12 +131,12 @@ def test_the_rate_of_one_that_is_no_member_counts_for_nothing() -> None:
     """It died on the way: some servers have its frame, others do not."""
     whole, part = Rates(0.1), Rates(0.1)
     whole.note(3, (1, 7), 0.5)
-    part = Rates.from_json(part.to_json())
+    part = value_from(Rates, to_json(part))
     for rates in (whole, part):
         rates.note(4, (0, 5), 0.2)
         rates.commit(3, [(0, 5), (1, 8)])
     assert (whole.lr, part.lr) == (0.1, 0.1)
-    for rates in (Rates.from_json(whole.to_json()), part):
+    for rates in (value_from(Rates, to_json(whole)), part):
         rates.commit(4, [(0, 5)])
         assert rates == Rates(0.2)
 

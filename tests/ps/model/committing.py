@@ -178,21 +178,29 @@ def acted(setting: Setting, world: World, number: int) -> World:
         return having(world, number, trainer._replace(state="stopped"))
 
 
+def lr_of(step: int, life: int) -> float:
+    """The learning rate that this life of a trainer sets for a step."""
+    return float(step + life)
+
+
 def pushed(world: World, number: int, server: int) -> World:
-    """A contribution to a server that still is the one it was. Raises Refusal."""
+    """A rate and a push for a step, to a server that still is the one it was. Raises Refusal."""
     trainer = world.trainers[number]
     windows, sent = store_of(server, world.logs[server]).windows, trainer.acknowledged[server]
     if windows.newest(number, trainer.life) < sent or windows.incarnation_of(number) is None:
         raise Refusal("lost", "Peer._recognise says so")
     keys = KEYS[server]
     header = Header(
-        Op.PUSH, flags=int(Flag.CONTRIBUTION), count=len(keys), sequence=sent + 1, trainer=number,
+        Op.RATE, flags=int(Flag.CONTRIBUTION), sequence=sent + 1, trainer=number,
         incarnation=trainer.life, step=trainer.step,
     )  # fmt: skip
+    rate = {"lr": lr_of(trainer.step, trainer.life)}
+    world = written(world, server, header, json.dumps(rate).encode())
+    header = header._replace(op=Op.PUSH, count=len(keys), sequence=sent + 2)
     body = keys.tobytes() + np.full(len(keys), -1.0, np.float32).tobytes()
     world = written(world, server, header, body)
     acknowledged = list(trainer.acknowledged)
-    acknowledged[server] = sent + 1
+    acknowledged[server] = sent + 2
     state = "arrives" if server else "pushes to 1"
     after = trainer._replace(state=state, acknowledged=(acknowledged[0], acknowledged[1]))
     return having(world, number, after)
@@ -234,18 +242,23 @@ def shortened(world: World, server: int, end: int) -> World:
 
 
 def complaint(world: World) -> str:
-    """What is wrong with a world: a server's rows are not those of its steps, or of the job's."""
+    """What is wrong with a world: a server's rows are not those of its steps, or of the job's.
+
+    Of a step the rate is that of its first member.
+    """
     found: dict[int, bytes] = {}
     for server, log in enumerate(world.logs):
         store, rows = store_of(server, log), np.empty((len(KEYS[server]), 1), np.float32)
         store.sparse(0).table.pull(KEYS[server], rows)
-        if set(rows.ravel().tolist()) != {2.0 * store.committed}:
-            return f"server {server} is at step {store.committed} with rows {rows.ravel()}"
+        wanted: dict[int, float] = {}
         for header, body in log:
             if header.op == Op.COMMIT:
-                step = json.loads(body)["step"]
+                step, members = json.loads(body).values()
+                wanted[step] = 2.0 * lr_of(step, members[0][1])
                 if found.setdefault(step, body) != body:
                     return f"step {step} is {found[step]!r} at one server, {body!r} at the other"
+        if set(rows.ravel().tolist()) != {sum(wanted.values())}:
+            return f"server {server} is at step {store.committed} with rows {rows.ravel()}"
     return ""
 
 

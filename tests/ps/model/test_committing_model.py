@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from paddock.ps.optimizers.schedules import Rates
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.server import checks
 from paddock.ps.server.bodies import Body
@@ -73,6 +74,25 @@ def test_the_search_finds_commits_that_are_carried_out_twice(
     monkeypatch.setattr(Store, "is_done", never)
     monkeypatch.setattr("paddock.ps.consistency.contributions._Held._take", _take_always)
     assert search(SETTINGS["a trainer is started again"]).complaint != ""
+
+
+def test_the_search_finds_a_rate_of_a_life_that_is_no_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a life has set that did not do the step is void, as is what it has pushed."""
+    note = Rates.note
+
+    def first(rates: Rates, step: int, member: tuple[int, int], lr: float) -> None:
+        if member[0] not in rates.asked.get(step, {}):
+            note(rates, step, (member[0], 0), lr)
+
+    def of_any(rates: Rates, step: int, members: list[tuple[int, int]]) -> None:
+        asked = rates.asked.pop(step, {})
+        rates.lr = asked[min(asked)][1] if asked else rates.lr
+
+    monkeypatch.setattr(Rates, "note", first)
+    monkeypatch.setattr(Rates, "commit", of_any)
+    assert "with rows" in search(SETTINGS["a trainer is started again"]).complaint
 
 
 def _take_always(held, step, members):  # type: ignore[no-untyped-def]

@@ -39,6 +39,10 @@ SHOWN: dict[str, tuple[Header, bytes]] = {
     "its answer": (answer_to(PUSH), b""),
     "an error": (answer_to(PUSH, flags=int(Flag.ANSWER | Flag.ERROR | Flag.LAST)), b"{}"),
     "a commit": (Header(Op.COMMIT, step=5), b'{"step":5,"members":[[0,17]]}'),
+    "a learning rate": (
+        Header(Op.RATE, Flag.CONTRIBUTION, table=2, sequence=8, trainer=3, incarnation=17, step=5),
+        b'{"lr": 0.5}',
+    ),
     "the largest numbers": (
         Header(
             255, 2**16 - 1, 2**16 - 1, 2**16 - 1, 2**32 - 1, 0, 2**64 - 1, 2**32 - 1, 2**32 - 1,

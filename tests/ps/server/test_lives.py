@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 
 from paddock.ps import OptimizerSpec, SparseSpec
 from paddock.ps.client.peer import Peer
+from paddock.ps.durable.files import read_json, write_json
 from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.store import Store
 from ps.client.running import Fleet, fleet
 
 WORDS = SparseSpec("words", 2, OptimizerSpec("sgd", lr=1.0))
@@ -94,3 +97,20 @@ def test_of_two_processes_the_older_one_cannot_begin_again() -> None:
             with pytest.raises(Refusal, match="is not incarnation 1 here"):
                 first.close()
             assert two.servers[0].store.closed == set()
+
+
+def test_the_state_of_a_dozen_trainers_is_read_back_from_its_file(tmp_path: Path) -> None:
+    """Its checksum is of what is read again: "10" stands before "2" there, and 10 after 2."""
+    store, lsn = Store(0, 1), 0
+    rules = json.dumps({"strategy": "async", "trainers": 12}).encode()
+    store.note(1, Header(Op.RULES), rules)
+    for lsn, trainer in enumerate(range(12), 2):
+        joined = {"trainer": trainer, "incarnation": 1, "step": 0}
+        store.note(lsn, Header(Op.JOIN), json.dumps(joined).encode())
+        store.note(lsn, Header(Op.POSITION, trainer=trainer, step=1), b'{"batch": 7}')
+    write_json(tmp_path / "state.json", store.state_values())
+    again = Store(0, 1)
+    again.restore(read_json(tmp_path / "state.json", "state")[0], {})
+    assert again.chief is not None and len(again.chief.members) == 12
+    assert again.progress()["marks"]["11"].position == {"batch": 7}
+    assert again.state_values() == store.state_values()

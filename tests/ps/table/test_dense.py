@@ -87,5 +87,5 @@ def test_a_loaded_shard_goes_on_as_the_saved_one() -> None:
     for table in (one, two):
         table.push(0, np.ones(100, np.float32), lr=0.1)
     assert one.digest() == two.digest()
-    with pytest.raises(PaddockError, match="another size or optimizer"):
+    with pytest.raises(PaddockError, match="another size, dim or optimizer"):
         two.load_shard(0, {"values": np.zeros((1, 3), np.float32)})

@@ -7,8 +7,8 @@ import pytest
 
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.spec import INITIALIZERS, InitialSpec
-from paddock.ps.table.hashing import coin
 from paddock.ps.table.initial import Initial
+from paddock.ps.table.sharding import coin
 
 KEYS = np.concatenate(
     [

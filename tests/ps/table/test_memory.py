@@ -31,6 +31,7 @@ def test_content_survives_growth_beyond_the_reservation(
     before = growing.array
     growing.need(5000)
     assert growing.array is not before
+    assert len(growing.array) >= 5000
     assert growing.array[:10].ravel().tolist() == list(range(30))
     assert not growing.array[10:5000].any()
     assert growing.nbytes == 5000 * 12

@@ -192,7 +192,7 @@ def test_a_state_of_another_table_is_refused() -> None:
     pushed(table, np.arange(1000), 1)
     digest = table.digest()
     state = table.shard_state(3)
-    with pytest.raises(PaddockError, match="another dim or optimizer"):
+    with pytest.raises(PaddockError, match="dim or optimizer"):
         table.load_shard(3, {**state, "values": state["values"][:, :3]})
     with pytest.raises(PaddockError, match="another number of shards"):
         table.load_shard(4, state)

@@ -21,7 +21,7 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.client import checkpoints
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.pieces import Column, Known, cut, frames
-from paddock.ps.client.place import JOBS, SERVERS, TLS_CA, TOKEN_FILE, read_endpoints
+from paddock.ps.client.place import SERVERS, read_place
 from paddock.ps.client.redirect import shrink
 from paddock.ps.durable.checkpoint import Checkpoint
 from paddock.ps.link import Identity, Link, read_token
@@ -62,19 +62,14 @@ def read_settings(
             f"no server is named: --endpoints is not given and {SERVERS} is not set",
             hint="--endpoints host:port,host:port",
         )
-    token = read_token(token_file or env.get(TOKEN_FILE, ""))
-    ca = tls_ca or env.get(TLS_CA, "")
+    trainer = {name: text for name, text in env.items() if name != "TRAINING_ROLE"}
+    place = read_place(trainer, endpoints or None, 0, 1, job, token_file or None, tls_ca or None)
+    ca = place.tls_ca
     if ca and not Path(ca).is_file():
         raise UsageError(f"--tls-ca {ca}: no such file", hint="certificates in PEM form")
     if not timeout > 0:
         raise UsageError(f"--timeout is {timeout:g}", hint="seconds, more than 0")
-    return Settings(
-        read_endpoints(env, endpoints or None),
-        job or next((env[name] for name in JOBS if env.get(name)), "default"),
-        token,
-        ca,
-        timeout,
-    )
+    return Settings(place.endpoints, place.job, read_token(place.token_file), ca, timeout)
 
 
 @dataclass(frozen=True, slots=True)

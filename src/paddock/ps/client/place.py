@@ -75,22 +75,6 @@ def read_place(
     )
 
 
-def read_endpoints(
-    env: Mapping[str, str], endpoints: Sequence[str] | str | None
-) -> tuple[str, ...]:
-    """The servers, for whoever is no trainer. Raises UsageError.
-
-    >>> read_endpoints({"TRAINING_ROLE": "PSERVER"}, "10.0.0.1:7164|10.0.0.9:7164")
-    ('10.0.0.1:7164|10.0.0.9:7164',)
-    """
-    problems: list[Problem] = []
-    roleless = {name: text for name, text in env.items() if name != "TRAINING_ROLE"}
-    found = _endpoints(roleless, endpoints, problems)
-    if problems:
-        raise UsageError.of(problems)
-    return found
-
-
 def _endpoints(
     env: Mapping[str, str], given: Sequence[str] | str | None, problems: list[Problem]
 ) -> tuple[str, ...]:

@@ -7,12 +7,11 @@ AHEAD_BYTES outstanding, so that its answers never wait behind requests that nob
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from paddock.errors import PaddockError
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.pieces import Column, Keys, Known, Rows, cut_rows, cut_vector
 from paddock.ps.link import Link
@@ -107,57 +106,41 @@ class Pull:
         self.requests = [new for one in moved for new in self._ask(one.start, one.stop)]
 
 
-class Run:
-    """The requests to one server, of one pull or several, in order."""
+def _run(peer: Peer, requests: list[Request]) -> Generator[None, None, None]:
+    """Have one server answer the requests, in order; at each turn nothing but an answer is missing.
 
-    def __init__(self, peer: Peer, requests: list[Request]) -> None:
-        self.peer = peer
-        self.requests = requests
-        self.sent = 0
-        self.received = 0
-        self._ahead = 0  # bytes of requests without an answer
-        self._link: Link | None = None
-        self._deadline = time.monotonic() + peer.timeout
-
-    def fill(self) -> None:
-        """Send what may be outstanding. After a broken link, ask again for what is missing."""
-        while self.received < len(self.requests):
+    After a broken link, what is missing is asked for again.
+    """
+    sent = received = ahead = 0  # ahead: bytes of requests without an answer
+    link: Link | None = None
+    deadline = time.monotonic() + peer.timeout
+    try:
+        while received < len(requests):
             try:
-                link = self.peer.link("pull")
-                if link is not self._link:  # Whatever was asked over another one is lost.
-                    self._link = link
-                    self.sent, self._ahead = self.received, 0
-                if self.sent == len(self.requests):
-                    return
-                request = self.requests[self.sent]
-                if self._ahead and self._ahead + request.size > AHEAD_BYTES:
-                    return
-                link.send(request.header, request.body)
-                self._ahead += request.size
-                self.sent += 1
+                if link is not peer.link("pull"):  # Whatever was asked over another one is lost.
+                    link, sent, ahead = peer.link("pull"), received, 0
+                while sent < len(requests):
+                    if ahead and ahead + requests[sent].size > AHEAD_BYTES:
+                        break
+                    link.send(requests[sent].header, requests[sent].body)
+                    ahead += requests[sent].size
+                    sent += 1
+                yield
+                link.receive_into(requests[received].into)
+                deadline = time.monotonic() + peer.timeout
             except (Closed, Silent) as error:
-                self._lost(error)
-
-    def take(self) -> None:
-        """Read one answer, and send what may be outstanding now."""
-        request = self.requests[self.received]
-        try:
-            self.peer.link("pull").receive_into(request.into)
-            self._deadline = time.monotonic() + self.peer.timeout
-        except (Closed, Silent) as error:
-            self._lost(error)
-            return self.fill()
-        except Refusal as refusal:
-            if refusal.code != "moved":
-                raise
-            request.refusal = refusal
-        self._ahead -= request.size
-        self.received += 1
-        self.fill()
-
-    def _lost(self, error: PaddockError) -> None:
-        self.peer.lost("pull", error, self._deadline)
-        self.peer.retry("pull", lambda link: None)
+                peer.lost("pull", error, deadline)
+                peer.retry("pull", lambda link: None)
+                continue
+            except Refusal as refusal:
+                if refusal.code != "moved":
+                    raise
+                requests[received].refusal = refusal
+            ahead -= requests[received].size
+            received += 1
+    finally:
+        if received < len(requests):
+            peer.drop("pull")  # Answers that nobody has read would be taken for others.
 
 
 class Flight:
@@ -168,21 +151,18 @@ class Flight:
         for pull in pulls:
             for request in pull.requests:
                 asked.setdefault(request.server, []).append(request)
-        self._runs = [Run(peers[server], mine) for server, mine in asked.items()]
-        self._each(lambda run: run.fill())
+        self._runs = [_run(peers[server], mine) for server, mine in asked.items()]
+        self._turn()
 
     def land(self) -> None:
         """Read all answers. Raises Refusal, but for shards that have moved; PaddockError."""
         while self._runs:
-            self._each(lambda run: run.take())
-            self._runs = [run for run in self._runs if run.received < len(run.requests)]
+            self._turn()
 
-    def _each(self, act: Callable[[Run], None]) -> None:
+    def _turn(self) -> None:
         try:
-            for run in self._runs:
-                act(run)
+            self._runs = [run for run in self._runs if next(run, self) is not self]
         except BaseException:
             for run in self._runs:
-                run.peer.drop("pull")  # Answers that nobody has read would be taken for others.
-            self._runs = []
+                run.close()
             raise

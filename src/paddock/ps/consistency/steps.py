@@ -54,7 +54,7 @@ Not durable: arrivals, signs of life, unanswered joins. Trainers send them again
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paddock.ps.consistency.barriers import BARRIERS_MAX, Barriers
@@ -83,14 +83,13 @@ from paddock.ps.consistency.step_words import (
     Welcome,
 )
 from paddock.ps.consistency.waits import NOBODY, Enrolled, Kept, Waits
-from paddock.ps.protocol.values import value_from
+from paddock.ps.protocol.values import to_json, value_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 # Committed steps whose members are kept for repeats. A member is never more than one behind.
 HISTORY = 16
-TRAINERS_MAX = 65536
 
 
 class Chief(Waits):
@@ -194,9 +193,6 @@ class Chief(Waits):
                 reason = (
                     f"the job has its {self.rules.trainers} trainers; trainer {trainer} is one more"
                 )
-                return [Refuse(trainer, incarnation, "usage", reason)]
-            if trainer not in self._known and len(self._known) >= TRAINERS_MAX:
-                reason = f"the job has known {TRAINERS_MAX} trainers"
                 return [Refuse(trainer, incarnation, "usage", reason)]
         older = self._asking.get(trainer, incarnation)
         self._asking[trainer] = incarnation
@@ -422,8 +418,8 @@ class Chief(Waits):
     # ------------------------------------------------------------------------ restart, snapshots
 
     def to_json(self) -> dict[str, Any]:
-        """The durable state, JSON-ready; equal states give equal data."""
-        return asdict(self)
+        """The durable state; equal states give equal data."""
+        return to_json(self)
 
     @classmethod
     def from_json(cls, rules: Rules, data: dict[str, Any]) -> Chief:

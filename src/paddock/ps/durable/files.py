@@ -115,6 +115,28 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     sync_path(path.parent)
 
 
+@contextmanager
+def new_directory(path: Path, what: str) -> Iterator[Path]:
+    """A directory to fill that gets its name when it is whole; who fills it syncs the files.
+
+    Removes what was left half made of directories named so: `<word>-<number>`. Raises PaddockError
+    with `what` in it when it cannot be written.
+    """
+    with writing(what, path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for leftover in path.parent.glob(path.name.partition("-")[0] + "-*.tmp"):
+            remove_tree(leftover)
+        temporary = path.with_suffix(".tmp")
+        temporary.mkdir()
+        try:
+            yield temporary
+        except BaseException:
+            remove_tree(temporary)
+            raise
+        temporary.rename(path)
+        sync_path(path.parent)
+
+
 def remove_tree(path: Path) -> None:
     """Removes a directory; one that is half gone or missing is no error."""
     shutil.rmtree(path, ignore_errors=True)

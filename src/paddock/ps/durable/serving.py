@@ -23,6 +23,7 @@ from paddock.ps.durable.delta import KEYS, VALUES
 from paddock.ps.durable.export import weights_of
 from paddock.ps.durable.files import (
     DamageError,
+    new_directory,
     read_json,
     remove_tree,
     sync_path,
@@ -51,19 +52,15 @@ def publish(
     written: the version before stays current.
     """
     directory = Path(directory)
-    with writing("cannot publish a version", directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        for leftover in directory.glob("v-*.tmp"):
-            remove_tree(leftover)
-        versions = _versions(directory)
-        path = directory / f"v-{1 + (int(versions[-1].name[2:]) if versions else 0):08d}"
-        temporary = path.with_suffix(".tmp")
-        temporary.mkdir()
+    versions = _versions(directory)
+    path = directory / f"v-{1 + (int(versions[-1].name[2:]) if versions else 0):08d}"
+    what = "cannot publish a version"
+    with new_directory(path, what) as temporary:
         names = [one.name for one in checkpoint.specs] if tables is None else tables
         described = [_write_table(temporary, checkpoint, name) for name in names]
         facts = {"job": checkpoint.job, "step": checkpoint.step, "checkpoint": checkpoint.checksum}
         write_json(temporary / _MANIFEST, {**facts, "tables": described})
-        temporary.rename(path)
+    with writing(what, directory):
         link = directory / (CURRENT + ".tmp")
         link.unlink(missing_ok=True)
         link.symlink_to(path.name)

@@ -11,19 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import Any, NamedTuple
 
 from paddock.errors import PaddockError
 from paddock.ps.durable.arrays import Arrays, Written, open_arrays, write_arrays
 from paddock.ps.durable.files import (
     DamageError,
+    new_directory,
     read_json,
     remove_tree,
     sync_files,
-    sync_path,
-    write_error,
     write_json,
 )
 from paddock.ps.spec import TableSpec, from_json, to_json
@@ -44,13 +41,11 @@ class State:
     arrays: Arrays = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ShardEntry:
+class ShardEntry(NamedTuple):
     """One shard in the manifest."""
 
     table: str
     shard: int
-    rows: int
     written: Written
 
 
@@ -109,17 +104,12 @@ def save_snapshot(
     """
     directory = Path(directory)
     path = directory / snapshot_name(state.lsn)
-    temporary = path.with_suffix(".tmp")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for leftover in directory.glob("snap-*.tmp"):
-            remove_tree(leftover)
-        if path.exists():  # Nothing happened since, or it is damaged.
-            try:
-                return open_snapshot(path)
-            except DamageError:
-                remove_tree(path)
-        temporary.mkdir()
+    if path.exists():  # Nothing happened since, or it is damaged.
+        try:
+            return open_snapshot(path)
+        except DamageError:
+            remove_tree(path)
+    with new_directory(path, "cannot save a snapshot") as temporary:
         shards = _write_shards(temporary, specs, owned, take)
         state_file = write_arrays(temporary / "state.bin", state.arrays, sync=False)
         sync_files(temporary)
@@ -129,18 +119,10 @@ def save_snapshot(
             "format": FORMAT,
             "server": server,
             "tables": [to_json(spec) for spec in specs],
-            "shards": [[one.table, one.shard, one.rows, *one.written] for one in shards],
-            "state": {"lsn": state.lsn, "values": state.values, "arrays": list(state_file)},
+            "shards": shards,
+            "state": [state.lsn, state.values, state_file],
         }
         write_json(temporary / _MANIFEST, manifest)
-        temporary.rename(path)
-        sync_path(directory)
-    except OSError as error:
-        remove_tree(temporary)
-        raise write_error("cannot save a snapshot", directory, error) from error
-    except BaseException:
-        remove_tree(temporary)
-        raise
     for old in list_snapshots(directory)[keep:]:
         remove_tree(old)
     return Snapshot(path, server, tuple(specs), state, tuple(shards))
@@ -174,16 +156,10 @@ def _write_shards(
     entries = []
     for index, spec in enumerate(specs):
         for shard in owned.get(spec.name, ()):
-            arrays = take(spec.name, shard)
-            written = write_arrays(directory / f"s-{index}-{shard}.bin", arrays, sync=False)
-            entries.append(ShardEntry(spec.name, shard, row_count(arrays), written))
+            file = directory / f"s-{index}-{shard}.bin"
+            written = write_arrays(file, take(spec.name, shard), sync=False)
+            entries.append(ShardEntry(spec.name, shard, written))
     return entries
-
-
-def row_count(arrays: Mapping[str, NDArray[Any]]) -> int:
-    """Rows of a shard: the length of its keys, else of its first array."""
-    first = arrays.get("keys", next(iter(arrays.values()), None))
-    return 0 if first is None else len(first) if first.ndim else 1
 
 
 # --------------------------------------------------------------------------------------- reading
@@ -191,14 +167,16 @@ def row_count(arrays: Mapping[str, NDArray[Any]]) -> int:
 
 def open_snapshot(path: Path) -> Snapshot:
     """The snapshot in this directory, every byte of it verified. Raises DamageError."""
-    snapshot, state_file = _read_manifest(path)
-    for entry in snapshot.shards:
+    data, _ = read_json(path / _MANIFEST, "manifest", FORMAT)
+    entries = data["shards"]
+    shards = tuple(ShardEntry(table, n, Written(*written)) for table, n, written in entries)
+    for entry in shards:
         with open_arrays(path, entry.written) as file:
             file.verify()
-    with open_arrays(path, state_file) as file:
-        file.verify()
-        snapshot.state.arrays.update(file.read())
-    return snapshot
+    lsn, values, written = data["state"]
+    with open_arrays(path, Written(*written)) as file:
+        state = State(lsn, values, file.read())
+    return Snapshot(path, data["server"], tuple(map(from_json, data["tables"])), state, shards)
 
 
 def newest_snapshot(directory: Path | str) -> tuple[Snapshot | None, list[str]]:
@@ -220,21 +198,3 @@ def newest_snapshot(directory: Path | str) -> tuple[Snapshot | None, list[str]]:
             hint="start from a replica, or from a checkpoint in an empty --data-dir",
         )
     return None, []
-
-
-def _read_manifest(path: Path) -> tuple[Snapshot, Written]:
-    """The snapshot but for the state's arrays, and the file those are in."""
-    data, _ = read_json(path / _MANIFEST, "manifest")
-    if data.get("format") != FORMAT:
-        raise DamageError(
-            f"snapshot {path} has format {data.get('format')}, this paddock reads {FORMAT}",
-            hint="start the paddock that wrote it",
-        )
-    shards = tuple(
-        ShardEntry(table, shard, rows, Written(*written))
-        for table, shard, rows, *written in data["shards"]
-    )
-    state = State(data["state"]["lsn"], data["state"]["values"], {})
-    specs = tuple(from_json(one) for one in data["tables"])
-    snapshot = Snapshot(path, data["server"], specs, state, shards)
-    return snapshot, Written(*data["state"]["arrays"])

@@ -81,8 +81,8 @@ class Slot:
 class Rule:
     """An optimizer. slots: the state after the weights, per-row scalars last.
 
-    arrays: for numpy, where the loops cannot run on arrays. refuses: fields of OptimizerSpec that
-    make no sense with this rule, and what to use instead.
+    arrays: for numpy, where the loops cannot run on arrays. rate: in place of any learning rate.
+    refuses: fields of OptimizerSpec that make no sense with this rule, and what to use instead.
     """
 
     name: str
@@ -90,6 +90,7 @@ class Rule:
     options: Mapping[str, Option] = field(default_factory=dict)
     slots: tuple[Slot, ...] = ()
     arrays: Arrays | None = None
+    rate: float | None = None
     refuses: Mapping[str, str] = field(default_factory=dict)
 
     def complete(self, options: Mapping[str, float]) -> dict[str, float]:

@@ -35,20 +35,6 @@ def _sgd(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
 
 
 @kernel
-def _sum(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
-    """w += g, without a learning rate: differences (geo) and counted statistics.
-
-    Source: the rule "sum" of Paddle 2.6's dense tables, which its geo strategy uses.
-    """
-    dim = grads.shape[1]
-    for i in range(rows.shape[0]):
-        g = grads[i]
-        w = values[rows[i], :dim]
-        for j in range(dim):
-            w[j] += g[j]
-
-
-@kernel
 def _momentum(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
     """v = momentum * v + g; w -= lr * v.
 
@@ -382,9 +368,12 @@ _ALL = (
         (Slot("z"), Slot("n", initial="initial")),
         refuses={name: f"ftrl has its own: options {name}" for name in ("l1", "l2")},
     ),
+    # w += g, without a learning rate: differences (geo) and counted statistics. Source: the rule
+    # "sum" of Paddle 2.6's dense tables, which its geo strategy uses.
     Rule(
         "sum",
-        _sum,
+        _sgd,
+        rate=-1.0,
         # They are added to a gradient, which is subtracted: with an added one they would grow w.
         refuses=dict.fromkeys(("l1", "l2"), "sum adds what is pushed; choose sgd for a decay"),
     ),

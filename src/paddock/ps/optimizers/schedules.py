@@ -21,7 +21,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from paddock.ps.spec import OptimizerSpec, ScheduleSpec
 
@@ -76,23 +75,6 @@ class Rates:
             if life == incarnation:
                 self.lr = lr
         self.asked = {later: of for later, of in self.asked.items() if later > step}
-
-    def to_json(self) -> dict[str, Any]:
-        """For a snapshot."""
-        asked = [
-            [step, trainer, *one]
-            for step, of in sorted(self.asked.items())
-            for trainer, one in sorted(of.items())
-        ]
-        return {"lr": self.lr, "asked": asked}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Rates:
-        """What to_json gave."""
-        rates = cls(data["lr"])
-        for step, trainer, incarnation, lr in data["asked"]:
-            rates.note(step, (trainer, incarnation), lr)
-        return rates
 
 
 def _periods(schedule: ScheduleSpec, step: int) -> float:

@@ -28,20 +28,6 @@ class Updater:
     (4, [0.5, 0.5])
     """
 
-    __slots__ = (
-        "_clips",
-        "_decays",
-        "_guarded",
-        "_options",
-        "_rule",
-        "compiled",
-        "dim",
-        "initial_state",
-        "slots",
-        "spec",
-        "width",
-    )
-
     def __init__(self, spec: OptimizerSpec, dim: int, *, compiled: bool = HAVE_NUMBA) -> None:
         problems = check_optimizer(spec)
         if problems:
@@ -79,17 +65,18 @@ class Updater:
         assert values.shape[1] == self.width and values.flags.c_contiguous
         assert grads.shape == (len(rows), self.dim) and grads.flags.carray
         assert values.dtype == grads.dtype == np.float32 and rows.dtype == np.int64
+        lr = float(lr) if self._rule.rate is None else self._rule.rate
         if self.compiled:
             if self._guarded:
                 guards.before(values, rows, grads, self._clips, self._decays)
-            self._rule.loops(values, rows, grads, float(lr), self._options)
+            self._rule.loops(values, rows, grads, lr, self._options)
             if self.spec.bound:
                 guards.bound(values, rows, self.dim, float(self.spec.bound))
         elif len(rows) == 1:  # A dense shard is updated where it is, not copied there and back.
-            self._apply_arrays(values[rows[0] : rows[0] + 1], grads, float(lr))
+            self._apply_arrays(values[rows[0] : rows[0] + 1], grads, lr)
         else:
             block = values[rows]
-            self._apply_arrays(block, grads, float(lr))
+            self._apply_arrays(block, grads, lr)
             values[rows] = block
 
     def _apply_arrays(self, block: F32, grads: F32, lr: float) -> None:

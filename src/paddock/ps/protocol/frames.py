@@ -22,7 +22,6 @@ BODY_MAX = 4 << 20
 _LAYOUT = struct.Struct("<IBBHHHIIQIIqHHdQ")
 HEADER_SIZE = 64
 _SMALL = 4096
-_CHECKSUM = struct.Struct("<Q")
 assert _LAYOUT.size == HEADER_SIZE
 
 
@@ -120,9 +119,9 @@ class DamageError(FrameError):
 
 def checksum_of(head: Buffer, *body: Buffer) -> int:
     """xxh3-64 over the header up to its checksum, and the body's pieces in order."""
-    if sum(map(len, body)) <= _SMALL:  # One call over a copy is sooner than one for each piece.
-        return xxh3(b"".join((head[: HEADER_SIZE - 8], *body)))
-    return xxh3(head[: HEADER_SIZE - 8], *body)
+    pieces = (head[: HEADER_SIZE - 8], *body)
+    # One call over a copy is sooner than one for each piece.
+    return xxh3(b"".join(pieces)) if sum(map(len, body)) <= _SMALL else xxh3(*pieces)
 
 
 def encode(header: Header, *body: Buffer) -> bytes:
@@ -131,16 +130,14 @@ def encode(header: Header, *body: Buffer) -> bytes:
     >>> decode(encode(Header(Op.PULL, count=1), bytes(8))).length
     8
     """
-    length = 0
-    for piece in body:
-        length += memoryview(piece).nbytes
+    length = sum(map(len, body))
     if length > BODY_MAX:
         raise FrameError(
             f"a frame of {length} bytes is over the limit of {BODY_MAX}",
             hint="the client cuts requests into frames; this one was not",
         )
     head = _LAYOUT.pack(MAGIC, VERSION, *header[:5], length, *header[6:13], 0)[:-8]
-    return head + _CHECKSUM.pack(checksum_of(head, *body))
+    return head + checksum_of(head, *body).to_bytes(8, "little")
 
 
 def decode(head: Buffer) -> Header:
@@ -172,10 +169,4 @@ def verify(head: Buffer, header: Header, *body: Buffer) -> None:
 
 def answer_to(header: Header, *, count: int = 0, flags: int = _ANSWER) -> Header:
     """The header of an answer: the request's identity, no body yet."""
-    op, _, table, part, _, _, sequence, trainer, incarnation, step, generation, status, stamp, _ = (
-        header
-    )
-    return Header(
-        op, flags, table, part, count, 0, sequence, trainer, incarnation, step, generation,
-        status, stamp,
-    )  # fmt: skip
+    return Header._make((header.op, flags, *header[2:4], count, 0, *header[6:13], 0))

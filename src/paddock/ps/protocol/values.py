@@ -1,7 +1,7 @@
 """Dataclasses out of JSON, by the types of their fields. Pure.
 
-The way there is `dataclasses.asdict` and `json.dumps`: tuples become lists, the keys of dicts
-texts. Fields that are not known here are left out: a newer side may say more.
+There tuples are lists, and the keys of dicts texts. Fields that are not known here are left out:
+a newer side may say more.
 """
 
 from __future__ import annotations
@@ -23,6 +23,12 @@ _hints: Callable[[Any], dict[str, Any]] = lru_cache(get_type_hints)
 def to_body(value: Any) -> bytes:
     """A dataclass as a frame's body."""
     return json.dumps(asdict(value)).encode()
+
+
+def to_json(value: Any) -> dict[str, Any]:
+    """A dataclass as it is read again from JSON: with lists, and with texts for keys."""
+    data: dict[str, Any] = json.loads(to_body(value))
+    return data
 
 
 def value_from(kind: Any, data: Any, where: str = "it") -> Any:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.positions import position_objection
-from paddock.ps.consistency.steps import TRAINERS_MAX
 from paddock.ps.durable.checkpoint import Checkpoint, check_specs, open_checkpoint
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import BODY_MAX, Header, Op
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
 
 
 STEP_MAX = 1 << 62
+# Trainers that one server ever knows.
+TRAINERS_MAX = 65536
 # Lives of a trainer that one server may not have heard of.
 LIVES_MAX = 1 << 16
 LIFE_LENGTH_MAX = 64

@@ -67,8 +67,6 @@ class Coordinator:
         self._replies: dict[tuple[int, int], Reply] = {}
         self._asked: dict[tuple[int, int], int] = {}
         self._stopped = False
-        # Counts the times at which all that waited were sent away.
-        self._life = 0
 
     @property
     def chief(self) -> Chief | None:
@@ -150,11 +148,10 @@ class Coordinator:
         who = event.trainer, event.incarnation
         number = self._asked.get(who, 0) + 1
         self._asked[who] = number
-        life = self._life
         self._replies.pop(who, None)
         self._handle(event)
         while who not in self._replies:
-            if self._stopped or self._life != life or self._asked[who] != number:
+            if self._stopped or self._asked[who] != number:
                 raise Closed("the server is ending, or the question was asked anew")
             if is_gone():
                 if isinstance(event, Join):
@@ -219,7 +216,7 @@ class Coordinator:
     def let_go(self) -> None:
         """Everybody that waits asks again, of the new primary."""
         with self._changed:
-            self._life += 1
+            self._asked = {who: number + 1 for who, number in self._asked.items()}
             self._replies.clear()
             self._changed.notify_all()
 

@@ -21,7 +21,7 @@ import json
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.replication import (
@@ -30,6 +30,7 @@ from paddock.ps.consistency.replication import (
     Refuse,
     Role,
     Start,
+    Tell,
     common_end,
 )
 from paddock.ps.durable.snapshot import Snapshot, newest_snapshot
@@ -76,52 +77,45 @@ class Feed:
     def serve(self, header: Header, body: Buffer) -> None:
         """Answer a Follow and feed its sender until the connection, or this primary, ends."""
         message: Follow = body_from(Follow, body, "question of a replica")
-        start, files = self._start(message, header)
-        if start is None:
-            return
-        self.stream.set_silence(SILENCE_SECONDS)
-        thread = threading.Thread(target=self._send, args=(start, files), daemon=True)
-        thread.start()
-        try:
-            while not self._ended.is_set():
-                self._hear(message, start)
-        finally:
-            self._ended.set()
-            self.stream.interrupt()
-            thread.join()
-            for _, fd in files:
-                os.close(fd)
-            self.pair.feeding.pop(message.session, None)
-            clock = self.pair.clock
-            self.pair.handle(lambda member: member.lost(message.session, now=clock()))
+        with contextlib.ExitStack() as opened:
+            opened.callback(self.pair.feeding.pop, message.session, None)
+            start, files = self._start(message, header, opened)
+            if start is None:
+                return
+            self.stream.set_silence(SILENCE_SECONDS)
+            thread = threading.Thread(target=self._send, args=(start, files), daemon=True)
+            thread.start()
+            try:
+                while not self._ended.is_set():
+                    self._hear(message, start)
+            finally:
+                self._ended.set()
+                self.stream.interrupt()
+                thread.join()
+                clock = self.pair.clock
+                self.pair.handle(lambda member: member.lost(message.session, now=clock()))
 
     # ------------------------------------------------------------------------------- its start
 
-    def _start(self, message: Follow, header: Header) -> tuple[Start | None, list[tuple[str, int]]]:
-        """(the answer that was given, None for a refusal; the snapshot's open files)."""
-        pair, files = self.pair, []
-        with (
-            self.pair.snapshots.lock
-        ):  # What the replica is told to begin with is not cut meanwhile.
+    def _start(
+        self, message: Follow, header: Header, opened: contextlib.ExitStack
+    ) -> tuple[Start | None, list[BinaryIO]]:
+        """(the answer that was given, None for a refusal; the snapshot's files)."""
+        pair = self.pair
+        files: list[BinaryIO] = []
+        with pair.snapshots.lock:  # What the replica is told to begin with is not cut meanwhile.
             first, snapshot = self._first(message)
-            if snapshot is not None:
-                files = [(path.name, os.open(path, os.O_RDONLY)) for path in _files(snapshot.path)]
+            for path in sorted(snapshot.path.iterdir()) if snapshot is not None else ():
+                files.append(opened.enter_context(path.open("rb")))
             told = pair.handle(lambda m: m.followed(message, first=first, now=pair.clock()))
             start = next((t.message for t in told if isinstance(t.message, Start)), None)
             if start is not None:
                 with pair.holding():
                     pair.feeding[message.session] = start.common
-        try:
-            for one in told:
-                assert isinstance(one.message, Start | Refuse)
-                self.stream.send(answer_to(header), to_body(one.message))
-            if not told:  # It was deposed by this very question.
-                self.stream.send(answer_to(header), to_body(Refuse(message.session, 0)))
-        except PaddockError:
-            pair.feeding.pop(message.session, None)
-            for _, fd in files:
-                os.close(fd)
-            raise
+        # It may be deposed by this very question.
+        for one in told or [Tell(Refuse(message.session, 0))]:
+            assert isinstance(one.message, Start | Refuse)
+            self.stream.send(answer_to(header), to_body(one.message))
         return start, files
 
     def _first(self, message: Follow) -> tuple[int, Snapshot | None]:
@@ -158,7 +152,7 @@ class Feed:
 
     # ---------------------------------------------------------------------------------- sending
 
-    def _send(self, start: Start, files: list[tuple[str, int]]) -> None:
+    def _send(self, start: Start, files: list[BinaryIO]) -> None:
         try:
             if start.is_reset:
                 self._send_files(files)
@@ -201,19 +195,14 @@ class Feed:
             and (member.session, member.epoch) == (start.session, start.epoch)
         )
 
-    def _send_files(self, files: list[tuple[str, int]]) -> None:
-        for name, fd in files:
-            told = json.dumps({"name": name, "bytes": os.fstat(fd).st_size}).encode()
+    def _send_files(self, files: list[BinaryIO]) -> None:
+        for file in files:
+            size = os.fstat(file.fileno()).st_size
+            told = json.dumps({"name": Path(file.name).name, "bytes": size}).encode()
             with self._turn:
                 self.stream.send(Header(Op.FOLLOW, part=FILE), told)
-            offset = 0
-            while data := os.pread(fd, BODY_MAX, offset):
+            while data := file.read(BODY_MAX):
                 with self._turn:
                     self.stream.send(Header(Op.FOLLOW, part=FILE_BYTES), data)
-                offset += len(data)
         with self._turn:
             self.stream.send(Header(Op.FOLLOW, part=FILES_END))
-
-
-def _files(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.iterdir() if path.is_file())

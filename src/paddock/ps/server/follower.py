@@ -35,7 +35,7 @@ from paddock.ps.durable.files import (
     remove_tree,
     sync_files,
     sync_path,
-    write_error,
+    writing,
 )
 from paddock.ps.durable.log import Log
 from paddock.ps.durable.snapshot import Snapshot, list_snapshots, newest_snapshot, open_snapshot
@@ -365,7 +365,7 @@ class Follower:
         remove_tree(base)
         name = "snap-incoming"
         total = 0
-        try:
+        with writing("cannot take over a snapshot", base):
             (base / name).mkdir(parents=True)
             while True:
                 header, body = link.receive()
@@ -375,8 +375,6 @@ class Follower:
                     raise Closed("this is no snapshot")
                 told = json.loads(bytes(body))
                 total += self._receive_file(link, base / name, told)
-        except OSError as error:
-            raise write_error("cannot take over a snapshot", base, error) from error
         snapshot = open_snapshot(base / name)
         path = base / f"snap-{snapshot.state.lsn:020d}"
         shutil.move(str(snapshot.path), path)

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.bodies import Body, json_part
 from paddock.ps.server.moves import Arrival
-from paddock.ps.spec import DenseSpec, SparseSpec
+from paddock.ps.spec import DenseSpec
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
-from paddock.ps.table.states import check_rows
 
 if TYPE_CHECKING:
     from paddock.ps.server.held import Held
@@ -106,14 +104,7 @@ def _check_own(held: Held, shard: int, version: int) -> None:
     if one is None or one.version != version or not one.is_whole:
         raise Refusal("deadline", f"shard {shard} is not here as a whole")
     for arrays in one.decode():
-        if isinstance(held.spec, SparseSpec):
-            width = Updater(held.spec.optimizer, held.spec.dim).width
-            check_rows(held.spec, width, shard, arrays["keys"], arrays["values"])
-            continue
-        start, stop = held.spec.range(shard)
-        width, given = Updater(held.spec.optimizer, stop - start).width, arrays["values"].shape
-        if given != (1, width):
-            raise Refusal("value", f"shard {shard} has rows of {given} floats, here of {width}")
+        held.table.check_state(shard, arrays)
 
 
 def apply(held: Held, lsn: int, header: Header, body: Body) -> None:

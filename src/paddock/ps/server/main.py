@@ -128,7 +128,10 @@ def serve(options: Options, ended: threading.Event) -> None:
             if options.end_with_trainers == "yes" and server.is_finished:
                 break
             if snapshots is not None and snapshots.is_due():
-                _try_snapshot(snapshots)
+                try:
+                    snapshots.take()
+                except PaddockError as error:  # The log has everything; it goes on growing.
+                    say(f"no snapshot: {error.message}")
     finally:
         finish(server)
 
@@ -164,13 +167,6 @@ def _leave_tables(server: Server) -> None:
             snapshots.take(keep=1)
     except PaddockError as error:
         say(f"the log stays: {error.message}")
-
-
-def _try_snapshot(snapshots: Snapshots) -> None:
-    try:
-        snapshots.take()
-    except PaddockError as error:
-        say(f"no snapshot: {error.message}")  # The log has everything; it goes on growing.
 
 
 def make_server(options: Options) -> Server:

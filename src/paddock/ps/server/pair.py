@@ -15,6 +15,7 @@ import json
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -322,7 +323,9 @@ class Pair:
             try:
                 if link is None:
                     link = self._reach()
-                self._put(link, request)
+                reply: Reply = body_from(Reply, self._tell(link, request), "answer of a witness")
+                self.handle(partial(Member.replied, reply=reply, now=self.clock()))
+                self._say_stuck()
                 self.say_once("witness", "")
             except PaddockError as error:
                 self.say_once("witness", f"witness {self.witness}: {error.message}")
@@ -335,31 +338,22 @@ class Pair:
     def _reach(self) -> Link:
         return Link(self.witness, self.identity, "admin", WITNESS_SECONDS)
 
-    def _put(self, link: Link, request: Request) -> None:
-        reply: Reply = body_from(Reply, self._tell(link, request), "answer of a witness")
-        self.handle(lambda member: member.replied(reply, now=self.clock()))
-        self._say_stuck()
-
     def _tell(self, link: Link, request: Request) -> bytes:
         link.send(Header(Op.CONTROL), request_body(self.group, request))
         return bytes(link.receive()[1])
 
     def _say_stuck(self) -> None:
         """A server that nobody lets serve, and that has nobody to follow, says so."""
-        member, line = self.member, ""
-        if member.role is Role.REPLICA and member.register.version == 0 and not member.is_first:
+        member, register, line = self.member, self.member.register, ""
+        is_replica, is_in_sync = member.role is Role.REPLICA, member.server in register.in_sync
+        if is_replica and register.version == 0 and not member.is_first:
             line = (
                 f"witness {self.witness} knows nothing of {self.group}; if this server's log is "
                 "the right one, start it once with --promote=yes"
             )
-        elif self._is_waiting(member):
-            line = f"not in sync; waits for the primary {member.register.endpoint}"
+        elif is_replica and member.stage is Stage.ALONE and register.holder and not is_in_sync:
+            line = f"not in sync; waits for the primary {register.endpoint}"
         self.say_once("stuck", line)
-
-    def _is_waiting(self, member: Member) -> bool:
-        is_alone = member.role is Role.REPLICA and member.stage is Stage.ALONE
-        register = member.register
-        return is_alone and register.holder != 0 and member.server not in register.in_sync
 
     def stop(self) -> None:
         """Give the lease up, so that the other server takes over at once; let go of who waits."""

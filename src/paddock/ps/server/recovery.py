@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.durable.files import read_json, write_error, write_json
+from paddock.ps.durable.files import read_json, write_json, writing
 from paddock.ps.durable.log import Log, read_identity
 from paddock.ps.durable.snapshot import (
     Snapshot,
@@ -55,11 +55,9 @@ def keep_place(directory: str, index: int, servers: int, job: str) -> None:
                 "directories, load it",
             )
         return
-    try:
+    with writing("cannot use the data directory", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, mine)
-    except OSError as error:
-        raise write_error("cannot use the data directory", path.parent, error) from error
 
 
 def open_engine(

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddock import __version__
 from paddock.errors import UsageError
@@ -31,7 +31,6 @@ from paddock.ps.server.mover import MOVES, Mover
 from paddock.ps.server.options import Options
 from paddock.ps.server.recovery import Snapshots
 from paddock.ps.server.session import Lobby, Session
-from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
 from paddock.ps.stream import Closed, Stream, enlarge, keep_alive, os_reason
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from paddock.ps.server.identity import MemberFile
     from paddock.ps.server.pair import Pair
 
+Part = TypeVar("Part")
 BACKLOG = 512
 # Connections that have not said who they are. One more, and the oldest of them ends: a trainer
 # needs a moment only, so none is kept out.
@@ -76,7 +76,7 @@ class Server:
     ) -> None:
         self.options = options
         self.engine = engine
-        self.store: Store = engine.store
+        self.store = engine.store
         self.server_id = server_id or secrets.token_hex(8)
         self.token = token
         self.started = time.monotonic()
@@ -311,11 +311,6 @@ class Server:
                 hint=f"--job {self.options.job}, if that is the one you mean",
             )
 
-    def readable(self) -> Store:
-        """The store, when this server may answer reads. Raises Refusal."""
-        self.check_serving()
-        return self.store
-
     def check_serving(self) -> None:
         """Raises Refusal on a replica, and on a primary whose lease has run out; Closed on a
         server that is ending, whose rows may be changed in part."""
@@ -330,13 +325,8 @@ class Server:
 
     def feed(self, stream: Stream, header: Header, body: memoryview) -> None:
         """Feed a replica until its connection ends. Raises Refusal."""
-        if self.pair is None:
-            raise Refusal(
-                "usage",
-                f"server {self.store.server} has no replica",
-                hint="start it with --witness HOST:PORT",
-            )
-        self.pair.feed(stream, header, body)
+        hint = "start it with --witness HOST:PORT"
+        self._part(self.pair, "has no replica", hint).feed(stream, header, body)
 
     def status(self) -> dict[str, Any]:
         """Facts about this server, for `paddock ps status`."""
@@ -367,7 +357,9 @@ class Server:
         """An order that is no record. Raises Refusal."""
         what = order.get("do")
         if what == "lease":
-            return self._witness().answer(order)
+            hint = "name a server that was started with --data-dir, or paddock ps witness"
+            lacks = "keeps no data: it cannot be a witness"
+            return self._part(self.witness, lacks, hint).answer(order)
         if hello.purpose != "admin" or what not in OF_ANY_ROLE:
             self.check_serving()
         if isinstance(what, str) and what in MOVES:
@@ -398,9 +390,7 @@ class Server:
             checks.check_load(self.store, order)
             return {}
         if what == "snapshot":
-            if self.snapshots is None:
-                raise Refusal("usage", "this server keeps no log", hint="--data-dir DIR")
-            return {"lsn": self.snapshots.take()}
+            return {"lsn": self._part(self.snapshots, "keeps no log", "--data-dir DIR").take()}
         raise Refusal("usage", f"order {what!r} is unknown")
 
     def _take_cut(self) -> dict[str, Any]:
@@ -423,24 +413,15 @@ class Server:
             server = int(self.server_id, 16)
             return self._save.write(order, index=self.store.server, server=server, epoch=self.epoch)
 
-    def _witness(self) -> Witness:
-        if self.witness is None:
-            raise Refusal(
-                "usage",
-                f"server {self.store.server} keeps no data: it cannot be a witness",
-                hint="name a server that was started with --data-dir, or paddock ps witness",
-            )
-        return self.witness
-
     def chief(self) -> Coordinator:
         """Who coordinates the trainers. Raises Refusal when that is another server."""
-        if self.coordinator is None:
-            raise Refusal(
-                "usage",
-                f"server {self.store.server} does not coordinate, server 0 does",
-                hint="do all trainers list the servers in the same order?",
-            )
-        return self.coordinator
+        hint = "do all trainers list the servers in the same order?"
+        return self._part(self.coordinator, "does not coordinate, server 0 does", hint)
+
+    def _part(self, part: Part | None, lacks: str, hint: str) -> Part:
+        if part is None:
+            raise Refusal("usage", f"server {self.store.server} {lacks}", hint=hint)
+        return part
 
 
 def _listening(family: int, address: tuple[str, int] | str) -> socket.socket:

@@ -162,10 +162,7 @@ class Session:
     def _expect_proof(self, hello: Hello, challenge: str) -> None:
         header, body = self.stream.receive(GREETING_BYTES)
         wanted = proof_of(self.server.token, "trainer", hello.nonce, challenge)
-        try:
-            given = bytes(body).decode("ascii")
-        except UnicodeDecodeError:
-            given = ""
+        given = bytes(body).decode("latin-1")  # Which any bytes are.
         if header.op != Op.PROOF or not same(given, wanted):
             raise Refusal(
                 "auth",
@@ -270,7 +267,8 @@ class Session:
         self._say(header, written.answer, written.flags)
 
     def _pull(self, header: Header, body: memoryview) -> None:
-        held = self.server.readable().sparse(header.table)
+        self.server.check_serving()
+        held = self.server.store.sparse(header.table)
         if len(body) != 8 * header.count:
             raise Refusal("value", f"a pull of {header.count} keys has {len(body)} bytes")
         keys = np.frombuffer(body, np.int64)
@@ -284,7 +282,8 @@ class Session:
         self._is_small = rows.nbytes <= SMALL_BYTES and not self.stream.is_tls
 
     def _pull_dense(self, header: Header, body: memoryview) -> None:
-        held = self.server.readable().dense(header.table)
+        self.server.check_serving()
+        held = self.server.store.dense(header.table)
         start = int.from_bytes(body[:8], "little")
         stop = start + header.count
         values = self._floats(header.count)
@@ -306,7 +305,8 @@ class Session:
 
     def _pull_changed(self, header: Header, body: memoryview) -> None:
         """Rows changed after a version: frames of keys and rows, the last one flagged LAST."""
-        held = self.server.readable().sparse(header.table)
+        self.server.check_serving()
+        held = self.server.store.sparse(header.table)
         dim = held.spec.dim
         with held.lock:
             version = self.server.version()
@@ -336,9 +336,6 @@ class Session:
         asked = json_part(body)
         self._say(header, self.server.chief().coordinate(header, asked, self.stream.is_gone))
 
-    def _status(self, header: Header, body: memoryview) -> None:
-        self._say(header, self.server.status())
-
     def _control(self, header: Header, body: memoryview) -> None:
         self._say(header, self.server.control(self.hello, json_part(body)))
 
@@ -347,7 +344,7 @@ _DOES: dict[int, Callable[[Session, Header, memoryview], None]] = {
     Op.PULL: Session._pull,
     Op.PULL_DENSE: Session._pull_dense,
     Op.PULL_CHANGED: Session._pull_changed,
-    Op.STATUS: Session._status,
+    Op.STATUS: lambda self, header, _: self._say(header, self.server.status()),
     Op.CONTROL: Session._control,
     Op.FOLLOW: Session._follow,
     **dict.fromkeys((Op.ARRIVE, Op.JOIN, Op.LEAVE), Session._coordinate),

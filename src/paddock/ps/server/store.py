@@ -26,7 +26,7 @@ from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.identity import Windows
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.protocol.values import value_from
+from paddock.ps.protocol.values import to_json, value_from
 from paddock.ps.server import handover
 from paddock.ps.server.bodies import (
     CONTRIBUTION,
@@ -376,7 +376,7 @@ class Store:
             "history": [list(one) for one in self.history],
             "rules": None if self.rules is None else asdict(self.rules),
             "chief": None if self.chief is None else self.chief.to_json(),
-            "positions": asdict(self.positions),
+            "positions": to_json(self.positions),
             "steps": self.steps(),
             "rates": self.rates(),
             "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
@@ -391,7 +391,7 @@ class Store:
 
     def rates(self) -> dict[str, dict[str, Any]]:
         """The learning rates that were set, by table."""
-        return {held.spec.name: held.rates.to_json() for held in self.tables}
+        return {held.spec.name: to_json(held.rates) for held in self.tables}
 
     def state_arrays(self) -> dict[str, np.ndarray]:
         """The arrays of the contributions, by table number."""
@@ -422,7 +422,7 @@ class Store:
             held.moves.restore(values["moves"][name], mine)
             handover.fit(held)
             held.step, held.base = values["steps"][name]
-            held.rates = Rates.from_json(values["rates"][name])
+            held.rates = value_from(Rates, values["rates"][name])
             held.contributions.restore(values["contributions"][name], mine)
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.spec import AccessorSpec
-from paddock.ps.table.hashing import coin
 from paddock.ps.table.index import make_index
 from paddock.ps.table.memory import Growing
+from paddock.ps.table.sharding import coin
 from paddock.ps.table.states import State
 
 Keys = NDArray[np.int64]
@@ -119,21 +119,15 @@ class Candidates:
         """Drops these, because they have a row now."""
         self._index.remove(keys)
 
-    def shrink(self, shard: int, *, now: float) -> int:
-        """Decays shows and clicks, drops the expired; how many were dropped."""
+    def shrink(self, shard: int, *, now: float) -> None:
+        """Decays shows and clicks, drops the expired."""
         keys, rows = self._index.entries(shard)
-        if len(keys) == 0:
-            return 0
-        decay = np.float32(self._spec.decay)
-        if self._spec.statistics and decay != 1.0:
-            self._columns["shows"].array[rows] *= decay
-            self._columns["clicks"].array[rows] *= decay
-        if not self._spec.ttl_seconds:
-            return 0
-        touched = self._columns["touched"].array[rows]
-        gone = np.sort(keys[expired(touched, self._spec.ttl_seconds, now)])
-        self._index.remove(gone)
-        return len(gone)
+        if self._spec.statistics:
+            self._columns["shows"].array[rows] *= np.float32(self._spec.decay)
+            self._columns["clicks"].array[rows] *= np.float32(self._spec.decay)
+        if self._spec.ttl_seconds:
+            touched = self._columns["touched"].array[rows]
+            self._index.remove(np.sort(keys[expired(touched, self._spec.ttl_seconds, now)]))
 
     def shard_state(self, shard: int) -> State:
         """Copies of a shard's columns, sorted by key, under names that begin with candidate_."""

@@ -17,7 +17,7 @@ from paddock.ps.spec import DenseSpec
 from paddock.ps.table.accessor import Floats
 from paddock.ps.table.initial import Initial
 from paddock.ps.table.sharding import behaved
-from paddock.ps.table.states import State
+from paddock.ps.table.states import State, check_shape
 from paddock.ps.xxh3 import xxh3
 
 _ROW = np.zeros(1, np.int64)
@@ -54,9 +54,7 @@ class DenseTable:
     def add_shard(self, shard: int) -> None:
         """Takes a shard in, at its first value."""
         start, stop = self.spec.range(shard)
-        length = stop - start
-        updater = self._updaters.get(length) or Updater(self.spec.optimizer, length)
-        self._updaters[length] = updater
+        length, updater = stop - start, self._updater(stop - start)
         row = np.empty((1, updater.width), np.float32)
         # Element e is column e of key 0, so it starts the same however the vector is cut.
         initial = Initial(self.spec.initial, self.spec.size)
@@ -125,16 +123,15 @@ class DenseTable:
         """As shard_state, at the cut. Raises KeyError when it is not kept any more."""
         return cut.pop(shard)
 
+    def check_state(self, shard: int, state: State) -> None:
+        """Raises PaddockError when it is not a state of this shard, which need not be here."""
+        start, stop = self.spec.range(shard)
+        check_shape(self.spec, shard, state["values"], (1, self._updater(stop - start).width))
+
     def load_shard(self, shard: int, state: State) -> None:
         """Makes a shard that is here what a state says. Raises: PaddockError if it cannot be."""
-        row, values = self._rows[shard], state["values"]
-        if values.shape != row.shape or values.dtype != np.float32:
-            raise PaddockError(
-                f"table {self.spec.name!r}: shard {shard} was saved as {values.dtype} "
-                f"{values.shape}, this table needs float32 {row.shape}",
-                hint="was it saved with another size or optimizer?",
-            )
-        row[:] = values
+        self.check_state(shard, state)
+        self._rows[shard][:] = state["values"]
 
     def drop_shard(self, shard: int) -> None:
         """Forgets a shard."""
@@ -142,10 +139,13 @@ class DenseTable:
 
     def digest(self) -> int:
         """64-bit hash of the content; sums modulo 2 ** 64 over shards and servers."""
-        total = 0
-        for shard, row in self._rows.items():
-            total += xxh3(row.tobytes(), seed=shard)
+        total = sum(xxh3(row.tobytes(), seed=shard) for shard, row in self._rows.items())
         return total & ((1 << 64) - 1)
+
+    def _updater(self, length: int) -> Updater:
+        if length not in self._updaters:
+            self._updaters[length] = Updater(self.spec.optimizer, length)
+        return self._updaters[length]
 
     def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """(shard, first, end): the elements of [start, stop) that each shard has."""

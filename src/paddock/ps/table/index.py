@@ -8,13 +8,14 @@ are no tombstones. Rows are numbers that the index hands out: those given back f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.ps.jit import HAVE_NUMBA, kernel, part
-from paddock.ps.table.hashing import mix
 from paddock.ps.table.memory import Growing
-from paddock.ps.table.sharding import shard_of, shard_shift
+from paddock.ps.table.sharding import mix, shard_of, shard_shift
 
 # Columns of the table of shards.
 _OFFSET, _MASK, _LIVE, _LIMIT = 0, 1, 2, 3
@@ -232,6 +233,7 @@ class FlatIndex:
         self._slots = Growing(np.int64, (2,), reserve=slots)
         self._blocks = Blocks()
         self._table = np.zeros((shards, 4), np.int64)
+        self._table[:, _MASK] = -1  # No shard has a block yet.
         self._counters = np.zeros(3, np.int64)
         self._free = np.empty(16, np.int32)
         for shard in range(shards):
@@ -322,8 +324,6 @@ class FlatIndex:
     def _place(self, shard: int, slots: int) -> None:
         """Gives the shard a block of another size, and moves its keys there."""
         old, old_slots = int(self._table[shard, _OFFSET]), int(self._table[shard, _MASK]) + 1
-        if self._table[shard, _LIMIT] == 0:
-            old_slots = 0  # The shard has no block yet.
         new = self._blocks.take(slots)
         self._slots.need(self._blocks.end)
         _move(self._slots.array, old, old_slots, new, slots)
@@ -378,40 +378,33 @@ class DictIndex:
         """An estimate: a dict's entry, its key and its row are objects."""
         return self.live * 150
 
+    def _places(self, keys: Keys) -> Iterator[tuple[dict[int, int], int]]:
+        """(the dict of its shard, the key) of each."""
+        dicts = map(self._dicts.__getitem__, shard_of(keys, self._shards).tolist())
+        return zip(dicts, keys.tolist(), strict=True)
+
     def find(self, keys: Keys) -> Rows:
         """The row of each key, int64[n]; -1 where there is none."""
-        dicts = self._dicts
-        found = [
-            dicts[shard].get(key, -1)
-            for shard, key in zip(shard_of(keys, self._shards).tolist(), keys.tolist(), strict=True)
-        ]
-        return np.array(found, np.int64)
+        return np.array([rows.get(key, -1) for rows, key in self._places(keys)], np.int64)
 
     def make(self, keys: Keys) -> tuple[Rows, NDArray[np.int64]]:
         """(row of each key, positions of the keys that had none and have one now)."""
-        rows = self.find(keys)
-        unknown = np.flatnonzero(rows < 0)
-        fresh = []
-        shards = shard_of(keys[unknown], self._shards).tolist()
-        for at, shard, key in zip(unknown.tolist(), shards, keys[unknown].tolist(), strict=True):
-            row = self._dicts[shard].get(key)
-            if row is None:
-                if self._free:
-                    row = self._free.pop()
-                else:
-                    row = self.top
+        found, fresh = [], []
+        for at, (rows, key) in enumerate(self._places(keys)):
+            if key not in rows:
+                if not self._free:
+                    self._free.append(self.top)
                     self.top += 1
-                self._dicts[shard][key] = row
+                rows[key] = self._free.pop()
                 fresh.append(at)
-            rows[at] = row
-        return rows, np.array(fresh, np.int64)
+            found.append(rows[key])
+        return np.array(found, np.int64), np.array(fresh, np.int64)
 
     def remove(self, keys: Keys) -> None:
         """Drops these keys; their rows are free. Unknown keys are passed over."""
-        for shard, key in zip(shard_of(keys, self._shards).tolist(), keys.tolist(), strict=True):
-            row = self._dicts[shard].pop(key, None)
-            if row is not None:
-                self._free.append(row)
+        for rows, key in self._places(keys):
+            if key in rows:
+                self._free.append(rows.pop(key))
         if self.live == 0:
             self.top = 0
             self._free.clear()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from paddock.ps.jit import HAVE_NUMBA, kernel, part
 from paddock.ps.spec import InitialSpec
-from paddock.ps.table.hashing import GOLDEN, mix, mix_int
+from paddock.ps.table.sharding import GOLDEN, mix, mix_int
 
 _CONSTANT, _UNIFORM, _NORMAL = 0, 1, 2
 _ONE = np.uint64(1)

@@ -234,8 +234,7 @@ class SparseTable:
 
     def _need(self) -> None:
         top = self._index.top
-        self._values.need(top)
-        for column in self._columns.values():
+        for column in (self._values, *self._columns.values()):
             column.need(top)
 
     def _push_partly(self, rows: Rows, grads: Floats, lr: float, lsn: int) -> None:
@@ -310,8 +309,7 @@ class SparseTable:
 
     def _release_when_empty(self) -> None:
         if self._index.live == 0:
-            self._values.clear()
-            for column in self._columns.values():
+            for column in (self._values, *self._columns.values()):
                 column.clear()
 
     # ------------------------------------------------------------------------------ whole shards
@@ -404,14 +402,18 @@ class SparseTable:
             if cut.is_open[shard]:
                 cut.taken[shard] = self.cut_state(cut, shard)
 
+    def check_state(self, shard: int, state: State) -> None:
+        """Raises PaddockError when a state is not of this shard, or has rows of another width."""
+        keys = np.asarray(state["keys"], np.int64)
+        check_rows(self.spec, self.updater.width, shard, keys, state["values"])
+
     def load_shard(self, shard: int, state: State, *, merge: bool = False) -> None:
         """Makes a shard what a state says; merge=True keeps the rows that it does not name.
 
-        Raises: PaddockError when the state is not of this shard, or has rows of another width;
-        nothing was changed then.
+        Raises: as check_state; nothing was changed then.
         """
         keys, values = behaved(np.asarray(state["keys"], np.int64), np.int64), state["values"]
-        check_rows(self.spec, self.updater.width, shard, keys, values)
+        self.check_state(shard, state)
         self._keep_shard(shard)
         if not merge:
             self.drop_shard(shard)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.spec import SparseSpec
+from paddock.ps.spec import SparseSpec, TableSpec
 from paddock.ps.table.sharding import shard_of
 from paddock.ps.xxh3 import xxh3
 
@@ -51,17 +51,23 @@ class Cut:
         return self._kept.pop(shard)
 
 
-def check_rows(
-    spec: SparseSpec, width: int, shard: int, keys: Keys, values: NDArray[np.generic]
+def check_shape(
+    spec: TableSpec, shard: int, values: NDArray[np.generic], wanted: tuple[int, int]
 ) -> None:
-    """Raises PaddockError when these are not rows of this shard, of this width."""
-    wanted = (len(keys), width)
+    """Raises PaddockError when a shard's rows are not what the table has."""
     if values.shape != wanted or values.dtype != np.float32:
         raise PaddockError(
             f"table {spec.name!r}: shard {shard} was saved as {values.dtype} {values.shape}, "
             f"this table needs float32 {wanted}",
-            hint="was it saved with another dim or optimizer?",
+            hint="was it saved with another size, dim or optimizer?",
         )
+
+
+def check_rows(
+    spec: SparseSpec, width: int, shard: int, keys: Keys, values: NDArray[np.generic]
+) -> None:
+    """Raises PaddockError when these are not rows of this shard, of this width."""
+    check_shape(spec, shard, values, (len(keys), width))
     strangers = int(np.count_nonzero(shard_of(keys, spec.shards) != shard))
     # A saved shard is sorted; one made elsewhere need not be.
     ordered = keys if (np.diff(keys) > 0).all() else np.sort(keys)
