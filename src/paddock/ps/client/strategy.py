@@ -182,8 +182,7 @@ class Sync(Clocked):
         super().leave(traffic)
         if self.unfinished:
             raise PaddockError(
-                f"sync: what was pushed since the last step() was never applied "
-                f"({self.unfinished} times)",
+                f"sync: pushes since the last step() were never applied: {self.unfinished}",
                 hint="client.step() after each batch, the last one too; flush() does not apply",
             )
 
