@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from paddock.errors import PaddockError
 from paddock.ps.client.place import Place
 from paddock.ps.client.strategy import STRATEGIES, make_strategy
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
@@ -62,6 +65,22 @@ def test_what_is_asked_ahead_is_of_its_time() -> None:
         assert ps.pull("words", [1, 2]).sum(axis=1).tolist() == [4, 4]
 
 
+def test_what_was_asked_ahead_and_did_not_come_is_asked_again() -> None:
+    """Its server answered too late: the pull after that one's error has the rows."""
+    with fleet() as running, running.client() as ps:
+        ps.create(WORDS)
+        ps.push("words", [1, 2], -np.ones((2, 4), np.float32))
+        ps.flush()
+        ps.peers[0].timeout = 0.1
+        ps.peers[0].link("pull").stream.set_silence(0.1)
+        with running.servers[0].store.tables[0].lock.rows:
+            ps.prefetch("words", [1, 2])
+            with pytest.raises(PaddockError, match="has not answered"):
+                ps.pull("words", [1, 2])
+        ps.peers[0].timeout = 5.0
+        assert ps.pull("words", [1, 2]).sum(axis=1).tolist() == [4, 4]
+
+
 def test_sync_asks_ahead_within_its_step() -> None:
     """Keys beyond the window of frames: all rows are of one step, that of the question."""
     keys = np.arange(100_000)
@@ -83,17 +102,37 @@ def test_a_push_and_the_pull_after_it_are_one_call() -> None:
         assert rows.sum(axis=1).tolist() == [4, 0]
 
 
-def test_a_set_value_is_the_next_pulled_one() -> None:
-    """Sparse and dense."""
-    with fleet(2) as running, running.client() as ps:
+@pytest.mark.parametrize("strategy", ["async", "geo"])
+def test_a_set_value_is_the_next_pulled_one(strategy: str) -> None:
+    """Sparse and dense, pulled before or not."""
+    with fleet(2) as running, running.client(strategy=strategy) as ps:
         ps.create(WORDS)
         ps.create(DenseSpec("bias", 9, SGD))
+        ps.pull("words", [3]), ps.pull_dense("bias")
         rows = np.arange(8, dtype=np.float32).reshape(2, 4)
         ps.set("words", [3, -3], rows)
         ps.set_dense("bias", np.arange(9))
         out = np.empty(9, np.float32)
         assert (ps.pull("words", [3, -3]) == rows).all()
         assert ps.pull_dense("bias", out) is out and out.tolist() == [*range(9)]
+        ps.step(), ps.flush()
+        assert (ps.pull("words", [3, -3]) == rows).all()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_is_loaded_is_the_next_pulled(strategy: str, tmp_path: Path) -> None:
+    """Of a key that the checkpoint has not, the first value."""
+    with fleet(2) as running, running.client(strategy=strategy) as ps:
+        ps.create(WORDS)
+        ps.create(DenseSpec("bias", 3, SGD))
+        ps.save(tmp_path)
+        for _ in range(2):
+            ps.push("words", [1, 2], np.ones((2, 4), np.float32))
+            ps.push_dense("bias", np.ones(3, np.float32))
+            ps.step(), ps.flush()
+            assert (ps.pull("words", [1, 2]) == -1).all() and (ps.pull_dense("bias") == -1).all()
+            ps.load(tmp_path)
+            assert not ps.pull("words", [1, 2]).any() and not ps.pull_dense("bias").any()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -88,6 +88,21 @@ def test_bad_safetensors_are_refused_not_trusted(
         assert all(one.nbytes <= len(data) + 200 for one in found.values())
 
 
+@pytest.mark.parametrize(("at", "value"), [(8, 0xFF), (6, 0x01), (70, 0xFF)])
+def test_a_damaged_npz_is_refused(tmp_path: Path, at: int, value: int) -> None:
+    """Its method of compression, its flag of encryption, what was compressed."""
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, a=np.arange(1000))
+    data = bytearray(path.read_bytes())
+    directory = data.index(b"PK\x01\x02")
+    data[at] = value
+    if at < 10:
+        data[directory + 2 + at] = value
+    path.write_bytes(data)
+    with pytest.raises(DamageError, match="not an npz of plain arrays"):
+        read_npz(path)
+
+
 def test_an_npz_with_objects_is_refused(tmp_path: Path) -> None:
     """Reading a model must not run code."""
     path = tmp_path / "x.npz"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.durable.arrays import Arrays, open_arrays, write_arrays
+from paddock.ps.durable.arrays import Arrays, decode_arrays, open_arrays, write_arrays
 from paddock.ps.durable.export import read_safetensors
 from paddock.ps.durable.files import DamageError
 from paddock.ps.durable.snapshot import (
@@ -169,3 +169,23 @@ def test_arrays_of_every_shape_survive(tmp_path: Path) -> None:
     )
     with pytest.raises(TypeError, match="'o' has dtype object"):
         write_arrays(tmp_path / "b", {"o": np.array([None])})
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"x": {"dtype": "F32", "shape": [4], "data_offsets": [0.0, 16.0]}}',
+        b'{"x": {"dtype": "F32", "shape": [4.5], "data_offsets": [0, 16]}}',
+        b'{"x": {"dtype": "F32", "shape": "4", "data_offsets": [0, 16]}}',
+        b'{"x": {"dtype": "F32", "shape": [-1, -4], "data_offsets": [0, 16]}}',
+        b'{"x": {"dtype": "F32", "shape": [0, 9223372036854775808], "data_offsets": [0, 0]}}',
+        b'{"x": {"dtype": "F32", "shape": [5], "data_offsets": [0, 20]}}',
+        b'{"x": {"dtype": "F8", "shape": [4], "data_offsets": [0, 16]}}',
+        b'{"x": ' * 100_000,
+        b"[]",
+    ],
+)
+def test_a_header_that_says_nothing_possible_is_damage(header: bytes) -> None:
+    """Of 16 bytes of data, in a file that no manifest vouches for."""
+    with pytest.raises(DamageError, match="its header is wrong"):
+        decode_arrays(len(header).to_bytes(8, "little") + header + bytes(16))

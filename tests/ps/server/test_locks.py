@@ -14,7 +14,8 @@ import pytest
 
 from paddock.ps.durable.files import Piece
 from paddock.ps.durable.log import Device
-from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.server.cut import Cut
+from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from ps.client.running import Fleet, fleet
 from ps.running import eventually
 
@@ -62,6 +63,39 @@ def test_a_pull_waits_for_no_disk(tmp_path: Path) -> None:
             disk.may_write.set()
         pushed.result(10)
         assert (two.pull("words", [1, 2]) == -0.5).all()
+
+
+def test_a_table_that_is_made_while_a_cut_is_taken_is_in_it_up_to_its_record(
+    tmp_path: Path,
+) -> None:
+    """The cut waits for the first table; a push to the new one is logged, not yet carried out."""
+    with two_trainers(tmp_path) as (running, (one, _), pool), ThreadPoolExecutor(1) as cutter:
+        engine = running.servers[0].engine
+        taken = threading.Event()
+
+        def cut() -> Cut:
+            made = Cut(engine, lambda store: None)
+            taken.set()
+            return made
+
+        with engine.store.by_name["words"].lock.rows:
+            asked = cutter.submit(cut)
+            eventually(engine.store.by_name["words"].lock.writes.locked, "the cut waits")
+            one.create(DenseSpec("top", 4, OptimizerSpec("sgd", 1.0)))
+            rows = engine.store.by_name["top"].lock.rows
+            rows.acquire()
+            before = engine.lsn
+            pushed = pool.submit(lambda: (one.push_dense("top", np.ones(4)), one.flush()))
+            eventually(lambda: engine.lsn == before + 1, "the push in the log")
+        try:
+            assert not taken.wait(0.2)
+        finally:
+            rows.release()
+        pushed.result(10)
+        made = asked.result(10)
+        assert made.lsn == engine.lsn
+        values = made.take("top", made.owned["top"][0])["values"]
+        assert values.any() and (values == -1).all()
 
 
 def test_a_push_is_logged_while_another_is_carried_out(

@@ -23,7 +23,8 @@ from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.cut import Cut
 from paddock.ps.server.mover import MOVES, Attempt, Mover
-from paddock.ps.server.moves import PHASES, Moves
+from paddock.ps.server.moves import PHASES, Arrival, Moves
+from paddock.ps.server.store import Store
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from ps.client.running import Fleet, fleet
 from ps.running import eventually
@@ -273,6 +274,20 @@ def test_a_move_while_a_snapshot_is_written_recovers_exactly(
         servers.restart(0)
         assert ps.digest() == wanted
         assert train(ps, range(10, 12)) == calm["async"]
+
+
+def test_the_state_in_a_snapshot_stays_while_records_come() -> None:
+    """A part of a shard, and a shrink, between the moment of the cut and its writing."""
+    store = Store(0, 2)
+    held = store.add_table(WORDS)
+    shrink = Header(Op.SHRINK, table=held.number)
+    held.moves.receive(7, Arrival(1 << 32, 1), b"one", adds=False, ends=True)
+    store.note(1, shrink, b'{"shard": 0, "round": "a"}')
+    state = store.state_values()
+    before = json.dumps(state)
+    held.moves.receive(7, Arrival(1 << 32, 1), b"two", adds=True, ends=True)
+    store.note(2, shrink, b'{"shard": 1, "round": "b"}')
+    assert json.dumps(state) == before != json.dumps(store.state_values())
 
 
 def test_every_order_may_be_given_twice() -> None:

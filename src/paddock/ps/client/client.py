@@ -289,6 +289,7 @@ class Client:
         repeated = np.size(keys) - len(columns[0])
         if repeated:
             raise UsageError(f"table {table!r}: set() got {repeated} keys twice")
+        self.strategy.forget(table, columns)
         self.traffic.post(Op.SET, known, columns)
         self.traffic.settle(0)
 
@@ -425,6 +426,8 @@ class Client:
         self.flush()
         checkpoint = load(self.peers, os.fspath(directory), self.place.job)
         self.traffic.progress = Progress(len(self.peers))
+        for table in self.traffic.tables:
+            self.strategy.forget(table)
         problem = objection_to_resume(checkpoint, len(self.peers))
         if problem:
             warnings.warn(problem, stacklevel=2)

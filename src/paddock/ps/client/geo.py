@@ -72,10 +72,10 @@ class Geo(Strategy):
         self._fetch(traffic, [(known, columns[0])])
         self._copy(known).learn(columns, runs)
 
-    def forget(self, table: str) -> None:
+    def forget(self, table: str, columns: list[Column] | None = None) -> None:
         _, copy = self._copies.get(table, (None, None))
-        if isinstance(copy, GeoVector):
-            copy.forget()
+        if copy is not None:
+            copy.forget(columns)
 
     def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
         """Of the copy: the servers' optimizers are not asked."""

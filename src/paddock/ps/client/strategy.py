@@ -89,8 +89,9 @@ class Strategy:
         with traffic.room(self.window):
             traffic.post(Op.PUSH, known, columns, self.flags, runs)
 
-    def forget(self, table: str) -> None:
-        """A dense table was given values: copies of it and what waits to be sent are void."""
+    def forget(self, table: str, columns: list[Column] | None = None) -> None:
+        """A table has other values, of columns the keys' rows alone: copies, and what is to be sent
+        of them, are void."""
 
     def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
         """A new rate from here on, in the order of what this trainer pushes; in sync of a step."""

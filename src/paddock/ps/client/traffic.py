@@ -94,14 +94,20 @@ class Traffic:
     def prefetch(self, known: Known, keys: Keys) -> None:
         """Send the requests of a pull; the next one of the same keys takes what comes."""
         self.finish_pulls()
-        known.ahead = Pull(known, keys)
-        self._flight = Flight(self.peers, [known.ahead])
+        pull = Pull(known, keys)
+        self._flight = Flight(self.peers, [pull])
+        known.ahead = pull
 
     def finish_pulls(self) -> None:
         """Read what was asked ahead, so that the links are free."""
         flight, self._flight = self._flight, None
-        if flight is not None:
-            flight.land()
+        try:
+            if flight is not None:
+                flight.land()
+        except BaseException:
+            for known in self.tables.values():
+                known.ahead = None  # Its rows have not all come.
+            raise
 
     def pull(self, wanted: Sequence[Wanted]) -> list[Rows]:
         """Rows, float32[n, dim], and vectors of several tables, in one round trip."""

@@ -86,6 +86,18 @@ class GeoRows(_Copy):
         self.values[rows, : self.dim] = server
         self.values[rows, self.dim :] = self._updater.initial_state
         self._old.array[rows] = server
+        self._is_touched.array[rows] = False
+
+    def forget(self, columns: Columns | None = None) -> None:
+        """Have these rows, and drop what is not sent of them. None: have all pulled anew."""
+        if columns is None:
+            self._index.clear(0)
+            return
+        rows = self.find(columns[0])
+        here = rows >= 0
+        rows = rows[here]
+        self._is_touched.array[rows] = False
+        self.values[rows, : self.dim] = self._old.array[rows] = columns[1][here]
 
     def read(self, keys: Keys) -> Floats:
         """float32[n, dim]: what is pulled of the copy. keys: cached."""
@@ -148,7 +160,7 @@ class GeoVector(_Copy):
         self.receive(server)
         self._is_cached = True
 
-    def forget(self) -> None:
+    def forget(self, _: object = None) -> None:
         """Pull it anew, and drop what is not sent yet; the optimizer's state stays."""
         self._old[:] = 0  # To which what is pulled adds up without rounding.
         self.table.set(0, self._old)

@@ -18,6 +18,7 @@ import math
 import mmap
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,7 +147,7 @@ class ArrayFile:
             raise DamageError(f"{path} is damaged: the checksum of its header does not fit")
         try:
             self._entries = _parse(json.loads(head[8:]), len(head), size)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise DamageError(f"{path} is damaged: its header is wrong ({error})") from error
 
     def read(self, names: Collection[str] | None = None) -> Arrays:
@@ -185,9 +186,9 @@ def _parse(header: dict[str, Any], begin: int, size: int) -> dict[str, _Entry]:
     checksums = header.pop(_METADATA, {})
     entries = {}
     for name, one in header.items():
-        dtype, shape = DTYPES[one["dtype"]], tuple(int(n) for n in one["shape"])
+        dtype, shape = DTYPES[one["dtype"]], tuple(map(index, one["shape"]))
         np.broadcast_to(np.empty((), dtype), shape)  # Raises ValueError where numpy has no such.
-        first, last = one["data_offsets"]
+        first, last = map(index, one["data_offsets"])
         if not 0 <= first <= last <= size - begin:
             raise ValueError(f"array {name!r} reaches over the file's end")
         if last - first != np.dtype(dtype).itemsize * math.prod(shape):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -97,7 +98,7 @@ def read_npz(path: Path | str) -> Arrays:
             return {name: archive[name] for name in archive.files}
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, zipfile.BadZipFile, KeyError, EOFError) as error:
+    except (ValueError, zipfile.BadZipFile, zlib.error, KeyError, EOFError, RuntimeError) as error:
         raise DamageError(f"{path} is not an npz of plain arrays: {error}") from error
 
 

@@ -217,7 +217,12 @@ class Engine:
     def at_rest(self) -> Iterator[int]:
         """Between two records, with every table applied up to the lsn that this gives."""
         with ExitStack() as held:
-            for one in list(self.store.tables):
-                held.enter_context(one.lock)
-            held.enter_context(self.order)
+            while True:
+                tables = list(self.store.tables)
+                for one in tables:
+                    held.enter_context(one.lock)
+                held.enter_context(self.order)
+                if len(tables) == len(self.store.tables):
+                    break
+                held.close()  # One was made meanwhile: what was pushed to it may not be applied.
             yield self.lsn

@@ -283,7 +283,7 @@ class Moves:
             "given": {str(s): list(g) for s, g in sorted(self.given.items())},
             "adopted": {str(s): v for s, v in sorted(self.adopted.items())},
             "arrivals": {
-                str(s): [a.version, a.source, a.count, a.ends, len(a.parts)]
+                str(s): [a.version, a.source, a.count, list(a.ends), len(a.parts)]
                 for s, a in sorted(self.arrivals.items())
             },
         }

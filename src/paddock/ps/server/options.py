@@ -25,11 +25,19 @@ FLAGS_HINT = "paddock pserver --help"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
+def _amount(text: str) -> float:
+    """A number, 0 or more. Raises ValueError."""
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise ValueError(text)
+    return value
+
+
 def _size(text: str) -> int:
     """Bytes, as in 512M or 8GiB."""
     number = text.upper().rstrip("B").rstrip("I")
     unit = number[-1:] if number[-1:].isalpha() else ""
-    return int(float(number[: len(number) - len(unit)]) * _UNITS[unit])
+    return int(_amount(number[: len(number) - len(unit)]) * _UNITS[unit])
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -39,7 +47,7 @@ def _list(text: str) -> tuple[str, ...]:
 # What is wanted where a flag's text cannot be read.
 WANTED: dict[object, str] = {
     int: "a whole number",
-    float: "seconds",
+    _amount: "seconds, 0 or more",
     _size: "bytes, as in 512M or 8G",
 }
 
@@ -132,7 +140,7 @@ class Options:
         "60",
         "seconds of silence after which a trainer is expelled",
         "PADDOCK_PS_TRAINER_TIMEOUT",
-        read=float,
+        read=_amount,
     )
     on_lost_trainer: str = _flag(
         "fail",
@@ -306,18 +314,6 @@ def _mistakes(o: Options) -> list[tuple[object, str, str]]:
             o.num_gradient_servers < 1,
             f"--num_gradient_servers is {o.num_gradient_servers}",
             "the number of trainers",
-        ),
-        (
-            not 0 < o.trainer_timeout < math.inf,
-            f"--trainer-timeout is {o.trainer_timeout:g}",
-            "seconds, above 0",
-        ),
-        *(
-            (size < 0, f"--{name} is {size}", "bytes, as in 512M or 8G")
-            for name, size in (
-                ("snapshot-every", o.snapshot_every),
-                ("memory-limit", o.memory_limit),
-            )
         ),
         (doubled, f"--endpoints lists {', '.join(doubled)} twice", "each once"),
         (

@@ -372,7 +372,7 @@ class Store:
             "lives": {str(t): list(life) for t, life in sorted(self.lives.items())},
             "closed": sorted(self.closed),
             "committed": self.committed,
-            "rounds": self.rounds,
+            "rounds": dict(self.rounds),
             "history": [list(one) for one in self.history],
             "rules": None if self.rules is None else asdict(self.rules),
             "chief": None if self.chief is None else self.chief.to_json(),
