@@ -22,7 +22,8 @@ def status_text(seen: Sequence[Seen]) -> str:
     for one in seen:
         facts = one.facts
         if facts is None:
-            rows.append([str(one.server), one.endpoint, "unreachable"])
+            told = "refused" if getattr(one.problem, "code", "") else "unreachable"
+            rows.append([str(one.server), one.endpoint, told])
             continue
         rows.append(
             [
@@ -57,6 +58,8 @@ def trainers_text(facts: dict[str, Any]) -> str:
       trainer 0: step 4, arrived at 5
     waiting for trainer 1
     barrier 'end': reached by 0
+    >>> trainers_text({**facts, "members": [], "gathering": True}).splitlines()[1]
+    'all trainers have left; waiting for 1 trainer to join'
     """
     name = facts["strategy"]
     name += f" (staleness {facts['staleness']})" if name == "staleness" else ""
@@ -70,7 +73,8 @@ def trainers_text(facts: dict[str, Any]) -> str:
         lines.append(text + (", leaving" if one["leaving"] else ""))
     if facts["gathering"]:
         missing = facts["expected"] - count
-        lines.append(f"waiting for {missing} trainer{'s' * (missing != 1)} to join")
+        left = "all trainers have left; " if facts["step"] and not count else ""
+        lines.append(f"{left}waiting for {missing} trainer{'s' * (missing != 1)} to join")
     for trainer in facts["asking"]:
         lines.append(f"trainer {trainer} asks to join")
     if facts["waiting_for"]:

@@ -14,17 +14,22 @@
 Starts alike under `paddock launch --server_num N --worker_num M`, under Paddle's operator, and by
 hand. Differs from Paddle: dygraph (and torch, and JAX) instead of static graphs, init_worker()
 returns the client, and whatever has no effect is refused instead of ignored.
+
+Source of the strategy: paddlepaddle 2.6, fleet/base/distributed_strategy.py (a_sync,
+a_sync_configs) and the_one_ps.py: a_sync False is sync; True is async, or geo where k_steps is
+above 0.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from paddock.errors import PaddockError, UsageError
-from paddock.ps.fleet_strategy import DistributedStrategy, client_options
+from paddock.errors import PaddockError, Problem, UsageError
 from paddock.ps.roles import Role, read_role
 from paddock.ps.translate import framework_of, spec_of
 
@@ -56,6 +61,84 @@ INSTEAD = {
     "QueueDataset": "a loop of your own, or paddle.io.DataLoader",
     "UserDefinedRoleMaker": "fleet.init(fleet.Role(is_server, index, server_endpoints, trainers))",
 }
+
+# What we act on; half_async and staleness are not Paddle's.
+ACTED_ON = {"k_steps": int, "half_async": bool, "staleness": int}
+# Paddle's own, about its communicator: there is nothing here that they could change.
+WITHOUT_EFFECT = frozenset(
+    (
+        "max_merge_var_num", "send_queue_size", "independent_recv_thread",
+        "min_send_grad_num_before_recv", "thread_pool_size", "send_wait_times",
+        "runtime_split_send_recv", "launch_barrier", "heter_worker_device_guard",
+        "lr_decay_steps", "use_ps_gpu", "use_gpu_graph",
+    )
+)  # fmt: skip
+
+
+@dataclass
+class DistributedStrategy:
+    """Which of sync, async, geo, half_async or staleness the trainers follow.
+
+    a_sync: False is sync, True (as in Paddle) is async. a_sync_configs: k_steps above 0 is geo
+    with that many batches between exchanges; half_async True; staleness N.
+
+    >>> strategy = DistributedStrategy()
+    >>> strategy.a_sync_configs = {"k_steps": 100}
+    >>> client_options(strategy)
+    {'strategy': 'geo', 'geo_step': 100}
+    """
+
+    a_sync: bool = True
+    a_sync_configs: dict[str, Any] = field(default_factory=dict)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuses fields that are not there: a misspelt one would be a silent default."""
+        if name not in ("a_sync", "a_sync_configs"):
+            raise UsageError(
+                f"DistributedStrategy has no field {name!r} for parameter servers",
+                hint="a_sync and a_sync_configs; optimizers and tables have specs of their own",
+            )
+        if name == "a_sync" and not isinstance(value, bool):
+            raise UsageError(f"a_sync is {value!r}", hint="True or False")
+        if name == "a_sync_configs":
+            value = dict(value)
+            _check_configs(value)
+        object.__setattr__(self, name, value)
+
+
+def client_options(strategy: DistributedStrategy) -> dict[str, Any]:
+    """The keywords of Client that follow from a strategy. Raises UsageError."""
+    configs = strategy.a_sync_configs
+    steps, lag = configs.get("k_steps", 0), configs.get("staleness")
+    wanted = (
+        (steps > 0, {"strategy": "geo", "geo_step": steps}),
+        (configs.get("half_async"), {"strategy": "half_async"}),
+        (lag is not None, {"strategy": "staleness", "staleness": lag}),
+        (not strategy.a_sync, {"strategy": "sync"}),
+    )
+    chosen: list[dict[str, Any]] = [options for is_wanted, options in wanted if is_wanted]
+    if len(chosen) > 1:
+        names = " and ".join(options["strategy"] for options in chosen)
+        raise UsageError(
+            f"strategies {names} at once (a_sync={strategy.a_sync})", hint="choose one"
+        )
+    return chosen[0] if chosen else {"strategy": "async"}
+
+
+def _check_configs(configs: Mapping[str, Any]) -> None:
+    problems = []
+    for name, value in configs.items():
+        kind = ACTED_ON.get(name)
+        if kind is None and name not in WITHOUT_EFFECT:
+            known = ", ".join([*ACTED_ON, *sorted(WITHOUT_EFFECT)])
+            problems.append(Problem(f"a_sync_configs: unknown field {name!r}", f"one of {known}"))
+        elif kind is not None and not isinstance(value, kind):
+            problems.append(Problem(f"a_sync_configs: {name} is {value!r}", kind.__name__))
+    if problems:
+        raise UsageError.of(problems)
+    idle = sorted(WITHOUT_EFFECT & set(configs))
+    if idle:
+        warnings.warn(f"a_sync_configs: no effect here: {', '.join(idle)}", stacklevel=3)
 
 
 class Fleet:
@@ -125,7 +208,7 @@ class Fleet:
 
     def worker_index(self) -> int:
         """This trainer's number, from 0."""
-        self._must_be_worker("worker_index()")
+        self._must_be("worker", "worker_index()")
         return self.role.index
 
     def worker_num(self) -> int:
@@ -134,7 +217,7 @@ class Fleet:
 
     def server_index(self) -> int:
         """This server's number, from 0."""
-        self._must_be_server("server_index()")
+        self._must_be("server", "server_index()")
         return self.role.index
 
     def server_num(self) -> int:
@@ -154,7 +237,7 @@ class Fleet:
         dirname: a checkpoint, of any number of servers, that all servers begin with where they
         have no state yet; trainers then declare its tables as they were.
         """
-        self._must_be_server("init_server()")
+        self._must_be("server", "init_server()")
         self._dirname = dirname or ""
 
     def run_server(self) -> None:
@@ -162,7 +245,7 @@ class Fleet:
 
         Raises PaddockError when the server ended badly.
         """
-        self._must_be_server("run_server()")
+        self._must_be("server", "run_server()")
         from paddock.ps.server.main import run
 
         code = run(server_words(self.role, self._dirname), self._env)
@@ -173,7 +256,7 @@ class Fleet:
 
     def init_worker(self, strategy: DistributedStrategy | None = None, **options: Any) -> Client:
         """Connects this trainer. options: further ones of Client, as timeout or token_file."""
-        self._must_be_worker("init_worker()")
+        self._must_be("worker", "init_worker()")
         if self._client is not None:
             raise UsageError("init_worker() was called before", hint="fleet.client has the client")
         from paddock.ps.client.client import Client
@@ -268,13 +351,10 @@ class Fleet:
 
     # ------------------------------------------------------------------------------------ checks
 
-    def _must_be_worker(self, call: str) -> None:
-        if self.role.is_server:
-            raise UsageError(f"{call} in a server", hint="if fleet.is_worker(): ...")
-
-    def _must_be_server(self, call: str) -> None:
-        if not self.role.is_server:
-            raise UsageError(f"{call} in a trainer", hint="if fleet.is_server(): ...")
+    def _must_be(self, role: str, call: str) -> None:
+        here = "server" if self.role.is_server else "worker"
+        if here != role:
+            raise UsageError(f"{call} in a {here}", hint=f"if fleet.is_{role}(): ...")
 
 
 class DistributedOptimizer:

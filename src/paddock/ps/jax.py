@@ -169,11 +169,8 @@ class DenseParameters:
             raise UsageError(f"the parameters are {flat.dtype}", hint="dense tables are float32")
         self._unravel = jax.jit(unravel)
         self._ravel = jax.jit(lambda tree: ravel_pytree(tree)[0])
-        self._flat = FlatParameters(
-            client, [(flat.size,)], table=table, optimizer=as_optimizer(optimizer, lr), merge=merge
-        )
-        self._flat.values[...] = np.asarray(flat)
-        self._flat.start()
+        first, rule = [np.asarray(flat)], as_optimizer(optimizer, lr)
+        self._flat = FlatParameters(client, first, table=table, optimizer=rule, merge=merge)
         self.params: Any = self._tree()
 
     def pull(self) -> Any:

@@ -121,7 +121,7 @@ class Link:
             raise Refusal(
                 "auth",
                 f"server {self.endpoint} asks for a token",
-                hint="Client(token_file=...), or PADDOCK_PS_TOKEN_FILE",
+                hint="Client(token_file=...), --token-file, or PADDOCK_PS_TOKEN_FILE",
             )
         if not same(welcome.proof, proof_of(token, "server", nonce, welcome.challenge)):
             raise Refusal("auth", wrong, hint="use the file that --token-file names there")

@@ -130,13 +130,10 @@ def test_wrong_offsets_are_refused(offsets: list[int]) -> None:
 def test_trainer_zero_sends_the_first_values_once() -> None:
     """A trainer 0 that is started again must not undo what was learnt."""
     client = FakeClient()
-    shapes = [(2, 2), (2,)]
 
     def make(value: float) -> FlatParameters:
-        flat = FlatParameters(client, shapes, table="d", optimizer=OptimizerSpec("sgd", 1.0))
-        flat.values[...] = value
-        flat.start()
-        return flat
+        first = [np.full((2, 2), value), np.full(2, value)]
+        return FlatParameters(client, first, table="d", optimizer=OptimizerSpec("sgd", 1.0))
 
     first = make(3.0)
     assert client.vectors["d"].tolist() == [3.0] * 6
@@ -151,15 +148,15 @@ def test_other_trainers_take_the_values_of_trainer_zero() -> None:
     client.create(DenseSpec(ready_table("d"), 1))
     client.vectors["d"][...] = [7.0, 8.0]
     client.vectors[ready_table("d")][...] = 1.0
-    flat = FlatParameters(client, [(2,)], table="d", optimizer=OptimizerSpec())
-    flat.values[...] = -1.0
-    flat.start()
+    flat = FlatParameters(client, [np.full(2, -1.0)], table="d", optimizer=OptimizerSpec())
     assert flat.values.tolist() == [7.0, 8.0]
 
 
 def test_views_share_the_memory_of_the_vector() -> None:
     """Pulling the vector is what changes the parameters; nothing is copied."""
-    flat = FlatParameters(FakeClient(), [(2, 3), ()], table="d", optimizer=OptimizerSpec())
+    flat = FlatParameters(
+        FakeClient(), [np.zeros((2, 3)), np.zeros(())], table="d", optimizer=OptimizerSpec()
+    )
     matrix, scalar = flat.views(flat.values)
     flat.values[...] = np.arange(7)
     assert matrix.tolist() == [[0, 1, 2], [3, 4, 5]]

@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps.fleet import INSTEAD, Fleet, server_words
-from paddock.ps.fleet_strategy import DistributedStrategy, client_options
+from paddock.ps.fleet import (
+    INSTEAD,
+    DistributedStrategy,
+    Fleet,
+    client_options,
+    server_words,
+)
 from paddock.ps.roles import Role, read_role
 from paddock.ps.spec import SparseSpec
 from ps.adapters.served import EXAMPLES
@@ -99,7 +104,7 @@ def test_calls_of_the_other_role_are_refused() -> None:
     trainer.init()
     with pytest.raises(UsageError, match=r"init_worker\(\) in a server"):
         server.init_worker()
-    with pytest.raises(UsageError, match=r"run_server\(\) in a trainer"):
+    with pytest.raises(UsageError, match=r"run_server\(\) in a worker"):
         trainer.run_server()
     with pytest.raises(UsageError, match="no client yet"):
         trainer.stop_worker()

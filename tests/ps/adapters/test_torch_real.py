@@ -434,6 +434,14 @@ def test_a_collection_asks_once_for_a_batch_and_says_what_is_missing() -> None:
         layer(ps_torch.KeyedJagged(["a"], ids, torch.tensor([2, 2])))
     with pytest.raises(UsageError, match="add up to 3"):
         layer(ps_torch.KeyedJagged(["a", "b"], ids, torch.tensor([1, 0, 1, 1])))
+    with pytest.raises(UsageError, match="3 lengths of 2 features"):
+        layer(ps_torch.KeyedJagged(["a", "b"], ids, torch.tensor([1, 2, 1])))
+    with pytest.raises(UsageError, match="type Tensor, not of several features"):
+        layer(ids)
+    spec = SparseSpec("c", 4)
+    for words in (("c", ("a",)), (spec, "a"), (spec, ("a",), "max")):
+        with pytest.raises(UsageError):
+            ps_torch.Bags(*words)
     with pytest.raises(UsageError, match="'t' of a collection is there twice"):
         ps_torch.EmbeddingCollection(client, bags * 2)
 

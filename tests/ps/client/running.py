@@ -29,7 +29,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Fleet:
-    """Servers 0 to count - 1 of a job, in this process. news: what they have said."""
+    """Servers 0 to count - 1 of a job, in this process."""
 
     def __init__(self, count: int, words: Sequence[str] = (), data: Path | None = None) -> None:
         self.ports = free_ports(count)

@@ -25,7 +25,7 @@ def test_a_sync_trainer_that_forgot_its_last_step_is_told() -> None:
         ps.push("words", [1], np.ones((1, 2)))
         ps.step()
         ps.push("words", [1], np.ones((1, 2)))
-        with pytest.raises(PaddockError, match=r"1 pushes since the last step\(\)"):
+        with pytest.raises(PaddockError, match=r"step\(\) were never applied: 1"):
             ps.close()
 
 

@@ -152,6 +152,10 @@ def test_bad_text_is_named_by_file_and_line(tmp_path: Path) -> None:
         f"{path}, line 2: 2 columns after the key instead of 7 or 11",
         f"{path}, line 3: b'x' is not a key",
     ]
+    path.write_text("1 0 0 0 0 0 1 2 3 4\n")  # Three weights of embedx, no state of a rule.
+    with pytest.raises(UsageError) as caught:
+        paddle_text.read_part(path, columns)
+    assert caught.value.problems[0].hint.endswith("of dim 4, naive have so many")
     path.write_text("1 0 0 0 0 0 what 3\n")
     with pytest.raises(UsageError, match=f"{path} holds what is not a number"):
         paddle_text.read_part(path, columns)

@@ -138,6 +138,10 @@ class Rows(SparseTable):
         values = np.array([[self.counts[key]] for key in keys], np.float32).reshape(-1, 1)
         return {"keys": np.array(keys, np.int64), "values": values}, since < 0
 
+    def check_state(self, shard: int, state: Any) -> None:
+        """As SparseTable's: rows of one float."""
+        assert state["values"].shape == (len(state["keys"]), 1), (shard, state)
+
     def load_shard(self, shard: int, state: Any, *, merge: bool = False) -> None:
         """As SparseTable's."""
         if not merge:

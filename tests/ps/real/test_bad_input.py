@@ -215,7 +215,7 @@ def test_a_second_process_of_a_trainer_puts_the_first_one_out() -> None:
         first.flush()
         with Client(endpoints, trainer=0) as second:
             second.create(WORDS)
-            with pytest.raises(Refusal, match="is not incarnation 1 here") as caught:
+            with pytest.raises(Refusal, match="the server knows life") as caught:
                 first.push("words", KEYS, ONES)
                 first.flush()
             assert caught.value.code == "fenced"

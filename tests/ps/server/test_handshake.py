@@ -19,6 +19,7 @@ from paddock.ps.protocol.handshake import (
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.protocol.values import to_body
 from ps.client.running import fleet
+from ps.running import eventually
 
 HELLO = Hello("1", "ads", 3, 7, "pull", "00" * 16)
 WELCOME = Welcome("1", "ads", 0, 2, "ab", 1, "primary", "name", "c0", "p0")
@@ -92,13 +93,16 @@ def test_the_right_token_is_let_in(token_file: Path) -> None:
 @pytest.mark.parametrize(
     ("token", "message"), [(b"", "asks for a token"), (b"guess", "token is not the server's")]
 )
-def test_a_wrong_token_is_kept_out(token_file: Path, token: bytes, message: str) -> None:
+def test_a_wrong_token_is_kept_out(
+    token_file: Path, token: bytes, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The client sees that the server's proof is not by its token, and sends nothing."""
-    with (
-        fleet(1, "--job=ads", f"--token-file={token_file}") as servers,
-        pytest.raises(Refusal, match=message),
-    ):
-        link(servers.endpoints, token)
+    with fleet(1, "--job=ads", f"--token-file={token_file}") as servers:
+        with pytest.raises(Refusal, match=message):
+            link(servers.endpoints, token)
+        said: list[str] = []
+        told = "refused: it knows no token, or another one"
+        eventually(lambda: said.append(capsys.readouterr().err) or told in "".join(said), told)
 
 
 def test_a_client_that_skips_the_proof_is_kept_out(token_file: Path) -> None:

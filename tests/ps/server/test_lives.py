@@ -94,7 +94,7 @@ def test_of_two_processes_the_older_one_cannot_begin_again() -> None:
         with two.client():
             with pytest.raises(Refusal, match="is not its newest, 2 is"):
                 first.peers[1].ask(Op.FENCE, {"life": first.traffic.life})
-            with pytest.raises(Refusal, match="is not incarnation 1 here"):
+            with pytest.raises(Refusal, match="the server knows life"):
                 first.close()
             assert two.servers[0].store.closed == set()
 

@@ -314,8 +314,9 @@ def test_only_what_is_here_as_a_whole_is_owned_and_only_what_is_frozen_is_given(
         give = b'{"shard": 0, "to": 1, "version": 5}'
         with pytest.raises(Refusal, match="not frozen"):
             servers.servers[0].engine.write(Header(Op.MOVE), give)
-        with pytest.raises(Refusal, match="cannot move from server 0 to 7"):
+        with pytest.raises(Refusal, match="cannot move from server 0 to 7") as refused:
             orders.peers[0].ask(Op.CONTROL, {"do": "move", "table": "words", "shard": 0, "to": 7})
+        assert refused.value.hint == "the others are 1"
         with pytest.raises(Refusal, match="not here as a whole"):
             own = {"shard": 0, "version": 1 << 32, "own": True, "step": 0}
             orders.peers[1].ask(Op.ADOPT, own, table=0)

@@ -183,7 +183,7 @@ def test_each_mistake_is_told(words: list[str], message: str) -> None:
 
 def test_all_mistakes_are_told_at_once() -> None:
     """One run is enough to find them."""
-    assert len(problems(["--prot=1", "--port=x", "--memory-limit=y"])) == 3
+    assert len(problems(["--prot=1", "--port=x", "--memory-limit=y", "--ack=foo"])) == 4
 
 
 def test_help_names_every_flag_and_variable() -> None:

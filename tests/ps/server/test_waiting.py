@@ -217,7 +217,7 @@ def test_a_barrier_hears_of_a_lost_trainer(strategy: str) -> None:
         alone(one)
         with pytest.raises(Refusal, match=r"trainer 1 was silent for 0.3 s") as caught:
             zero.barrier("read")
-        assert caught.value.code == "failed"
+        assert caught.value.code == "failed" and "--on-lost-trainer" in caught.value.hint
         assert chief(servers)["barriers"] == {}
         alone(zero)
 

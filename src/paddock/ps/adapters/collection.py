@@ -26,6 +26,15 @@ class Bags:
     features: tuple[str, ...]
     pooling: str = "sum"
 
+    def __post_init__(self) -> None:
+        check_pooling(self.pooling, POOLINGS[1:])
+        spec: object = self.spec
+        if not isinstance(spec, SparseSpec) or not isinstance(self.features, tuple | list):
+            raise UsageError(
+                f"Bags of {self.spec!r}, {self.features!r}",
+                hint='a spec and a tuple: Bags(SparseSpec("items", 16), ("item", "seen"), "mean")',
+            )
+
 
 class KeyedJagged:
     """Ids of several features, as torchrec's KeyedJaggedTensor, which is taken as well.
@@ -112,8 +121,6 @@ class CollectionBase:
         self.client = client
         self.bags = list(tables)
         self.names = names_of(self.bags)
-        for bags in self.bags:
-            check_pooling(bags.pooling, POOLINGS[1:])
         self.layers = self.list_type(
             [
                 self.layer_type(
@@ -125,12 +132,22 @@ class CollectionBase:
 
     def forward(self, features: Any) -> dict[str, Any]:
         """The pooled rows by feature."""
+        if not hasattr(features, "lengths"):
+            raise UsageError(
+                f"ids are of type {type(features).__qualname__}, not of several features",
+                hint="KeyedJagged(features, ids, lengths), or torchrec's KeyedJaggedTensor",
+            )
         array_of, like = self.layer_type.framework.array, features.values()
         keys, values = list(features.keys()), array_of(like).reshape(-1)
-        lengths = array_of(features.lengths()).reshape(len(keys), -1)
+        flat = array_of(features.lengths()).reshape(-1)
+        if not keys or len(flat) % len(keys) or int(flat.sum()) != len(values):
+            raise UsageError(
+                f"{len(flat)} lengths of {len(keys)} features add up to {flat.sum()}, there are "
+                f"{len(values)} ids",
+                hint="a length for each feature's each example, feature after feature",
+            )
+        lengths = flat.reshape(len(keys), -1)
         stops = np.cumsum(lengths.sum(1))
-        if int(stops[-1]) != len(values):
-            raise UsageError(f"lengths add up to {stops[-1]}, there are {len(values)} ids")
         ids = dict(zip(keys, np.split(values, stops[:-1]), strict=True))
         starts = {key: bags_of(row.tolist()) for key, row in zip(keys, lengths, strict=True)}
         every = look_up_all(self.client, self.bags, ids)

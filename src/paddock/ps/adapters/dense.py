@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.adapters.framework import Framework, is_float32
 from paddock.ps.adapters.given import Floats, Scheduler, TableClient, as_optimizer
-from paddock.ps.adapters.rows import Table
+from paddock.ps.adapters.rows import Rows, Table
 from paddock.ps.spec import DenseSpec, OptimizerSpec
 from paddock.ps.table.finite import check_finite
 
 
-class Part(Protocol):
-    """A table of a model, as a batch ends: gradients checked, sent, forgotten."""
-
-    def gather(self) -> None: ...
-
-    def push(self) -> object: ...
-
-    def forget(self) -> object: ...
-
-
-def push_batch(parts: Sequence[Part]) -> None:
+def push_batch(parts: Sequence[Rows | Learned | Running]) -> None:
     """Sends the gradients of a batch: all of them, or none when one of them is not finite.
 
     Afterwards no gradient waits, whatever happened: the next batch begins with none of this one.
@@ -44,7 +35,7 @@ def push_batch(parts: Sequence[Part]) -> None:
 class FlatParameters(Table):
     """A model's parameters as one dense table: where each lies in the flat vector.
 
-    values: (size,) float32, reused from batch to batch.
+    first: their first values. values: (size,) float32, reused from batch to batch.
     """
 
     spec: DenseSpec
@@ -52,23 +43,26 @@ class FlatParameters(Table):
     def __init__(
         self,
         client: TableClient,
-        shapes: Iterable[tuple[int, ...]],
+        first: Sequence[NDArray[Any]],
         *,
         table: str,
         optimizer: OptimizerSpec,
         lr: float | Scheduler | None = None,
         merge: str = "mean",
     ) -> None:
-        self.shapes = list(shapes)
-        sizes = tuple(int(np.prod(shape, dtype=np.int64)) for shape in self.shapes)
-        size = sum(sizes)
-        if size == 0:
+        self.shapes = [array.shape for array in first]
+        sizes = tuple(array.size for array in first)
+        if not sum(sizes):
             raise UsageError(
                 "the model has no parameters of its own", hint="then no dense table is needed"
             )
-        self.values: Floats = np.zeros(size, np.float32)
-        super().__init__(client, DenseSpec(table, size, optimizer, merge=merge, parts=sizes), lr)
+        self.values: Floats = np.concatenate(
+            [array.reshape(-1) for array in first], dtype=np.float32
+        )
+        spec = DenseSpec(table, len(self.values), optimizer, merge=merge, parts=sizes)
+        super().__init__(client, spec, lr)
         client.create(DenseSpec(ready_table(table), 1, OptimizerSpec("sgd"), merge="mean"))
+        self.start()
 
     def views(self, flat: Floats) -> list[Floats]:
         """The parameters, in order, as views of `flat` in their own shapes."""
@@ -90,9 +84,7 @@ class FlatParameters(Table):
 
     def pull(self) -> None:
         """Gets the newest values into `values`."""
-        got = self.client.pull_dense(self.table, out=self.values)
-        if got is not self.values:
-            self.values[...] = got
+        self.client.pull_dense(self.table, out=self.values)
 
     def send(self, grads: Floats, used: Sequence[bool] | None = None) -> None:
         """Sends gradients of the vector; the optimizer leaves the parameters not used alone."""
@@ -112,11 +104,9 @@ class Tensors(FlatParameters):
     def __init__(
         self, framework: Framework, client: TableClient, tensors: Sequence[Any], **options: Any
     ) -> None:
-        super().__init__(client, [tuple(tensor.shape) for tensor in tensors], **options)
         self.framework = framework
         self.tensors = tensors
-        self.values[...] = framework.flat(tensors)
-        self.start()
+        super().__init__(client, [framework.array(tensor) for tensor in tensors], **options)
 
     def hold(self, grads: Floats, used: list[bool]) -> None:
         """Takes a gradient, to be pushed. Raises Refusal when it is not finite."""
@@ -210,12 +200,11 @@ class DenseBase:
             self.framework, client, learned, table=table, optimizer=rule, lr=lr, merge=merge
         )
         self.parts: list[Learned | Running] = [self.vector]
-        others = {
-            id(tensor): tensor
-            for tensor in self.framework.state(module)
-            if isinstance(tensor, self.framework.tensor) and is_float32(tensor)
-        }
-        kept = [tensor for key, tensor in others.items() if key not in set(map(id, learned))]
+        others = {id(tensor): tensor for tensor in self.framework.state(module)}
+        for tensor in learned:
+            others.pop(id(tensor), None)
+        kind = self.framework.tensor
+        kept = [t for t in others.values() if isinstance(t, kind) and is_float32(t)]
         if kept:
             sums = OptimizerSpec("sum")
             self.parts.append(

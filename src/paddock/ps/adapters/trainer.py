@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from paddock.errors import UsageError
-from paddock.ps.adapters.dense import DenseBase, push_batch
+from paddock.ps.adapters.dense import DenseBase, Learned, Running, push_batch
 from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.given import Scheduler, TableClient
+from paddock.ps.adapters.rows import Rows
 from paddock.ps.spec import OptimizerSpec
 
 
@@ -35,7 +36,8 @@ class TrainerBase:
             if framework.trained(module)
             else None
         )
-        self.parts = [*self.tables, *(self.dense.parts if self.dense is not None else ())]
+        dense = [] if self.dense is None else self.dense.parts
+        self.parts: list[Rows | Learned | Running] = [*self.tables, *dense]
 
     def step(self, loss: Any = None) -> None:
         """Ends a batch: backward of loss (where given), push, step, pull.

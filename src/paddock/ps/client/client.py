@@ -123,18 +123,14 @@ class Client:
         data = to_json(replace(spec, merge="sum") if self.paddle_compat else spec)
         answers = [peer.ask(Op.CREATE, data) for peer in self.peers]
         numbers = [int(answer["table"]) for answer in answers]
-        if self.has(spec) and self._known(spec.name).numbers == numbers:
+        known = self.traffic.tables.get(spec.name)
+        if known is not None and known.spec == spec and known.numbers == numbers:
             return  # What is on its way, and its order, belongs to what is known.
         dealt = [len(shards) for shards in deal(spec.shards, len(self.peers))]
         owners = np.repeat(np.arange(len(dealt), dtype=np.int32), dealt)
         for server, answer in enumerate(answers):
             owners[answer.get("owned", [])] = server
         self.traffic.tables[spec.name] = Known(spec, numbers, owners)
-
-    def has(self, spec: TableSpec) -> bool:
-        """Whether this client created this very table."""
-        known = self.traffic.tables.get(spec.name)
-        return known is not None and known.spec == spec
 
     def spec(self, table: str) -> TableSpec:
         """The spec of a table this client created."""

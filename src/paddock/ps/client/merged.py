@@ -23,12 +23,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.place import Place
@@ -38,12 +38,10 @@ from paddock.ps.consistency.contributions import (
     merge_dense,
     merge_sparse,
 )
-from paddock.ps.spec import TableSpec
+from paddock.ps.spec import DenseSpec
 
 if TYPE_CHECKING:
     from paddock.ps.client.client import Client
-
-Rows = NDArray[np.float32]
 
 
 def _alone(name: str) -> Callable[..., Any]:
@@ -65,8 +63,8 @@ class TrainerThread:
 
     def __init__(self, threads: Threads, thread: int) -> None:
         self.thread = thread
-        self.sparse: dict[str, list[SparsePiece]] = {}
-        self.dense: dict[str, list[DensePiece]] = {}
+        # By table, what was pushed in this round: SparsePiece, of a dense table DensePiece.
+        self.pieces: dict[str, list[Any]] = {}
         self._threads = threads
 
     @property
@@ -81,14 +79,9 @@ class TrainerThread:
             self._threads.check(self.thread)
             yield self._threads.client
 
-    def create(self, spec: TableSpec) -> None:
-        """Declare a table; the first thread to come does it."""
-        with self.alone() as client:
-            if not client.has(spec):
-                client.create(spec)
-
     # As Client's, at once. What is read is what the rounds before have made of it; a rate is for
     # what this round pushes, where threads differ the last one's.
+    create = _alone("create")
     pull = _alone("pull")
     pull_many = _alone("pull_many")
     pull_dense = _alone("pull_dense")
@@ -110,7 +103,7 @@ class TrainerThread:
         """Give gradients to this round, as Client.push. Nothing is sent before the round's end."""
         with self.alone() as client:
             piece = SparsePiece(*client.gather(table, keys, grads, shows, clicks))
-            self.sparse.setdefault(table, []).append(piece)
+            self.pieces.setdefault(table, []).append(piece)
 
     def push_dense(
         self, table: str, grads: ArrayLike, *, used: Sequence[bool] | None = None
@@ -119,7 +112,7 @@ class TrainerThread:
         with self.alone() as client:
             vector, runs = client.gather_dense(table, grads, used)
             pieces = [DensePiece(start, vector[start:stop].copy()) for start, stop in runs]
-            self.dense.setdefault(table, []).extend(pieces)
+            self.pieces.setdefault(table, []).extend(pieces)
 
     def step(self) -> None:
         """The end of this thread's batch; returns when the round's push has been sent.
@@ -138,8 +131,8 @@ class TrainerThread:
 
         Raises PaddockError when it pushed and did not call step().
         """
-        unsent = sum(map(len, self.sparse.values())) + sum(map(len, self.dense.values()))
-        self.sparse, self.dense = {}, {}
+        unsent = sum(map(len, self.pieces.values()))
+        self.pieces = {}
         self._threads.leave(self.thread)
         if unsent:
             raise PaddockError(
@@ -244,21 +237,21 @@ class Threads:
             self.client.barrier(barrier)
             return
         threads = [self.all[thread] for thread in sorted(self._there)]
-        sparse, dense = [one.sparse for one in threads], [one.dense for one in threads]
+        rounds = [one.pieces for one in threads]
         for one in threads:
-            one.sparse, one.dense = {}, {}
-        for table in _names(sparse):
-            rows = [pieces[table] for pieces in sparse if table in pieces]
-            for sums in merge_sparse(rows, self._how(table), len(threads)):
+            one.pieces = {}
+        # In the order first pushed to, thread after thread.
+        for table in dict.fromkeys(table for pieces in rounds for table in pieces):
+            given = [pieces[table] for pieces in rounds if table in pieces]
+            if isinstance(self.client.spec(table), DenseSpec):
+                parts = merge_dense(given, self._how(table), len(threads))
+                whole = np.zeros(parts[-1].stop if parts else 0, np.float32)
+                for part in parts:
+                    whole[part.start : part.stop] = part.grads
+                self.client.push_runs(table, whole, [(part.start, part.stop) for part in parts])
+                continue
+            for sums in merge_sparse(given, self._how(table), len(threads)):
                 self.client.push(table, sums.keys, sums.rows, shows=sums.shows, clicks=sums.clicks)
-        for table in _names(dense):
-            vectors = [pieces[table] for pieces in dense if table in pieces]
-            parts = merge_dense(vectors, self._how(table), len(threads))
-            runs = [(part.start, part.stop) for part in parts]
-            whole = np.zeros(runs[-1][1] if runs else 0, np.float32)
-            for part, (start, stop) in zip(parts, runs, strict=True):
-                whole[start:stop] = part.grads
-            self.client.push_runs(table, whole, runs)
         self.client.step()
 
     def _how(self, table: str) -> str:
@@ -268,8 +261,3 @@ class Threads:
 
 def _call(barrier: str | None) -> str:
     return "step()" if barrier is None else f"barrier({barrier!r})"
-
-
-def _names(threads: Sequence[Mapping[str, object]]) -> list[str]:
-    """The tables' names in the order first pushed to, thread after thread."""
-    return list(dict.fromkeys(name for pieces in threads for name in pieces))

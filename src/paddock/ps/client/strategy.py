@@ -183,8 +183,8 @@ class Sync(Clocked):
         super().leave(traffic)
         if self.unfinished:
             raise PaddockError(
-                f"sync: {self.unfinished} pushes since the last step() were never applied",
-                hint="traffic.step() after each batch, the last one too; flush() does not apply",
+                f"sync: pushes since the last step() were never applied: {self.unfinished}",
+                hint="client.step() after each batch, the last one too; flush() does not apply",
             )
 
     def step(self, traffic: Traffic) -> None:

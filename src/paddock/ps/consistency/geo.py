@@ -162,7 +162,8 @@ class GeoVector(_Copy):
 
     def forget(self, _: object = None) -> None:
         """Pull it anew, and drop what is not sent yet; the optimizer's state stays."""
-        self.table.pull(0, self._old)
+        self._old[:] = 0  # To which what is pulled adds up without rounding.
+        self.table.set(0, self._old)
         self._is_cached = False
 
     def read(self, out: Floats) -> Floats:

@@ -23,7 +23,7 @@ from paddock.ps.durable.arrays import Arrays, Written, open_arrays
 from paddock.ps.durable.files import DamageError, read_json
 from paddock.ps.spec import TableSpec, from_json, to_json
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 PART = "part.json"
 LATEST = "LATEST"

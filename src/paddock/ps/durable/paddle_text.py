@@ -77,14 +77,27 @@ def columns_of(dim: int, rule: str) -> Columns:
 
     Raises UsageError for a rule that Paddle does not have.
     """
-    x = dim - 1
-    widths = {
-        "naive": (0, 0), "adagrad": (1, 1), "std_adagrad": (1, x), "adam": (4, 2 * x + 2),
-        "shared_adam": (4, 4),
-    }  # fmt: skip
+    x, widths = dim - 1, _widths(dim)
     if rule not in widths:
         raise UsageError(f"Paddle has no sparse rule {rule!r}", hint="one of " + ", ".join(widths))
     return Columns(x, *widths[rule])
+
+
+def _widths(dim: int) -> dict[str, tuple[int, int]]:
+    """State of the first weight, and of the others, under each rule."""
+    x = dim - 1
+    return {
+        "naive": (0, 0), "adagrad": (1, 1), "std_adagrad": (1, x), "adam": (4, 2 * x + 2),
+        "shared_adam": (4, 4),
+    }  # fmt: skip
+
+
+def _fitting(dim: int, count: int) -> str:
+    """A hint: the rules whose lines have so many columns."""
+    every = {rule: Columns(dim - 1, *widths) for rule, widths in _widths(dim).items()}
+    fit = [rule for rule, one in every.items() if count in (one.short, one.full)]
+    told = f"of dim {dim}, {' and '.join(fit)} have so many" if fit else f"no rule's of dim {dim}"
+    return f"give the dim and the rule it was saved with: {told}"
 
 
 class PaddleRows(NamedTuple):
@@ -153,7 +166,7 @@ def read_part(path: Path, columns: Columns) -> PaddleRows:
                 Problem(
                     f"{path}, line {number}: {count} columns after the key instead of "
                     f"{columns.short} or {columns.full}",
-                    "give the dim and the rule the table was saved with",
+                    _fitting(columns.embedx_dim + 1, count),
                 )
             )
         if len(problems) >= _PROBLEMS_MAX:

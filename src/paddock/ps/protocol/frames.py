@@ -15,7 +15,7 @@ from paddock.ps.xxh3 import xxh3
 
 Buffer = bytes | bytearray | memoryview
 MAGIC = 0x53505044  # "DPPS"
-VERSION = 2
+VERSION = 3
 BODY_MAX = 4 << 20
 # magic, version, op, flags | table, part, count | length, sequence | trainer, incarnation |
 # step, generation, status, stamp | checksum. Little endian; the order of Header's fields.

@@ -167,7 +167,7 @@ def _check_room(store: Store, held: HeldSparse, keys: NDArray[np.int64]) -> None
         raise Refusal(
             "memory",
             f"table {name!r} has {table.rows} rows on server {store.server}, max_rows is "
-            f"{held.spec.max_rows}",
+            f"{held.spec.max_rows}: there is no room for {table.unknown(keys)} more",
             hint="raise max_rows, or let it evict: eviction='lru'",
         )
     left = max(0, store.memory_limit_bytes - store.nbytes)

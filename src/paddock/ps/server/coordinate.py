@@ -274,6 +274,8 @@ def _hint(event: Join | Arrive | Reach, reply: Refuse) -> str:
         return "use one name again and again instead of a new one each time"
     if reply.code == "failed" and reply.reason.startswith(STUCK):
         return "each trainer must call step() and barrier() as often as the others, in one order"
+    if reply.code == "failed" and "silent" in reply.reason:
+        return "look at its log; --trainer-timeout is its time, --on-lost-trainer rescale goes on"
     if reply.code == "expelled":
         return "start it again; a longer wait for trainers: --trainer-timeout"
     return ""

@@ -93,7 +93,8 @@ class Mover:
         others = [n for n in range(len(self.server.options.endpoints)) if n != mine]
         if to not in others or not isinstance(seconds, int | float):
             way = f"from server {mine} to {to!r} within {seconds!r} s"
-            raise Refusal("usage", f"shard {shard} cannot move {way}")
+            there = "the others are " + ", ".join(map(str, others)) if others else "it is alone"
+            raise Refusal("usage", f"shard {shard} cannot move {way}", hint=there)
         until = time.monotonic() + min(ORDER_SECONDS_MAX, seconds)
         with self._leaves:
             while True:

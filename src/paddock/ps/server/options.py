@@ -237,6 +237,8 @@ def read_options(
             values[option.name.replace("-", "_")] = option.read(text)
         except (ValueError, KeyError, OverflowError):
             problems.append(Problem(f"--{option.name} is {text!r}", WANTED[option.read]))
+        if option.words and text not in (option.default, *option.words):
+            problems.append(Problem(f"--{option.name} is {text!r}", " or ".join(option.words)))
     if not problems:
         options = _settled(Options(**values), env, is_own, problems)
         problems += [Problem(what, hint) for wrong, what, hint in _mistakes(options) if wrong]
@@ -307,13 +309,6 @@ def _mistakes(o: Options) -> list[tuple[object, str, str]]:
     """(whether it was made, what to say, a hint)."""
     doubled = sorted({e for e in o.endpoints if o.endpoints.count(e) > 1})
     return [
-        *(
-            (text not in (one.default, *one.words), f"--{one.name} is {text!r}", hint)
-            for one in OPTIONS
-            if one.words
-            for text in [getattr(o, one.name.replace("-", "_"))]
-            for hint in [" or ".join(one.words)]
-        ),
         (not 0 <= o.port < 65536, f"--port is {o.port}", "0 to 65535"),
         (
             o.num_gradient_servers < 1,

@@ -130,7 +130,7 @@ class Session:
             return False
         self.server.say(f"{self.where}: refused: it speaks without TLS")
         what = f"server {self.server.store.server} speaks TLS only"
-        hint = "Client(tls_ca=...), or PADDOCK_PS_TLS_CA"
+        hint = "Client(tls_ca=...), --tls-ca, or PADDOCK_PS_TLS_CA"
         self._refuse(Header(Op.HELLO), Refusal("auth", what, hint=hint))
         self.stream.finish()
         return False
@@ -160,7 +160,11 @@ class Session:
             return False
 
     def _expect_proof(self, hello: Hello, challenge: str) -> None:
-        header, body = self.stream.receive(GREETING_BYTES)
+        try:
+            header, body = self.stream.receive(GREETING_BYTES)
+        except (Closed, Silent):
+            self.server.say(f"{self.where}: refused: it knows no token, or another one")
+            raise
         wanted = proof_of(self.server.token, "trainer", hello.nonce, challenge)
         given = bytes(body).decode("latin-1")  # Which any bytes are.
         if header.op != Op.PROOF or not same(given, wanted):
@@ -243,11 +247,13 @@ class Session:
         who, lives = (header.trainer, header.incarnation), self.server.store.lives
         if who != self.who:
             raise Refusal("usage", f"a frame of trainer {header.trainer} over another's connection")
-        if header.op not in (Op.JOIN, Op.FENCE) and lives.get(who[0], (0, ""))[0] != who[1]:
+        known = lives.get(who[0], (0, ""))[0]
+        if header.op not in (Op.JOIN, Op.FENCE) and known != who[1]:
             raise Refusal(
                 "fenced",
-                f"trainer {who[0]} is not incarnation {who[1]} here",
-                hint="is another process running as this trainer?",
+                f"this process is life {who[1]} of trainer {who[0]}, the server knows life {known}",
+                hint="is another process running as this trainer? each needs its own "
+                "PADDLE_TRAINER_ID",
             )
 
     def _write(self, header: Header, body: memoryview) -> None:
