@@ -54,6 +54,12 @@ MISTAKES: list[tuple[str, Do]] = [
         lambda ps: ps.push("words", [1, 2], ROWS[:, :3]),
     ),
     ("values are <U1, not float32", lambda ps: ps.push("words", [1, 2], ["a"] * 8)),
+    (
+        "values have shape [3, 2, 4], wanted [2, 3, 4]",
+        lambda ps: ps.push("words", np.ones((2, 3), int), np.ones((3, 2, 4), np.float32)),
+    ),
+    ("what is pushed is of type NoneType", lambda ps: ps.push_many({"words": None})),
+    ("what is pushed is of type tuple", lambda ps: ps.push_many({"words": ([1],)})),
     ("set() got 1 keys twice", lambda ps: ps.set("words", [1, 1], ROWS)),
     ("values have shape [5], wanted [6]", lambda ps: ps.push_dense("bias", np.ones(5, np.float32))),
     ("out is float64[6]", lambda ps: ps.pull_dense("bias", np.ones(6))),  # type: ignore[arg-type]

@@ -267,6 +267,11 @@ class Client:
                 vector, runs = self.gather_dense(table, pushed, None)
                 pushes.append((table, [vector.copy()], runs))
                 continue
+            if not isinstance(pushed, tuple | list) or not 2 <= len(pushed) <= 4:
+                raise UsageError(
+                    f"table {table!r}: what is pushed is of type {type(pushed).__qualname__}",
+                    hint="(keys, gradients) or (keys, gradients, shows, clicks)",
+                )
             columns = self.gather(table, *pushed)
             if self.paddle_compat and len(columns) > 2:  # A mean over a key's examples: show_scale.
                 columns[1] /= np.maximum(columns[2], 1.0)[:, None]

@@ -39,7 +39,12 @@ def as_floats(
     if array.dtype.kind not in "fiu":
         raise UsageError(f"table {table!r}: values are {array.dtype}, not float32")
     is_wide = shape[1] > 1 and array.size > 0
-    if array.size != shape[0] * shape[1] or (is_wide and array.shape[-1:] != shape[1:]):
+    is_turned = array.ndim == len(wanted) and array.shape != wanted  # Of the same size, perhaps.
+    if (
+        array.size != shape[0] * shape[1]
+        or is_turned
+        or (is_wide and array.shape[-1:] != shape[1:])
+    ):
         why = " (keys' shape, then dim)" if shape[1] > 1 else ""
         raise UsageError(
             f"table {table!r}: values have shape {list(array.shape)}, wanted {list(wanted)}{why}"

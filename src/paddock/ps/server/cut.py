@@ -118,7 +118,7 @@ def no_cut() -> Refusal:
     return Refusal(
         "deadline",
         "the state to be saved is not kept any more",
-        hint="save again: another save has begun meanwhile, or the server was started again",
+        hint="again: another save has begun, a push needed the memory, or the server was restarted",
     )
 
 
