@@ -76,8 +76,14 @@ class Place:
         return run
 
     def until(self, run: Run, state: str) -> None:
-        """Wait until a job is in this state."""
-        wait_until(lambda: self.script.status(run).state == state)
+        """Wait until a job is in this state; one that has ended in another has said why."""
+
+        def is_so() -> bool:
+            found = self.script.status(run)
+            assert found.state in (state, "pending", "running", "stopping", "lost"), found
+            return found.state == state
+
+        wait_until(is_so)
 
 
 @pytest.fixture
