@@ -21,6 +21,7 @@ from paddock.ps.durable.arrays import Arrays
 from paddock.ps.link import Identity, Link
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.checks import check
 from paddock.ps.server.cut import Cut
 from paddock.ps.server.mover import MOVES, Attempt, Mover
 from paddock.ps.server.moves import PHASES, Arrival, Moves
@@ -288,6 +289,21 @@ def test_the_state_in_a_snapshot_stays_while_records_come() -> None:
     held.moves.receive(7, Arrival(1 << 32, 1), b"two", adds=True, ends=True)
     store.note(2, shrink, b'{"shard": 1, "round": "b"}')
     assert json.dumps(state) == before != json.dumps(store.state_values())
+
+
+@pytest.mark.parametrize(
+    ("sequence", "giver", "message"),
+    [(9, 1, "have no number"), (0, 0, "server 0 is not another"), (0, 7, "server 7 is not")],
+)
+def test_a_part_that_no_server_sent_is_refused(sequence: int, giver: int, message: str) -> None:
+    """Numbered like a push it would be taken twice; of nobody, it would be kept for ever."""
+    with fleet(2) as servers, servers.client() as ps:
+        declare(ps)
+        store = servers.servers[0].store
+        shard = next(n for n in range(8) if n not in store.tables[0].owned)
+        header = Header(Op.ADOPT, count=1, step=1 << 32, sequence=sequence)
+        with pytest.raises(Refusal, match=message):
+            check(store, header, shard.to_bytes(4, "little") + giver.to_bytes(4, "little"))
 
 
 def test_every_order_may_be_given_twice() -> None:

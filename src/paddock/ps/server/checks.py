@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 
 STEP_MAX = 1 << 62
+# Frames with a number of their trainer's: sent again under it, and carried out once.
+NUMBERED = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.RATE, Op.POSITION, Op.SKIP)
 # Trainers that one server ever knows.
 TRAINERS_MAX = 65536
 # Lives of a trainer that one server may not have heard of.
@@ -51,6 +53,8 @@ AFTER_A_LOSS = (
 def check(store: Store, header: Header, body: Body) -> None:
     """Raises Refusal when the frame cannot be applied. Changes nothing."""
     op = header.op
+    if header.sequence and op not in NUMBERED:
+        raise Refusal("usage", f"frames of op {op} have no number, this one has {header.sequence}")
     if op in (Op.PUSH, Op.SET):
         _check_sparse(store, header, body)
     elif op in (Op.PUSH_DENSE, Op.SET_DENSE):
@@ -91,7 +95,12 @@ def check(store: Store, header: Header, body: Body) -> None:
         limit = store.memory_limit_bytes
         if op == Op.ADOPT and limit and store.nbytes + 2 * len(body) > limit:
             raise _full(store, "it cannot take another shard", "or move the shard elsewhere")
-        handover.check(store.find(header.table), header, body)
+        table = store.find(header.table)
+        if op == Op.ADOPT and header.count:
+            giver = int.from_bytes(memoryview(body)[4:8], "little")
+            if giver == store.server or giver >= store.servers:
+                raise Refusal("usage", f"server {giver} is not another one of {store.servers}")
+        handover.check(table, header, body)
 
 
 def check_life(store: Store, trainer: int, incarnation: object, life: object) -> None:
