@@ -70,8 +70,8 @@ def write_parts(
         shards = deal(8, servers)[index]
         write_part(
             directory, name, index=index, server=70 + index, generation=1, specs=SPECS,
-            owned={"wide": shards, "deep": shards}, state={"server": index}, base=base,
-            take=lambda table, shard: (lsn, job[table, shard]),
+            owned={"wide": shards, "deep": shards}, state={"server": index}, base=base, lsn=lsn,
+            take=lambda table, shard: job[table, shard],
         )  # fmt: skip
 
 

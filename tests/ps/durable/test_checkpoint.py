@@ -217,8 +217,8 @@ def test_a_shard_saved_twice_is_told(tmp_path: Path) -> None:
     for index in range(2):
         write_part(
             tmp_path, name, index=index, server=1, generation=1, specs=SPECS, state={},
-            owned={"wide": range(8), "deep": range(8)},
-            take=lambda table, shard: (1, job[table, shard]),
+            owned={"wide": range(8), "deep": range(8)}, lsn=1,
+            take=lambda table, shard: job[table, shard],
         )  # fmt: skip
     with pytest.raises(PaddockError, match="was saved by server-0 and by server-1") as caught:
         commit_checkpoint(tmp_path, name, job="ads", step=2, servers=2)

@@ -49,8 +49,8 @@ class Job:
         name = begin_checkpoint(self.directory, self.lsn)
         write_part(
             self.directory, name, index=0, server=1, generation=0, specs=[SPEC], state={},
-            owned={"wide": range(SPEC.shards)}, base=base,
-            take=lambda table, shard: (self.lsn, self.table.shard_state(shard)),
+            owned={"wide": range(SPEC.shards)}, base=base, lsn=self.lsn,
+            take=lambda table, shard: self.table.shard_state(shard),
         )  # fmt: skip
         return commit_checkpoint(self.directory, name, job="j", step=self.lsn, servers=1, base=base)
 

@@ -197,9 +197,10 @@ def make_checkpoint(directory: Path, job: str, spec: TableSpec, read: Read) -> C
             index=0,
             server=0,
             generation=0,
+            lsn=0,
             specs=[spec],
             owned={spec.name: list(range(spec.shards))},
-            take=lambda table, shard: (0, shards[shard]),
+            take=lambda table, shard: shards[shard],
             state={"steps": {spec.name: [0, 0]}},
         )
         return commit_checkpoint(directory, name, job=job, step=0, servers=1, keep=1 << 30)

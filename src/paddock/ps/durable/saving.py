@@ -38,8 +38,6 @@ from paddock.ps.durable.files import (
 )
 from paddock.ps.spec import TableSpec, to_json
 
-Take = Callable[[str, int], tuple[int, Arrays]]
-
 
 def begin_checkpoint(directory: Path | str, step: int) -> str:
     """A fresh name for the checkpoint of this step; removes what an earlier save left undone.
@@ -71,23 +69,25 @@ def write_part(
     index: int,
     server: int,
     generation: int,
+    lsn: int,
     specs: Sequence[TableSpec],
     owned: Mapping[str, Sequence[int]],
-    take: Take,
+    take: Callable[[str, int], Arrays],
     state: Mapping[str, Any],
     base: Checkpoint | None = None,
 ) -> dict[str, Any]:
     """Writes what server number `index` owns; rows and bytes written.
 
-    take(table, shard) -> (lsn, copies), called once for each owned shard. base: write a delta
-    of it. server, generation: the identity whose lsns the versions are; a shard that the base
-    has from another identity is written whole.
+    take(table, shard) gives an owned shard as it was at `lsn`, and is called once each. base: write
+    a delta of it. server, generation: the identity whose lsns the versions are; a shard that the
+    base has from another identity is written whole.
     Raises PaddockError when it cannot be written.
     """
     parent = Path(directory) / (name + ".tmp")
     place = f"server-{index}"
     path = parent / place
     entries: list[Entry] = []
+    version = (lsn, server, generation)
     if not parent.is_dir():
         raise PaddockError(
             f"server {index} does not see {parent}",
@@ -100,8 +100,7 @@ def write_part(
         path.mkdir()
         for number, spec in enumerate(specs):
             for shard in owned.get(spec.name, ()):
-                lsn, arrays = take(spec.name, shard)
-                version = (lsn, server, generation)
+                arrays = take(spec.name, shard)
                 kind, content = _choose(spec, shard, arrays, version, base)
                 written = Written("", 0, "")
                 if kind != SAME:

@@ -97,7 +97,7 @@ def check(store: Store, header: Header, body: Body) -> None:
             raise _full(store, "it cannot take another shard", "or move the shard elsewhere")
         table = store.find(header.table)
         if op == Op.ADOPT and header.count:
-            giver = int.from_bytes(memoryview(body)[4:8], "little")
+            _, giver, _ = handover.part_of(body)
             if giver == store.server or giver >= store.servers:
                 raise Refusal("usage", f"server {giver} is not another one of {store.servers}")
         handover.check(table, header, body)

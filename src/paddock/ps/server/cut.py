@@ -98,10 +98,11 @@ class Save:
                 index=index,
                 server=server,
                 generation=epoch,
+                lsn=cut.lsn,
                 # In an order that is the same on all servers.
                 specs=sorted(cut.specs, key=lambda spec: spec.name),
                 owned=cut.owned,
-                take=lambda table, shard: (cut.lsn, cut.take(table, shard)),
+                take=cut.take,
                 state={"steps": self._steps, "rates": self._rates, "marks": self.progress["marks"]},
                 base=open_checkpoint(directory, name=base) if base else None,
             )

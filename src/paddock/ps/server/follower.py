@@ -38,7 +38,13 @@ from paddock.ps.durable.files import (
     writing,
 )
 from paddock.ps.durable.log import Log
-from paddock.ps.durable.snapshot import Snapshot, list_snapshots, newest_snapshot, open_snapshot
+from paddock.ps.durable.snapshot import (
+    Snapshot,
+    list_snapshots,
+    newest_snapshot,
+    open_snapshot,
+    snapshot_name,
+)
 from paddock.ps.link import Link
 from paddock.ps.protocol.frames import Flag, FrameError, Header, Op
 from paddock.ps.protocol.handshake import Welcome
@@ -376,7 +382,7 @@ class Follower:
                 told = json.loads(bytes(body))
                 total += self._receive_file(link, base / name, told)
         snapshot = open_snapshot(base / name)
-        path = base / f"snap-{snapshot.state.lsn:020d}"
+        path = base / snapshot_name(snapshot.state.lsn)
         shutil.move(str(snapshot.path), path)
         sync_files(path)
         self.pair.say(f"the primary's snapshot of record {snapshot.state.lsn} came, {total} bytes")

@@ -60,10 +60,10 @@ def fit(held: Held) -> None:
 # ----------------------------------------------------------------------------------------- records
 
 
-def part_of(body: Body) -> tuple[int, int, bytes]:
+def part_of(body: Body) -> tuple[int, int, memoryview]:
     """(shard, giver, data) of a part."""
-    head = memoryview(body)[:8]
-    return int.from_bytes(head[:4], "little"), int.from_bytes(head[4:], "little"), bytes(body[8:])
+    view = memoryview(body)
+    return int.from_bytes(view[:4], "little"), int.from_bytes(view[4:8], "little"), view[8:]
 
 
 def is_done(held: Held, header: Header, body: Body) -> bool:
@@ -113,7 +113,7 @@ def apply(held: Held, lsn: int, header: Header, body: Body) -> None:
     if header.op == Op.ADOPT and header.count:
         shard, source, data = part_of(body)
         adds, ends = bool(header.flags & DELTA), bool(header.flags & LAST)
-        moves.receive(shard, Arrival(header.step, source), data, adds=adds, ends=ends)
+        moves.receive(shard, Arrival(header.step, source), bytes(data), adds=adds, ends=ends)
         return
     order = json_part(body)
     shard, version = int(order["shard"]), int(order["version"])
