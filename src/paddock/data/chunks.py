@@ -1,0 +1,18 @@
+"""A chunk: the part of a file that one worker reads at a time. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class Chunk:
+    """A range of a file: bytes of text, cut behind a newline; row groups of Parquet; or all of it.
+
+    path: local, or a URL that fsspec opens. start, end: bytes (text), row groups (Parquet); end
+    of a file that cannot be cut (gz) is -1: all of it. A line belongs to the chunk it begins in.
+    """
+
+    path: str
+    start: int = 0
+    end: int = -1

@@ -1,0 +1,1 @@
+"""How a block of a file becomes a batch: a module for each format, vectorised."""

@@ -1,0 +1,1 @@
+"""Recommendation models from PaddleRec's two files: config.yaml and backend.yaml."""

@@ -1,0 +1,63 @@
+"""What the training loop asks of a model, whatever its framework and contract. Types only.
+
+The loop (`loop.py`) knows batches, epochs, lines and saving; a Learner knows one model: forward,
+backward, update (here or on the servers), and its state. There are three: the bundled models'
+(torch and Paddle), PaddleRec 2.x's DygraphModel, and the old Model hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from paddock.rec.metrics import Metric
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which worker this is. servers: 0 where parameters are in this process."""
+
+    worker: int = 0
+    workers: int = 1
+    servers: int = 0
+
+
+@dataclass(frozen=True)
+class Item:
+    """A batch on its way to a learner: its size, and where its reader is behind it (JSON)."""
+
+    batch: Any
+    size: int
+    position: object
+
+
+class Source(Protocol):
+    """The batches of one epoch for this worker."""
+
+    def open(self, epoch: int, position: object | None) -> Iterator[Item]:
+        """Batches from `position` on (None: all); `position` is an Item's, of the same epoch."""
+
+
+class Learner(Protocol):
+    """A model with its optimizer."""
+
+    metrics: Mapping[str, Metric]
+
+    def prefetch(self, batch: Any) -> None:
+        """Ask for the rows of the next batch while this one computes; may do nothing."""
+
+    def train(self, batch: Any) -> Mapping[str, float]:
+        """One step: loss and other numbers to print. Metrics are updated."""
+
+    def evaluate(self, batch: Any) -> Mapping[str, float]:
+        """Forward only; metrics are updated."""
+
+    def save(self, directory: str) -> None:
+        """Write the state of this process's part of the model into a directory that exists."""
+
+    def load(self, directory: str) -> None:
+        """Read what `save` wrote."""
+
+    def export(self, directory: str) -> None:
+        """Write what a program without paddock loads: parameters, embeddings included."""

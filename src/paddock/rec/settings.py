@@ -1,0 +1,141 @@
+"""What is to be run, as typed values: the same for all generations of config.yaml. Pure.
+
+`paddock.rec.config` makes a Recipe from files and flags; `engines` turns it into a command of
+`paddock launch` or `paddock submit`; the worker program carries out its runs, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Engine(Enum):
+    """Where a recipe runs."""
+
+    SINGLE = "single"  # one process, no servers
+    LOCAL_CLUSTER = "local_cluster"  # servers and workers on this machine
+    CLUSTER = "cluster"  # through `paddock submit`
+
+
+class Task(Enum):
+    """What a run does."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+
+
+class Contract(Enum):
+    """What the model's folder has."""
+
+    BUNDLED = "bundled"  # model.py with a description for torch and Paddle, of ours
+    DYGRAPH = "dygraph"  # PaddleRec 2.x: dygraph_model.py with DygraphModel
+    HOOKS = "hooks"  # PaddleRec 0.1 to 1.8: model.py with Model, in dygraph form
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Where examples come from and how they become batches.
+
+    paths: files, directories, globs or fsspec URLs. reader: a user's .py, or the name of a format
+    (`slots`, `criteo`, `csv`, `parquet`). sparse_slots: in the file's order, the label first.
+    dense_slots: name -> width. shuffle: examples in memory to draw from, 0 for none.
+    """
+
+    paths: tuple[str, ...]
+    batch_size: int
+    reader: str = "slots"
+    reader_class: str | None = None
+    sparse_slots: tuple[str, ...] = ()
+    dense_slots: Mapping[str, int] = field(default_factory=dict)
+    label: str | None = None
+    padding: int = 0
+    pipe_command: str | None = None
+    loader_processes: int = 0
+    shuffle: int = 0
+    drop_last: bool = False
+    assignment: str = "blocks"  # blocks | modulo | size | dynamic
+
+
+@dataclass(frozen=True)
+class Saving:
+    """When and where checkpoints and exported models are written; None is never."""
+
+    directory: str | None = None
+    every_epochs: int | None = None
+    every_steps: int | None = None
+    every_minutes: float | None = None
+    keep: int = 3
+    last: bool = True
+    export_directory: str | None = None
+    export_every_epochs: int | None = None
+    export_last: bool = False
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How workers and servers agree: the names of the parameter server's strategies."""
+
+    name: str = "sync"  # sync | async | half_async | geo
+    geo_step: int = 100
+    threads: int = 1  # of each worker
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training or evaluation.
+
+    config: every key of the file, flat and dotted, as PaddleRec 2.x models read it.
+    hyper: `hyper_parameters` alone, names without the prefix.
+    """
+
+    name: str
+    task: Task
+    contract: Contract
+    model_directory: str
+    model_file: str
+    framework: str = "paddle"  # paddle | torch
+    config: Mapping[str, object] = field(default_factory=dict)
+    hyper: Mapping[str, object] = field(default_factory=dict)
+    reading: Reading | None = None
+    test: Reading | None = None
+    epochs: int = 1
+    print_interval: int = 20
+    device: str = "cpu"
+    seed: int = 12345
+    strategy: Strategy = Strategy()
+    saving: Saving = Saving()
+    warm_start: str | None = None
+    resume: bool = False
+    evaluate_from: str | None = None  # a checkpoint, or a directory of them
+    evaluate_epochs: tuple[int, int] | None = None
+    event_directory: str | None = None  # of TensorBoard or VisualDL
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How many processes, and what a cluster gives each: backend.yaml."""
+
+    backend: str | None = None  # kubernetes | mpi | slurm | ssh | script
+    job_name: str = "paddlerec"
+    servers: int = 1
+    workers: int = 1
+    image: str | None = None
+    memory: str | None = None
+    storage: str | None = None
+    cpus: str | None = None
+    log_level: int | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that one `paddock rec` does: where, how many, and the runs in order."""
+
+    engine: Engine
+    runs: tuple[Run, ...]
+    cluster: Cluster = Cluster()
+    workspace: str = "."
+    sources: Mapping[str, str] = field(default_factory=dict)  # setting -> "config.yaml:12"
+    warnings: tuple[str, ...] = ()
