@@ -18,6 +18,7 @@ from paddock import ps
 from paddock.errors import PaddockError, UsageError, problem_text
 from paddock.ps.xxh3 import xxh3
 from paddock.rec import loop, saver
+from paddock.rec.events import open_events
 from paddock.rec.learner import Learner, Opened, Place
 from paddock.rec.report import Report, words
 from paddock.rec.settings import Contract, Run, Task
@@ -95,6 +96,7 @@ def _train(
         report,
         saver.Due(run.saving, time.monotonic),
         keeper if run.saving.directory or run.saving.export_directory else None,
+        open_events(run.event_directory) if run.event_directory and team.worker == 0 else None,
         position=position,
     )
 
