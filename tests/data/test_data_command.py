@@ -69,5 +69,19 @@ def test_bad_words_are_bad_use(
 def test_help_names_every_order(capsys: pytest.CaptureFixture[str]) -> None:
     """What there is, without reading the guide."""
     text = said(capsys, "--help")
-    assert all(f"  {order}" in text for order in ("generate", "plan"))
+    assert all(f"  {order}" in text for order in ("generate", "split", "plan"))
     assert "--workers" in said(capsys, "plan", "--help")
+
+
+def test_split_by_key_is_typed_as_two_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--by key COLUMN`; shards stand beside the file unless --out says where."""
+    (tmp_path / "train.txt").write_bytes(b"a 1\nb 2\na 3\n")
+    text = said(capsys, "split", tmp_path / "train.txt", "--count", 2, "--by", "key", 1)
+    assert text.startswith("2 files, 3 lines, 12 B: ")
+    assert "key: 1" in text
+    assert (tmp_path / "train.txt-shards" / "train.txt-00001").exists()
+    assert "needs a column" in said(
+        capsys, "split", tmp_path / "train.txt", "--count", 2, "--by", "key", code=2
+    )

@@ -49,7 +49,7 @@ def run(argv: Sequence[str]) -> int:
         parser.add_argument(*names, **facts)
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     try:
-        given = parser.parse_args(words[1:])
+        given = parser.parse_args(_with_key(words[1:]))
     except SystemExit:  # --help, which has been printed; errors are UsageErrors.
         return 0
     try:
@@ -97,6 +97,18 @@ def _count_text(count: int) -> str:
 # ----------------------------------------------------------------------------------------- flags
 
 
+def _with_key(words: list[str]) -> list[str]:
+    """`--by key COLUMN` as two flags of one value each.
+
+    >>> _with_key(["x", "--by", "key", "3"])
+    ['x', '--by', 'key', '--key', '3']
+    """
+    for at in range(1, len(words) - 1):
+        if words[at - 1 : at + 1] == ["--by", "key"]:
+            return [*words[: at + 1], "--key", *words[at + 1 :]]
+    return words
+
+
 def _flag(*names: str, **facts: Any) -> Flag:
     return names, facts
 
@@ -105,6 +117,7 @@ PATHS = _flag(
     "paths", nargs="+", metavar="PATH", help="files, directories, globs or URLs (fsspec) of data"
 )
 KINDS = ("criteo", "census", "words", "shapes")
+SPLITS = ("lines", "bytes", "rows", "key")
 RULES = ("modulo", "blocks", "size")
 GENERATE = (
     _flag("kind", choices=KINDS, help="what it is like"),
@@ -118,6 +131,22 @@ GENERATE = (
         metavar="FORM",
         help="criteo: slots, tsv; census: slots; words: text, ngram; shapes: npz, raw [the first]",
     ),
+)
+SPLIT = (
+    PATHS,
+    _flag("--count", required=True, type=int, metavar="N", help="how many shards"),
+    _flag(
+        "--by",
+        choices=SPLITS,
+        default="lines",
+        help="equal lines, bytes or rows in order (Parquet: lines and bytes are whole row groups); "
+        "or 'key COLUMN': all lines with the same value in one shard [lines]",
+    ),
+    _flag("--key", metavar="COLUMN", help=argparse.SUPPRESS),  # what --by key becomes
+    _flag("--seed", type=int, metavar="S", help="shuffle the lines; the same order for each seed"),
+    _flag("--out", metavar="DIR", help="where to write them [FILE-shards]"),
+    _flag("--name", help="of the shards, before their numbers [the first file's]"),
+    _flag("--legacy", action="store_true", help="total/N + 1 lines a shard, as prepare.py had it"),
 )
 PLAN = (
     PATHS,
@@ -162,6 +191,24 @@ def _tell_written(manifest: Manifest, given: argparse.Namespace) -> int:
     return 0
 
 
+def _beside(path: str) -> str:
+    """The directory of shards of a file; of a URL it is here, not there."""
+    return (path.rpartition("/")[2] if "://" in path else path) + "-shards"
+
+
+def _split(given: argparse.Namespace) -> int:
+    from paddock.data.files import find_files
+    from paddock.data.split import Wanted, split
+
+    files = find_files(given.paths)
+    given.out = given.out or _beside(files[0].path)
+    wanted = Wanted(
+        files, given.count, Path(given.out), given.by, given.key, given.seed, given.legacy,
+        given.name,
+    )  # fmt: skip
+    return _tell_written(split(wanted, _Progress(size_text)), given)
+
+
 def _plan(given: argparse.Namespace) -> int:
     from paddock.data.assign import Piece, assign
     from paddock.data.files import find_files
@@ -188,5 +235,6 @@ def _plan(given: argparse.Namespace) -> int:
 # Order -> what it does, its flags, and who does it.
 ORDERS: dict[str, tuple[str, tuple[Flag, ...], Callable[[argparse.Namespace], int]]] = {
     "generate": ("write data whose best possible score is known", GENERATE, _generate),
+    "split": ("cut files into shards for workers", SPLIT, _split),
     "plan": ("show which worker reads which file", PLAN, _plan),
 }
