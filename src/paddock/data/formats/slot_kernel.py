@@ -92,7 +92,10 @@ def find_slot(text: Text, begin: int, end: int, slots: Slots, known: int) -> tup
 @kernel
 def is_same(text: Text, at: int, names: Text, begin: int, size: int) -> bool:
     """Whether those bytes are the name; both have them."""
-    return all(text[at + i] == names[begin + i] for i in range(size))
+    for i in range(size):  # noqa: SIM110  # numba has no generators.
+        if text[at + i] != names[begin + i]:
+            return False
+    return True
 
 
 @kernel
