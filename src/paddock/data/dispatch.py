@@ -18,7 +18,7 @@ Every reply may be lost and every event come twice: an event says what is to be,
     any other   any report of a lease that is not held       as it was: the report is of no effect
 
     Turn, when the worker holds no lease afterwards          reply
-    ------------------------------------------------------   ----------------------------------------
+    ------------------------------------------------------   ---------------------------------------
     a chunk is to do                                         Granted
     none is, another worker holds a lease                    Wait: it may come back
     none is, a worker that is gone holds a lease             Ask: find out how far that one was
