@@ -7,11 +7,12 @@ backward, update (here or on the servers), and its state. There are three: the b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from paddock.rec.metrics import Metric
+from paddock.rec.settings import Reading
 
 
 @dataclass(frozen=True)
@@ -61,3 +62,15 @@ class Learner(Protocol):
 
     def export(self, directory: str) -> None:
         """Write what a program without paddock loads: parameters, embeddings included."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model's folder, opened: what trains, and how its data is read.
+
+    Each contract's package has `open_model(run, client, place) -> Opened` in its `opening` module;
+    client: a ps.Client, or None without servers.
+    """
+
+    learner: Learner
+    source: Callable[[Reading], Source]
