@@ -32,6 +32,7 @@ USAGES = {
     "check": "paddock check [--framework paddle|torch|jax] [--json]",
     "pserver": "paddock pserver [--port PORT] [--num_gradient_servers N] [--data-dir DIR] [flags]",
     "ps": "paddock ps status|tables|save|load|export|import|publish|explain|... [flags]",
+    "data": "paddock data generate|split|check|plan [flags]",
     "rec": "paddock rec -m CONFIG [-b BACKEND] [-o KEY=VALUE ...] [--evaluate] [--dry-run]",
     "operator": "paddock operator run|crd|manifests [flags]",
     "version": "paddock version [--json]",
