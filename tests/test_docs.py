@@ -31,7 +31,9 @@ from paddock.jobfile.parse import parse
 from paddock.operator import options as operator_options
 from paddock.operator.manifests import manifests_text
 from paddock.ps.server.options import IGNORED, OPTIONS
+from paddock.rec.config import words as rec_words
 
+REC_WORDS = (*rec_words.VALUED, *rec_words.OPTIONS, *rec_words.SWITCHES)
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     ROOT / "README.md",
