@@ -79,7 +79,7 @@ class Dispatch:
     """The dispatcher of one set of data.
 
     notes: what `changes()` gave, of all times. serial: above the number of any lease of another
-    past, where the notes were rolled back.
+    past, where the notes were rolled back. past: what they were rolled back to, if ever.
 
     >>> dispatch = Dispatch({})
     >>> dispatch.handle(Begin(0, 1, Plan("ab", chunks=1, seed=None)))
@@ -90,7 +90,7 @@ class Dispatch:
     Over(is_last=False)
     """
 
-    def __init__(self, notes: Mapping[str, Any], serial: int = 0) -> None:
+    def __init__(self, notes: Mapping[str, Any], serial: int = 0, past: str = "") -> None:
         course = notes.get("course")
         self.course = None if course is None else _course(course)
         self.serial = serial
@@ -102,6 +102,15 @@ class Dispatch:
             if key.startswith("w/") and value is not None
         }
         self._changed: set[str] = set()
+        if self.course is not None and self.course.past != past:
+            # Servers saved their parts one after the other: some have batches that others lack,
+            # of leases that these notes do not know. Nobody can do the same batches again.
+            self.course.past = past
+            self._changed.add("course")
+            for number, worker in self.workers.items():
+                worker.is_robbed = True
+                self._touch(number)
+        self._past = past
 
     def changes(self) -> dict[str, Any]:
         """What is different since the last time, JSON-ready, by key; None: it is no more."""
@@ -204,7 +213,7 @@ class Dispatch:
 
     def _open(self, plan: Plan) -> None:
         past = self.course
-        self.course = Course(plan)
+        self.course = Course(plan, past=self._past)
         if past is not None:
             self.course.next, self.course.again = past.next, past.again
         for number in list(self.workers):
@@ -223,6 +232,10 @@ class Dispatch:
                 return Over(is_last=True)
             course.pass_, course.cursor, course.records = event.pass_, 0, 0
             self._changed.add("course")
+            for number, one in self.workers.items():
+                if one.waits:  # No batch goes over from pass to pass.
+                    one.waits = False
+                    self._touch(number)
         if event.pass_ < course.pass_:
             return Over(is_last=False)
         if event.pass_ > course.pass_:

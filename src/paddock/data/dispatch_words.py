@@ -91,7 +91,7 @@ class Course:
     """How far the passes are. cursor: chunks of the pass given out, in its order. next: lease.
 
     records: trained in this pass, of the leases that ended. again: of all passes, records that
-    were given to another worker though some server had them.
+    were given to another worker though some server had them. past: the checkpoint loaded last.
     """
 
     plan: Plan
@@ -100,6 +100,7 @@ class Course:
     next: int = 1
     records: int = 0
     again: int = 0
+    past: str = ""
 
 
 # ------------------------------------------------------------------------------------------ events

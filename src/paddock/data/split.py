@@ -149,18 +149,14 @@ def _split_text(wanted: Wanted, paths: list[Path], spool: Path, progress: Progre
         sources = [_stored(file, spool, number) for number, file in enumerate(wanted.files)]
         if wanted.by == "bytes":
             edges = _byte_edges(sources, wanted.count)
+            _copy_all(sources, edges, paths, progress, total)
+            counts = [_newlines(path)[-1] for path in paths]
         else:
-            edges = _line_edges(sources, wanted)
-        _copy_all(sources, edges, paths, progress, total)
-        counts = [count_lines(path) for path in paths[: len(edges) - 1]]
+            edges, counts = _line_edges(sources, wanted)
+            _copy_all(sources, edges, paths, progress, total)
     if not sum(counts):
         raise UsageError("the files have no lines", hint="nothing can be split")
     return counts
-
-
-def count_lines(path: Path) -> int:
-    """Lines of a file; the last may have no newline."""
-    return int(_newlines(path)[-1])
 
 
 def _newlines(path: Path) -> list[int]:
@@ -178,8 +174,8 @@ def _newlines(path: Path) -> list[int]:
     return found
 
 
-def _line_edges(sources: Sequence[Path], wanted: Wanted) -> list[Place]:
-    """Where shards begin and end, by equal numbers of lines."""
+def _line_edges(sources: Sequence[Path], wanted: Wanted) -> tuple[list[Place], list[int]]:
+    """Where shards begin and end, by equal numbers of lines; the lines of each."""
     counted = [_newlines(path) for path in sources]
     firsts = np.cumsum([0, *(found[-1] for found in counted)]).tolist()
     total, count = firsts[-1], wanted.count
@@ -194,7 +190,7 @@ def _line_edges(sources: Sequence[Path], wanted: Wanted) -> list[Place]:
         number = bisect_right(firsts, line) - 1
         within = line - firsts[number]
         edges.append((number, _offset(sources[number], counted[number], within)))
-    return [*edges, (len(sources), 0)]
+    return [*edges, (len(sources), 0)], [high - low for low, high in pairwise(wants)]
 
 
 def _offset(path: Path, counted: list[int], line: int) -> int:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # A cut that nobody has begun to write for so long is given up.
 CUT_SECONDS = 60.0
+# The note that says which checkpoint was loaded last; others have a service's name before a "/".
+LOADED = "loaded"
 
 
 class Cut:
@@ -151,6 +153,7 @@ def begin_from(store: Store, order: dict[str, Any]) -> None:
     store.positions = Positions.from_marks(marks, is_sync=store.is_sync)
     if store.server == 0:  # Where services are; theirs is the cut taken first.
         store.notes = dict(checkpoint.states[0].get("notes", {}))
+        store.notes[LOADED] = f"{checkpoint.name} {checkpoint.checksum}"
 
 
 def load(store: Store, lsn: int, order: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from paddock.ps.consistency.step_words import CLOCKED
 from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.handshake import Hello
 from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.cut import LOADED
 
 if TYPE_CHECKING:
     from paddock.ps.server.serve import Server
@@ -25,13 +26,18 @@ RETIRED = "retired"  # the name of a life that nobody lives
 
 
 class Desk(Protocol):
-    """What a service works with. notes: its own, by key. serial: grows with every `keep`, and
-    does not go back when a checkpoint is loaded."""
+    """What a service works with.
+
+    notes: its own, by key. serial: grows with every `keep`, and does not go back when a checkpoint
+    is loaded. past: the checkpoint that was loaded last, "" for none.
+    """
 
     @property
     def notes(self) -> Mapping[str, Any]: ...
     @property
     def serial(self) -> int: ...
+    @property
+    def past(self) -> str: ...
     def keep(self, changes: Mapping[str, Any]) -> None:
         """Remember these; None forgets. On return they are as safe as an acknowledged push."""
 
@@ -97,6 +103,10 @@ class _Desk:
     @property
     def serial(self) -> int:
         return self._server.engine.lsn
+
+    @property
+    def past(self) -> str:
+        return str(self._server.store.notes.get(LOADED, ""))
 
     def keep(self, changes: Mapping[str, Any]) -> None:
         noted = {self._prefix + key: value for key, value in changes.items()}
