@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-import yaml
-
 from paddock.errors import Problem, UsageError
+
+try:
+    import yaml
+except ImportError:  # told by parse(): every host of a job needs it
+    yaml = None  # type: ignore[assignment]
 
 Path = tuple[str, ...]
 MAX_NODES = 100_000  # of a file; references to anchors count each time
@@ -18,13 +22,6 @@ MAX_BYTES = 16 << 20
 FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
 NAMED = ("runner", "dataset", "phase")  # lists of 1.8.5 whose entries have names
 OPTION = "-o"
-
-
-class _Loader(yaml.SafeLoader):
-    pass
-
-
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789"))
 
 
 @dataclass
@@ -78,8 +75,10 @@ def parse(text: str, name: str) -> Document:
     document = Document(name)
     if len(text) > MAX_BYTES:
         raise UsageError(f"{name} is larger than {MAX_BYTES} bytes")
+    if yaml is None:
+        raise UsageError(f"reading {name} needs PyYAML", hint="pip install PyYAML")
     try:
-        loader = _Loader(text)
+        loader = _loader()(text)
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
             raise UsageError(f"{name}: no keys are in it", hint="docs/guide/rec.md shows a config")
@@ -95,8 +94,19 @@ def parse(text: str, name: str) -> Document:
     return document
 
 
+@cache
+def _loader() -> type[yaml.SafeLoader]:
+    """YAML's safe loader, with numbers as people write them."""
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789"))
+    return Loader
+
+
 class _Builder:
-    def __init__(self, loader: _Loader, document: Document) -> None:
+    def __init__(self, loader: yaml.SafeLoader, document: Document) -> None:
         self.loader, self.document, self.count = loader, document, 0
 
     def mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
@@ -136,7 +146,7 @@ def read_value(text: str) -> Any:
     (0.5, 0.0001, [1, 2], 'a: b: c')
     """
     try:
-        return yaml.load(text, _Loader)  # it is a SafeLoader
+        return yaml.load(text, _loader())  # it is a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, OverflowError):
         return text
 

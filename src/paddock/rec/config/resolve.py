@@ -18,9 +18,8 @@ from paddock.rec.config import backend as backends
 from paddock.rec.config import v01, v2, v18
 from paddock.rec.config.build import DEFAULT, FORMATS, Draft, Setting, build, laid_over
 from paddock.rec.config.document import Path, flatten, parse, read_value, set_value
-from paddock.rec.config.folder import Folder, look
+from paddock.rec.config.folder import look
 from paddock.rec.config.keys import Given, Reader, Settings, nearest
-from paddock.rec.config.ours import OURS
 from paddock.rec.config.places import (
     INSIDE,
     World,
@@ -28,15 +27,21 @@ from paddock.rec.config.places import (
     find_workspace,
     read_text,
 )
+from paddock.rec.config.unused import PREFIX, key_of, unused
+from paddock.rec.config.where import (
+    check_backend,
+    choose_cluster,
+    choose_engine,
+    merge_counts,
+)
 from paddock.rec.config.words import Request, read_words
-from paddock.rec.settings import Cluster, Contract, Engine, Recipe, Run
+from paddock.rec.settings import Contract, Engine, Recipe, Run, Task
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 WORKSPACE = "{workspace}"
 NO_FORM = "write runner: and hyper_parameters:, or see docs/guide/migrating-from-paddlerec.md"
 OLD_FILE_SYSTEMS = ("afs:", "hdfs:/user")
-# Where short words of -o go, by form.
-PREFIX = {"v2": "runner", "v01": "train", "v18": "runner"}
+OLD_HYPER = "train.model.hyper_parameters."
 TOP_WORDS = ("workspace", "mode", "debug", "hyper_parameters")
 
 
@@ -91,8 +96,11 @@ class _Resolver:
         cluster = self._backend()
         for draft in drafts:
             draft.settings = laid_over(self.base, draft.settings)
-        engine, collective = self._engine(drafts, cluster)
-        shape = self._cluster(drafts, cluster, engine, collective)
+        engine, source, wrong = choose_engine(drafts, cluster, document.name)
+        more, odd = check_backend(engine, source, cluster, self.request, submits=self._submits())
+        self.problems += [*wrong, *more]
+        self.warnings += odd
+        counts = merge_counts(drafts, cluster, engine)
         config = self._flat()
         runs = tuple(run for draft in drafts if (run := self._run(draft, config)) is not None)
         self._check_data(runs, engine)
@@ -101,9 +109,10 @@ class _Resolver:
             problems.append(Problem(f"{document.name}: nothing is to be run", NO_FORM))
         if problems:
             raise UsageError.of(list(dict.fromkeys(problems)))
-        sources = self._sources(drafts, cluster)
-        found = tuple(dict.fromkeys([*self.warnings, *reader.warnings]))
-        return Recipe(engine, runs, shape, self.workspace or self.directory, sources, found)
+        sources = {"engine": source, **self._sources(drafts, counts)}
+        odd = list(dict.fromkeys([*self.warnings, *reader.warnings]))
+        shape = choose_cluster(drafts, counts)
+        return Recipe(engine, runs, shape, self.workspace, sources, tuple(odd))
 
     # ---------------------------------------------------------------------- the file as a whole
 
@@ -119,7 +128,6 @@ class _Resolver:
         return f"{PREFIX[self.form]}.{key}"
 
     def _find_workspace(self) -> None:
-        tree = self.document.tree
         path: Path = ("workspace",)
         if self.form == "v01":
             path = ("train", "workspace")
@@ -142,7 +150,6 @@ class _Resolver:
         place = self.workspace
         if self.form != "v2" and self.world.is_bundled(place) and place != self.directory:
             self._take_base(place)
-        del tree
 
     def _take_base(self, directory: str) -> None:
         """What a file about a bundled model does not say is as in the model's own file."""
@@ -156,9 +163,12 @@ class _Resolver:
         if other.form != "v2":
             return
         (draft,) = v2.read(Reader(document, other._expand), is_evaluation=False)
-        for name in ("reading.data", "test.data"):
-            if (given := draft.settings.get(name)) is not None:
-                draft.settings[name] = Given(other._locate(str(given.value)), given.source)
+        for side in ("reading", "test"):
+            if (given := draft.settings.get(f"{side}.data")) is not None:
+                where = other._locate(str(given.value))
+                draft.settings[f"{side}.data"] = Given(where, given.source)
+            if (module := draft.settings.pop(f"{side}.module", None)) is not None:
+                draft.settings.setdefault(f"{side}.reader", module)
         self.base = {k: g for k, g in draft.settings.items() if g.source != DEFAULT}
         self.base_flat = flatten(document.tree)
 
@@ -191,6 +201,13 @@ class _Resolver:
             if isinstance(value, str):
                 value = self._expand(value, self.document.source(tuple(name.split("."))), ())
             found[name] = value
+        for name in [name for name in found if name.startswith(OLD_HYPER)]:
+            found[name.removeprefix("train.model.")] = found[name]
+        optimizer = "hyper_parameters.optimizer"
+        if isinstance(found.get(optimizer), str):  # 0.1: optimizer: adam, and its rate beside it
+            found[f"{optimizer}.class"] = found.pop(optimizer)
+            if (rate := found.get("hyper_parameters.learning_rate")) is not None:
+                found[f"{optimizer}.learning_rate"] = rate
         found["config_abs_dir"] = self.directory
         return found
 
@@ -220,65 +237,9 @@ class _Resolver:
         self.warnings += backends.unused_of(reader, document)
         return found
 
-    def _engine(self, drafts: list[Draft], cluster: Settings) -> tuple[Engine, bool]:
-        """Where it runs, all runs in one place: the largest that a run names."""
-        named = [d.settings["engine"] for d in drafts if "engine" in d.settings]
-        collective = any(_is_collective(draft) for draft in drafts)
-        if named:
-            order = [Engine.SINGLE, Engine.LOCAL_CLUSTER, Engine.CLUSTER]
-            engine = max((Engine(given.value) for given in named), key=order.index)
-        elif cluster:
-            engine = Engine.CLUSTER
-        else:
-            counts = ("cluster.servers", "cluster.workers")
-            is_many = collective or any(name in d.settings for d in drafts for name in counts)
-            engine = Engine.LOCAL_CLUSTER if is_many else Engine.SINGLE
-        if collective and engine is Engine.SINGLE:
-            engine = Engine.LOCAL_CLUSTER
-        if cluster and engine is not Engine.CLUSTER:
-            where = named[-1].source if named else self.document.name
-            self.warnings.append(
-                f"{where}: the engine is {engine.value}, so -b {self.request.backend} is not used; "
-                "-o engine=cluster submits the job"
-            )
-        if engine is Engine.CLUSTER and not cluster and self._submits():
-            where = named[-1].source if named else self.document.name
-            self.problems.append(
-                Problem(
-                    f"{where}: engine cluster needs a backend.yaml",
-                    "add -b backend.yaml or -b SITE; -o engine=local_cluster runs it here",
-                )
-            )
-        return engine, collective
-
     def _submits(self) -> bool:
+        """Not so for the worker program, inside of a cluster."""
         return self.request.role == "MASTER" and "PADDLE_TRAINER_ID" not in self.world.env
-
-    def _cluster(
-        self, drafts: list[Draft], cluster: Settings, engine: Engine, collective: bool
-    ) -> Cluster:
-        """How many of what: -o, then backend.yaml where it is used, then config.yaml."""
-        found: Settings = {}
-        for draft in drafts:
-            found |= {k: g for k, g in draft.settings.items() if k.startswith("cluster.")}
-        for name, given in cluster.items():
-            own = found.get(name)
-            is_said = own is not None and own.source.startswith("-o")
-            if not is_said and (engine is Engine.CLUSTER or own is None):
-                found[name] = given
-        self.counts = found
-        values = {name.removeprefix("cluster."): given.value for name, given in found.items()}
-        options = dict(values.pop("options", {}) or {})
-        if collective and not values.get("servers"):
-            values["servers"] = 0
-            devices = [g.value for d in drafts if (g := d.settings.get("devices")) is not None]
-            if devices:
-                values.setdefault("workers", len(devices[-1]))
-                options["devices"] = ",".join(devices[-1])
-            elif "workers" not in values:
-                options["per_device"] = True
-        options["collective"] = collective
-        return Cluster(**values, options=options)
 
     # ----------------------------------------------------------------------------------- the runs
 
@@ -292,16 +253,15 @@ class _Resolver:
         folder = look(home, file, self.world, where, self.problems)
         if folder is None:
             return None
-        self._warn_unused(folder)
+        self.warnings += unused(self.reader, self.form, folder.source)
         setting = Setting(folder.contract, folder.directory, folder.file, config, self._locate)
 
         def missing(name: str, hint: str) -> None:
-            key = self._key_of(name)
+            key = key_of(self.form, name)
             what = f"{self.document.name}: {key} of run '{draft.name}' is missing"
             self.problems.append(Problem(what, hint))
 
-        if self.base and not draft.hyper:
-            draft.hyper = _hyper(config)
+        draft.hyper = _nested(config)
         run = build(draft, setting, missing)
         return replace(
             run,
@@ -324,12 +284,11 @@ class _Resolver:
             if name.endswith(".data") and os.path.exists(own):
                 said[name] = Given(os.path.normpath(own), given.source)
                 continue
-            side = name.partition(".")[0]
-            base = self.base.get(name) or self.base.get(f"{side}.module")
+            base = self.base.get(name)
             if base is None and name != "model":
                 continue
             said.pop(name)
-            if base is not None and name in self.base:
+            if base is not None:
                 said[name] = base
             shown = "its own" if base is None else base.value
             self.warnings.append(
@@ -387,12 +346,12 @@ class _Resolver:
         if engine is Engine.CLUSTER:
             return
         for run in runs:
-            sides = {"reading": run.reading} if run.task.value == "train" else {"test": run.test}
+            sides = {"reading": run.reading} if run.task is Task.TRAIN else {"test": run.test}
             for side, reading in sides.items():
                 for path in reading.paths if reading is not None else ():
                     if "://" in path or any(c in path for c in "*?["):
                         continue
-                    key = self._key_of(f"{side}.data")
+                    key = key_of(self.form, f"{side}.data")
                     if not os.path.exists(path):
                         hint = nearest(os.path.basename(path), _siblings(path), "write a directory")
                         if run.contract is Contract.BUNDLED:
@@ -405,81 +364,20 @@ class _Resolver:
 
     # ------------------------------------------------------------------------- what people are told
 
-    def _tables(self) -> list[tuple[Path, Sequence[Any]]]:
-        if self.form == "v2":
-            return [(("runner",), v2.RUNNER), ((), v2.TOP)]
-        if self.form == "v01":
-            return [(("train",), v01.TRAIN), (("evaluate",), v01.EVALUATE)]
-        return [
-            (("runner",), v18.RUNNER), (("phase",), v18.PHASE), (("dataset",), v18.DATASET),
-            ((), v18.TOP),
-        ]  # fmt: skip
-
-    def _key_of(self, name: str) -> str:
-        """The key that a field is read from: what to write, for people."""
-        for section, table in self._tables():
-            for key in table:
-                bare = key.field if "." in key.field else f"reading.{key.field}"
-                bare = f"{name.partition('.')[0]}.{key.field}" if section == ("dataset",) else bare
-                if bare == name:
-                    return ".".join((*section, key.name))
-        return name
-
-    def _warn_unused(self, folder: Folder) -> None:
-        """Keys that neither we nor the model's folder read."""
-        known = {
-            ".".join((*section, key.name.removesuffix(".*")))
-            for section, table in self._tables()
-            for key in table
-        } | {f"{PREFIX[self.form]}.{key.name}" for key in OURS}
-        for path in self.reader.unused():
-            dotted = ".".join(part for part in path if not part.isdecimal())
-            if dotted in folder.source or f"{path[0]}." in folder.source:
-                continue
-            hint = nearest(dotted, known, "leave it out")
-            self.warnings.append(f"{self.document.source(path)}: nothing reads {dotted}; {hint}")
-        self._warn_hyper(folder)
-
-    def _warn_hyper(self, folder: Folder) -> None:
-        prefix: Path = ("hyper_parameters",)
-        if self.form == "v01":
-            prefix = ("train", "model", "hyper_parameters")
-        words = set(re.findall(r"\w+", folder.source))
-        if not words:
-            return
+    def _sources(self, drafts: list[Draft], counts: Settings) -> dict[str, str]:
+        """Setting -> the file and line that say so."""
+        found = {
+            f"{draft.name}.{name}": given.source
+            for draft in drafts
+            for name, given in draft.settings.items()
+        }
+        found |= {name: given.source for name, given in counts.items()}
         for path in self.document.leaves():
-            inner = path[len(prefix) :]
-            if path[: len(prefix)] != prefix or not inner or inner[0] == "optimizer":
-                continue
-            if inner[-1] not in words and inner[0] not in words:
-                hint = nearest(inner[-1], words, "leave it out")
-                what = f"the model does not read {'.'.join(inner)}"
-                self.warnings.append(f"{self.document.source(path)}: {what}; {hint}")
-
-    def _sources(self, drafts: list[Draft], cluster: Settings) -> dict[str, str]:
-        found = {}
-        for draft in drafts:
-            for name, given in draft.settings.items():
-                if name == "engine" or name.startswith("cluster."):
-                    found[name] = given.source
-                else:
-                    found[f"{draft.name}.{name}"] = given.source
-        found |= {name: given.source for name, given in self.counts.items()}
-        for path in self.document.leaves():
-            found.setdefault(f"config.{'.'.join(path)}", self.document.source(path))
-        del cluster
+            found[f"config.{'.'.join(path)}"] = self.document.source(path)
         return found
 
 
-def _is_collective(draft: Draft) -> bool:
-    said = {name: given.value for name, given in draft.settings.items()}
-    if said.get("collective"):
-        return True
-    is_many = said.get("device", "cpu") != "cpu" and len(said.get("devices") or ()) > 1
-    return said.get("fleet") == "collective" or (is_many and not draft.is_evaluation)
-
-
-def _hyper(config: Mapping[str, object]) -> dict[str, Any]:
+def _nested(config: Mapping[str, object]) -> dict[str, Any]:
     """The nested hyper-parameters of a flat configuration."""
     found: dict[str, Any] = {}
     for name, value in config.items():

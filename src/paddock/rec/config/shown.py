@@ -9,7 +9,7 @@ from typing import Any
 
 from paddock.rec.config.build import DEFAULT, EVERY
 from paddock.rec.config.secret import HIDDEN, is_secret, shown
-from paddock.rec.settings import Recipe, Run
+from paddock.rec.settings import Engine, Recipe, Run, Task
 
 Row = tuple[str, Any, str]  # setting, value, source
 # Field of a Run -> the setting that decided it, where their names differ.
@@ -22,6 +22,12 @@ DECIDED = {
     "task": ("class",), "evaluate_from": ("evaluate_from", "saving.directory"),
 }  # fmt: skip
 
+# What a task does not look at.
+UNUSED = {
+    Task.TRAIN: ("evaluate_",),
+    Task.EVALUATE: ("saving.", "reading.", "epochs", "resume", "warm_start", "event_directory"),
+}
+
 
 def rows(recipe: Recipe) -> list[Row]:
     """Every setting with its value, and the file and line that say so."""
@@ -30,7 +36,8 @@ def rows(recipe: Recipe) -> list[Row]:
         ("engine", recipe.engine.value, sources.get("engine", DEFAULT)),
         ("workspace", recipe.workspace, sources.get("config.workspace", DEFAULT)),
     ]
-    for name, value in _fields(recipe.cluster, ""):
+    is_single = recipe.engine is Engine.SINGLE
+    for name, value in () if is_single else _fields(recipe.cluster, ""):
         if value is not None and value != {}:
             key = f"cluster.{name}"
             found.append((key, value, sources.get(key, DEFAULT)))
@@ -43,6 +50,8 @@ def _of_run(run: Run, sources: Any) -> Iterator[Row]:
     for name, value in _fields(run, ""):
         if name in ("name", "config", "hyper") or value is None:
             continue
+        if name.startswith(UNUSED[run.task]):
+            continue
         names = DECIDED.get(name, (name,))
         own = [sources[f"{run.name}.{each}"] for each in names if f"{run.name}.{each}" in sources]
         if name.startswith("test.") and not own:
@@ -50,7 +59,9 @@ def _of_run(run: Run, sources: Any) -> Iterator[Row]:
             own = [sources[key]] if key in sources else []
         yield f"{run.name}.{name}", value, own[0] if own else DEFAULT
     for name, value in _nested(run.hyper, ""):
-        keys = (f"config.hyper_parameters.{name}", f"config.train.model.hyper_parameters.{name}")
+        first, _, last = name.partition(".")
+        old = "config.train.model.hyper_parameters."  # where 0.1 has optimizer and learning_rate
+        keys = (f"config.hyper_parameters.{name}", f"{old}{name}", f"{old}{last}", f"{old}{first}")
         own = [sources[key] for key in keys if key in sources]
         yield f"{run.name}.hyper.{name}", value, own[0] if own else "the bundled model"
 
