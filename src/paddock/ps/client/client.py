@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import secrets
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -88,6 +88,8 @@ class Client:
             strategy, staleness, window, geo_step, place, geo_merge
         )
         self.paddle_compat = paddle_compat
+        # Called when a batch ends, before the strategy acts: to note the position, say.
+        self.before_step: Callable[[], None] | None = None
         self._turns: dict[str, int] = {}
         self._recent: dict[tuple[int, ...], tuple[Keys, Keys, NDArray[np.int32]]] = {}
         from paddock import __version__
@@ -375,6 +377,8 @@ class Client:
 
     def step(self) -> None:
         """The end of a batch: what the strategy asks for happens here."""
+        if self.before_step is not None:
+            self.before_step()
         self.strategy.step(self.traffic)
         self.traffic.batch += 1
 
@@ -392,11 +396,24 @@ class Client:
             raise UsageError(f"barrier {name!r}: timeout is {timeout}", hint="seconds, or None")
         self.flush()
         self._turns[name] = self._turns.get(name, 0) + 1
+        self._arrive(name, self._turns[name], timeout or 0.0, is_counted=False)
+
+    def meet(self, name: str, turn: int) -> None:
+        """As barrier(), for trainers that count their meetings over all their lives, from 1.
+
+        Who was started again and comes to one that has been is let through. Sends nothing: in geo
+        no differences are exchanged.
+        """
+        self.traffic.settle(0)
+        self._arrive(name, turn, 0.0, is_counted=True)
+
+    def _arrive(self, name: str, turn: int, seconds: float, *, is_counted: bool) -> None:
         where = {
             "name": name,
-            "turn": self._turns[name],
+            "turn": turn,
             "is_fresh": self.traffic.batch == 0,
-            "seconds": timeout or 0.0,
+            "seconds": seconds,
+            "is_counted": is_counted,
         }
         self.peers[0].ask(Op.ARRIVE, where, step=self.traffic.step - 1, again=True)
 
@@ -417,19 +434,21 @@ class Client:
                 total[name] = (total.get(name, 0) + int(value)) & 0xFFFFFFFFFFFFFFFF
         return {name: f"{value:016x}" for name, value in sorted(total.items())}
 
-    def save(self, directory: str | os.PathLike[str], *, mode: str = "full") -> None:
-        """Write a checkpoint of all servers; the one before stays until this one is whole."""
+    def save(self, directory: str | os.PathLike[str], *, mode: str = "full", keep: int = 3) -> str:
+        """Write a checkpoint of all servers; its name. The one before stays until this one is
+        whole, and the newest `keep` after it. mode "delta": the rows changed since the newest.
+        """
         from paddock.ps.client.checkpoints import save
 
         self.flush()
-        save(self.peers, os.fspath(directory), mode, self.place.job)
+        return save(self.peers, os.fspath(directory), mode, self.place.job, keep=keep)
 
-    def load(self, directory: str | os.PathLike[str]) -> None:
-        """Read a checkpoint, whatever number of servers wrote it."""
+    def load(self, directory: str | os.PathLike[str], *, of_job: str | None = None) -> None:
+        """Read a checkpoint, whatever number of servers wrote it. of_job: whose, if another's."""
         from paddock.ps.client.checkpoints import load, objection_to_resume
 
         self.flush()
-        checkpoint = load(self.peers, os.fspath(directory), self.place.job)
+        checkpoint = load(self.peers, os.fspath(directory), of_job or self.place.job)
         self.traffic.progress = Progress(len(self.peers))
         for table in self.traffic.tables:
             self.strategy.forget(table)
@@ -456,6 +475,10 @@ class Client:
         self.flush()
         found: dict[str, Any] | None = self.strategy.position(self.traffic)
         return found
+
+    def call(self, service: str, question: dict[str, Any]) -> dict[str, Any]:
+        """Ask what server 0 hosts under this name. May reach it twice, when an answer is lost."""
+        return self.peers[0].ask(Op.CALL, {**question, "service": service})
 
     def shrink(self, table: str) -> int:
         """Decay statistics, drop rows that the accessor gives up; returns how many."""
