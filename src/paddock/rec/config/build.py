@@ -11,7 +11,7 @@ from paddock.rec.settings import Contract, Reading, Run, Saving, Strategy, Task
 
 DEFAULT = "default"
 EVERY = 1 << 30  # checkpoints to keep: all
-FORMATS = ("slots", "criteo", "csv", "parquet")
+FORMATS = ("slots", "criteo", "csv", "parquet", "words", "images")
 _LAST = 1 << 31
 _OF_READING = {each.name for each in fields(Reading)} - {"paths", "batch_size"}
 _OF_SAVING = {each.name for each in fields(Saving)}

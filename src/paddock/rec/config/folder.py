@@ -47,7 +47,10 @@ INSTEAD = {
 
 @dataclass(frozen=True)
 class Folder:
-    """A model's folder. source: the text of all of its Python, which says what it reads."""
+    """A model's folder. source: the text of all of its Python, which says what it reads.
+
+    Of bundled models none: they read some keys elsewhere, and tell themselves which they did not.
+    """
 
     contract: Contract
     directory: str
@@ -65,7 +68,7 @@ def look(
     path = file or os.path.join(directory, "model.py")
     directory = os.path.dirname(path) if file else directory
     if world.is_bundled(directory):
-        return Folder(Contract.BUNDLED, directory, path, _all_source(directory))
+        return Folder(Contract.BUNDLED, directory, path, "")
     dygraph = os.path.join(directory, DYGRAPH)
     if file is None and os.path.isfile(dygraph):
         return _judged(Contract.DYGRAPH, directory, dygraph, world, problems)
@@ -73,7 +76,7 @@ def look(
         tree = _tree(path, world, problems)
         names = _classes(tree)
         if tree is not None and any(name.startswith(OURS) for name in _imports(tree)):
-            return Folder(Contract.BUNDLED, directory, path, _all_source(directory))
+            return Folder(Contract.BUNDLED, directory, path, "")
         if tree is not None and "Model" not in names:
             what = f"{_shown(path, world)} has no class Model"
             problems.append(Problem(what, nearest("Model", names, "write class Model(ModelBase)")))

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from paddock.data.files import GENERATED
 from paddock.errors import Problem, UsageError
 from paddock.rec.config import backend as backends
 from paddock.rec.config import v01, v2, v18
@@ -327,7 +328,7 @@ class _Resolver:
     def _locate(self, text: str) -> str:
         """A path of data as it is opened: of 2.x relative to the file, else to the command."""
         text = text.strip()
-        if "://" in text:
+        if "://" in text or text.startswith(GENERATED):
             return text
         if text.startswith(OLD_FILE_SYSTEMS):
             what = f"{self.document.name}: {text}: this file system is not known here"
@@ -349,7 +350,7 @@ class _Resolver:
             sides = {"reading": run.reading} if run.task is Task.TRAIN else {"test": run.test}
             for side, reading in sides.items():
                 for path in reading.paths if reading is not None else ():
-                    if "://" in path or any(c in path for c in "*?["):
+                    if "://" in path or path.startswith(GENERATED) or any(c in path for c in "*?["):
                         continue
                     key = key_of(self.form, f"{side}.data")
                     if not os.path.exists(path):
