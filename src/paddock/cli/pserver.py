@@ -24,10 +24,11 @@ def run(argv: Sequence[str]) -> int:
         print(options.usage(), end="")
         return 0
     try:
+        from paddock.data.dispatcher import SERVICE, Dispatcher
         from paddock.ps.server import main
     except ImportError as error:
         raise missing_extra(error) from error
-    return main.run(argv, os.environ)
+    return main.run(argv, os.environ, {SERVICE: Dispatcher()})
 
 
 def missing_extra(error: ImportError) -> UsageError:

@@ -6,7 +6,7 @@ with ps.local() as client:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,18 +14,23 @@ from paddock.ps.client.client import Client
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import read_options
 from paddock.ps.server.serve import Server
+from paddock.ps.server.services import NO_SERVICES, Service
 from paddock.ps.server.store import Store
 
 
 @contextmanager
-def local(strategy: str = "sync", **options: Any) -> Iterator[Client]:
+def local(
+    strategy: str = "sync", *, services: Mapping[str, Service] = NO_SERVICES, **options: Any
+) -> Iterator[Client]:
     """Trainer 0 of 1, whose tables are gone with the block; options: further ones of Client.
+
+    services: what the server hosts besides, by name.
 
     The server is the real one, so the results have its bits. It listens on a free port of the
     loopback, to which this process alone knows the job's name.
     """
     settings = read_options(["--port=0", "--job=local"], {})
-    server = Server(settings, Engine(Store(0, 1), None, "memory"))
+    server = Server(settings, Engine(Store(0, 1), None, "memory"), services=services)
     server.start()
     try:
         with Client(

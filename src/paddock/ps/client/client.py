@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import secrets
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -88,6 +88,8 @@ class Client:
             strategy, staleness, window, geo_step, place, geo_merge
         )
         self.paddle_compat = paddle_compat
+        # Called when a batch ends, before the strategy acts: to note the position, say.
+        self.before_step: Callable[[], None] | None = None
         self._turns: dict[str, int] = {}
         self._recent: dict[tuple[int, ...], tuple[Keys, Keys, NDArray[np.int32]]] = {}
         from paddock import __version__
@@ -375,6 +377,8 @@ class Client:
 
     def step(self) -> None:
         """The end of a batch: what the strategy asks for happens here."""
+        if self.before_step is not None:
+            self.before_step()
         self.strategy.step(self.traffic)
         self.traffic.batch += 1
 
@@ -471,6 +475,10 @@ class Client:
         self.flush()
         found: dict[str, Any] | None = self.strategy.position(self.traffic)
         return found
+
+    def call(self, service: str, question: dict[str, Any]) -> dict[str, Any]:
+        """Ask what server 0 hosts under this name. May reach it twice, when an answer is lost."""
+        return self.peers[0].ask(Op.CALL, {**question, "service": service})
 
     def shrink(self, table: str) -> int:
         """Decay statistics, drop rows that the accessor gives up; returns how many."""

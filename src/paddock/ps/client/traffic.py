@@ -45,9 +45,9 @@ class Traffic:
         self.progress = Progress(len(peers))
         self._flight: Flight | None = None  # what was asked ahead
 
-    def marks(self) -> list[Mark]:
-        """What each server has of this trainer's batches."""
-        trainer = str(self.peers[0].identity.trainer)
+    def marks(self, of: int | None = None) -> list[Mark]:
+        """What each server has of a trainer's batches; this one's by default."""
+        trainer = str(self.peers[0].identity.trainer if of is None else of)
         asked = [peer.ask(Op.CONTROL, {"do": "progress"})["marks"] for peer in self.peers]
         return [Mark(*marks.get(trainer, ())) for marks in asked]
 

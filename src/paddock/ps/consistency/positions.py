@@ -82,6 +82,18 @@ class Positions:
         self._notes[trainer] = [*earlier[1 - POSITIONS_KEPT :], (number, position)]
         self._frames.pop(trainer, None)
 
+    def settle(self, step: int, members: Sequence[int]) -> None:
+        """A step of sync is committed: who is no member of it gave nothing, and got no further.
+
+        >>> positions = Positions()
+        >>> positions.note(0, 1, "a"); positions.note(1, 1, "b"); positions.settle(1, [0])
+        >>> positions.at(0, committed=1), positions.at(1, committed=1)
+        ('a', None)
+        """
+        for trainer, notes in self._notes.items():
+            if trainer not in members and notes and notes[-1][0] == step:
+                self._notes[trainer] = notes[:-1]
+
     def count(self, trainer: int, frame: int) -> None:
         """A push is applied; frame: its number since the position, 0 of one that counts none."""
         if self._frames.get(trainer) != UNKNOWN and (frame or trainer in self._frames):

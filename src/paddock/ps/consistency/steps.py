@@ -116,6 +116,11 @@ class Chief(Waits):
             return self.step
         return min(self._clocks.get(t, m.joined) for t, m in self._members.items())
 
+    def standing(self, trainer: int) -> tuple[bool, bool]:
+        """(whether a trainer takes part, whether its newest life has left or was expelled)."""
+        is_here = trainer in self._members or trainer in self._asking
+        return is_here, not is_here and bool(self._known.get(trainer, (-1, ""))[1])
+
     def describe(self) -> dict[str, Any]:
         """Who takes part, how far each is, and who keeps the others waiting; for people."""
         awaited: list[int] = []

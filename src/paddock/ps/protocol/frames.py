@@ -36,6 +36,7 @@ class Op(IntEnum):
     STATUS = 6  # -> JSON
     CONTROL = 8  # JSON {"do": ...} -> JSON; what reads or acts on the process, not on the state
     FOLLOW = 9  # a replica asks for the log from `sequence` on
+    CALL = 10  # JSON {"service": ...} -> JSON: a question to what is hosted by server 0
 
     CREATE = 32  # JSON spec -> JSON
     PUSH = 33  # int64[count] keys, float32[count, dim] [, float32[count] shows, clicks]
@@ -64,6 +65,7 @@ class Op(IntEnum):
     RULES = 46  # JSON: the strategy that all trainers of the job follow
     OPEN = 47  # JSON {"name", "turn", "passed"}: all members have reached a barrier
     BEGIN = 55  # JSON {}: the trainers that have come begin, without the others
+    NOTE = 56  # JSON {"set": {key: value}}: what a hosted service remembers; null forgets
 
 
 FIRST_RECORD = Op.CREATE

@@ -186,6 +186,11 @@ class Coordinator:
             self.say(line)
         return self.engine.record(*record_to_json(record)).outputs
 
+    def standing(self, trainer: int) -> tuple[bool, bool]:
+        """(whether a trainer takes part, whether it has left or was expelled)."""
+        with self._changed:
+            return (False, False) if self.chief is None else self.chief.standing(trainer)
+
     def describe(self) -> dict[str, Any]:
         """Who takes part and who is waited for; {} before the first trainer."""
         with self._changed:

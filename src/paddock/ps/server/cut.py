@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # A cut that nobody has begun to write for so long is given up.
 CUT_SECONDS = 60.0
+# The note that says which checkpoint was loaded last; others have a service's name before a "/".
+LOADED = "loaded"
 
 
 class Cut:
@@ -69,9 +71,13 @@ class Save:
     """A cut that is a server's part of a checkpoint."""
 
     def __init__(self, engine: Engine) -> None:
-        self.cut = Cut(engine, lambda store: (store.progress(), store.steps(), store.rates()))
+        self.cut = Cut(
+            engine,
+            lambda store: (store.progress(), store.steps(), store.rates(), dict(store.notes)),
+        )
         # progress: what all servers' cuts must agree on, and marks.
-        self.progress, self._steps, self._rates = self.cut.facts
+        self.progress, *rest = self.cut.facts
+        self._state = dict(zip(("steps", "rates", "notes"), rest, strict=True))
         self._written: dict[str, Any] | None = None
         self._timer = threading.Timer(CUT_SECONDS, self.cut.end)
         self._timer.daemon = True
@@ -103,7 +109,7 @@ class Save:
                 specs=sorted(cut.specs, key=lambda spec: spec.name),
                 owned=cut.owned,
                 take=cut.take,
-                state={"steps": self._steps, "rates": self._rates, "marks": self.progress["marks"]},
+                state={**self._state, "marks": self.progress["marks"]},
                 base=open_checkpoint(directory, name=base) if base else None,
             )
         finally:
@@ -145,6 +151,9 @@ def begin_from(store: Store, order: dict[str, Any]) -> None:
     if len(parts) == store.servers:
         marks = parts[store.server]
     store.positions = Positions.from_marks(marks, is_sync=store.is_sync)
+    if store.server == 0:  # Where services are; theirs is the cut taken first.
+        store.notes = dict(checkpoint.states[0].get("notes", {}))
+        store.notes[LOADED] = f"{checkpoint.name} {checkpoint.checksum}"
 
 
 def load(store: Store, lsn: int, order: dict[str, Any]) -> None:

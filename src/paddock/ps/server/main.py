@@ -31,6 +31,7 @@ from paddock.ps.server.options import Options, read_options
 from paddock.ps.server.pair import Pair, prepare_pair
 from paddock.ps.server.recovery import Snapshots, keep_place, open_engine
 from paddock.ps.server.serve import Server
+from paddock.ps.server.services import NO_SERVICES, Service
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
@@ -49,8 +50,13 @@ def say(line: str) -> None:
     sys.stderr.flush()
 
 
-def run(words: Sequence[str], env: Mapping[str, str]) -> int:
-    """Run a server with these flags until it is told to end; the exit code."""
+def run(
+    words: Sequence[str], env: Mapping[str, str], services: Mapping[str, Service] = NO_SERVICES
+) -> int:
+    """Run a server with these flags until it is told to end; the exit code.
+
+    services: what server 0 hosts besides, by name.
+    """
     options = named_options(words, env)
     for line in options.said:
         say(line)
@@ -64,7 +70,7 @@ def run(words: Sequence[str], env: Mapping[str, str]) -> int:
 
     before = {n: signal.signal(n, end) for n in (signal.SIGTERM, signal.SIGINT)}
     try:
-        serve(options, ended)
+        serve(options, ended, services)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -114,9 +120,11 @@ def is_own_host(host: str, unknown: list[str] | None = None) -> bool:
     return True
 
 
-def serve(options: Options, ended: threading.Event) -> None:
+def serve(
+    options: Options, ended: threading.Event, services: Mapping[str, Service] = NO_SERVICES
+) -> None:
     """Be a server until `ended` is set; snapshots are written meanwhile."""
-    server = make_server(options)
+    server = make_server(options, services)
     snapshots = server.snapshots
     server.start()
     sys.stdout.write(ready_line(server, options) + "\n")
@@ -169,7 +177,7 @@ def _leave_tables(server: Server) -> None:
         say(f"the log stays: {error.message}")
 
 
-def make_server(options: Options) -> Server:
+def make_server(options: Options, services: Mapping[str, Service] = NO_SERVICES) -> Server:
     """A server with its state recovered, listening but not yet accepting."""
     token = read_token(options.token_file)
     servers = max(1, len(options.endpoints))
@@ -194,6 +202,7 @@ def make_server(options: Options) -> Server:
         snapshots=snapshots,
         witness=Witness(Path(options.data_dir)) if options.data_dir else None,
         file=file,
+        services=services,
     )
     if file is not None and options.witness:
         server.pair = Pair(server, file)

@@ -10,7 +10,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +30,7 @@ from paddock.ps.server.held import HeldSparse
 from paddock.ps.server.mover import MOVES, Mover
 from paddock.ps.server.options import Options
 from paddock.ps.server.recovery import Snapshots
+from paddock.ps.server.services import NO_SERVICES, Service, Services
 from paddock.ps.server.session import Lobby, Session
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
@@ -73,6 +74,7 @@ class Server:
         snapshots: Snapshots | None = None,
         witness: Witness | None = None,
         file: MemberFile | None = None,
+        services: Mapping[str, Service] = NO_SERVICES,
     ) -> None:
         self.options = options
         self.engine = engine
@@ -88,6 +90,7 @@ class Server:
                 on_silence=options.on_lost_trainer,
             )
             self.coordinator = Coordinator(engine, rules, say)
+        self.services = Services(self, services)
         self.snapshots = snapshots
         self.pair: Pair | None = None
         self.mover = Mover(self)
@@ -175,21 +178,23 @@ class Server:
     def _tick(self) -> None:
         """The chief's clock. A trainer that is connected may compute PATIENCE times as long."""
         assert self.coordinator is not None
-        patience = PATIENCE * self.options.trainer_timeout
         # Several ticks a deadline: a chief that got fewer was itself held up, and blames nobody.
         pause = min(TICK_SECONDS, self.options.trainer_timeout / 10 or TICK_SECONDS)
         while not self._stopped.wait(pause):
             if self.role != "primary":
                 continue
-            now = time.monotonic()
-            with self._lock:
-                sessions = [s for s in self._sessions if s.hello.purpose not in NO_TRAINERS]
-                alive = {s.who for s in sessions if now - s.heard_at < patience}
             try:
-                self.coordinator.tick(alive)
+                self.coordinator.tick(self.connected())
             except Exception as error:  # noqa: BLE001  # Whatever it is, the clock goes on:
                 # the log takes no record now, say; the next tick asks again.
                 self.say_once(getattr(error, "message", f"{type(error).__name__}: {error}"))
+
+    def connected(self) -> set[tuple[int, int]]:
+        """Trainers whose connection is open and has not been silent for long."""
+        patience, now = PATIENCE * self.options.trainer_timeout, time.monotonic()
+        with self._lock:
+            sessions = [s for s in self._sessions if s.hello.purpose not in NO_TRAINERS]
+        return {s.who for s in sessions if now - s.heard_at < patience}
 
     def say_once(self, line: str) -> None:
         """A line of news, when it is not the same as the last one."""

@@ -342,6 +342,12 @@ class Session:
         asked = json_part(body)
         self._say(header, self.server.chief().coordinate(header, asked, self.stream.is_gone))
 
+    def _call(self, header: Header, body: memoryview) -> None:
+        if self.hello.purpose != "admin":
+            self._check_who(header)
+        self.server.check_serving()
+        self._say(header, self.server.services.answer(self.hello, json_part(body)))
+
     def _control(self, header: Header, body: memoryview) -> None:
         self._say(header, self.server.control(self.hello, json_part(body)))
 
@@ -352,6 +358,7 @@ _DOES: dict[int, Callable[[Session, Header, memoryview], None]] = {
     Op.PULL_CHANGED: Session._pull_changed,
     Op.STATUS: lambda self, header, _: self._say(header, self.server.status()),
     Op.CONTROL: Session._control,
+    Op.CALL: Session._call,
     Op.FOLLOW: Session._follow,
     **dict.fromkeys((Op.ARRIVE, Op.JOIN, Op.LEAVE), Session._coordinate),
     **dict.fromkeys(FROM_CLIENTS, Session._write),

@@ -83,6 +83,7 @@ class Store:
         self.rounds: dict[str, object] = {}
         self.dropped: dict[str, int] = {}  # rows it dropped
         self.positions = Positions()
+        self.notes: dict[str, Any] = {}  # of what is hosted here; services.py
         # Of a server of a pair: (epoch, position of its record) of each primary; replication.py.
         self.history: tuple[tuple[int, int], ...] = ()
 
@@ -243,6 +244,7 @@ class Store:
         if op == Op.COMMIT:
             step, members = _of_commit(body)
             self.committed = max(self.committed, step)
+            self.positions.settle(step, [trainer for trainer, _ in members])
             for held in self.tables:
                 held.step = held.base + step
                 held.rates.commit(step, members)
@@ -256,6 +258,9 @@ class Store:
                 self.positions = Positions.from_marks(marks, is_sync=True)
         elif op == Op.POSITION:
             self.positions.note(header.trainer, header.step, json_part(body))
+        elif op == Op.NOTE:
+            self.notes.update(json_part(body)["set"])
+            self.notes = {key: value for key, value in self.notes.items() if value is not None}
         elif op == Op.MOVE or (op == Op.ADOPT and not header.count):
             self.positions.lose_count()
         elif op == Op.EPOCH:
@@ -377,6 +382,7 @@ class Store:
             "rules": None if self.rules is None else asdict(self.rules),
             "chief": None if self.chief is None else self.chief.to_json(),
             "positions": to_json(self.positions),
+            "notes": dict(self.notes),
             "steps": self.steps(),
             "rates": self.rates(),
             "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
@@ -417,6 +423,7 @@ class Store:
             self.rules = Rules(**values["rules"])
             self.chief = Chief.from_json(self.rules, values["chief"])
         self.positions = value_from(Positions, values["positions"])
+        self.notes = dict(values.get("notes", {}))
         for held in self.tables:
             name, mine = held.spec.name, _of(held, arrays)
             held.moves.restore(values["moves"][name], mine)

@@ -1,0 +1,137 @@
+"""The dispatcher as a service of server 0: events out of JSON, changes into the server's notes.
+
+It holds nothing between two questions: the dispatcher is made from the notes each time. So it is
+the same after a restart, on the replica that takes over, and after a checkpoint is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from paddock.data import dispatch_words as w
+from paddock.data.dispatch import Dispatch
+from paddock.errors import UsageError
+
+if TYPE_CHECKING:
+    from paddock.ps.server.services import Desk
+
+SERVICE = "data"
+STREAMS_MAX = 100
+NAME_LENGTH_MAX = 100
+# A turn's leases get numbers above those that any past has given: so many for each record.
+NUMBERS_A_RECORD = w.LEASES_MAX
+
+
+class Dispatcher:
+    """Answers {"stream": name, "do": begin | turn | leave | found | look, ...}."""
+
+    def answer(
+        self, who: tuple[int, int] | None, question: Mapping[str, Any], desk: Desk
+    ) -> dict[str, Any]:
+        """The reply, by its name. Raises UsageError."""
+        name = str(question.get("stream", ""))
+        notes = {key[len(name) + 1 :]: v for key, v in desk.notes.items() if _is_of(key, name)}
+        known = {key.partition("/")[0] for key in desk.notes}
+        if not name or "/" in name or len(name) > NAME_LENGTH_MAX:
+            raise UsageError(f"stream {name!r}", hint="a name without '/', of 1 to 100 letters")
+        if name not in known and len(known) >= STREAMS_MAX:
+            raise UsageError(f"stream {name!r}: there are {STREAMS_MAX} already", hint="use fewer")
+        dispatch = Dispatch(notes, desk.serial * NUMBERS_A_RECORD, desk.past)
+        if question.get("do") == "look" or who is None:
+            return dispatch.describe()
+        event = event_from(who, question)
+        if isinstance(event, w.Turn):
+            for number, worker in list(dispatch.holders()):
+                if number != event.worker and not worker.is_gone and desk.is_gone(number):
+                    dispatch.handle(w.Gone(number))
+                    desk.say(f"stream {name}: worker {number} is gone, its chunks are given on")
+        aside = len(dispatch.aside)
+        reply = dispatch.handle(event)
+        changes = dispatch.changes()
+        if changes:
+            desk.keep({f"{name}/{key}": value for key, value in changes.items()})
+        for one in dispatch.aside[aside:]:
+            desk.say(
+                f"stream {name}: chunk {one.chunk} is set aside at record {one.start} of it, in "
+                f"pass {one.pass_}: {one.reason}"
+            )
+        return {"is": type(reply).__name__, **asdict(reply)}
+
+
+def _is_of(key: str, name: str) -> bool:
+    return key.startswith(name + "/")
+
+
+def event_from(who: tuple[int, int], question: Mapping[str, Any]) -> w.Event:
+    """The event of a question. Raises UsageError."""
+    worker, life = who
+    do = question.get("do")
+    try:
+        if do == "begin":
+            plan = w.Plan(**question["plan"])
+            _int(plan.chunks), _int(plan.passes), _int(plan.tries)
+            return w.Begin(worker, life, plan, _seen(question))
+        if do == "turn":
+            reports = tuple(
+                w.Report(_int(r[0]), _int(r[1]), str(r[2])) for r in question["reports"]
+            )
+            place = str(question["digest"]), _int(question["pass"])
+            return w.Turn(worker, life, *place, reports, _int(question["hold"]))
+        if do == "leave":
+            return w.Leave(worker, life, _seen(question))
+        if do == "found":
+            seen = {int(n): (_int(a), _int(b)) for n, (a, b) in question["seen"].items()}
+            return w.Found(_int(question["worker"]), _int(question["life"]), seen)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise UsageError(f"this is no question to the dispatcher: {error!r}") from error
+    raise UsageError(f"the dispatcher was asked to {do!r}", hint="begin, turn, leave, found, look")
+
+
+def question_of(event: w.Begin | w.Turn | w.Leave | w.Found) -> dict[str, Any]:
+    """The JSON that `event_from` reads."""
+    if isinstance(event, w.Begin):
+        return {"do": "begin", "plan": asdict(event.plan), "seen": _texts(event.seen)}
+    if isinstance(event, w.Leave):
+        return {"do": "leave", "seen": _texts(event.seen)}
+    if isinstance(event, w.Found):
+        gone = {"worker": event.worker, "life": event.life}
+        return {"do": "found", **gone, "seen": _texts(event.seen)}
+    reports = [list(report) for report in event.reports]
+    place = {"digest": event.digest, "pass": event.pass_}
+    return {"do": "turn", **place, "reports": reports, "hold": event.hold}
+
+
+_REPLIES = {
+    one.__name__: one for one in (w.Wait, w.Ask, w.Over, w.Anew, w.Done)
+}  # those of plain values
+
+
+def reply_from(answer: Mapping[str, Any]) -> w.Reply:
+    """The reply that `Dispatcher.answer` gave as JSON."""
+    facts = dict(answer)
+    kind = facts.pop("is")
+    if kind == "Granted":
+        leases = tuple(w.Lease(*lease) for lease in facts.pop("leases"))
+        return w.Granted(leases=leases, **facts)
+    if kind == "Failed":
+        return w.Failed(tuple(w.Aside(*one) for one in facts["aside"]))
+    if kind == "Differs":
+        return w.Differs(w.Plan(**facts["held"]))
+    reply: w.Reply = _REPLIES[kind](**facts)
+    return reply
+
+
+def _texts(seen: Mapping[int, Any]) -> dict[str, Any]:
+    return {str(number): records for number, records in seen.items()}
+
+
+def _seen(question: Mapping[str, Any]) -> dict[int, int]:
+    return {int(number): _int(records) for number, records in question["seen"].items()}
+
+
+def _int(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no number")
+    return value

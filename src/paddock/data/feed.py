@@ -1,0 +1,352 @@
+"""A worker's batches: takes leases of chunks, reads them, and says how far it is.
+
+Asking for the next batch means that the one before was used. What was used is noted as the worker's
+position; a chunk is reported done when the position behind its last record is kept for good. So
+whatever dies, a record is in the position, or is read again.
+
+Batches follow from leases alone, never from time: another life that holds the same leases cuts the
+same batches. A batch goes on in the next chunk, unless one of the two leases says `alone`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from paddock.data.dispatch_words import (
+    LEASES_MAX,
+    Anew,
+    Ask,
+    Begin,
+    Differs,
+    Event,
+    Failed,
+    Found,
+    Granted,
+    Lease,
+    Leave,
+    Over,
+    Plan,
+    Reply,
+    Report,
+    Turn,
+)
+from paddock.errors import PaddockError, UsageError
+
+# What reading and parsing data may raise; anything else is a bug, and ends the program.
+UNREADABLE = (PaddockError, OSError, ValueError, EOFError)
+# (number of the chunk, records to skip) -> its other records, in lists, none of them empty.
+Read = Callable[[int, int], Iterator[Sequence[Any]]]
+
+
+class Port(Protocol):
+    """The way to the dispatcher and to where positions are kept."""
+
+    @property
+    def worker(self) -> int:
+        """Who asks."""
+
+    @property
+    def life(self) -> int:
+        """Which life of it."""
+
+    def seen(self) -> dict[int, int]:
+        """Records done by lease, of the position that this worker, or its life before, noted."""
+
+    def resume(self, *, exactly: bool) -> None:
+        """Batches follow. exactly: those that the life before did after its position, again."""
+
+    def ask(self, event: Event) -> Reply:
+        """The dispatcher's reply; the event may come to it twice."""
+
+    def seen_of(self, worker: int) -> dict[int, tuple[int, int]]:
+        """Records done by lease, of another worker: on the server least far, on the furthest."""
+
+    def note(self, position: dict[str, Any]) -> None:
+        """What was trained up to now belongs to this position."""
+
+    def keep(self, *, wanted: bool) -> bool:
+        """Whether all that was noted is kept for good. wanted: do what can be done for it."""
+
+    def idle(self, turn: int) -> None:
+        """Nothing to read for the turn-th time: let others go on."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A lease in work. read, used, kept: records of the chunk that are in batches, in batches that
+    were used, in positions that are kept. end: None while there is more, "" behind its last
+    record, else why the next one cannot be read."""
+
+    lease: Lease
+    read: int
+    used: int
+    kept: int
+    end: str | None = None
+    source: Iterator[Sequence[Any]] | None = None
+    ahead: Sequence[Any] = ()
+
+    def rewind(self, to: int) -> None:
+        """Read again from there on."""
+        self.read, self.end, self.source, self.ahead = to, None, None, ()
+
+
+class Span(NamedTuple):
+    """Records `start` to `stop` of the chunk of a lease."""
+
+    number: int
+    start: int
+    stop: int
+
+
+@dataclass(slots=True)
+class Item:
+    """A batch and where its records are from."""
+
+    records: list[Any] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    batch: Any = None
+
+
+class Feed:
+    """The batches of one worker. make: of records, a batch. name: of a chunk, for people."""
+
+    def __init__(
+        self,
+        port: Port,
+        plan: Plan,
+        read: Read,
+        batch_size: int,
+        *,
+        make: Callable[[list[Any]], Any] = lambda records: records,
+        name: Callable[[int], str] = str,
+    ) -> None:
+        self.port = port
+        self.plan = plan
+        self.pass_ = 0
+        self.is_ended = False
+        self._read = read
+        self._size = batch_size
+        self._make = make
+        self._name = name
+        self._has_begun = False
+        self._held: dict[int, Held] = {}
+        self._noted: dict[str, Any] | None = None
+        self._latest: Item | None = None
+
+    # ------------------------------------------------------------------------------- begin, end
+
+    def begin(self) -> None:
+        """Go on where this worker, or its life before, was. Once."""
+        if self._has_begun:
+            return
+        seen = self.port.seen()
+        reply = self.port.ask(Begin(self.port.worker, self.port.life, self.plan, seen))
+        if isinstance(reply, Differs):
+            held = reply.held
+            raise UsageError(
+                f"other data are being read: {held.chunks} chunks ({held.digest}, seed "
+                f"{held.seed}), these are {self.plan.chunks} ({self.plan.digest}, seed "
+                f"{self.plan.seed})",
+                hint="name the same files in every worker, and in every life until the pass is "
+                "over; two sets of data in one job need two names: stream(..., name=)",
+            )
+        assert isinstance(reply, Granted)
+        self._has_begun = True
+        self.pass_ = reply.pass_ + (reply.is_over and not reply.leases)
+        self.is_ended = 0 < self.plan.passes <= self.pass_
+        for lease in reply.leases:
+            self._hold(lease, seen.get(lease.number, 0))
+        self.port.resume(exactly=not reply.is_robbed)
+
+    def _hold(self, lease: Lease, done: int = 0) -> None:
+        if lease.number not in self._held:
+            start = max(lease.start, done)
+            self._held[lease.number] = Held(lease, start, start, start)
+
+    def leave(self) -> None:
+        """Give back what is not done; another worker goes on there. Then it may begin again."""
+        if not self._has_begun:
+            return
+        self._has_begun = False
+        self._keep(wanted=True)
+        seen = {number: held.kept for number, held in self._held.items()}
+        self._held.clear()
+        self._latest = None
+        self.port.ask(Leave(self.port.worker, self.port.life, seen))
+
+    # ---------------------------------------------------------------------------------- batches
+
+    def items(self) -> Iterator[Item]:
+        """The batches of one pass that this worker gets. Whoever takes them says what it used."""
+        self.begin()
+        self._latest = None
+        for held in self._held.values():  # What a loop was left with was not used.
+            if held.read != held.used:
+                held.rewind(held.used)
+        while not self.is_ended and (item := self._next()) is not None:
+            yield item
+        self.pass_ += not self.is_ended
+        self.is_ended = self.is_ended or 0 < self.plan.passes <= self.pass_
+
+    def batches(self) -> Iterator[Any]:
+        """The same; to ask for the next one says that the one before was used."""
+        for item in self.items():
+            self._latest = item
+            yield item.batch
+            self.use_latest()
+
+    def use(self, item: Item) -> None:
+        """The batch is trained, in this process: note it. In the order of the batches."""
+        for span in item.spans:
+            self._held[span.number].used = span.stop
+        position = self.position
+        if position != self._noted:
+            self.port.note(position)
+            self._noted = position
+
+    def use_latest(self) -> None:
+        """The batch that was asked for last is trained."""
+        item, self._latest = self._latest, None
+        if item is not None:
+            self.use(item)
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """What was used of the leases in work: all that another life needs to know."""
+        held = [h for _, h in sorted(self._held.items()) if h.used > h.lease.start]
+        return {"pass": self.pass_, "open": [[h.lease.number, h.used] for h in held]}
+
+    def _next(self) -> Item | None:
+        """The next batch, None when the pass is over."""
+        while (item := self._gather()) is not None:
+            try:
+                item.batch = self._make(item.records)
+                return item
+            except UNREADABLE as error:
+                self._fail(item, _reason(error))
+        return None
+
+    def _gather(self) -> Item | None:
+        """The records of the next batch, None when the pass is over."""
+        item, idle = Item(), 0
+        while len(item.records) < self._size:
+            held = next((h for h in self._held.values() if h.end is None), None)
+            if held is not None:
+                if item.records and self._is_apart(item, held):
+                    break
+                self._take(held, item)
+                continue
+            if item.records and len(self._held) >= LEASES_MAX:
+                break
+            asked = self._turn()
+            if asked is None:
+                return None
+            if asked:
+                idle = 0
+            elif item.records:
+                break
+            else:
+                self.port.idle(idle)
+                idle += 1
+        return item
+
+    def _is_apart(self, item: Item, held: Held) -> bool:
+        """Whether the batch must not go on in this chunk."""
+        last = self._held[item.spans[-1].number]
+        return last is not held and (last.lease.alone or held.lease.alone)
+
+    def _take(self, held: Held, item: Item) -> None:
+        """Move records of a chunk into the batch: all that are read, or those that fit."""
+        try:
+            if held.source is None:
+                held.source = self._read(held.lease.chunk, held.read)
+            if not held.ahead:
+                held.ahead = next(held.source, ())
+                if not held.ahead:
+                    held.end = ""
+        except UNREADABLE as error:
+            held.end = _reason(error)
+        taken = held.ahead[: self._size - len(item.records)]
+        if not taken:
+            return
+        held.ahead = held.ahead[len(taken) :]
+        start = held.read
+        held.read += len(taken)
+        item.records.extend(taken)
+        if item.spans and item.spans[-1].number == held.lease.number:
+            start = item.spans.pop().start
+        item.spans.append(Span(held.lease.number, start, held.read))
+
+    def _fail(self, item: Item, reason: str) -> None:
+        """The batch cannot be made. Its chunks end before it, and are tried again one by one."""
+        for span in item.spans:
+            held = self._held[span.number]
+            held.rewind(span.start)
+            held.end = reason
+
+    # ------------------------------------------------------------------------------ the dispatcher
+
+    def _keep(self, *, wanted: bool) -> None:
+        if self.port.keep(wanted=wanted):
+            for held in self._held.values():
+                held.kept = held.used
+
+    def _turn(self) -> bool | None:
+        """Report what has ended and ask for one more; whether there is one, None: pass over."""
+        ended = [h for h in self._held.values() if h.end is not None and h.used == h.read]
+        self._keep(wanted=bool(ended))
+        ended = [held for held in ended if held.kept == held.read]
+        reports = tuple(Report(h.lease.number, h.read, h.end or "") for h in ended)
+        for held in ended:
+            del self._held[held.lease.number]
+        turn = Turn(
+            self.port.worker,
+            self.port.life,
+            self.plan.digest,
+            self.pass_,
+            reports,
+            min(len(self._held) + 1, LEASES_MAX),
+        )
+        reply = self.port.ask(turn)
+        while isinstance(reply, Ask):
+            seen = self.port.seen_of(reply.worker)
+            self.port.ask(Found(reply.worker, reply.life, seen))
+            reply = self.port.ask(turn)
+        if isinstance(reply, Over):
+            self.is_ended = self.is_ended or reply.is_last
+            return None
+        if isinstance(reply, Granted):
+            fresh = [lease for lease in reply.leases if lease.number not in self._held]
+            for lease in fresh:
+                self._hold(lease)
+            return bool(fresh)
+        if isinstance(reply, Failed):
+            raise self._failure(reply)
+        if isinstance(reply, Anew):
+            raise PaddockError(
+                f"the dispatcher does not know worker {self.port.worker} in pass {self.pass_} any "
+                "more: a checkpoint was loaded, or other data were begun",
+                hint="make the stream after client.load(), and read it to the end of its pass",
+            )
+        return False
+
+    def _failure(self, reply: Failed) -> PaddockError:
+        names = [f"{self._name(a.chunk)} from record {a.start} on: {a.reason}" for a in reply.aside]
+        return PaddockError(
+            f"chunks of data could not be read: {len(names)}, {self.plan.aside} are allowed: "
+            + "; ".join(names),
+            hint="mend or remove them; aside=N goes on without N of them",
+        )
+
+
+def _reason(error: BaseException) -> str:
+    return getattr(error, "message", "") or f"{type(error).__name__}: {error}"
+
+
+def records_by_lease(position: object) -> dict[int, int]:
+    """What a position says of each lease; {} of none, and of one that is not ours."""
+    if not isinstance(position, Mapping) or not isinstance(position.get("open"), list):
+        return {}
+    return {int(number): int(records) for number, records in position["open"]}

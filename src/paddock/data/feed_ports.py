@@ -1,0 +1,176 @@
+"""Where a worker's dispatcher is, and where its position is kept: here, or with the servers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from paddock.data.dispatch import Dispatch
+from paddock.data.dispatch_words import Begin, Event, Found, Gone, Leave, Reply, Turn
+from paddock.data.dispatcher import SERVICE, question_of, reply_from
+from paddock.data.feed import records_by_lease
+from paddock.errors import UsageError
+
+if TYPE_CHECKING:
+    from paddock.ps.client.client import Client
+
+# Who has nothing to read and no step to share asks again after so long: from, to.
+IDLE_SECONDS = (0.02, 1.0)
+# Trainers that wait for one another's steps. Who has nothing to read takes empty ones.
+CLOCKED = ("sync", "staleness")
+BARRED = "the client's batches are another stream's"
+
+
+class Alone:
+    """One process and nobody else; what it knows is in its state."""
+
+    worker, life = 0, 1
+
+    def __init__(self) -> None:
+        self.notes: dict[str, Any] = {}
+        self.position: dict[str, Any] | None = None
+        self._dispatch = Dispatch({})
+
+    def seen(self) -> dict[int, int]:
+        return records_by_lease(self.position)
+
+    def resume(self, *, exactly: bool) -> None:
+        pass  # Nothing else counts batches.
+
+    def ask(self, event: Event) -> Reply:
+        reply = self._dispatch.handle(event)
+        self.notes.update(self._dispatch.changes())
+        return reply
+
+    def seen_of(self, worker: int) -> dict[int, tuple[int, int]]:
+        return {}
+
+    def note(self, position: dict[str, Any]) -> None:
+        self.position = position
+
+    def keep(self, *, wanted: bool) -> bool:
+        return True
+
+    def idle(self, turn: int) -> None:
+        raise AssertionError("somebody else is waited for, and there is nobody")
+
+    def look(self) -> dict[str, Any]:
+        """How far the pass is."""
+        return self._dispatch.describe()
+
+    def to_json(self) -> dict[str, Any]:
+        """All that another process needs to go on."""
+        notes = {key: value for key, value in self.notes.items() if value is not None}
+        state: dict[str, Any] = json.loads(json.dumps({"notes": notes, "position": self.position}))
+        return state
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.notes, self.position = dict(state["notes"]), state["position"]
+        self._dispatch = Dispatch(self.notes)
+
+
+class Shared:
+    """Many workers: the dispatcher is with server 0, and positions belong to the steps."""
+
+    def __init__(
+        self, client: Client, name: str, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._sleep = sleep
+        self._pending: dict[str, Any] | None = None  # noted here, not sent yet
+        self._step = -1  # of sync, that the newest position belongs to
+        self._noted_from = -1  # the batch of the newest position sent
+
+    @property
+    def worker(self) -> int:
+        """The trainer's number."""
+        return self._client.place.trainer
+
+    @property
+    def life(self) -> int:
+        """Its incarnation, as the chief numbered it."""
+        return self._client.peers[0].identity.incarnation
+
+    @property
+    def _strategy(self) -> str:
+        return self._client.strategy.name
+
+    def seen(self) -> dict[int, int]:
+        least, _ = self._marks(None)
+        return records_by_lease(least)
+
+    def seen_of(self, worker: int) -> dict[int, tuple[int, int]]:
+        least, most = (records_by_lease(position) for position in self._marks(worker))
+        return {n: (least.get(n, 0), most.get(n, 0)) for n in least.keys() | most.keys()}
+
+    def _marks(self, trainer: int | None) -> tuple[Any, Any]:
+        """The positions of a trainer on the server that is least far, and on the furthest."""
+        marks = self._client.traffic.marks(trainer)
+        if self._strategy == "sync":  # Server 0 alone is told, and has those of committed steps.
+            return marks[0].position, marks[0].position
+        marks.sort(key=lambda mark: mark.number)
+        return marks[0].position, marks[-1].position
+
+    def resume(self, *, exactly: bool) -> None:
+        if exactly:  # What servers have of the next batches is not sent again.
+            self._client.position()
+
+    def ask(self, event: Event) -> Reply:
+        assert isinstance(event, Begin | Turn | Leave | Found), Gone
+        return reply_from(self._call(question_of(event)))
+
+    def look(self) -> dict[str, Any]:
+        """How far the pass is."""
+        return self._call({"do": "look"})
+
+    def _call(self, question: dict[str, Any]) -> dict[str, Any]:
+        return self._client.call(SERVICE, {**question, "stream": self._name})
+
+    def note(self, position: dict[str, Any]) -> None:
+        self._pending = position
+        if self._strategy != "geo":  # There it would exchange each batch; see before_step.
+            self._send()
+
+    def _send(self) -> None:
+        position, self._pending = self._pending, None
+        if position is not None:
+            self._client.note_position(position)
+            self._step = self._client.traffic.step
+
+    def before_step(self) -> None:
+        """The client's batch ends. In geo a position goes with each exchange."""
+        every = getattr(self._client.strategy, "_geo_step", 1)
+        if (self._client.traffic.batch + 1) % every == 0:
+            self._send()
+
+    def keep(self, *, wanted: bool) -> bool:
+        if self._strategy == "sync":
+            return self._client.traffic.step > self._step
+        if wanted:
+            self._send()
+            self._client.flush()
+        return wanted
+
+    def idle(self, turn: int) -> None:
+        if self._strategy in CLOCKED:
+            self._client.step()
+            return
+        first, longest = IDLE_SECONDS
+        self._sleep(min(longest, first * 2.0 ** min(turn, 16)))
+
+    def tie(self, before_step: Callable[[], None]) -> None:
+        """Have this called at the end of each of the client's batches. Raises UsageError."""
+        if self._client.before_step is not None:
+            raise UsageError(
+                "this client's batches are another stream's already",
+                hint="a trainer has one position: read its training data by one stream",
+            )
+        self._client.before_step = before_step
+
+    def untie(self) -> None:
+        """The client's batches are nobody's."""
+        self._client.before_step = None

@@ -1,0 +1,311 @@
+"""Training data, each record once a pass: two lines in any script.
+
+    for lines in paddock.data.stream("train/", batch_size=512):                 # one process
+        ...
+    for lines in paddock.data.stream("train/", batch_size=512, client=client):  # a job with servers
+        ...
+        client.step()
+
+To ask for the next batch says that the one before was used. With a client, every trainer of the job
+calls it alike; chunks go to who is free, and come back when a trainer dies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from paddock.data.chunks import Chunk
+from paddock.data.dispatch_words import Plan
+from paddock.data.feed import Feed, Item
+from paddock.data.feed_ports import Alone, Shared
+from paddock.data.files import (
+    DataFile,
+    blocks,
+    cut_files,
+    find_files,
+    is_compressed,
+    is_parquet,
+    open_parquet,
+)
+from paddock.errors import PaddockError, Problem, UsageError
+
+if TYPE_CHECKING:
+    from paddock.ps.client.client import Client
+
+CHUNK_BYTES = 16 << 20
+# Where a launcher tells how many processes train together.
+PROCESSES = ("PADDLE_TRAINERS_NUM", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE")
+NAMED_MAX = 5
+
+
+class Chunks(Sequence[Chunk]):
+    """The chunks of files, made when they are asked for: a million of them take no memory."""
+
+    def __init__(self, files: Sequence[DataFile], chunk_bytes: int) -> None:
+        self.files = files
+        self._bytes = chunk_bytes
+        # Those that are not cut by arithmetic alone.
+        self._cut = {i: cut_files([f], chunk_bytes) for i, f in enumerate(files) if _is_whole(f)}
+        counts = (
+            len(self._cut[i]) if i in self._cut else -(-file.size // chunk_bytes)
+            for i, file in enumerate(files)
+        )
+        self._ends = list(accumulate(counts))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, index: int) -> Chunk:  # type: ignore[override]  # no slices
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        place = bisect_right(self._ends, index)
+        index -= self._ends[place - 1] if place else 0
+        if place in self._cut:
+            return self._cut[place][index]
+        # As cut_files does.
+        file, count = self.files[place], -(-self.files[place].size // self._bytes)
+        return Chunk(file.path, file.size * index // count, file.size * (index + 1) // count)
+
+    def digest(self) -> str:
+        """Of what is in which chunk: equal for equal files, cut alike. 16 hex digits."""
+        told = hashlib.sha256(str(self._bytes).encode())
+        for file in self.files:
+            told.update(f"\0{file.path}\0{file.size}".encode())
+        return told.hexdigest()[:16]
+
+
+def _is_whole(file: DataFile) -> bool:
+    return is_compressed(file.path) or is_parquet(file.path)
+
+
+def chunk_name(chunk: Chunk) -> str:
+    """The chunk, for people.
+
+    >>> chunk_name(Chunk("train/part-0", 0, 4096))
+    'train/part-0 [0:4096]'
+    """
+    return chunk.path if chunk.end < 0 else f"{chunk.path} [{chunk.start}:{chunk.end}]"
+
+
+def read_records(
+    chunk: Chunk, skip: int, encoding: str | None = "utf-8"
+) -> Iterator[Sequence[Any]]:
+    """The records of a chunk behind the first `skip`, in lists: lines of text, or rows as dicts.
+
+    encoding: None gives lines as bytes. Raises: PaddockError, UnicodeDecodeError.
+    """
+    lists = _rows(chunk) if is_parquet(chunk.path) else _lines(chunk, encoding)
+    for records in lists:
+        if skip < len(records):
+            yield records[skip:] if skip else records
+        skip = max(0, skip - len(records))
+    if skip:
+        raise PaddockError(
+            f"{chunk_name(chunk)} has {skip} records fewer than were trained of it",
+            hint="was the file changed? a pass needs its files as they were when it began",
+        )
+
+
+def _lines(chunk: Chunk, encoding: str | None) -> Iterator[Sequence[Any]]:
+    for block in blocks(chunk):
+        text: Any = block if encoding is None else block.decode(encoding)
+        newline: Any = b"\n" if encoding is None else "\n"
+        lines = text.split(newline)
+        if not lines[-1]:
+            lines.pop()
+        yield lines
+
+
+def _rows(chunk: Chunk) -> Iterator[Sequence[Any]]:
+    with open_parquet(chunk.path) as table:
+        for group in range(chunk.start, chunk.end):
+            yield table.read_row_group(group).to_pylist()
+
+
+class DataStream:
+    """See stream(). One loop over it is one pass; it belongs to one thread."""
+
+    def __init__(self, port: Alone | Shared, feed: Feed, chunks: Chunks) -> None:
+        self._port = port
+        self._feed = feed
+        self._chunks = chunks
+        self._named = 0
+        if isinstance(port, Shared):
+            port.tie(self._before_step)
+
+    def _before_step(self) -> None:
+        self._feed.use_latest()
+        assert isinstance(self._port, Shared)
+        self._port.before_step()
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of one pass that this process gets."""
+        yield from self._feed.batches()
+        self._warn()
+
+    def items(self) -> Iterator[Item]:
+        """As a loop over the stream, but nothing counts as used before `used(item)`: for programs
+        that read ahead. An item has a batch and its records."""
+        yield from self._feed.items()
+        self._warn()
+
+    def used(self, item: Item | None = None) -> None:
+        """The batch was used: the one of the last turn of the loop, or an item of `items()`.
+
+        With a client, call it before client.step(), which does it for a loop by itself.
+        """
+        if item is None:
+            self._feed.use_latest()
+        else:
+            self._feed.use(item)
+
+    def epochs(self) -> Iterator[int]:
+        """The numbers of the passes that are left, also after a restart: the loop around the loop.
+
+        Raises: UsageError where the stream was given no number of passes.
+        """
+        if not self._feed.plan.passes:
+            raise UsageError("the stream has no number of passes", hint="stream(..., passes=10)")
+        self._feed.begin()
+        while not self._feed.is_ended:
+            yield self._feed.pass_
+
+    def report(self) -> dict[str, Any]:
+        """How far the pass is over all processes: chunks done and leased, records, set aside."""
+        found = self._port.look()
+        for one in found.get("aside", ()):
+            one["name"] = chunk_name(self._chunks[one["chunk"]])
+        return found
+
+    def _warn(self) -> None:
+        """Name what was set aside since the last time."""
+        aside = self.report().get("aside", [])
+        fresh, self._named = aside[self._named :], len(aside)
+        if fresh:
+            names = [f"{a['name']} from record {a['start']} on: {a['reason']}" for a in fresh]
+            more = f" and {len(names) - NAMED_MAX} more" * (len(names) > NAMED_MAX)
+            text = f"{len(names)} chunks were set aside: " + "; ".join(names[:NAMED_MAX]) + more
+            warnings.warn(text, stacklevel=3)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream is, behind the batch that was asked for last; for a checkpoint.
+
+        Raises: UsageError with a client, whose servers' checkpoints have it.
+        """
+        if isinstance(self._port, Shared):
+            raise UsageError(
+                "the position of this stream is kept by the servers",
+                hint="client.save() has it, and client.load() before the stream is made",
+            )
+        self._feed.use_latest()
+        return {**self._port.to_json(), "digest": self._feed.plan.digest}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, before the first batch. Raises: UsageError."""
+        if not isinstance(self._port, Alone) or self._port.notes:
+            raise UsageError(
+                "a stream takes a state before its first batch, and without a client",
+                hint="data = stream(...); data.load_state_dict(state); then the loop",
+            )
+        if state.get("digest") != self._feed.plan.digest:
+            raise UsageError(
+                "the state is of other files, or of other chunks",
+                hint="the same paths with the same sizes, and the same chunk_bytes",
+            )
+        self._port.restore(state)
+
+    def close(self) -> None:
+        """Give back what was begun and not used: other workers go on there."""
+        self._feed.leave()
+        if isinstance(self._port, Shared):
+            self._port.untie()
+
+    def __enter__(self) -> DataStream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+
+
+def stream(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    batch_size: int = 1,
+    *,
+    client: Client | None = None,
+    parse: Callable[[list[Any]], Any] | None = None,
+    passes: int = 0,
+    seed: int | None = 0,
+    chunk_bytes: int = CHUNK_BYTES,
+    encoding: str | None = "utf-8",
+    tries: int = 3,
+    aside: int | None = None,
+    name: str = "train",
+    alone: bool = False,
+) -> DataStream:
+    """Batches of `batch_size` records of the files, each record once a pass.
+
+    paths: files, directories, globs or URLs; a record is a line without its newline, or a row of
+    Parquet as a dict. parse: of a list of records, the batch. passes: how many there are; 0: as
+    many as loops. seed: of the order of chunks, None as listed. encoding: None gives bytes.
+    tries: how often a chunk may fail before it is set aside. aside: how many may be, None any.
+    name: of these data, where a job reads several. alone: this process reads everything, also
+    where others train beside it.
+
+    Raises: UsageError with all that is wrong.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    problems = [
+        Problem(f"{what} is {value!r}", "a whole number, at least 1")
+        for what, value in (
+            ("batch_size", batch_size),
+            ("tries", tries),
+            ("chunk_bytes", chunk_bytes),
+        )
+        if value < 1
+    ]
+    if client is None and not alone:
+        problems += _not_alone(os.environ)
+    if problems:
+        raise UsageError.of(problems)
+    chunks = Chunks(find_files(given), chunk_bytes)
+    if not len(chunks):
+        raise UsageError(f"the {len(chunks.files)} files are empty", hint="name files with data")
+    plan = Plan(chunks.digest(), len(chunks), passes, seed, tries, aside)
+    port = Alone() if client is None else Shared(client, name)
+    feed = Feed(
+        port,
+        plan,
+        lambda index, skip: read_records(chunks[index], skip, encoding),
+        batch_size,
+        make=parse or (lambda records: records),
+        name=lambda index: chunk_name(chunks[index]),
+    )
+    return DataStream(port, feed, chunks)
+
+
+def _not_alone(env: Mapping[str, str]) -> list[Problem]:
+    """Several processes that each read everything would train every record several times."""
+    for one in PROCESSES:
+        if env.get(one, "").isdigit() and int(env[one]) > 1:
+            return [
+                Problem(
+                    f"{env[one]} processes train together ({one}), and this stream has no client: "
+                    "each of them would read everything",
+                    "paddock launch --server_num 1, and stream(..., client=paddock.ps.Client()); "
+                    "or alone=True",
+                )
+            ]
+    return []

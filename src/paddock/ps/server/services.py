@@ -1,0 +1,145 @@
+"""What server 0 hosts besides tables: services by name, that trainers ask over the same port.
+
+A service remembers by notes: JSON by key, in the server's log, snapshots and replica, and in
+checkpoints, in one cut with the positions of the trainers. What it knows besides may be lost at
+any time. It learns from the server who is gone for good.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from paddock.ps.consistency.step_words import CLOCKED
+from paddock.ps.protocol.frames import Header, Op
+from paddock.ps.protocol.handshake import Hello
+from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.server.cut import LOADED
+
+if TYPE_CHECKING:
+    from paddock.ps.server.serve import Server
+
+RETIRED = "retired"  # the name of a life that nobody lives
+
+
+class Desk(Protocol):
+    """What a service works with.
+
+    notes: its own, by key. serial: grows with every `keep`, and does not go back when a checkpoint
+    is loaded. past: the checkpoint that was loaded last, "" for none.
+    """
+
+    @property
+    def notes(self) -> Mapping[str, Any]: ...
+    @property
+    def serial(self) -> int: ...
+    @property
+    def past(self) -> str: ...
+    def keep(self, changes: Mapping[str, Any]) -> None:
+        """Remember these; None forgets. On return they are as safe as an acknowledged push."""
+
+    def is_gone(self, trainer: int) -> bool:
+        """Whether no push of any life so far of this trainer will be carried out any more."""
+
+    def say(self, line: str) -> None:
+        """One line of news."""
+
+
+class Service(Protocol):
+    """Answers questions, one at a time."""
+
+    def answer(
+        self, who: tuple[int, int] | None, question: Mapping[str, Any], desk: Desk
+    ) -> dict[str, Any]:
+        """who: (trainer, incarnation), None for an admin, who only looks. Raises PaddockError."""
+
+
+NO_SERVICES: Mapping[str, Service] = MappingProxyType({})
+
+
+class Services:
+    """The services of one server, and a desk for each."""
+
+    def __init__(self, server: Server, services: Mapping[str, Service]) -> None:
+        self._server = server
+        self._services = services
+        self._lock = threading.Lock()
+        # By trainer, since when its connection is missed. Counted anew after a restart.
+        self._missed: dict[int, float] = {}
+
+    def answer(self, hello: Hello, question: dict[str, Any]) -> dict[str, Any]:
+        """What a service says. Raises Refusal, PaddockError."""
+        self._server.chief()  # Refuses on servers other than 0.
+        name = str(question.get("service"))
+        service = self._services.get(name)
+        if service is None:
+            raise Refusal(
+                "usage",
+                f"this server hosts no service {name!r}",
+                hint="start it as `paddock pserver`, of the same version as the trainers'",
+            )
+        who = None if hello.purpose == "admin" else (hello.trainer, hello.incarnation)
+        with self._lock:
+            return service.answer(who, question, _Desk(self._server, name + "/", self._missed))
+
+
+class _Desk:
+    """A service's desk, as long as it answers."""
+
+    def __init__(self, server: Server, prefix: str, missed: dict[int, float]) -> None:
+        self._server = server
+        self._prefix = prefix
+        self._missed = missed
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        start = len(self._prefix)
+        notes = self._server.store.notes
+        return {key[start:]: v for key, v in notes.items() if key.startswith(self._prefix)}
+
+    @property
+    def serial(self) -> int:
+        return self._server.engine.lsn
+
+    @property
+    def past(self) -> str:
+        return str(self._server.store.notes.get(LOADED, ""))
+
+    def keep(self, changes: Mapping[str, Any]) -> None:
+        noted = {self._prefix + key: value for key, value in changes.items()}
+        self._server.engine.record(Op.NOTE, {"set": noted})
+
+    def say(self, line: str) -> None:
+        self._server.say(line)
+
+    def is_gone(self, trainer: int) -> bool:
+        """Who has left, or was expelled; and who is away for --trainer-timeout.
+
+        Of the latter the chief decides, where trainers wait for each other's steps. Else it is put
+        out here, as by a newer life: so that it cannot come back and push what others do by now.
+        """
+        server, rules = self._server, self._server.store.rules
+        assert server.coordinator is not None
+        is_member, has_ended = server.coordinator.standing(trainer)
+        is_clocked = rules is not None and rules.strategy in CLOCKED
+        if not has_ended and (not self._is_missed(trainer) or (is_member and is_clocked)):
+            return False
+        newest, life = server.store.lives.get(trainer, (0, ""))
+        if not is_clocked and life != RETIRED and trainer not in server.store.closed:
+            header = Header(Op.FENCE, trainer=trainer, incarnation=newest + 1)
+            server.engine.write(header, b'{"life": "%s"}' % RETIRED.encode())
+        return True
+
+    def _is_missed(self, trainer: int) -> bool:
+        """Whether no connection of it is open for --trainer-timeout."""
+        now, seconds = time.monotonic(), self._server.options.trainer_timeout
+        if any(number == trainer for number, _ in self._server.connected()):
+            self._missed.pop(trainer, None)
+            return False
+        return now - self._missed.setdefault(trainer, now) >= seconds > 0
+
+
+__all__ = ["NO_SERVICES", "Desk", "Service", "Services"]

@@ -1,0 +1,87 @@
+"""`paddock data` as it is typed: what it prints, and its exit code."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from paddock.cli.main import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> str:
+    """What a command prints, with both streams after one another."""
+    assert run(["data", *map(str, words)]) == code
+    streams = capsys.readouterr()
+    return streams.out + streams.err
+
+
+def test_generate_prints_the_best_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The figure that a model is measured by stands on the screen and in the manifest."""
+    text = said(
+        capsys, "generate", "criteo", "--out", tmp_path / "c", "--examples", 2000, "--files", 2
+    )
+    known = json.loads((tmp_path / "c" / "manifest.json").read_text())
+    assert f"bayes_auc: {known['bayes_auc']}" in text
+    assert text.startswith("2 files, 2,000 examples, ")
+
+
+def test_plan_prints_who_reads_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One row a worker, JSON for programs."""
+    for number in range(3):
+        (tmp_path / f"part-{number}").write_bytes(b"1\n" * (number + 1))
+    text = said(capsys, "plan", tmp_path, "--workers", 2, "--by", "size")
+    assert text.splitlines()[1].split() == ["0", "1", "6", "part-2"]
+    known = json.loads(said(capsys, "plan", tmp_path, "--workers", 3, "--json"))
+    assert [len(worker["files"]) for worker in known["workers"]] == [1, 1, 1]
+
+
+def test_more_workers_than_files_is_bad_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, and what to type instead."""
+    (tmp_path / "part-0").write_bytes(b"1\n")
+    text = said(capsys, "plan", tmp_path, "--workers", 2, code=2)
+    assert "1 files for 2 workers" in text
+    assert "--repeat" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["splt"], "did you mean"),
+        (["plan"], "required"),
+        (["plan", "no-such", "--workers", "1"], "'no-such' does not exist"),
+        (["generate", "movies", "--out", "x", "--examples", "1"], "invalid choice"),
+    ],
+)
+def test_bad_words_are_bad_use(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    """Exit code 2 and a hint."""
+    assert message in said(capsys, *words, code=2)
+
+
+def test_help_names_every_order(capsys: pytest.CaptureFixture[str]) -> None:
+    """What there is, without reading the guide."""
+    text = said(capsys, "--help")
+    assert all(f"  {order}" in text for order in ("generate", "split", "plan"))
+    assert "--workers" in said(capsys, "plan", "--help")
+
+
+def test_split_by_key_is_typed_as_two_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--by key COLUMN`; shards stand beside the file unless --out says where."""
+    (tmp_path / "train.txt").write_bytes(b"a 1\nb 2\na 3\n")
+    text = said(capsys, "split", tmp_path / "train.txt", "--count", 2, "--by", "key", 1)
+    assert text.startswith("2 files, 3 lines, 12 B: ")
+    assert "key: 1" in text
+    assert (tmp_path / "train.txt-shards" / "train.txt-00001").exists()
+    assert "needs a column" in said(
+        capsys, "split", tmp_path / "train.txt", "--count", 2, "--by", "key", code=2
+    )
