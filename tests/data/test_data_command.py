@@ -69,7 +69,7 @@ def test_bad_words_are_bad_use(
 def test_help_names_every_order(capsys: pytest.CaptureFixture[str]) -> None:
     """What there is, without reading the guide."""
     text = said(capsys, "--help")
-    assert all(f"  {order}" in text for order in ("generate", "split", "plan"))
+    assert all(f"  {order}" in text for order in ("generate", "split", "check", "plan"))
     assert "--workers" in said(capsys, "plan", "--help")
 
 
@@ -85,3 +85,59 @@ def test_split_by_key_is_typed_as_two_words(
     assert "needs a column" in said(
         capsys, "split", tmp_path / "train.txt", "--count", 2, "--by", "key", code=2
     )
+
+
+def test_check_ends_with_1_when_something_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script that checks before it trains stops here; people see file and line."""
+    (tmp_path / "a").write_text("click:0 1:7\nclick:3 1:8\n")
+    text = said(capsys, "check", tmp_path, code=1)
+    assert "label=0 1=7" in text
+    assert "wrong: 1 labels are neither 0 nor 1: 3 (1)" in text
+    known = json.loads(said(capsys, "check", tmp_path, "--json", code=1))
+    assert known["labels"] == {"0": 1, "3": 1}
+
+
+def test_generated_data_is_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What we write ourselves has nothing wrong, with both forms of Criteo."""
+    for form in ("slots", "tsv"):
+        words = ("--out", tmp_path / form, "--examples", 300, "--files", 2, "--format", form)
+        said(capsys, "generate", "criteo", *words)
+        assert "nothing is wrong" in said(capsys, "check", tmp_path / form, "--workers", 2)
+
+
+def test_check_takes_slots_from_a_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file that training will use; a slot that it misspells is wrong."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a").write_text("click:0 7:1\nclick:1 7:2\n")
+    (tmp_path / "config.yaml").write_text("dataset:\n- {sparse_slots: click 8}\n")
+    words = ("check", tmp_path / "data", "--config", tmp_path / "config.yaml")
+    assert "slot '8' is declared and in none" in said(capsys, *words, code=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--workers", "2"], "1 files for 2 workers"),
+        (["--config", "no.yaml"], "'no.yaml' cannot be read"),
+        (["--dense-slots", "d"], "has no width"),
+    ],
+)
+def test_what_cannot_be_checked_is_bad_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    """Exit code 2, apart from 1 for bad data."""
+    (tmp_path / "a").write_text("click:0 1:7\n")
+    assert message in said(capsys, "check", tmp_path, *words, code=2)
+
+
+def test_text_of_no_known_form_is_bad_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line is shown, so that one sees why."""
+    (tmp_path / "a").write_text("once upon a time\n")
+    text = said(capsys, "check", tmp_path, code=2)
+    assert "a:1: neither slot text nor Criteo's: 'once upon a time'" in text

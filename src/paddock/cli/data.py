@@ -16,11 +16,14 @@ from paddock.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from paddock.data.files import DataFile
+    from paddock.data.formats.format import Format
     from paddock.data.manifest import Manifest
 
 # The names of a flag, and what argparse makes of it.
 Flag = tuple[tuple[str, ...], dict[str, Any]]
 PROGRESS_SECONDS = 0.2
+HEAD_BYTES = 1 << 18  # that tell what the format is
 
 
 def run(argv: Sequence[str]) -> int:
@@ -148,6 +151,23 @@ SPLIT = (
     _flag("--name", help="of the shards, before their numbers [the first file's]"),
     _flag("--legacy", action="store_true", help="total/N + 1 lines a shard, as prepare.py had it"),
 )
+CHECK = (
+    PATHS,
+    _flag(
+        "--format",
+        choices=("auto", "slots", "criteo"),
+        default="auto",
+        help="what the lines are [what the first one looks like]",
+    ),
+    _flag(
+        "--sparse-slots", metavar="SLOTS", help="'click 1 2 3', the label first [as in the data]"
+    ),
+    _flag("--dense-slots", metavar="SLOTS", help="'dense_feature:13' [as in the data]"),
+    _flag("--config", metavar="FILE", help="a config.yaml that declares the slots"),
+    _flag("--padding", type=int, default=0, help="the id of an absent slot [0]"),
+    _flag("--samples", type=int, default=10, metavar="N", help="how many examples to show [10]"),
+    _flag("--workers", type=int, metavar="N", help="whether so many workers have a file each"),
+)
 PLAN = (
     PATHS,
     _flag("--workers", required=True, type=int, metavar="N", help="how many there will be"),
@@ -209,6 +229,60 @@ def _split(given: argparse.Namespace) -> int:
     return _tell_written(split(wanted, _Progress(size_text)), given)
 
 
+def _check(given: argparse.Namespace) -> int:
+    from paddock.cli.data_text import report_json, report_text
+    from paddock.data.assign import Piece, assign
+    from paddock.data.check import check
+    from paddock.data.files import find_files
+
+    files = find_files(given.paths)
+    if given.workers is not None:
+        assign([Piece(file.path, file.size) for file in files], given.workers)
+    name, form = _format(given, files)
+    report = check(files, form, given.samples, given.padding, _Progress(size_text))
+    print(json.dumps(report_json(name, report)) if given.json else report_text(name, report))
+    return 1 if report.wrong else 0
+
+
+def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Format]:
+    """The format that was asked for, or that the first lines have; with its slots."""
+    from paddock.data import declared
+    from paddock.data.chunks import Chunk
+    from paddock.data.files import blocks, is_parquet
+    from paddock.data.formats.criteo import CriteoFormat
+    from paddock.data.formats.slots import SlotFormat
+
+    if is_parquet(files[0].path):
+        raise UsageError("Parquet is not checked", hint="name files of text")
+    head = next((b for f in files for b in blocks(Chunk(f.path), HEAD_BYTES)), b"")
+    name = declared.format_of(head) if given.format == "auto" else given.format
+    slots = declared.read_slots(given.sparse_slots, given.dense_slots)
+    if given.config is not None:
+        slots = declared.slots_of_config(_yaml(given.config), given.config)
+    if name == "criteo":
+        return name, CriteoFormat()
+    if name != "slots" and slots is None:
+        line = head.split(b"\n", 1)[0][:60].decode("utf-8", "replace")
+        raise UsageError(
+            f"{files[0].path}:1: neither slot text nor Criteo's: '{line}'",
+            hint="say which it is with --format",
+        )
+    slots = slots or declared.slots_of_lines(head)
+    label = None if slots.has_label else ""
+    return "slots", SlotFormat(slots.sparse, slots.dense, given.padding, label)
+
+
+def _yaml(path: str) -> object:
+    try:
+        import yaml
+    except ImportError:
+        raise UsageError(f"'{path}' needs PyYAML", hint="pip install PyYAML") from None
+    try:
+        return yaml.safe_load(Path(path).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"'{path}' cannot be read: {error}", hint="check --config") from error
+
+
 def _plan(given: argparse.Namespace) -> int:
     from paddock.data.assign import Piece, assign
     from paddock.data.files import find_files
@@ -236,5 +310,6 @@ def _plan(given: argparse.Namespace) -> int:
 ORDERS: dict[str, tuple[str, tuple[Flag, ...], Callable[[argparse.Namespace], int]]] = {
     "generate": ("write data whose best possible score is known", GENERATE, _generate),
     "split": ("cut files into shards for workers", SPLIT, _split),
+    "check": ("read data as training would, and say what is wrong with it", CHECK, _check),
     "plan": ("show which worker reads which file", PLAN, _plan),
 }

@@ -196,6 +196,7 @@ class Feed:
             self._latest = item
             yield item.batch
             self.use_latest()
+            self._keep(wanted=False)
 
     def use(self, item: Item) -> None:
         """The batch is trained, in this process: note it. In the order of the batches."""

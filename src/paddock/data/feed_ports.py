@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 IDLE_SECONDS = (0.02, 1.0)
 # Trainers that wait for one another's steps. Who has nothing to read takes empty ones.
 CLOCKED = ("sync", "staleness")
-BARRED = "the client's batches are another stream's"
 
 
 class Alone:
@@ -83,7 +82,6 @@ class Shared:
         self._sleep = sleep
         self._pending: dict[str, Any] | None = None  # noted here, not sent yet
         self._step = -1  # of sync, that the newest position belongs to
-        self._noted_from = -1  # the batch of the newest position sent
 
     @property
     def worker(self) -> int:
@@ -132,7 +130,7 @@ class Shared:
 
     def note(self, position: dict[str, Any]) -> None:
         self._pending = position
-        if self._strategy != "geo":  # There it would exchange each batch; see before_step.
+        if self._strategy != "geo":  # There it goes behind the next exchange, or makes one.
             self._send()
 
     def _send(self) -> None:
@@ -141,17 +139,12 @@ class Shared:
             self._client.note_position(position)
             self._step = self._client.traffic.step
 
-    def before_step(self) -> None:
-        """The client's batch ends. In geo a position goes with each exchange."""
-        every = getattr(self._client.strategy, "_geo_step", 1)
-        if (self._client.traffic.batch + 1) % every == 0:
-            self._send()
-
     def keep(self, *, wanted: bool) -> bool:
         if self._strategy == "sync":
             return self._client.traffic.step > self._step
-        if wanted:
+        if wanted or self._client.strategy.is_exchanged:
             self._send()
+        if wanted:
             self._client.flush()
         return wanted
 

@@ -138,12 +138,7 @@ class DataStream:
         self._chunks = chunks
         self._named = 0
         if isinstance(port, Shared):
-            port.tie(self._before_step)
-
-    def _before_step(self) -> None:
-        self._feed.use_latest()
-        assert isinstance(self._port, Shared)
-        self._port.before_step()
+            port.tie(feed.use_latest)
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of one pass that this process gets."""

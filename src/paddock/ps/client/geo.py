@@ -37,6 +37,9 @@ class Geo(Strategy):
             raise UsageError(f"geo_merge is {merge!r}", hint="mean or sum")
         self._share = place.trainers if merge == "mean" else 1
         self._geo_step = geo_step
+        # Since the last exchange: so that a life that goes on from a position, which is noted with
+        # one, exchanges behind the same batches as the life before.
+        self._batches = 0
         self._copies: dict[str, tuple[Known, GeoRows | GeoVector]] = {}
         # By table and server: the version whose changes are here.
         self._seen: dict[tuple[str, int], int] = {}
@@ -84,11 +87,18 @@ class Geo(Strategy):
 
     def step(self, traffic: Traffic) -> None:
         """Exchange when it is time."""
-        if (traffic.batch + 1) % self._geo_step == 0:
+        self._batches += 1
+        if self._batches >= self._geo_step:
             self.flush(traffic)
+
+    @property
+    def is_exchanged(self) -> bool:
+        """Whether no batch has ended since the last exchange."""
+        return self._batches == 0
 
     def flush(self, traffic: Traffic) -> None:
         """Send what was learned here, take over what was learned elsewhere."""
+        self._batches = 0
         servers = range(len(traffic.peers))
         again = [server for server in servers if traffic.progress.has_more(server)]
         self._send(traffic, self._share)

@@ -38,6 +38,11 @@ class Strategy:
         self.window = window
         self.place = place
 
+    @property
+    def is_exchanged(self) -> bool:
+        """Whether no batch waits here for an exchange, as those of geo do."""
+        return True
+
     def join(self, traffic: Traffic) -> None:
         """The trainer begins: the chief says at which step."""
         terms = {**self.terms(), "life": traffic.life}

@@ -27,6 +27,8 @@ from paddock.rec.settings import Run
 
 MODEL = "model.json"
 FRAMEWORKS = ("torch", "paddle")
+# Strategies in which rows may be a batch old.
+AHEAD = ("async", "half_async", "staleness")
 # optimizer.class of PaddleRec's files -> the rule's name, and its options where they differ.
 RULES: dict[str, str] = {
     "adam": "adam", "adamw": "adamw", "sgd": "sgd", "adagrad": "adagrad", "momentum": "momentum",
@@ -56,14 +58,33 @@ class BundledLearner:
         self.model = load_model(run.model_file)(self.net, hyper)
         self.unread = hyper.unread
         self.trainer = self.net.trainer()
+        self._following: Batch | None = None
+        strategy = getattr(self.client, "strategy", None)
+        self._asks_ahead = strategy is not None and strategy.name in AHEAD
+        self._has_begun = client is None
         self.metrics: Mapping[str, Metric] = {name: METRICS[name]() for name in self.model.metrics}
 
     def prefetch(self, batch: Batch) -> None:
-        """Asks for the rows of the next batch, but in sync: there they are those after this one."""
+        """Remembers the next batch: its rows are asked for when this one's are there.
+
+        Not in sync, where the next batch has the rows as this one leaves them; nor in geo, which
+        has them here; nor for fields whose look-up has several tables, one request being ahead.
+        """
+        self._following = batch
+
+    def _ask_ahead(self) -> None:
+        batch, self._following = self._following, None
+        wants = getattr(self.model, "wants", None)
+        if batch is None or wants is None or not self._asks_ahead:
+            return
+        for table, ids in list(wants(batch))[:1]:
+            self.client.prefetch(table.spec.name, table.ids(ids))
 
     def train(self, batch: Batch) -> Mapping[str, float]:
         """Forward, backward, update. Raises PaddockError for a loss that is no number."""
+        self._begin()
         output = self.model.forward(batch)
+        self._ask_ahead()
         if output.loss is None:
             raise UsageError("a batch without labels cannot train", hint="the reader's label slot")
         loss = float(output.loss.detach())
@@ -77,8 +98,15 @@ class BundledLearner:
         self.trainer.step(output.loss)
         return self._counted(output, loss)
 
+    def _begin(self) -> None:
+        """The servers may have loaded a checkpoint since the model was made."""
+        if not self._has_begun and self.trainer.dense is not None:
+            self.trainer.dense.pull()
+        self._has_begun = True
+
     def evaluate(self, batch: Batch) -> Mapping[str, float]:
         """Forward only."""
+        self._begin()
         with self.net.evaluating():
             output = self.model.forward(batch)
         return self._counted(output, math.nan if output.loss is None else float(output.loss))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.data.batch import Bag, Batch
+from paddock.data.formats.columns import matrix
 from paddock.errors import UsageError
 
 Value = TypeVar("Value", int, float, str, bool, list[int])
@@ -55,8 +56,7 @@ def fields_of(batch: Batch, count: int) -> Fields:
             hint="hyper_parameters.sparse_inputs_slots is their number and one for the label",
         )
     if all(isinstance(one, np.ndarray) and one.size == batch.size for one in columns):
-        flat = [one.reshape(-1) for one in columns if isinstance(one, np.ndarray)]
-        return Fields(np.stack(flat, axis=1), None, (batch.size, count))
+        return Fields(matrix(batch, list(batch.ids)), None, (batch.size, count))
     return _interleaved([as_bag(one) for one in columns], batch.size)
 
 

@@ -53,7 +53,10 @@ class Model(Protocol):
     def __init__(self, net: Any, hyper: Hyper) -> None: ...
 
     def forward(self, batch: Batch) -> Output:
-        """Scores and loss of a batch."""
+        """Scores and loss of a batch.
+
+        A model may also have wants(batch), the tables and ids that forward() will look up.
+        """
 
 
 class Table:

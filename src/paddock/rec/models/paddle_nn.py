@@ -15,7 +15,7 @@ from paddle.utils import dlpack
 
 from paddock.ps import paddle as ps_paddle
 from paddock.ps.spec import OptimizerSpec, SparseSpec
-from paddock.rec.models.net import Net
+from paddock.rec.models.net import Layer, Net
 
 
 class PaddleNet(Net):
@@ -59,7 +59,9 @@ class PaddleNet(Net):
         return functional.dropout(x, chance, training=self.root.training)
 
     def binary_loss(self, logit: paddle.Tensor, label: paddle.Tensor) -> paddle.Tensor:
-        return functional.binary_cross_entropy_with_logits(logit, label)
+        # Paddle 3.3.1's binary_cross_entropy_with_logits has a wrong gradient where a logit is 0:
+        # -label - 0.5 in place of 0.5 - label. A model of zeros begins there.
+        return (functional.softplus(logit) - logit * label).mean()
 
     def class_loss(self, logits: paddle.Tensor, label: paddle.Tensor) -> paddle.Tensor:
         return functional.cross_entropy(logits, label)
@@ -95,6 +97,13 @@ class PaddleNet(Net):
         outputs, inputs, size, _ = weight.shape
         layer = nn.Conv2D(inputs, outputs, size, stride, size // 2, bias_attr=False)
         return _with(layer, weight=weight)
+
+    def batch_norm(self, name: str, channels: int) -> Layer:
+        """Of the layer's parts: the layer itself warns at every call in training."""
+        layer = self._batch_norm(channels)
+        self._keep(name, layer)
+        parts = layer._mean, layer._variance, layer.weight, layer.bias
+        return lambda x: functional.batch_norm(x, *parts, training=self.root.training)
 
     def _batch_norm(self, channels: int) -> nn.Layer:
         return nn.BatchNorm2D(channels)

@@ -65,7 +65,7 @@ class TorchNet(Net):
         return ps_torch.Trainer(self.client, self.root, optimizer=self.rule)
 
     def state(self) -> dict[str, Any]:
-        return {name: np.array(one.cpu()) for name, one in self.root.state_dict().items()}
+        return {name: one.cpu().numpy().copy() for name, one in self.root.state_dict().items()}
 
     def save_state(self, state: dict[str, Any], path: str) -> None:
         torch.save({name: torch.from_numpy(one) for name, one in state.items()}, path)
