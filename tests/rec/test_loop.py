@@ -78,11 +78,11 @@ class Numbers:
 class Kept:
     """Where checkpoints went."""
 
-    saved: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    saved: list[dict[str, Any]] = field(default_factory=list)
     exported: list[int] = field(default_factory=list)
 
-    def save(self, step: int, position: dict[str, Any]) -> None:
-        self.saved.append((step, position))
+    def save(self, position: dict[str, Any]) -> None:
+        self.saved.append(position)
 
     def export(self, epoch: int) -> None:
         self.exported.append(epoch)
@@ -121,16 +121,16 @@ def test_a_run_goes_on_where_its_position_says() -> None:
 
 
 def test_checkpoints_are_due_by_steps_and_epochs_and_at_the_end() -> None:
-    """Each with the position of the batch that comes next."""
+    """Each with the position behind the batch that was trained last."""
     kept = Kept()
     saving = Saving(every_steps=2, export_directory="x", export_last=True)
     train(run(epochs=2, saving=saving), Counter(), Numbers(3), Alone(), report(),
           Due(saving, lambda: 0), kept)  # fmt: skip
     assert kept.saved == [
-        (2, {"epoch": 0, "step": 2, "at": 2}),
-        (4, {"epoch": 1, "step": 4, "at": 1}),
-        (6, {"epoch": 1, "step": 6, "at": 3}),
-        (6, {"epoch": 2, "step": 6, "at": None}),
+        {"epoch": 0, "step": 2, "at": 2},
+        {"epoch": 1, "step": 4, "at": 1},
+        {"epoch": 1, "step": 6, "at": 3},
+        {"epoch": 1, "step": 6, "at": 3},
     ]
     assert kept.exported == [1]
 
@@ -149,8 +149,43 @@ def test_a_checkpoint_is_due_after_minutes() -> None:
 
 def test_a_loss_that_is_no_number_ends_the_run() -> None:
     """The message has the run, the batch and the epoch."""
-    with pytest.raises(PaddockError, match="run 'test': loss is nan in batch 0 of epoch 0"):
+    with pytest.raises(PaddockError, match="run 'test', batch 0 of epoch 0: loss is nan"):
         train(run(), Counter(), Skewed(), Alone(), report(), Due(Saving(), lambda: 0), None)
+
+
+def test_what_goes_wrong_in_a_batch_is_told_with_its_number() -> None:
+    """The servers name the table; how it ends stays as it was."""
+
+    class Refused(Counter):
+        def train(self, batch: Any) -> Mapping[str, float]:
+            raise PaddockError("table 'emb': nan", hint="h", exit_code=9, retryable=True)
+
+    with pytest.raises(PaddockError, match="batch 0 of epoch 0: table 'emb': nan") as caught:
+        train(run(), Refused(), Numbers(1), Alone(), report(), Due(Saving(), lambda: 0), None)
+    assert (caught.value.exit_code, caught.value.retryable, caught.value.hint) == (9, True, "h")
+
+
+def test_an_epoch_whose_end_was_told_is_not_told_again() -> None:
+    """A checkpoint made there goes on there."""
+    told, kept = report(), Kept()
+    train(run(epochs=2), Counter(), Numbers(3), Alone(), told, Due(Saving(), lambda: 0), kept,
+          position={"epoch": 0, "step": 3, "at": 3})  # fmt: skip
+    assert isinstance(told.out, io.StringIO)
+    assert "epoch 0" not in told.out.getvalue()
+    assert [one["epoch"] for one in kept.saved] == [1]
+
+
+def test_a_checkpoint_waits_until_all_that_was_learned_is_with_the_servers() -> None:
+    """In geo that is behind an exchange."""
+
+    class Uneven(Alone):
+        def is_even(self, position: dict[str, Any]) -> bool:
+            return position["step"] % 3 == 0
+
+    kept = Kept()
+    saving = Saving(every_steps=2, last=False)
+    train(run(), Counter(), Numbers(7), Uneven(), report(), Due(saving, lambda: 0), kept)
+    assert [one["step"] for one in kept.saved] == [3, 6]
 
 
 class Skewed:
@@ -173,4 +208,4 @@ def test_lines_come_every_interval_and_at_the_end_of_an_epoch() -> None:
 def test_evaluation_is_over_all_batches_and_trains_none() -> None:
     """Its numbers begin at zero."""
     learner = Counter()
-    assert evaluate(learner, Numbers(4), Alone(), report(), "x") == {"loss": 1.5, "mean": 1.5}
+    assert evaluate(learner, Numbers(4), Alone(), report(), "x", 0) == {"loss": 1.5, "mean": 1.5}

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from paddock.errors import PaddockError
 from paddock.rec.learner import Item, Learner, Source
 from paddock.rec.report import Report
 from paddock.rec.saver import Due
 from paddock.rec.settings import Run
-from paddock.rec.team import Team
+from paddock.rec.team import Position, Team
 
 
 class Keeper(Protocol):
     """Where checkpoints go."""
 
-    def save(self, step: int, position: dict[str, Any]) -> None:
+    def save(self, position: Position) -> None:
         """Write one: the model, and the position that belongs to it."""
 
     def export(self, epoch: int) -> None:
@@ -42,52 +42,54 @@ def train(
     due: Due,
     keeper: Keeper | None,
     events: Events | None = None,
-    position: dict[str, Any] | None = None,
+    position: Position | None = None,
 ) -> Mapping[str, float]:
     """Train the run's epochs; returns the last one's numbers, over all workers.
 
-    position: where an earlier life went on, as noted: {"epoch", "step", "at"}.
+    position: where an earlier life, or a checkpoint, goes on.
     """
-    given = position or {}
-    first, step, at = int(given.get("epoch", 0)), int(given.get("step", 0)), given.get("at")
+    here = {"epoch": 0, "step": 0, "at": None, **(position or {})}
     numbers: Mapping[str, float] = {}
-    for epoch in range(first, run.epochs):
+    for epoch in range(here["epoch"], run.epochs):
         report.begin()
-        losses, examples = 0.0, 0
+        losses, examples, is_due = 0.0, 0, False
         for metric in learner.metrics.values():
             metric.clear()
-        for number, item in enumerate(_ahead(source.open(epoch, at), learner)):
-            step += 1
-            here = {"epoch": epoch, "step": step, "at": item.position}
+        for number, item in enumerate(_ahead(source.open(epoch, here["at"]), learner)):
+            here = {"epoch": epoch, "step": here["step"] + 1, "at": item.position}
             team.before_step(here)
-            found = learner.train(item.batch)
+            found = _batch(learner, item, run.name, epoch, number)
             team.after_step(here)
-            _check(found, run.name, epoch, number)
             losses += found.get("loss", 0.0) * item.size
             examples += item.size
             report.batch(epoch, number, item.size, lambda f=found: {**f, **values(learner)})  # type: ignore[misc]
             if events is not None and number % run.print_interval == 0:
                 for name, value in {**found, **values(learner)}.items():
-                    events(f"train/{name}", value, step)
-            if keeper is not None and due.after_step(step):
-                keeper.save(step, here)
+                    events(f"train/{name}", value, here["step"])
+            is_due = due.after_step(here["step"]) or is_due
+            if keeper is not None and is_due and team.is_even(here):
+                keeper.save(here)
                 due.saved()
-        at = None
-        team.end_epoch(epoch)
-        numbers = together(team, learner, f"train-{epoch}", losses, examples)
-        report.end(epoch, numbers)
-        if keeper is not None and due.after_epoch(epoch, run.epochs):
-            keeper.save(step, {"epoch": epoch + 1, "step": step, "at": None})
+                is_due = False
+        team.end_epoch(here)
+        whole = together(team, learner, "train", epoch, losses, examples)
+        # A checkpoint made at the end of an epoch goes on there; the end has been told.
+        if whole is not None:
+            numbers = whole
+            report.end(epoch, numbers)
+        if keeper is not None and whole is not None and due.after_epoch(epoch, run.epochs):
+            keeper.save(here)
             due.saved()
         if keeper is not None and exports(run, epoch):
             keeper.export(epoch)
+        here = {"epoch": epoch + 1, "step": here["step"], "at": None}
     return numbers
 
 
 def evaluate(
-    learner: Learner, source: Source, team: Team, report: Report, name: str
+    learner: Learner, source: Source, team: Team, report: Report, kind: str, number: int
 ) -> Mapping[str, float]:
-    """The metrics of a model over all workers' parts of the data."""
+    """The metrics of a model over all workers' parts of the data. kind, number: Team.total."""
     report.begin()
     losses, examples = 0.0, 0
     for metric in learner.metrics.values():
@@ -96,19 +98,27 @@ def evaluate(
         found = learner.evaluate(item.batch)
         losses += found.get("loss", 0.0) * item.size
         examples += item.size
-    return together(team, learner, f"evaluate-{name}", losses, examples)
+    numbers = together(team, learner, kind, number, losses, examples)
+    if numbers is None:
+        raise PaddockError("there was nothing to judge by: the data has no examples")
+    return numbers
 
 
 def together(
-    team: Team, learner: Learner, name: str, losses: float, examples: int
-) -> dict[str, float]:
-    """Loss and metrics over all workers: their counts are added up, not their values averaged."""
+    team: Team, learner: Learner, kind: str, number: int, losses: float, examples: int
+) -> dict[str, float] | None:
+    """Loss and metrics over all workers: their counts are added up, not their values averaged.
+
+    None where nobody had an example.
+    """
     import numpy as np
 
     states = [metric.state() for metric in learner.metrics.values()]
     counts = np.concatenate([np.array([losses, examples], np.float64), *states])
-    whole = team.total(name, counts)
-    numbers = {"loss": float(whole[0] / whole[1]) if whole[1] else math.nan}
+    whole = team.total(kind, number, counts)
+    if not whole[1]:
+        return None
+    numbers = {"loss": float(whole[0] / whole[1])}
     at = 2
     for (title, metric), state in zip(learner.metrics.items(), states, strict=True):
         numbers[title] = metric.value(whole[at : at + len(state)])
@@ -142,10 +152,23 @@ def _ahead(items: Iterator[Item], learner: Learner) -> Iterator[Item]:
         current = following
 
 
-def _check(found: Mapping[str, float], name: str, epoch: int, number: int) -> None:
+def _batch(learner: Learner, item: Item, name: str, epoch: int, number: int) -> Mapping[str, float]:
+    """One batch trained. Raises PaddockError that says which, whatever is wrong with it."""
+    where = f"run {name!r}, batch {number} of epoch {epoch}"
+    try:
+        found = learner.train(item.batch)
+    except PaddockError as error:
+        # The servers refuse a gradient that is no number, and name the table.
+        raise PaddockError(
+            f"{where}: {error.message}",
+            hint=error.hint,
+            exit_code=error.exit_code,
+            retryable=error.retryable,
+        ) from error
     bad = [f"{title} is {value}" for title, value in found.items() if not math.isfinite(value)]
     if bad:
         raise PaddockError(
-            f"run {name!r}: {', '.join(bad)} in batch {number} of epoch {epoch}",
+            f"{where}: {', '.join(bad)}",
             hint="a smaller learning rate, or look at the batch: paddock data check",
         )
+    return found
