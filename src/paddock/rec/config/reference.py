@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from paddock.rec.config import backend, v2, v01, v18
+from paddock.rec.config import backend, v01, v2, v18
 from paddock.rec.config.keys import IGNORED, MAPPED, READ, REFUSED, Key
 from paddock.rec.config.ours import OURS
 
