@@ -150,6 +150,12 @@ def test_what_cannot_be_checked_is_bad_use(
     assert message in said(capsys, "check", tmp_path, *words, code=2)
 
 
+def test_an_empty_file_is_bad_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not bad use: the command was right."""
+    (tmp_path / "a").touch()
+    assert "a has no example" in said(capsys, "check", tmp_path / "a", code=1)
+
+
 def test_text_of_no_known_form_is_bad_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
