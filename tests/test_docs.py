@@ -32,7 +32,9 @@ from paddock.jobfile.parse import parse
 from paddock.operator import options as operator_options
 from paddock.operator.manifests import manifests_text
 from paddock.ps.server.options import IGNORED, OPTIONS
+from paddock.rec.config import words as rec_words
 
+REC_WORDS = (*rec_words.VALUED, *rec_words.OPTIONS, *rec_words.SWITCHES)
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     ROOT / "README.md",
@@ -262,6 +264,7 @@ def test_every_flag_in_the_text_exists(page: Path) -> None:
     known |= {f"--{name}" if len(name) > 1 else f"-{name}" for name in own}
     known |= {f"--{name.replace('-', '_')}" for name in (*(o.name for o in OPTIONS), *IGNORED)}
     known |= {f"--{name}" for flags in VERB_FLAGS.values() for name in flags}
+    known |= {w if w[1] != "-" else "--" + w[2:].replace("-", "_") for w in REC_WORDS}
     operator = [name for f in operator_options.FLAGS for name in (f.name, *f.aliases)]
     operator += inspect.signature(manifests_text).parameters
     known |= {f"--{name.replace('-', '_')}" for name in operator}
