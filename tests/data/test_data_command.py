@@ -93,7 +93,7 @@ def test_check_ends_with_1_when_something_is_wrong(
     """A script that checks before it trains stops here; people see file and line."""
     (tmp_path / "a").write_text("click:0 1:7\nclick:3 1:8\n")
     text = said(capsys, "check", tmp_path, code=1)
-    assert "label=0 1=7" in text
+    assert "label 0, 1 7" in text
     assert "wrong: 1 labels are neither 0 nor 1: 3 (1)" in text
     known = json.loads(said(capsys, "check", tmp_path, "--json", code=1))
     assert known["labels"] == {"0": 1, "3": 1}
