@@ -134,12 +134,11 @@ class _Resolver:
             if self.document.get(path) is None:
                 path = ("evaluate", "workspace")
         text = self.document.get(path)
-        if text is None:
-            self.workspace = self.directory
-        elif not isinstance(text, str):
+        self.workspace = self.directory
+        if text is not None and not isinstance(text, str):
             source = self.document.source(path)
             self.problems.append(Problem(f"{source}: workspace is no text", "write a directory"))
-        else:
+        elif text is not None:
             text = self._variables(text, self.document.source(path))
             found = find_workspace(text, self.config, self.world)
             if found is None:
