@@ -148,7 +148,9 @@ class ModelBase:
         find = self.settings.find
         return self._build_optimizer(
             find("hyper_parameters.optimizer.class", find("hyper_parameters.optimizer", "SGD")),
-            find("hyper_parameters.optimizer.learning_rate", find("hyper_parameters.learning_rate")),
+            find(
+                "hyper_parameters.optimizer.learning_rate", find("hyper_parameters.learning_rate")
+            ),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,5 +95,3 @@ def _say(line: str) -> None:
 
 def _nothing(line: str) -> None:
     """The other workers would say the same."""
-
-
