@@ -60,9 +60,7 @@ def of_one_strategy(runs: Sequence[Run]) -> list[Run]:
             hint="distribute_strategy; or a job for each",
         )
     strategies = [run.strategy for run in trained.values()] or [run.strategy for run in runs[:1]]
-    return [
-        run if run.task is Task.TRAIN else replace(run, strategy=strategies[0]) for run in runs
-    ]
+    return [run if run.task is Task.TRAIN else replace(run, strategy=strategies[0]) for run in runs]
 
 
 def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
