@@ -121,9 +121,8 @@ def package_of(recipe: Recipe, request: Request, config: str) -> tuple[str, str]
 
     Bundled models travel with the launcher, so a dotted name stays one.
     """
-    is_path = request.model.endswith((".yaml", ".yml")) or "/" in request.model
     folder = posixpath.dirname(config)
-    if not is_path and not request.model.startswith("."):
+    if _is_ours(config) and "/" not in request.model and not request.model.endswith(".yaml"):
         return folder, request.model
     files = [folder]
     for run in recipe.runs:

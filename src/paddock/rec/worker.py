@@ -40,13 +40,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         recipe = resolve(list(sys.argv[1:] if argv is None else argv))
-        for number, run in enumerate(recipe.runs):
+        for number, run in enumerate(of_one_strategy(recipe.runs)):
             carry_out(run, number)
     except PaddockError as error:
         sys.stderr.write(problem_text(error))
         sys.stderr.flush()
         return error.exit_code
     return 0
+
+
+def of_one_strategy(runs: Sequence[Run]) -> list[Run]:
+    """The runs; those that judge are of the strategy of those that train. Raises UsageError.
+
+    Servers keep to one for all of their job.
+    """
+    trained = {run.strategy.name: run for run in runs if run.task is Task.TRAIN}
+    if len(trained) > 1:
+        told = ", ".join(f"{run.name!r} is {name}" for name, run in sorted(trained.items()))
+        raise UsageError(
+            f"the runs of one job have one strategy, but {told}",
+            hint="distribute_strategy; or a job for each",
+        )
+    strategies = [run.strategy for run in trained.values()] or [run.strategy for run in runs[:1]]
+    return [run if run.task is Task.TRAIN else replace(run, strategy=strategies[0]) for run in runs]
 
 
 def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:

@@ -296,3 +296,9 @@ def test_several_devices_make_a_job_without_servers(bench: Bench) -> None:
     assert (recipe.engine, recipe.cluster.servers, recipe.cluster.workers) == (
         Engine.LOCAL_CLUSTER, 0, 2,
     )  # fmt: skip
+
+
+def test_a_workspace_that_is_no_text_is_one_of_the_problems(bench: Bench) -> None:
+    """Found by mutated files: the folder was looked for in no directory."""
+    bench.put({"old/config.yaml": "train: {workspace: false}", "old/model.py": HOOKS})
+    assert "old/config.yaml:1: workspace is no text" in bench.problems("-m", "old")

@@ -134,12 +134,11 @@ class _Resolver:
             if self.document.get(path) is None:
                 path = ("evaluate", "workspace")
         text = self.document.get(path)
-        if text is None:
-            self.workspace = self.directory
-        elif not isinstance(text, str):
+        self.workspace = self.directory
+        if text is not None and not isinstance(text, str):
             source = self.document.source(path)
             self.problems.append(Problem(f"{source}: workspace is no text", "write a directory"))
-        else:
+        elif text is not None:
             text = self._variables(text, self.document.source(path))
             found = find_workspace(text, self.config, self.world)
             if found is None:
@@ -327,7 +326,7 @@ class _Resolver:
     def _locate(self, text: str) -> str:
         """A path of data as it is opened: of 2.x relative to the file, else to the command."""
         text = text.strip()
-        if "://" in text:
+        if is_elsewhere(text):
             return text
         if text.startswith(OLD_FILE_SYSTEMS):
             what = f"{self.document.name}: {text}: this file system is not known here"
@@ -349,7 +348,7 @@ class _Resolver:
             sides = {"reading": run.reading} if run.task is Task.TRAIN else {"test": run.test}
             for side, reading in sides.items():
                 for path in reading.paths if reading is not None else ():
-                    if "://" in path or any(c in path for c in "*?["):
+                    if is_elsewhere(path) or any(c in path for c in "*?["):
                         continue
                     key = key_of(self.form, f"{side}.data")
                     if not os.path.exists(path):
@@ -375,6 +374,15 @@ class _Resolver:
         for path in self.document.leaves():
             found[f"config.{'.'.join(path)}"] = self.document.source(path)
         return found
+
+
+def is_elsewhere(path: str) -> bool:
+    """Whether data is no file of a file system: an fsspec URL, or made when it is read.
+
+    >>> is_elsewhere("s3://b/x"), is_elsewhere("generated:criteo?seed=1"), is_elsewhere("data")
+    (True, True, False)
+    """
+    return "://" in path or path.startswith("generated:")
 
 
 def _nested(config: Mapping[str, object]) -> dict[str, Any]:
