@@ -57,7 +57,8 @@ worker.carry_out(run)
 with ps.Client(strategy=os.environ["STRATEGY"]) as client:
     client.create(ps.SparseSpec("rows", 1, PLAIN, ZEROS, merge="sum"))
     client.barrier("all")
-    keys = [10000 * w + 1000 * e + n for w in range(2) for e in range(EPOCHS) for n in range(BATCHES)]
+    firsts = [10000 * w + 1000 * e for w in range(2) for e in range(EPOCHS)]
+    keys = [first + n for first in firsts for n in range(BATCHES)]
     tell("trained", RANK, *sorted(set(client.pull("rows", keys)[:, 0].tolist())))
     client.barrier("told")
 """
