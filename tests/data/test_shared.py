@@ -28,7 +28,7 @@ RECORDS = 150
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_trainer_that_dies_anywhere_and_comes_back_trains_each_record_once(
     tmp_path: Path, strategy: str, seed: int
 ) -> None:
@@ -122,7 +122,9 @@ def test_chunks_of_a_trainer_that_is_gone_are_given_on_from_where_it_was(
     """It dies and nobody starts it again: in sync the others train the rest once; in the others
     what it had not noted may be trained twice: its open batches, and that is counted."""
     folder = write_records(tmp_path / "data", RECORDS)
-    servers = DataFleet(2, ["--num_gradient_servers=2", "--on-lost-trainer=rescale"])
+    seconds = 60 if strategy == "sync" else 0.3
+    flags = [f"--trainer-timeout={seconds}", "--on-lost-trainer=rescale"]
+    servers = DataFleet(2, ["--num_gradient_servers=2", *flags])
     team, victim = Team(), Team()
     try:
         team.start(servers, 0, 2, folder, strategy=strategy)
@@ -135,8 +137,6 @@ def test_chunks_of_a_trainer_that_is_gone_are_given_on_from_where_it_was(
             with server.coordinator._changed:
                 list(server.coordinator._write(Expelled(1, life, "silent")))
                 server.coordinator._changed.notify_all()
-        else:
-            server.services._missed[1] = float("-inf")
         team.end()
         found = counts(servers, RECORDS)
         assert min(found) == 1
