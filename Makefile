@@ -27,8 +27,8 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 	done)
 endif
 
-.PHONY: help demo test test-real test-cluster test-gpu check format bench bench-ps bench-operator clean \
-	tools-real tools-cluster
+.PHONY: help demo test test-real test-cluster test-gpu check format bench bench-ps bench-rec \
+	bench-operator clean tools-real tools-cluster
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -82,6 +82,9 @@ bench: tools-real $(VENV)/.real ## ours beside torchrun, mpirun and paddle.distr
 bench-ps: $(VENV)/.bench-ps ## the parameter server beside PaddlePaddle 2.6.2's (docs/benchmarks.md)
 	$(BIN)/python -m benchmarks.ps $(ARGS)
 
+bench-rec: $(VENV)/.bench-ps ## `paddock rec` and `paddock data` beside PaddleRec's way (docs/benchmarks.md)
+	$(BIN)/python -m benchmarks.rec $(ARGS)
+
 bench-operator: tools-cluster ## the operator on a real API server (docs/benchmarks.md)
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.operator $(ARGS)
 
@@ -126,7 +129,7 @@ $(VENV)/.real: $(VENV)/.python pyproject.toml constraints.txt
 	@touch $(VENV)/.demo $(VENV)/.dev
 
 # The peer has an environment of its own, .venv-peer, which the benchmark makes by itself.
-PS_EXTRAS := ps,torch
+PS_EXTRAS := ps,torch,yaml
 $(VENV)/.bench-ps: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,paddock with its parameter server and PyTorch,-e '.[$(PS_EXTRAS)]')
 

@@ -32,6 +32,8 @@ USAGES = {
     "check": "paddock check [--framework paddle|torch|jax] [--json]",
     "pserver": "paddock pserver [--port PORT] [--num_gradient_servers N] [--data-dir DIR] [flags]",
     "ps": "paddock ps status|tables|save|load|export|import|publish|explain|... [flags]",
+    "data": "paddock data generate|split|check|plan [flags]",
+    "rec": "paddock rec -m CONFIG [-b BACKEND] [-o KEY=VALUE ...] [--evaluate] [--dry-run]",
     "operator": "paddock operator run|crd|manifests [flags]",
     "version": "paddock version [--json]",
     "completion": "paddock completion bash|zsh|fish",
@@ -94,6 +96,10 @@ def overview() -> str:
 def command_help(name: str) -> str:
     """What ``paddock NAME --help`` prints."""
     usage = f"usage: {USAGES[name]}\n"
+    if name == "rec":
+        from paddock.rec.config.words import USAGE
+
+        return USAGE
     if name == "submit":
         return usage + "\n".join(_submit_lines()) + "\n"
     if name in SHARED:

@@ -29,6 +29,8 @@ COMMANDS = {
     "check": "run a real all-reduce on two processes of this machine",
     "pserver": "run a parameter server",
     "ps": "look at running parameter servers; have them save, load, export and so on",
+    "data": "generate, split and check training data; plan which worker reads what",
+    "rec": "train a recommendation model from PaddleRec's config.yaml, or a bundled one",
     "operator": "run the Kubernetes operator, or print the files that install it",
     "version": "show versions, and what is installed",
     "completion": "print the completion script of bash, zsh or fish",

@@ -26,6 +26,7 @@ MANIFEST = "manifest.json"  # of `paddock data split` and `generate`
 # What stands in directories of data without being data: Hadoop's and our own markers.
 MARKERS = (MANIFEST, "done", "donefile", "to.hadoop.done")
 MARKER_ENDS = (".done", ".donefile", ".crc", ".tmp", "~")
+GENERATED = "generated:"
 GLOB_SIGNS = frozenset("*?[")
 
 
@@ -44,7 +45,8 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[DataFile]:
     """The files of `paths`, each once: those of one path sorted, the paths in their order.
 
     paths: files, directories (their own files, not those of directories below; without hidden
-    ones, those that begin with `_`, and markers), globs, URLs that fsspec opens.
+    ones, those that begin with `_`, and markers), globs, URLs that fsspec opens, and
+    `generated:KIND?...` (generate/on_demand.py).
 
     Raises: UsageError naming every path that is missing, or has no file.
     """
@@ -53,6 +55,10 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[DataFile]:
     for given in paths:
         path = os.fspath(given)
         try:
+            if path.startswith(GENERATED):
+                from paddock.data.generate.on_demand import generated
+
+                path = generated(path)
             files = _remote(path) if is_url(path) else _local(path)
         except UsageError as error:
             problems += error.problems

@@ -133,6 +133,8 @@ def uses_ps(job: Job, folder: str = "") -> bool:
     """Whether a job may need ``paddock.ps``: for its servers, or for a script of it in `folder`."""
     if job.mode == "ps" and job.servers.is_provided:
         return True
+    if job.command.kind == "module" and job.command.program.startswith("paddock."):
+        return True  # ours: the workers of `paddock rec`
     named = {script_path(job.command), script_path(job.command_of("ps"))} - {""}
     paths = [os.path.join(folder, path) for path in named]
     if job.mode == "ps" and not all(map(os.path.exists, paths)):

@@ -7,11 +7,12 @@ backward, update (here or on the servers), and its state. There are three: the b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from paddock.rec.metrics import Metric
+from paddock.rec.settings import Reading
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,17 @@ class Source(Protocol):
         """Batches from `position` on (None: all); `position` is an Item's, of the same epoch."""
 
 
+@runtime_checkable
+class Dealing(Source, Protocol):
+    """A source that can go on after another number of workers."""
+
+    def dealt(self, epoch: int, positions: Sequence[object | None]) -> object:
+        """This worker's position in its share of what those before have left of the epoch.
+
+        positions: of each of them, an Item's; None: it had read nothing.
+        """
+
+
 class Learner(Protocol):
     """A model with its optimizer."""
 
@@ -61,3 +73,15 @@ class Learner(Protocol):
 
     def export(self, directory: str) -> None:
         """Write what a program without paddock loads: parameters, embeddings included."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model's folder, opened: what trains, and how its data is read.
+
+    Each contract's package has `open_model(run, client, place) -> Opened` in its `opening` module;
+    client: a ps.Client, or None without servers.
+    """
+
+    learner: Learner
+    source: Callable[[Reading], Source]

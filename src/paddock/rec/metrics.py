@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from paddock.errors import UsageError
+
+Numbers = NDArray[np.floating]
+Counts = NDArray[np.float64]
+BUCKETS = 4096  # As PaddleRec's click models: paddle.metric.Auc of 4095 thresholds.
 
 
 class Metric(Protocol):
@@ -22,3 +29,130 @@ class Metric(Protocol):
 
     def clear(self) -> None:
         """Forget all examples."""
+
+
+class Counted:
+    """A metric from two functions: what a batch adds to the counts, and what the counts say.
+
+    >>> ctr = METRICS["actual_ctr"]()
+    >>> ctr.update(np.array([0.2, 0.9]), np.array([0.0, 1.0]))
+    >>> ctr.value(), ctr.value(ctr.state() + np.array([1.0, 6.0]))
+    (0.5, 0.25)
+    """
+
+    def __init__(
+        self,
+        size: int,
+        count: Callable[[Numbers, Numbers], Iterable[float] | Counts],
+        result: Callable[[Counts], float],
+    ) -> None:
+        self._counts = np.zeros(size)
+        self._count, self._result = count, result
+
+    def update(self, scores: Numbers, labels: Numbers) -> None:
+        """Adds a batch. labels: (examples,). scores: as many, or (examples, classes)."""
+        if len(scores) != len(labels):
+            raise UsageError(
+                f"a metric got {len(scores)} scores and {len(labels)} labels",
+                hint="one label for each example of the batch",
+            )
+        found = self._count(np.asarray(scores, np.float64), np.asarray(labels, np.float64))
+        self._counts += np.asarray(found, np.float64)
+
+    def state(self) -> Counts:
+        """A copy of the counts."""
+        counts: Counts = self._counts.copy()
+        return counts
+
+    def value(self, state: Counts | None = None) -> float:
+        """nan where there is nothing to say yet."""
+        return self._result(self._counts if state is None else state)
+
+    def clear(self) -> None:
+        """Begins anew."""
+        self._counts[:] = 0.0
+
+
+def _ratio(above: float, below: float) -> float:
+    return float(above / below) if below else float("nan")
+
+
+def _area(state: Counts) -> float:
+    """The area under the ROC curve; examples of one bucket are ties, which count half."""
+    others, clicks = state.reshape(2, -1)
+    below = np.cumsum(others) - others
+    return _ratio(float((clicks * (below + others / 2)).sum()), others.sum() * clicks.sum())
+
+
+def auc(buckets: int = BUCKETS) -> Counted:
+    """The share of (click, no click) pairs in order, from a histogram of scores for each label.
+
+    Two scores closer than 1 / buckets may count as a tie. A bucket's number is that of
+    paddle.metric.Auc: the whole part of score * (buckets - 1).
+    """
+
+    def count(scores: Numbers, labels: Numbers) -> Counts:
+        bucket = np.clip(scores * (buckets - 1), 0, buckets - 1).astype(np.int64)
+        both = bucket + np.where(labels > 0.5, buckets, 0)
+        return np.asarray(np.bincount(both, minlength=2 * buckets), np.float64)
+
+    return Counted(2 * buckets, count, _area)
+
+
+def exact_auc(scores: Numbers, labels: Numbers) -> float:
+    """Of all pairs, without buckets: what the histogram is checked against. Needs all examples."""
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    rank = (ends - (counts - 1) / 2.0)[inverse]
+    clicks = float((labels > 0.5).sum())
+    pairs = clicks * (len(labels) - clicks)
+    return _ratio(float(rank[labels > 0.5].sum()) - clicks * (clicks + 1) / 2, pairs)
+
+
+def _mean(of: Callable[[Numbers, Numbers], Numbers]) -> Callable[[], Counted]:
+    return lambda: Counted(
+        2, lambda scores, labels: (of(scores, labels).sum(), len(labels)), lambda s: _ratio(*s)
+    )
+
+
+def _rmse() -> Counted:
+    def count(scores: Numbers, labels: Numbers) -> tuple[float, int]:
+        return ((scores - labels) ** 2).sum(), len(labels)
+
+    return Counted(2, count, lambda state: float(np.sqrt(_ratio(*state))))
+
+
+def _copc() -> Counted:
+    """Clicks over predicted clicks: 1 where predictions are calibrated."""
+    return Counted(2, lambda scores, labels: (labels.sum(), scores.sum()), lambda s: _ratio(*s))
+
+
+def _log_loss(scores: Numbers, labels: Numbers) -> Numbers:
+    # 1e-7 is about float32's distance from 1: a certain and wrong score costs 16, not infinity.
+    sure = np.clip(scores, 1e-7, 1.0 - 1e-7)
+    costs: Numbers = -(labels * np.log(sure) + (1.0 - labels) * np.log1p(-sure))
+    return costs
+
+
+def _is_right(scores: Numbers, labels: Numbers) -> Numbers:
+    found = scores.argmax(1) if scores.ndim == 2 else scores > 0.5
+    return np.asarray(found == labels, np.float64)
+
+
+def _is_among_five(scores: Numbers, labels: Numbers) -> Numbers:
+    right = np.take_along_axis(scores, labels.astype(np.int64)[:, None], 1)
+    return np.asarray((scores > right).sum(1) < 5, np.float64)
+
+
+# By the name that is printed. Those of classes (accuracy, acc5) take scores (examples, classes).
+METRICS: dict[str, Callable[[], Metric]] = {
+    "auc": auc,
+    "mae": _mean(lambda scores, labels: np.abs(scores - labels)),
+    "rmse": _rmse,
+    "copc": _copc,
+    "actual_ctr": _mean(lambda scores, labels: labels),
+    "predicted_ctr": _mean(lambda scores, labels: scores),
+    "log_loss": _mean(_log_loss),
+    "accuracy": _mean(_is_right),
+    "acc5": _mean(_is_among_five),
+}

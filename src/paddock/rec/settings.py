@@ -107,6 +107,7 @@ class Run:
     strategy: Strategy = Strategy()
     saving: Saving = Saving()
     warm_start: str | None = None
+    warm_start_missing: str = "fail"  # fail | init | zero: what of the model is not there
     resume: bool = False
     evaluate_from: str | None = None  # a checkpoint, or a directory of them
     evaluate_epochs: tuple[int, int] | None = None

@@ -166,3 +166,10 @@ def test_jobs_that_use_it_are_known(
         (tmp_path / "train.py").write_text(script)
     job = decide_servers(parse([*flags, "train.py"], {}, python="python3").job)
     assert uses_ps(job, str(tmp_path)) is is_used
+
+
+def test_a_job_with_servers_takes_the_recommendation_models_along() -> None:
+    """`paddock rec` starts its worker where nothing of Paddock is installed."""
+    with zipfile.ZipFile(io.BytesIO(build(has_ps=True))) as archive:
+        names = set(archive.namelist())
+    assert {"paddock/rec/worker.py", "paddock/rec/config/resolve.py"} <= names

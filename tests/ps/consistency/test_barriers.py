@@ -64,6 +64,19 @@ def test_a_life_that_came_late_meets_who_waits_and_passes_what_is_past() -> None
         assert barriers.let_late_pass() == [], "in the middle of its work"
 
 
+def test_trainers_that_count_themselves_go_on_counting_with_new_servers() -> None:
+    """A checkpoint brings them to epoch 7; who comes late to it afterwards passes."""
+    barriers = Barriers()
+    for trainer in (0, 1):
+        barriers.waiting[trainer] = Reach(trainer, 1, 0, "epoch", 7, is_counted=True)
+    opened = barriers.complete((0, 1))
+    assert opened is not None and opened.turn == 7
+    barriers.apply(opened)
+    for turn, passes in ((7, True), (8, False)):
+        barriers.waiting[1] = Reach(1, 2, 0, "epoch", turn, is_fresh=True, is_counted=True)
+        assert bool(barriers.let_late_pass()) == passes
+
+
 def test_names_cannot_be_made_without_end() -> None:
     """barrier(f"batch {i}") would fill the server's memory."""
     barriers = Barriers()

@@ -105,3 +105,10 @@ def test_a_dense_vector_follows_the_same_rule() -> None:
     vector.receive(np.float32([2, 5, 2]))
     assert vector.read(np.empty(3, np.float32)).tolist() == [4, 7, 4]
     assert vector.take_delta(2)[0].tolist() == [1, 1, 1]
+
+
+def test_of_a_dense_vector_that_has_learned_nothing_nothing_is_sent() -> None:
+    """As of rows: a frame of zeros would count as one of the trainer's batch."""
+    vector = GeoVector(DenseSpec("w", 3, SGD))
+    vector.insert(None, np.ones(3, np.float32))
+    assert [len(column) for column in vector.take_delta(2)] == [0]

@@ -67,6 +67,24 @@ def adam(w: A, steps: list[A], lr: float, o: dict[str, float]) -> A:
     return w
 
 
+def adam_told(w: A, steps: list[A], lr: float, o: dict[str, float]) -> A:
+    m, v = np.zeros_like(w), np.zeros_like(w)
+    for g in steps:
+        m = o["beta1"] * m + (1 - o["beta1"]) * g
+        v = o["beta2"] * v + (1 - o["beta2"]) * g**2
+        w = w - lr * m / (np.sqrt(v) + o["epsilon"])  # 0.05 as float32 tells no root.
+    return w
+
+
+def paddle_rmsprop(w: A, steps: list[A], lr: float, o: dict[str, float]) -> A:
+    s, b = np.zeros_like(w), np.zeros_like(w)
+    for g in steps:
+        s = o["rho"] * s + (1 - o["rho"]) * g**2
+        b = o["momentum"] * b + lr * g / np.sqrt(s + o["epsilon"])
+        w = w - b
+    return w
+
+
 def rmsprop(w: A, steps: list[A], lr: float, o: dict[str, float]) -> A:
     s, a, b = np.zeros_like(w), np.zeros_like(w), np.zeros_like(w)
     for g in steps:
@@ -103,6 +121,9 @@ REFERENCES: dict[str, Reference] = {
     "row_adagrad": row_adagrad,
     "adam": adam,
     "adamw": adam,
+    "adam_told": adam_told,
+    "paddle_adam": adam,
+    "paddle_rmsprop": paddle_rmsprop,
     "rmsprop": rmsprop,
     "ftrl": ftrl,
     "sum": add,

@@ -2,7 +2,8 @@
 
 Hosts keep it by the SHA-256 of its sources, so that it is packed only for one that lacks it. It
 holds what `paddock launch` imports, and what answers a submitter (node/); both need the standard
-library only. A job that uses `paddock.ps` gets a larger one, with that in it (node/carried.py).
+library only. A job that uses `paddock.ps` gets a larger one, with that in it (node/carried.py), and
+what stands on it: `paddock rec` and its bundled models.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MODULES = (
     "__init__.py", "errors.py", "backends/__init__.py", "backends/words.py", "cli/__init__.py",
     "cli/main.py", "cli/launch.py", "cli/explain.py", "cli/help.py", "cli/version.py",
 )  # fmt: skip
-PS_PACKAGES = ("ps",)
+PS_PACKAGES = ("ps", "data", "rec")
 PS_MODULES = ("__main__.py", "cli/pserver.py")
 DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can tell
 START = "from paddock.cli.main import main\n\nmain()\n"
@@ -48,9 +49,10 @@ def _files(has_ps: bool) -> dict[str, bytes]:
     root = Path(paddock.__file__).parent
     names = [*MODULES, "py.typed", *(PS_MODULES if has_ps else ())]
     for package in (*PACKAGES, *(PS_PACKAGES if has_ps else ())):
-        names += [str(p.relative_to(root)) for p in (root / package).rglob("*.py")]
-    found = {f"paddock/{name}": (root / name).read_bytes() for name in sorted(names)}
-    return {"__main__.py": (PS_START if has_ps else START).encode(), **found}
+        found = (p for p in (root / package).rglob("*") if p.suffix in (".py", ".yaml"))
+        names += [str(p.relative_to(root)) for p in found]
+    sources = {f"paddock/{name}": (root / name).read_bytes() for name in sorted(names)}
+    return {"__main__.py": (PS_START if has_ps else START).encode(), **sources}
 
 
 @cache

@@ -113,6 +113,11 @@ class Tensors(FlatParameters):
         check_finite(self.table, grads, None)
         self._grads, self._used = grads, used
 
+    @property
+    def held(self) -> Floats:
+        """The gradient that is to be pushed; may be changed before."""
+        return self._grads
+
     def set(self) -> None:
         """The servers take the values that the tensors have now."""
         self.values[...] = self.framework.flat(self.tensors)

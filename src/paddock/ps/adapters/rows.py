@@ -120,6 +120,11 @@ class Rows(Table):
             self._pieces = [one]
             check_finite(self.table, one.rows, one.keys)
 
+    @property
+    def held(self) -> list[Floats]:
+        """The gradients that wait to be pushed; may be changed before."""
+        return [piece.rows for piece in self._pieces]
+
     def push(self) -> int:
         """Sends what was received since the last push. Returns how many look-ups that were."""
         pieces = self._pieces

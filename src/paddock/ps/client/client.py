@@ -396,11 +396,24 @@ class Client:
             raise UsageError(f"barrier {name!r}: timeout is {timeout}", hint="seconds, or None")
         self.flush()
         self._turns[name] = self._turns.get(name, 0) + 1
+        self._arrive(name, self._turns[name], timeout or 0.0, is_counted=False)
+
+    def meet(self, name: str, turn: int) -> None:
+        """As barrier(), for trainers that count their meetings over all their lives, from 1.
+
+        Who was started again and comes to one that has been is let through. Sends nothing: in geo
+        no differences are exchanged.
+        """
+        self.traffic.settle(0)
+        self._arrive(name, turn, 0.0, is_counted=True)
+
+    def _arrive(self, name: str, turn: int, seconds: float, *, is_counted: bool) -> None:
         where = {
             "name": name,
-            "turn": self._turns[name],
+            "turn": turn,
             "is_fresh": self.traffic.batch == 0,
-            "seconds": timeout or 0.0,
+            "seconds": seconds,
+            "is_counted": is_counted,
         }
         self.peers[0].ask(Op.ARRIVE, where, step=self.traffic.step - 1, again=True)
 
@@ -421,19 +434,21 @@ class Client:
                 total[name] = (total.get(name, 0) + int(value)) & 0xFFFFFFFFFFFFFFFF
         return {name: f"{value:016x}" for name, value in sorted(total.items())}
 
-    def save(self, directory: str | os.PathLike[str], *, mode: str = "full") -> None:
-        """Write a checkpoint of all servers; the one before stays until this one is whole."""
+    def save(self, directory: str | os.PathLike[str], *, mode: str = "full", keep: int = 3) -> str:
+        """Write a checkpoint of all servers; its name. The one before stays until this one is
+        whole, and the newest `keep` after it. mode "delta": the rows changed since the newest.
+        """
         from paddock.ps.client.checkpoints import save
 
         self.flush()
-        save(self.peers, os.fspath(directory), mode, self.place.job)
+        return save(self.peers, os.fspath(directory), mode, self.place.job, keep=keep)
 
-    def load(self, directory: str | os.PathLike[str]) -> None:
-        """Read a checkpoint, whatever number of servers wrote it."""
+    def load(self, directory: str | os.PathLike[str], *, of_job: str | None = None) -> None:
+        """Read a checkpoint, whatever number of servers wrote it. of_job: whose, if another's."""
         from paddock.ps.client.checkpoints import load, objection_to_resume
 
         self.flush()
-        checkpoint = load(self.peers, os.fspath(directory), self.place.job)
+        checkpoint = load(self.peers, os.fspath(directory), of_job or self.place.job)
         self.traffic.progress = Progress(len(self.peers))
         for table in self.traffic.tables:
             self.strategy.forget(table)

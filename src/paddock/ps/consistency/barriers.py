@@ -64,7 +64,10 @@ class Barriers:
             return None
         name = there[0].name
         passed = tuple((reach.trainer, reach.incarnation, reach.turn) for reach in there)
-        return Opened(name, self._turns.get(name, 0) + 1, passed)
+        # Who counts over all lives, those of servers before too, may be ahead of us.
+        counted = [reach.turn for reach in there if reach.is_counted]
+        turn = max([self._turns.get(name, 0) + 1, *counted])
+        return Opened(name, turn, passed)
 
     def let_late_pass(self) -> list[Reach]:
         """Those that are late, and where nobody else waits: they wait no longer."""

@@ -178,8 +178,10 @@ class GeoVector(_Copy):
             self.table.push(start, columns[0][start:stop], lr=lr)
 
     def take_delta(self, trainers: int, *, is_rest: bool = False) -> Columns:
-        """[float32[size]] to be pushed."""
+        """[float32[size]] to be pushed; [float32[0]] where nothing is."""
         delta: Floats = (self.read(np.empty_like(self._old)) - self._old) / np.float32(trainers)
+        if not delta.any():
+            return [delta[:0]]
         self._old += delta
         return [delta]
 

@@ -102,6 +102,7 @@ class Reach(Life):
     """The trainer waits at a barrier. step: those it has done. turn: its own count, by name.
 
     is_fresh: this life has done no batch yet. seconds: how long it wants to wait; 0 has no limit.
+    is_counted: turn is counted over all lives, and over those of servers before these.
     """
 
     step: int
@@ -109,6 +110,7 @@ class Reach(Life):
     turn: int
     is_fresh: bool = False
     seconds: float = 0.0
+    is_counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,12 @@ import numpy as np
 from paddock.errors import Problem
 from paddock.ps.jit import choose, kernel, part
 from paddock.ps.optimizers.guards import square_sum, square_sums
+from paddock.ps.optimizers.paddle_rules import (
+    adam_told,
+    paddle_adam,
+    paddle_adam_arrays,
+    paddle_rmsprop,
+)
 from paddock.ps.optimizers.rule import F32, F64, I64, Option, Rule, Slot
 from paddock.ps.spec import OptimizerSpec, check_fields
 
@@ -360,6 +366,28 @@ _ALL = (
             "centered": Option(0.0, flag=True),
         },
         (Slot("square_mean"), Slot("mean", when="centered"), Slot("velocity", when="momentum")),
+    ),
+    Rule("adam_told", adam_told, {**_ADAM, "idle": Option(0.0, flag=True)}, _ADAM_STATE[:2]),
+    Rule(
+        "paddle_adam",
+        paddle_adam,
+        _ADAM,
+        (
+            *_ADAM_STATE[:2],
+            Slot("beta1_power", initial="beta1", per_row=True),
+            Slot("beta2_power", initial="beta2", per_row=True),
+        ),
+        paddle_adam_arrays,
+    ),
+    Rule(
+        "paddle_rmsprop",
+        paddle_rmsprop,
+        {
+            "rho": Option(0.95, high=1.0, below=True),
+            "epsilon": Option(1e-6, above=True),
+            "momentum": Option(0.0, high=1.0, below=True),
+        },
+        (Slot("square_mean"), Slot("velocity")),
     ),
     Rule(
         "ftrl",

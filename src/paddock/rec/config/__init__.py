@@ -1,1 +1,19 @@
-"""Three generations of config.yaml and two of backend.yaml, read into one typed value."""
+"""Three generations of config.yaml and two of backend.yaml, read into one typed value.
+
+words.py      the command's words
+document.py   YAML -> a tree that knows the line of each key; what -o changes in it
+secret.py     which values are not shown
+keys.py       a table of keys -> values of the right type, and what is wrong with them
+v01.py v18.py v2.py    the tables of the three forms, and the runs they describe
+ours.py       keys of Paddock's own, the same in all forms
+backend.py    backend.yaml -> Cluster
+places.py     where -m, {workspace} and paddlerec:: lead
+folder.py     what a model's folder has: its contract, and what of it cannot run
+data.py       whether data is there
+where.py      the engine and the counts
+unused.py     keys that nothing reads
+build.py      values by field -> Run
+reference.py  every key as a page
+resolve.py    all of it: words -> Recipe
+shown.py      a Recipe for people, with where each setting comes from
+"""

@@ -1,0 +1,1 @@
+"""The benchmarks of `paddock rec` and `paddock data`: python -m benchmarks.rec."""

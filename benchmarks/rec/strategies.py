@@ -1,0 +1,49 @@
+"""AUC of the four strategies on examples that nobody trained on, beside that of one process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks.ps.figure import Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.rec.bench import RecBench
+
+STRATEGIES = ("sync", "async", "half_async", "geo")
+MODEL = "paddock.models.rank.dnn"
+WORKERS, EPOCHS = 2, 2
+LOSS_MAX = 0.01  # of AUC
+
+
+def measure(bench: RecBench) -> list[Figure]:
+    """One figure a strategy; the target is the single process's AUC less 0.01."""
+    alone = area(bench, "sync", workers=1, servers=0)
+    known = Figure("AUC, ctr-dnn, single", "", more_is_better=True)
+    known.add("ours", alone)
+    figures = [known]
+    for strategy in STRATEGIES:
+        target = None if alone is None else round(alone - LOSS_MAX, 4)
+        figure = Figure(f"AUC, ctr-dnn, {strategy}, {WORKERS} workers", "", target, True)
+        figure.add("ours", area(bench, strategy, workers=WORKERS, servers=1))
+        figures.append(figure)
+    return figures
+
+
+def area(bench: RecBench, strategy: str, *, workers: int, servers: int) -> float | None:
+    """The AUC of the test line; None where it failed."""
+    count = bench.examples // 4
+    options = {
+        "framework": "torch", "strategy": strategy, "runner.epochs": EPOCHS, "geo_step": 10,
+        "runner.test_data_dir": bench.clicks(count, seed=2),
+        # As many examples a step, by however many workers.
+        "runner.train_batch_size": 512 // workers,
+    }  # fmt: skip
+    return last_area(bench.ours(MODEL, options, workers=workers, servers=servers))
+
+
+def last_area(workers: Sequence[Sequence[dict[str, float]]]) -> float | None:
+    """Of the line that has no rate: the test's."""
+    found = [line["auc"] for epochs in workers for line in epochs if "rate" not in line]
+    return found[-1] if found else None

@@ -1,0 +1,325 @@
+"""``paddock data``: generate, split and check training data, and plan who reads what."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from paddock.cli.ps_text import aligned, size_text
+from paddock.cli.pserver import missing_extra
+from paddock.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.data.files import DataFile
+    from paddock.data.formats.format import Format
+    from paddock.data.manifest import Manifest
+
+# The names of a flag, and what argparse makes of it.
+Flag = tuple[tuple[str, ...], dict[str, Any]]
+PROGRESS_SECONDS = 0.2
+FORMATS = ("auto", "slots", "criteo", "csv", "parquet")
+HEAD_BYTES = 1 << 18  # that tell what the format is
+
+
+def run(argv: Sequence[str]) -> int:
+    """Carry out one order; the exit code."""
+    words = list(argv)
+    if not words or words[0] in ("-h", "--help"):
+        from paddock.cli.help import command_help
+
+        print(command_help("data"), end="")
+        for name, (what, _, _) in ORDERS.items():
+            print(f"  {name:<10}{what}")
+        print("flags of each: paddock data ORDER --help")
+        return 0
+    if words[0] not in ORDERS:
+        from paddock.jobfile.suggest import nearest
+
+        hint = nearest(words[0], ORDERS) or "one of " + ", ".join(ORDERS)
+        raise UsageError(f"'{words[0]}' is not an order of paddock data", hint=hint)
+    what, flags, action = ORDERS[words[0]]
+    parser = _Parser(
+        prog=f"paddock data {words[0]}",
+        description=what[0].upper() + what[1:] + ".",
+        allow_abbrev=False,
+    )
+    for names, facts in flags:
+        parser.add_argument(*names, **facts)
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    try:
+        given = parser.parse_args(_with_key(words[1:]))
+    except SystemExit:  # --help, which has been printed; errors are UsageErrors.
+        return 0
+    try:
+        return action(given)
+    except ImportError as error:
+        raise missing_extra(error) from error
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells errors as the other commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}", hint=f"{self.prog} --help")
+
+
+class _Progress:
+    """A line on a terminal that says how far it is; nothing elsewhere."""
+
+    def __init__(self, unit: Callable[[int], str]) -> None:
+        self._unit = unit
+        self._shown = sys.stderr.isatty()
+        self._begun = self._told = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        is_over = done >= total
+        if not self._shown or (now - self._told < PROGRESS_SECONDS and not is_over):
+            return
+        self._told = now
+        seconds = max(now - self._begun, 1e-9)
+        left = seconds * (total - done) / max(done, 1)
+        filled = 30 * done // max(total, 1)
+        sys.stderr.write(
+            f"\r[{'=' * filled:<30}] {self._unit(done)} of {self._unit(total)}, "
+            f"{self._unit(int(done / seconds))}/s, {left:.0f} s left\x1b[K"
+        )
+        sys.stderr.write("\n" if is_over else "")
+        sys.stderr.flush()
+
+
+def _count_text(count: int) -> str:
+    return f"{count:,}"
+
+
+# ----------------------------------------------------------------------------------------- flags
+
+
+def _with_key(words: list[str]) -> list[str]:
+    """`--by key COLUMN` as two flags of one value each.
+
+    >>> _with_key(["x", "--by", "key", "3"])
+    ['x', '--by', 'key', '--key', '3']
+    """
+    for at in range(1, len(words) - 1):
+        if words[at - 1 : at + 1] == ["--by", "key"]:
+            return [*words[: at + 1], "--key", *words[at + 1 :]]
+    return words
+
+
+def _flag(*names: str, **facts: Any) -> Flag:
+    return names, facts
+
+
+PATHS = _flag(
+    "paths", nargs="+", metavar="PATH", help="files, directories, globs or URLs (fsspec) of data"
+)
+KINDS = ("criteo", "census", "words", "shapes")
+SPLITS = ("lines", "bytes", "rows", "key")
+RULES = ("modulo", "blocks", "size")
+GENERATE = (
+    _flag("kind", choices=KINDS, help="what it is like"),
+    _flag("--out", required=True, metavar="DIR", help="where to write it"),
+    _flag("--examples", required=True, type=int, metavar="N", help="how many, all files together"),
+    _flag("--files", type=int, default=1, metavar="K", help="how many files [1]"),
+    _flag("--seed", type=int, default=1, metavar="S", help="another seed, other examples [1]"),
+    _flag("--vocab", type=int, metavar="V", help="categories of a slot [1000], or words [2000]"),
+    _flag(
+        "--format",
+        metavar="FORM",
+        help="criteo: slots, tsv; census: slots; words: text, ngram; shapes: npz, raw [the first]",
+    ),
+)
+SPLIT = (
+    PATHS,
+    _flag("--count", required=True, type=int, metavar="N", help="how many shards"),
+    _flag(
+        "--by",
+        choices=SPLITS,
+        default="lines",
+        help="equal lines, bytes or rows in order (Parquet: lines and bytes are whole row groups); "
+        "or 'key COLUMN': all lines with the same value in one shard [lines]",
+    ),
+    _flag("--key", metavar="COLUMN", help=argparse.SUPPRESS),  # what --by key becomes
+    _flag("--seed", type=int, metavar="S", help="shuffle the lines; the same order for each seed"),
+    _flag("--out", metavar="DIR", help="where to write them [FILE-shards]"),
+    _flag("--name", help="of the shards, before their numbers [the first file's]"),
+    _flag("--legacy", action="store_true", help="total/N + 1 lines a shard, as prepare.py had it"),
+)
+CHECK = (
+    PATHS,
+    _flag(
+        "--format",
+        default="auto",
+        metavar="FORM",
+        help="slots, criteo, csv, parquet, or a reader's .py [what the first line looks like]",
+    ),
+    _flag(
+        "--sparse-slots", metavar="SLOTS", help="'click 1 2 3', the label first [as in the data]"
+    ),
+    _flag("--dense-slots", metavar="SLOTS", help="'dense_feature:13' [as in the data]"),
+    _flag("--config", metavar="FILE", help="a config.yaml that declares the slots"),
+    _flag("--padding", type=int, default=0, help="the id of an absent slot [0]"),
+    _flag("--samples", type=int, default=10, metavar="N", help="how many examples to show [10]"),
+    _flag("--workers", type=int, metavar="N", help="whether so many workers have a file each"),
+)
+PLAN = (
+    PATHS,
+    _flag("--workers", required=True, type=int, metavar="N", help="how many there will be"),
+    _flag(
+        "--by",
+        choices=RULES,
+        default="blocks",
+        help="number of the name modulo N; contiguous blocks; about the same bytes [blocks]",
+    ),
+    _flag(
+        "--repeat", action="store_true", help="fewer files than workers: several read the same one"
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------- orders
+
+
+def _generate(given: argparse.Namespace) -> int:
+    from paddock.data.generate.write import Wanted, generate
+
+    wanted = Wanted(
+        given.kind, Path(given.out), given.examples, given.files, given.seed, given.vocab,
+        given.format,
+    )  # fmt: skip
+    manifest = generate(wanted, _Progress(_count_text))
+    return _tell_written(manifest, given)
+
+
+def _tell_written(manifest: Manifest, given: argparse.Namespace) -> int:
+    """What stands in a directory now; the same for generate and split."""
+    if given.json:
+        print(json.dumps(manifest.as_json()))
+        return 0
+    counts = [shard.count for shard in manifest.shards]
+    total = size_text(sum(shard.bytes for shard in manifest.shards))
+    print(f"{len(counts)} files, {sum(counts):,} {manifest.unit}, {total}: {given.out}")
+    for name, value in manifest.facts.items():
+        if not isinstance(value, (list, dict)):
+            print(f"  {name}: {value}")
+    return 0
+
+
+def _beside(path: str) -> str:
+    """The directory of shards of a file; of a URL it is here, not there."""
+    return (path.rpartition("/")[2] if "://" in path else path) + "-shards"
+
+
+def _split(given: argparse.Namespace) -> int:
+    from paddock.data.files import find_files
+    from paddock.data.split import Wanted, split
+
+    files = find_files(given.paths)
+    given.out = given.out or _beside(files[0].path)
+    wanted = Wanted(
+        files, given.count, Path(given.out), given.by, given.key, given.seed, given.legacy,
+        given.name,
+    )  # fmt: skip
+    return _tell_written(split(wanted, _Progress(size_text)), given)
+
+
+def _check(given: argparse.Namespace) -> int:
+    from paddock.cli.data_text import report_json, report_text
+    from paddock.data.assign import Piece, assign
+    from paddock.data.check import check
+    from paddock.data.files import find_files
+
+    files = find_files(given.paths)
+    if given.workers is not None:
+        assign([Piece(file.path, file.size) for file in files], given.workers)
+    name, form = _format(given, files)
+    report = check(files, form, given.samples, given.padding, _Progress(size_text))
+    print(json.dumps(report_json(name, report)) if given.json else report_text(name, report))
+    return 1 if report.wrong else 0
+
+
+def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Format]:
+    """The format that was asked for, or that the first lines have; with its slots."""
+    from paddock.data import declared
+    from paddock.data.chunks import Chunk
+    from paddock.data.files import blocks, is_parquet
+    from paddock.rec.readers.build import make_format
+    from paddock.rec.settings import Reading
+
+    name = given.format
+    if not name.endswith(".py") and name not in FORMATS:
+        raise UsageError(f"no format '{name}'", hint=f"{', '.join(FORMATS)}, or a reader's .py")
+    is_table = is_parquet(files[0].path)
+    texts = () if is_table else files
+    head = next((b for f in texts for b in blocks(Chunk(f.path), HEAD_BYTES)), b"")
+    if name == "auto":
+        name = "parquet" if is_table else declared.format_of(head)
+    slots = declared.read_slots(given.sparse_slots, given.dense_slots)
+    if given.config is not None:
+        slots = declared.slots_of_config(_yaml(given.config), given.config)
+    if slots is None and name in ("csv", "parquet"):
+        line = (
+            "Parquet" if is_table else repr(head.split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
+        )
+        raise UsageError(
+            f"{files[0].path}: neither slot text nor Criteo's: {line}",
+            hint="say which columns it has with --sparse-slots and --dense-slots, or --format",
+        )
+    slots = slots or (declared.slots_of_lines(head) if name == "slots" else declared.Slots(()))
+    label = None if slots.has_label else ""
+    paths = tuple(file.path for file in files)
+    reading = Reading(
+        paths, 1, name, sparse_slots=slots.sparse, dense_slots=dict(slots.dense), label=label,
+        padding=given.padding,
+    )  # fmt: skip
+    return name, make_format(reading, {})
+
+
+def _yaml(path: str) -> object:
+    try:
+        import yaml
+    except ImportError:
+        raise UsageError(f"'{path}' needs PyYAML", hint="pip install PyYAML") from None
+    try:
+        return yaml.safe_load(Path(path).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"'{path}' cannot be read: {error}", hint="check --config") from error
+
+
+def _plan(given: argparse.Namespace) -> int:
+    from paddock.data.assign import Piece, assign
+    from paddock.data.files import find_files
+
+    pieces = [Piece(file.path, file.size) for file in find_files(given.paths)]
+    plan = assign(pieces, given.workers, given.by, repeat=given.repeat)
+    if given.json:
+        workers = [
+            {
+                "worker": worker,
+                "bytes": plan.bytes_of(worker),
+                "files": [piece.path for piece in part],
+            }
+            for worker, part in enumerate(plan.parts)
+        ]
+        print(json.dumps({"by": plan.rule, "repeated": plan.repeated, "workers": workers}))
+        return 0
+    print(aligned(plan.table(), left=(3,)), end="")
+    for remark in plan.remarks():
+        print(remark)
+    return 0
+
+
+# Order -> what it does, its flags, and who does it.
+ORDERS: dict[str, tuple[str, tuple[Flag, ...], Callable[[argparse.Namespace], int]]] = {
+    "generate": ("write data whose best possible score is known", GENERATE, _generate),
+    "split": ("cut files into shards for workers", SPLIT, _split),
+    "check": ("read data as training would, and say what is wrong with it", CHECK, _check),
+    "plan": ("show which worker reads which file", PLAN, _plan),
+}

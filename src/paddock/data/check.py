@@ -1,0 +1,230 @@
+"""Reads data as training would, and tells what is in it and what is wrong with it.
+
+Everything is read once; memory does not grow with the data.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from paddock.data.batch import Bag, Floats
+from paddock.data.chunks import Chunk
+from paddock.data.files import DataFile, blocks, is_compressed, is_url
+from paddock.data.formats.format import Coverage, Format, Parsed, RowFormat
+from paddock.data.formats.show import text_of
+from paddock.data.ids import IdCounts
+from paddock.data.manifest import file_hash, read_manifest
+
+BAD_SHOWN = 20
+UNEVEN_RATIO = 1.5
+DUPLICATE_LINES = 1_000_000  # looked at for duplicates, all files together
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class FileFacts:
+    """What one file holds."""
+
+    path: str
+    bytes: int
+    lines: int = 0
+    examples: int = 0
+
+
+@dataclass
+class Numbers:
+    """Sums over a dense slot."""
+
+    width: int
+    low: float = np.inf
+    high: float = -np.inf
+    total: float = 0.0
+    count: int = 0
+    not_finite: int = 0
+
+
+@dataclass
+class Report:
+    """What a check has found. wrong: ends with exit code 1. warnings: worth a look."""
+
+    files: list[FileFacts] = field(default_factory=list)
+    samples: list[tuple[str, str]] = field(default_factory=list)  # file, example as parsed
+    ids: dict[str, IdCounts] = field(default_factory=dict)
+    dense: dict[str, Numbers] = field(default_factory=dict)
+    labels: Counter[float] = field(default_factory=Counter)
+    coverage: Coverage = field(default_factory=Coverage)
+    bad: list[tuple[str, int, str]] = field(default_factory=list)  # file, line from 1, why
+    bad_count: int = 0
+    wrong: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def check(
+    files: Sequence[DataFile], form: Format, samples: int, padding: int, progress: Progress
+) -> Report:
+    """Read all files as `form` and judge them. progress: is told (bytes read, of how many)."""
+    report = Report()
+    twins = _Duplicates(files)
+    total, done = sum(file.size for file in files), 0
+    for number, file in enumerate(files):
+        facts = FileFacts(file.path, file.size)
+        report.files.append(facts)
+        for block, parsed in _parsed(file, form):
+            _count(report, facts, parsed, samples, padding)
+            if block is not None:
+                twins.add(number, block)
+                if not is_compressed(file.path):
+                    progress(min(done + len(block), total), total)
+                    done += len(block)
+        if isinstance(form, RowFormat) or is_compressed(file.path):
+            done += file.size
+            progress(done, total)
+    _judge(report)
+    report.warnings += twins.warnings()
+    report.wrong += twins.wrong()
+    for directory in dict.fromkeys(Path(f.path).parent for f in files if not is_url(f.path)):
+        _verify_manifest(report, directory)
+    return report
+
+
+def _parsed(file: DataFile, form: Format) -> Iterator[tuple[bytes | None, Parsed]]:
+    if isinstance(form, RowFormat):
+        for parsed in form.read(Chunk(file.path)):
+            yield None, parsed
+        return
+    for block in blocks(Chunk(file.path)):
+        yield block, form.parse(block)
+
+
+def _count(report: Report, facts: FileFacts, parsed: Parsed, samples: int, padding: int) -> None:
+    batch = parsed.batch
+    for bad in parsed.bad:
+        if len(report.bad) < BAD_SHOWN:
+            report.bad.append((facts.path, facts.lines + bad.line + 1, bad.reason))
+    report.bad_count += parsed.bad_count
+    wanted = samples - len(report.samples)
+    report.samples += [(facts.path, text) for text in text_of(batch, wanted)] if wanted > 0 else []
+    report.coverage.add(parsed)
+    for slot, column in batch.ids.items():
+        values = column.values if isinstance(column, Bag) else column.ravel()
+        if parsed.seen.get(slot, batch.size) < batch.size:
+            values = values[values != padding]
+        report.ids.setdefault(slot, IdCounts()).add(values)
+    for slot, numbers in batch.dense.items():
+        _add_numbers(report.dense.setdefault(slot, Numbers(numbers.shape[1])), numbers)
+    labels, counts = np.unique(batch.label, return_counts=True)
+    for label, count in zip(labels.tolist(), counts.tolist(), strict=True):
+        report.labels[label] += count
+    facts.lines += parsed.lines
+    facts.examples += batch.size
+
+
+def _add_numbers(facts: Numbers, numbers: Floats) -> None:
+    finite = numbers[np.isfinite(numbers)]
+    facts.not_finite += numbers.size - finite.size
+    if finite.size:
+        facts.low = min(facts.low, float(finite.min()))
+        facts.high = max(facts.high, float(finite.max()))
+        facts.total += float(finite.sum(dtype=np.float64))
+        facts.count += finite.size
+
+
+# ------------------------------------------------------------------------------------------ judge
+
+
+def _judge(report: Report) -> None:
+    wrong, warnings = report.wrong, report.warnings
+    if report.bad_count:
+        path, line, reason = report.bad[0]
+        wrong.append(f"{report.bad_count} bad lines, the first is {path}:{line}: {reason}")
+    others = {label: n for label, n in report.labels.items() if label not in (0.0, 1.0)}
+    if others:
+        shown = ", ".join(f"{label:g} ({n})" for label, n in sorted(others.items())[:5])
+        wrong.append(f"{sum(others.values())} labels are neither 0 nor 1: {shown}")
+    elif len(report.labels) == 1:
+        warnings.append(f"all labels are {next(iter(report.labels)):g}")
+    for name, facts in report.dense.items():
+        if facts.not_finite:
+            wrong.append(f"dense slot '{name}' has {facts.not_finite} values that are not finite")
+    for text in report.coverage.warnings():
+        # A declared slot that never occurs trains on padding; one more in the data is only unread.
+        (wrong if " is declared and in none of " in text else warnings).append(text)
+    for file in report.files:
+        if not file.examples:
+            wrong.append(f"{file.path} has no example")
+    counts = [file.examples for file in report.files]
+    mean = sum(counts) / max(len(counts), 1)
+    if mean and max(counts) > UNEVEN_RATIO * mean:
+        largest = report.files[counts.index(max(counts))].path
+        ratio = max(counts) / mean
+        warnings.append(f"files are uneven: {largest} has {ratio:.1f} times the mean of examples")
+
+
+class _Duplicates:
+    """Lines that stand in several files, and files that are the same."""
+
+    def __init__(self, files: Sequence[DataFile]) -> None:
+        self._files = files
+        self._left = [DUPLICATE_LINES // len(files)] * len(files)
+        self._limit = self._left[0]
+        self._first: dict[int, int] = {}  # hash of a line -> the file it was first in
+        self._shared = self._looked = 0
+
+    def add(self, number: int, block: bytes) -> None:
+        if self._left[number] <= 0:
+            return
+        for line in block.split(b"\n")[: self._left[number]]:
+            if line:
+                self._shared += self._first.setdefault(hash(line), number) != number
+                self._looked += 1
+                self._left[number] -= 1
+
+    def warnings(self) -> list[str]:
+        if not self._shared:
+            return []
+        where = f" (looked at the first {self._limit} lines of each)" if self._cut else ""
+        share = self._shared / self._looked
+        return [f"{self._shared} lines ({share:.1%}) stand in another file, too{where}"]
+
+    @property
+    def _cut(self) -> bool:
+        return any(left <= 0 for left in self._left)
+
+    def wrong(self) -> list[str]:
+        """Files of the same bytes."""
+        sizes = Counter(file.size for file in self._files)
+        seen: dict[str, str] = {}
+        found = []
+        for file in self._files:
+            if file.size and sizes[file.size] > 1 and not is_url(file.path):
+                digest = f"{file.size} {file_hash(Path(file.path))}"
+                first = seen.setdefault(digest, file.path)
+                if first != file.path:
+                    found.append(f"{file.path} has the same bytes as {first}")
+        return found
+
+
+def _verify_manifest(report: Report, directory: Path) -> None:
+    manifest = read_manifest(directory)
+    if manifest is None:
+        return
+    given = {Path(file.path).name for file in report.files if Path(file.path).parent == directory}
+    for shard in manifest.shards:
+        path = directory / shard.name
+        if not path.exists():
+            report.wrong.append(f"{path} is in the manifest and missing")
+        elif path.stat().st_size != shard.bytes:
+            size = path.stat().st_size
+            report.wrong.append(f"{path} has {size} bytes, the manifest says {shard.bytes}")
+        elif shard.name in given and file_hash(path) != shard.xxh3:
+            report.wrong.append(f"{path} has other content than the manifest says (xxh3)")
+    known = {shard.name for shard in manifest.shards}
+    report.warnings += [
+        f"{directory / name} is not in the manifest" for name in sorted(given - known)
+    ]

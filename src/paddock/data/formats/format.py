@@ -1,0 +1,113 @@
+"""What every format gives: a block of bytes becomes a batch, and a list of what was wrong with it.
+
+A format is a value: it can be pickled for a process that parses, and `parse` remembers nothing.
+The same bytes give the same batch in every process. No I/O here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from paddock.data.batch import Batch
+    from paddock.data.chunks import Chunk
+
+# Bad lines of one block that are kept with their reason; the others are only counted.
+BAD_KEPT = 100
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A line that is no example. line: from 0; offset: its first byte; both in the block."""
+
+    line: int
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What a block holds.
+
+    batch: the good lines in their order. bad: the first BAD_KEPT bad ones; bad_count: all of them.
+    lines: of the block, empty ones too. seen: declared slot -> examples that have it, 0 where
+    none has. unknown: slot that is not declared -> times it occurs.
+    """
+
+    batch: Batch
+    lines: int = 0
+    bad: tuple[Bad, ...] = ()
+    bad_count: int = 0
+    seen: Mapping[str, int] = field(default_factory=dict)
+    unknown: Mapping[str, int] = field(default_factory=dict)
+
+
+class TextFormat(Protocol):
+    """A format of lines."""
+
+    def parse(self, block: bytes) -> Parsed:
+        """The examples of whole lines; the last may lack its newline."""
+
+
+@runtime_checkable
+class RowFormat(Protocol):
+    """A format that reads files by itself, as Parquet's row groups."""
+
+    def read(self, chunk: Chunk) -> Iterator[Parsed]:
+        """The examples of the chunk, in pieces."""
+
+
+Format = TextFormat | RowFormat
+
+
+@dataclass
+class Coverage:
+    """Which slots the data really has, summed over blocks."""
+
+    examples: int = 0
+    seen: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+
+    def add(self, parsed: Parsed) -> None:
+        """Count one block."""
+        self.examples += parsed.batch.size
+        for slot, times in parsed.seen.items():
+            self.seen[slot] += times
+        for slot, times in parsed.unknown.items():
+            self.unknown[slot] += times
+
+    def warnings(self) -> list[str]:
+        """One line for each slot that is declared and never seen, or seen and not declared.
+
+        >>> coverage = Coverage(8, Counter(dense_var=0, click=8), Counter(dense_feature=8))
+        >>> for line in coverage.warnings(): print(line)
+        slot 'dense_var' is declared and in none of 8 examples; the data has 'dense_feature'
+        slot 'dense_feature' is in the data and not declared; declared is 'dense_var'
+        """
+        absent = [slot for slot, times in self.seen.items() if self.examples and not times]
+        lines = []
+        for slot in absent:
+            found = nearest(slot, self.unknown)
+            more = f"; the data has {found!r}" if found else ""
+            lines.append(f"slot {slot!r} is declared and in none of {self.examples} examples{more}")
+        for slot in self.unknown:
+            found = nearest(slot, absent)
+            more = f"; declared is {found!r}" if found else ""
+            lines.append(f"slot {slot!r} is in the data and not declared{more}")
+        return lines
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The most similar of the names, None where none is similar.
+
+    >>> nearest("dense_var", ["click", "dense_feature"])
+    'dense_feature'
+    """
+    found = difflib.get_close_matches(name, list(names), 1, 0.4)
+    return found[0] if found else None

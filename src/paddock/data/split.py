@@ -1,0 +1,405 @@
+"""Cuts data into shards for workers: consecutive lines, shuffled ones, or by a key.
+
+Nothing is held in memory but some blocks, so the data may be larger; the shards get their names
+all at once (manifest.publishing).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from paddock.data.chunks import Chunk
+from paddock.data.files import DataFile, blocks, is_compressed, is_parquet, is_url
+from paddock.data.keys import key_of
+from paddock.data.manifest import (
+    Manifest,
+    Shard,
+    file_hash,
+    publishing,
+    refuse_taken,
+    write_manifest,
+)
+from paddock.errors import PaddockError, Problem, UsageError
+from paddock.ps.durable.files import remove_tree
+from paddock.ps.xxh3 import xxh3
+
+RULES = ("lines", "bytes", "rows", "key")
+COUNT_MAX = 100_000  # what five digits number
+BLOCK = 4 << 20
+BUCKET_BYTES = 64 << 20  # of lines that are shuffled in memory
+HELD_BYTES = 64 << 20  # waiting to be appended to buckets or shards
+NUMBER = re.compile(r"-\d+(?=(\.\w+)*$)")
+# copy_file_range(2): not between these file systems, or not on this kernel.
+NO_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
+
+Progress = Callable[[int, int], None]
+Place = tuple[int, int]  # number of a file, offset in it
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to split, and how.
+
+    by: one of RULES; rows are lines of text. key: a column (paddock.data.keys). seed: shuffle the
+    lines. is_legacy: lines // count + 1 in each shard, as prepare.py of the word2vec demo has it;
+    there may be fewer shards than `count`. name: of the shards, before their numbers.
+    """
+
+    files: Sequence[DataFile]
+    count: int
+    directory: Path
+    by: str = "lines"
+    key: str | None = None
+    seed: int | None = None
+    is_legacy: bool = False
+    name: str | None = None
+
+
+def split(wanted: Wanted, progress: Progress) -> Manifest:
+    """Write the shards and their manifest, all or nothing.
+
+    progress: is told (bytes read, of how many). Raises: UsageError for what cannot be split so.
+    """
+    _refuse(wanted)
+    names = shard_names(wanted)
+    refuse_taken(wanted.directory, names)
+    with publishing(wanted.directory, "shards") as directory:
+        paths = [directory / name for name in names]
+        if is_parquet(wanted.files[0].path):
+            from paddock.data.split_parquet import split_parquet
+
+            counts = split_parquet(wanted, paths, progress)
+        else:
+            counts = _split_text(wanted, paths, directory / ".spool", progress)
+            remove_tree(directory / ".spool")
+        shards = [
+            Shard(path.name, count, path.stat().st_size, file_hash(path))
+            for path, count in zip(paths, counts, strict=False)
+        ]
+        facts: dict[str, object] = {"by": wanted.by}
+        if wanted.key is not None:
+            facts["key"] = wanted.key
+        if wanted.seed is not None:
+            facts["seed"] = wanted.seed
+        facts["of"] = [{"path": file.path, "bytes": file.size} for file in wanted.files]
+        unit = "rows" if is_parquet(names[0]) else "lines"
+        manifest = Manifest("split", tuple(shards), facts, unit)
+        write_manifest(directory, manifest)
+    return manifest
+
+
+def shard_names(wanted: Wanted) -> list[str]:
+    """train.txt-00000 and so on; readers know Parquet by its ending: train-00000.parquet.
+
+    >>> shard_names(Wanted([DataFile("d/train.txt.gz", 1)], 2, Path()))
+    ['train.txt-00000', 'train.txt-00001']
+    """
+    first = wanted.files[0].path
+    name = wanted.name or NUMBER.sub("", first.rstrip("/").rpartition("/")[2].removesuffix(".gz"))
+    ending = ""
+    if is_parquet(first):
+        name, ending = name.removesuffix(".pq").removesuffix(".parquet"), ".parquet"
+    return [f"{name}-{number:05d}{ending}" for number in range(wanted.count)]
+
+
+def _refuse(wanted: Wanted) -> None:
+    problems = []
+    if not 1 <= wanted.count <= COUNT_MAX:
+        problems.append(Problem(f"--count is {wanted.count}, the limits are 1 and {COUNT_MAX}"))
+    if (wanted.by == "key") != (wanted.key is not None):
+        problems.append(Problem("--by key needs a column", "--by key 1, or --by key NAME"))
+    if wanted.seed is not None and (wanted.by not in ("lines", "rows") or wanted.is_legacy):
+        problems.append(Problem("--seed shuffles lines", "leave --by out, and --legacy"))
+    if wanted.seed is not None and wanted.seed < 0:
+        problems.append(Problem(f"--seed is {wanted.seed}, at least 0 is needed"))
+    if wanted.is_legacy and wanted.by != "lines":
+        problems.append(Problem("--legacy is for --by lines", "leave one of them out"))
+    if wanted.name is not None and (not wanted.name or "/" in wanted.name):
+        problems.append(Problem(f"--name is '{wanted.name}'", "a file's name, without '/'"))
+    tables = [file.path for file in wanted.files if is_parquet(file.path)]
+    if tables and len(tables) < len(wanted.files):
+        problems.append(Problem(f"'{tables[0]}' is Parquet, others are not", "split one kind"))
+    if tables and (wanted.seed is not None or wanted.is_legacy):
+        problems.append(Problem("--seed and --legacy are for text", "shuffle Parquet with Ray"))
+    if problems:
+        raise UsageError.of(problems)
+
+
+# ------------------------------------------------------------------------------------------- text
+
+
+def _split_text(wanted: Wanted, paths: list[Path], spool: Path, progress: Progress) -> list[int]:
+    """Write the shards; the lines of each."""
+    spool.mkdir()
+    total = sum(file.size for file in wanted.files)
+    if wanted.by == "key":
+        counts = _by_key(wanted, paths, progress)
+    elif wanted.seed is not None:
+        counts = _shuffled(wanted, paths, spool, progress)
+    else:
+        sources = [_stored(file, spool, number) for number, file in enumerate(wanted.files)]
+        if wanted.by == "bytes":
+            edges = _byte_edges(sources, wanted.count)
+            _copy_all(sources, edges, paths, progress, total)
+            counts = [_newlines(path)[-1] for path in paths]
+        else:
+            edges, counts = _line_edges(sources, wanted)
+            _copy_all(sources, edges, paths, progress, total)
+    if not sum(counts):
+        raise UsageError("the files have no lines", hint="nothing can be split")
+    return counts
+
+
+def _newlines(path: Path) -> list[int]:
+    """How many lines end before each multiple of BLOCK; the last counts all of the file's."""
+    buffer = bytearray(BLOCK)
+    array = np.frombuffer(buffer, np.uint8)
+    found, last = [0], 10
+    with path.open("rb", buffering=0) as file:
+        while size := file.readinto(buffer):
+            while size < BLOCK and (more := file.readinto(memoryview(buffer)[size:])):
+                size += more
+            found.append(found[-1] + int(np.count_nonzero(array[:size] == 10)))
+            last = buffer[size - 1]
+    found[-1] += last != 10
+    return found
+
+
+def _line_edges(sources: Sequence[Path], wanted: Wanted) -> tuple[list[Place], list[int]]:
+    """Where shards begin and end, by equal numbers of lines; the lines of each."""
+    counted = [_newlines(path) for path in sources]
+    firsts = np.cumsum([0, *(found[-1] for found in counted)]).tolist()
+    total, count = firsts[-1], wanted.count
+    if wanted.is_legacy:
+        each = total // count + 1
+        wants = [*range(0, total, each), total]
+    else:
+        _refuse_few(total, count)
+        wants = [total // count * i + min(i, total % count) for i in range(count + 1)]
+    edges = []
+    for line in wants[:-1]:
+        number = bisect_right(firsts, line) - 1
+        within = line - firsts[number]
+        edges.append((number, _offset(sources[number], counted[number], within)))
+    return [*edges, (len(sources), 0)], [high - low for low, high in pairwise(wants)]
+
+
+def _offset(path: Path, counted: list[int], line: int) -> int:
+    """The first byte of a line, counted from 0."""
+    if line == 0:
+        return 0
+    # The line begins behind newline number `line`, counted from 1.
+    block = next(i for i in range(len(counted) - 1) if counted[i + 1] >= line)
+    with path.open("rb") as file:
+        file.seek(block * BLOCK)
+        data = np.frombuffer(file.read(BLOCK), np.uint8)
+    ends = np.flatnonzero(data == 10)
+    return block * BLOCK + int(ends[line - counted[block] - 1]) + 1
+
+
+def _refuse_few(lines: int, count: int) -> None:
+    if lines < count:
+        raise UsageError(
+            f"{lines} lines for {count} shards: some would be empty", hint="use a lower --count"
+        )
+
+
+def _byte_edges(sources: Sequence[Path], count: int) -> list[Place]:
+    """Where shards begin and end, by equal numbers of bytes, moved on to the next line."""
+    sizes = [path.stat().st_size for path in sources]
+    firsts = np.cumsum([0, *sizes]).tolist()
+    edges: list[Place] = [(0, 0)]
+    for i in range(1, count):
+        at = firsts[-1] * i // count
+        number = bisect_right(firsts, at) - 1
+        edges.append(_line_begin(sources, number, at - firsts[number]))
+    edges.append((len(sources), 0))
+    if any(left >= right for left, right in pairwise(edges)):
+        raise UsageError(
+            f"{firsts[-1]} bytes for {count} shards: lines are too long or too few, some shards "
+            "would be empty",
+            hint="use a lower --count",
+        )
+    return edges
+
+
+def _line_begin(sources: Sequence[Path], number: int, offset: int) -> Place:
+    """The first line that begins at an offset or later; the next file where there is none."""
+    if number >= len(sources) or offset == 0:
+        return number, 0
+    with sources[number].open("rb") as file:
+        file.seek(offset - 1)
+        file.readline()
+        at = file.tell()
+        return (number, at) if file.read(1) else (number + 1, 0)
+
+
+def _copy_all(
+    sources: Sequence[Path], edges: list[Place], paths: list[Path], progress: Progress, total: int
+) -> None:
+    done = 0
+    for (low, begin), (high, end), path in zip(edges, edges[1:], paths, strict=False):
+        with path.open("wb", buffering=0) as target:
+            for number in range(low, min(high + 1, len(sources))):
+                first = begin if number == low else 0
+                last = end if number == high else sources[number].stat().st_size
+                if last <= first:
+                    continue
+                if _ends_open(path):  # A file without a last newline does not run into the next.
+                    target.write(b"\n")
+                with sources[number].open("rb", buffering=0) as source:
+                    for at in range(first, last, BLOCK * 16):
+                        size = min(BLOCK * 16, last - at)
+                        _copy(source.fileno(), target.fileno(), at, size, sources[number])
+                        done += size
+                        progress(min(done, total), total)
+
+
+def _ends_open(path: Path) -> bool:
+    """Whether what is written so far ends within a line."""
+    with path.open("rb") as file:
+        if not file.seek(0, os.SEEK_END):
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
+
+
+def _copy(source: int, target: int, at: int, size: int, path: Path) -> None:
+    """Copy bytes inside the kernel where it can."""
+    end = at + size
+    copy = getattr(os, "copy_file_range", None)
+    while at < end:
+        try:
+            if copy is None:
+                raise OSError(errno.ENOSYS, "no copy_file_range")
+            done = copy(source, target, end - at, at)
+        except OSError as error:
+            if error.errno not in NO_COPY:
+                raise
+            copy = _copy_through
+            continue
+        if not done:
+            raise PaddockError(f"'{path}' became shorter while it was read", hint="split it again")
+        at += done
+
+
+def _copy_through(source: int, target: int, size: int, at: int) -> int:
+    """As os.copy_file_range, through memory."""
+    data = os.pread(source, min(size, BLOCK), at)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(target, view) :]
+    return len(data)
+
+
+def _stored(file: DataFile, spool: Path, number: int) -> Path:
+    """The file's text as a local file: itself, or a copy of what gz or a URL holds."""
+    if not is_url(file.path) and not is_compressed(file.path):
+        return Path(file.path)
+    path = spool / f"{number:05d}"
+    with path.open("wb") as target:
+        target.writelines(blocks(Chunk(file.path)))
+    return path
+
+
+# ------------------------------------------------------------------------------- shuffled, by key
+
+
+class _Scatter:
+    """Appends lines to many files, few of which are open."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._held: list[list[bytes]] = [[] for _ in paths]
+        self._bytes = 0
+        self.counts = [0] * len(paths)
+
+    def add(self, number: int, line: bytes) -> None:
+        self._held[number].append(line)
+        self._bytes += len(line) + 1
+        self.counts[number] += 1
+        if self._bytes > HELD_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        for path, lines in zip(self._paths, self._held, strict=True):
+            with path.open("ab") as file:
+                if lines:
+                    file.write(b"\n".join(lines) + b"\n")
+            lines.clear()
+        self._bytes = 0
+
+
+def _lines(wanted: Wanted, progress: Progress) -> Iterator[tuple[str, list[bytes]]]:
+    """The lines of each block without their newlines, and whose they are."""
+    total = sum(file.size for file in wanted.files)
+    done = 0
+    for file in wanted.files:
+        for block in blocks(Chunk(file.path)):
+            yield file.path, block.removesuffix(b"\n").split(b"\n")
+            if not is_compressed(file.path):
+                progress(min(done + len(block), total), total)
+                done += len(block)
+        if is_compressed(file.path):
+            done += file.size
+            progress(done, total)
+
+
+def _shuffled(wanted: Wanted, paths: list[Path], spool: Path, progress: Progress) -> list[int]:
+    """Each line goes to a drawn bucket, each bucket is shuffled: a uniform order of all lines."""
+    rng = np.random.default_rng(wanted.seed)
+    # gz holds more than its bytes say: about five times as much, of text.
+    size = sum(file.size * (6 if is_compressed(file.path) else 1) for file in wanted.files)
+    buckets = [spool / f"bucket-{number:05d}" for number in range(1 + size // BUCKET_BYTES)]
+    scatter = _Scatter(buckets)
+    for _, lines in _lines(wanted, progress):
+        chosen = rng.integers(0, len(buckets), len(lines)).tolist()
+        for number, line in zip(chosen, lines, strict=True):
+            scatter.add(number, line)
+    scatter.flush()
+    total, count = sum(scatter.counts), wanted.count
+    _refuse_few(total, count)
+    counts = [total // count + (i < total % count) for i in range(count)]
+    shard, left = 0, counts[0]
+    for bucket in buckets:
+        lines = bucket.read_bytes().split(b"\n")[:-1]
+        bucket.unlink()
+        order = rng.permutation(len(lines)).tolist()
+        while order:
+            part, order = order[:left], order[left:]
+            with paths[shard].open("ab") as file:
+                file.write(b"\n".join([lines[i] for i in part]) + b"\n")
+            left -= len(part)
+            if not left and shard + 1 < count:
+                shard, left = shard + 1, counts[shard + 1]
+    return counts
+
+
+def _by_key(wanted: Wanted, paths: list[Path], progress: Progress) -> list[int]:
+    """All lines of a key's value go to one shard, in their order; a shard may be empty."""
+    assert wanted.key is not None
+    scatter = _Scatter(paths)
+    path, number = "", 0
+    for whose, lines in _lines(wanted, progress):
+        if whose != path:
+            path, number, key = whose, 0, key_of(wanted.key, lines[0])
+        for line in lines:
+            number += 1
+            value = key(line)
+            if value is None:
+                raise UsageError(
+                    f"{path}:{number}: no column '{wanted.key}' in {line[:60]!r}",
+                    hint="a number counts fields from 1; NAME: is a slot of slot text",
+                )
+            scatter.add(xxh3(value) % wanted.count, line)
+    scatter.flush()
+    return scatter.counts

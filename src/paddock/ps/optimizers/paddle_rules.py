@@ -1,0 +1,140 @@
+"""Rules that compute what Paddle's own kernels do, where those differ from the usual formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paddock.ps.jit import choose, kernel
+from paddock.ps.optimizers.rule import F32, F64, I64
+
+# sqrt(1 - beta2^t) goes below float32's digits of a rate, where it does not change the rate.
+TOLD = 2.0**26
+
+
+def told_rate(rate: float, root: float) -> float:
+    """A rate for adam_told, which has sqrt(1 - beta2^t) from it. root: in [0, 1].
+
+    >>> told = told_rate(0.001, 0.25)
+    >>> np.float32(told) == np.float32(0.001), round((told / float(np.float32(told)) - 1) * TOLD, 6)
+    (True, 0.25)
+    """
+    return float(np.float32(rate)) * (1.0 + root / TOLD)
+
+
+@kernel
+def adam_told(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
+    """adam whose correction is one for all rows, and told with the rate: see told_rate.
+
+        m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g * g
+        w -= lr * m / (sqrt(v) + epsilon * root)
+
+    idle: the table is a dense one, in which a gradient of 0 is that of a row that no example had;
+    its epsilon is as it is.
+    Source: paddlepaddle 3.3, phi/kernels/funcs/adam_functors.h, SparseAdamFunctor, which counts
+    the steps of a table, whichever rows they had.
+    """
+    dim = grads.shape[1]
+    one = np.float32(1.0)
+    keep1 = np.float32(options[0])
+    gain1 = one - keep1  # In float32: of 0.999 that is a hundred-thousandth less than 0.001.
+    keep2 = np.float32(options[1])
+    gain2 = one - keep2
+    rate = np.float32(lr)
+    root = 0.0
+    if lr > 0.0:
+        root = (lr / np.float64(rate) - 1.0) * 67108864.0
+    if not 0.0 < root <= 1.0:  # Nobody told it.
+        root = 1.0
+    epsilon = np.float32(options[2]) * np.float32(root)
+    idle = np.float32(options[2]) if options[3] > 0.0 else epsilon
+    zero = np.float32(0.0)
+    for i in range(rows.shape[0]):
+        g = grads[i]
+        row = values[rows[i]]
+        w = row[:dim]
+        m = row[dim : 2 * dim]
+        v = row[2 * dim : 3 * dim]
+        for j in range(dim):
+            x = keep1 * m[j] + gain1 * g[j]
+            y = keep2 * v[j] + gain2 * (g[j] * g[j])
+            m[j] = x
+            v[j] = y
+            w[j] -= rate * (x / (np.sqrt(y) + choose(g[j] == zero, idle, epsilon)))
+
+
+@kernel
+def paddle_adam(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
+    """adam with its powers of beta kept as float32, as Paddle has them.
+
+        w -= lr * sqrt(1 - p2) / (1 - p1) * m / (sqrt(v) + epsilon * sqrt(1 - p2));
+        p1 *= beta1; p2 *= beta2
+
+    Early in training 1 - p2 has few digits left: a model compared with one that Paddle trained
+    shows it in the fifth digit of a step.
+    Source: paddlepaddle 3.3, phi/kernels/cpu/adam_kernel.cc, funcs/adam_functors.h.
+    """
+    dim = grads.shape[1]
+    one = np.float32(1.0)
+    keep1 = np.float32(options[0])
+    gain1 = one - keep1
+    keep2 = np.float32(options[1])
+    gain2 = one - keep2
+    for i in range(rows.shape[0]):
+        g = grads[i]
+        row = values[rows[i]]
+        w = row[:dim]
+        m = row[dim : 2 * dim]
+        v = row[2 * dim : 3 * dim]
+        root = np.sqrt(one - row[3 * dim + 1])
+        rate = np.float32(lr) * root / (one - row[3 * dim])
+        epsilon = np.float32(options[2]) * root
+        for j in range(dim):
+            x = keep1 * m[j] + gain1 * g[j]
+            y = keep2 * v[j] + gain2 * (g[j] * g[j])
+            m[j] = x
+            v[j] = y
+            w[j] -= rate * (x / (np.sqrt(y) + epsilon))
+        row[3 * dim] *= keep1
+        row[3 * dim + 1] *= keep2
+
+
+def paddle_adam_arrays(block: F32, grads: F32, lr: float, options: F64) -> None:
+    """The same on rows already gathered."""
+    dim, one = grads.shape[1], np.float32(1.0)
+    keep1, keep2, epsilon = (np.float32(option) for option in options[:3])
+    w, m, v = block[:, :dim], block[:, dim : 2 * dim], block[:, 2 * dim : 3 * dim]
+    root = np.sqrt(one - block[:, 3 * dim + 1 :])
+    rate = np.float32(lr) * root / (one - block[:, 3 * dim : 3 * dim + 1])
+    m *= keep1
+    m += (one - keep1) * grads
+    v *= keep2
+    v += (one - keep2) * (grads * grads)
+    w -= rate * (m / (np.sqrt(v) + epsilon * root))
+    block[:, 3 * dim :] *= np.array([keep1, keep2])
+
+
+@kernel
+def paddle_rmsprop(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
+    """s = rho * s + (1 - rho) * g * g; b = momentum * b + lr * g / sqrt(s + epsilon); w -= b.
+
+    epsilon is under the root, and the rate within the velocity.
+    Source: paddlepaddle 3.3, phi/kernels/impl/rmsprop_kernel_impl.h.
+    """
+    dim = grads.shape[1]
+    rate = np.float32(lr)
+    keep = np.float32(options[0])
+    gain = np.float32(1.0 - options[0])
+    epsilon = np.float32(options[1])
+    momentum = np.float32(options[2])
+    for i in range(rows.shape[0]):
+        g = grads[i]
+        row = values[rows[i]]
+        w = row[:dim]
+        s = row[dim : 2 * dim]
+        b = row[2 * dim : 3 * dim]
+        for j in range(dim):
+            x = keep * s[j] + gain * (g[j] * g[j])
+            s[j] = x
+            y = momentum * b[j] + rate * g[j] / np.sqrt(x + epsilon)
+            b[j] = y
+            w[j] -= y

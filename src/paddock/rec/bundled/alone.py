@@ -1,0 +1,204 @@
+"""The parameter server's tables in this process: for one worker without servers.
+
+Has the calls of paddock.ps.Client that the adapters make. The tables, the optimizers and the
+checkpoints are the servers' own, so a run alone has the bits of one trainer with servers in sync,
+and either can go on from a checkpoint of the other.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.errors import UsageError
+from paddock.ps.durable.checkpoint import check_specs, open_checkpoint
+from paddock.ps.durable.saving import abandon_checkpoint, begin_checkpoint, commit_checkpoint
+from paddock.ps.durable.saving import write_part as write_tables
+from paddock.ps.optimizers.rules import check_optimizer
+from paddock.ps.optimizers.schedules import Rates, learning_rate
+from paddock.ps.optimizers.updater import Updater
+from paddock.ps.protocol.values import to_json
+from paddock.ps.spec import DenseSpec, TableSpec, check_spec
+from paddock.ps.table.dense import DenseTable
+from paddock.ps.table.sparse import SparseTable
+
+Floats = NDArray[np.float32]
+Keys = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class AlonePlace:
+    """As a client's place."""
+
+    trainer: int = 0
+    trainers: int = 1
+
+
+class Alone:
+    """Tables of this process, called as a Client is.
+
+    mean: makes of each dense gradient the mean over all workers, in place: training with copies of
+    the model. Then there are no sparse tables.
+    """
+
+    def __init__(self, *, job: str = "default", mean: Callable[[Floats], None] | None = None):
+        self.place = AlonePlace()
+        self.job = job
+        self.steps = 0
+        self._mean = mean
+        self._sparse: dict[str, SparseTable] = {}
+        self._dense: dict[str, DenseTable] = {}
+        self._rates: dict[str, Rates] = {}
+        self._lsn = 0
+
+    def create(self, spec: TableSpec) -> None:
+        """Makes the table, or finds the one there is."""
+        problems = check_spec(spec) or check_optimizer(spec.optimizer)
+        if problems:
+            raise UsageError.of(problems)
+        if isinstance(spec, DenseSpec):
+            self._dense.setdefault(spec.name, DenseTable(spec, range(spec.shards)))
+        elif self._mean is not None:
+            raise UsageError(
+                f"table {spec.name!r} of rows by id, several workers and no servers",
+                hint="servers hold such tables: engine local_cluster or cluster",
+            )
+        elif spec.name not in self._sparse:
+            self._sparse[spec.name] = SparseTable(spec, Updater(spec.optimizer, spec.dim))
+        self._rates.setdefault(spec.name, Rates())
+
+    # ---------------------------------------------------------------------------------- batches
+
+    def pull(self, table: str, keys: Keys) -> Floats:
+        """Rows of keys of any shape."""
+        keys = np.asarray(keys, np.int64)
+        found = self._sparse[table]
+        out = np.empty((keys.size, found.spec.dim), np.float32)
+        found.pull(keys.reshape(-1), out)
+        return out.reshape(*keys.shape, found.spec.dim)
+
+    def pull_many(self, wanted: Mapping[str, Any]) -> dict[str, Floats]:
+        """Of several tables."""
+        return {table: self.pull(table, keys) for table, keys in wanted.items()}
+
+    def push(
+        self,
+        table: str,
+        keys: Keys,
+        grads: Floats,
+        *,
+        shows: Floats | None = None,
+        clicks: Floats | None = None,
+    ) -> None:
+        """One step of the optimizer for these rows. keys: distinct."""
+        self._lsn += 1
+        self._sparse[table].push(
+            keys, grads, lr=self._rate(table), now=time.time(), lsn=self._lsn,
+            coin=self.steps + 1, shows=shows, clicks=clicks,
+        )  # fmt: skip
+
+    def pull_dense(self, table: str, out: Floats | None = None) -> Floats:
+        """The vector."""
+        found = self._dense[table]
+        out = np.empty(found.spec.size, np.float32) if out is None else out
+        found.pull(0, out)
+        return out
+
+    def push_dense(self, table: str, grads: Floats, *, used: Sequence[bool] | None = None) -> None:
+        """One step of the optimizer for the parts that are used. grads may be overwritten."""
+        if self._mean is not None:
+            self._mean(grads)
+        found = self._dense[table]
+        for start, stop in found.spec.runs(used):
+            found.push(start, grads[start:stop], lr=self._rate(table))
+
+    def set(self, table: str, keys: Keys, values: Floats) -> None:
+        """Gives distinct rows these weights."""
+        self._lsn += 1
+        self._sparse[table].set(keys, values, now=time.time(), lsn=self._lsn)
+
+    def set_dense(self, table: str, values: Floats) -> None:
+        """Gives the vector these values."""
+        self._dense[table].set(0, values)
+
+    def set_lr(self, table: str, lr: float) -> None:
+        """The rate from now on, in place of the spec's."""
+        self._rates[table].lr = lr
+
+    def step(self) -> None:
+        """The end of a batch."""
+        self.steps += 1
+
+    def prefetch(self, table: str, keys: Keys) -> None:
+        """Nothing travels here."""
+
+    def barrier(self, name: str = "all") -> None:
+        """Nobody is waited for: copies of a model begin with the same values."""
+
+    def flush(self) -> None:
+        """Nothing is on its way."""
+
+    def close(self) -> None:
+        """Nobody is told."""
+
+    def _rate(self, table: str) -> float:
+        spec = self._specs()[table]
+        return learning_rate(spec.optimizer, self.steps, self._rates[table].lr)
+
+    def _specs(self) -> dict[str, TableSpec]:
+        return {name: one.spec for name, one in self._tables().items()}
+
+    def _tables(self) -> dict[str, SparseTable | DenseTable]:
+        return {**self._sparse, **self._dense}
+
+    # ------------------------------------------------------------------------------ checkpoints
+
+    def digest(self) -> dict[str, str]:
+        """A hash of each table's content, as of servers."""
+        tables = self._tables()
+        return {name: f"{tables[name].digest():016x}" for name in sorted(tables)}
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint, as one server would."""
+        specs, tables = self._specs(), self._tables()
+        directory = os.fspath(directory)
+        name = begin_checkpoint(directory, self.steps)
+        state = {
+            "steps": {table: [self.steps, 0] for table in specs},
+            "rates": {table: to_json(rates) for table, rates in self._rates.items()},
+            "marks": {},
+        }
+        try:
+            write_tables(
+                directory, name, index=0, server=0, generation=0, lsn=self._lsn, state=state,
+                specs=[specs[table] for table in sorted(specs)],
+                owned={table: range(specs[table].shards) for table in specs},
+                take=lambda table, shard: tables[table].shard_state(shard),
+            )  # fmt: skip
+            commit_checkpoint(directory, name, job=self.job, step=self.steps, servers=1)
+        except BaseException:
+            abandon_checkpoint(directory, name)
+            raise
+
+    def load(self, directory: str | os.PathLike[str]) -> None:
+        """Takes over the newest checkpoint there, whoever wrote it. Tables were created before."""
+        checkpoint = open_checkpoint(os.fspath(directory))
+        specs = self._specs()
+        check_specs(checkpoint, list(specs.values()))
+        for spec in checkpoint.specs:
+            self.create(spec)
+            table = self._tables()[spec.name]
+            for shard in range(spec.shards):
+                table.load_shard(shard, checkpoint.read(spec.name, shard))
+            saved = [one["rates"][spec.name] for one in checkpoint.states if "rates" in one]
+            if saved and spec.optimizer.lr == specs.get(spec.name, spec).optimizer.lr:
+                self._rates[spec.name].lr = saved[0]["lr"]
+        steps = (at[0] for one in checkpoint.states for at in one.get("steps", {}).values())
+        self.steps = max(steps, default=0)
+        self._lsn = max((one.version for one in checkpoint.entries.values()), default=0) + 1

@@ -1,0 +1,53 @@
+"""A model as a plain program loads it: a state dict of torch or Paddle, and what it means.
+
+model.pt | model.pdparams   {"<part>.weight": ...}: as torch.nn.Linear, paddle.nn.Embedding ...
+                            have them; the rows of a table by id, from 0 on
+model.json                  which model, its hyper-parameters, each tensor's shape
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.errors import UsageError
+from paddock.rec.models.net import Model, Net, Table
+from paddock.rec.settings import Run
+
+FILES = {"torch": "model.pt", "paddle": "model.pdparams"}
+# Rows asked for at once.
+BLOCK = 1 << 16
+ROWS_MAX = 1 << 28
+
+
+def export_model(net: Net, model: Model, run: Run, directory: str) -> None:
+    """Writes both files. Raises UsageError for a table too large for one array."""
+    where = Path(directory)
+    where.mkdir(parents=True, exist_ok=True)
+    state = {**net.state(), **{f"{t.spec.name}.weight": _rows(net, t) for t in net.tables.values()}}
+    net.save_state(state, str(where / FILES[net.name]))
+    facts = {
+        "framework": net.name,
+        "model": run.model_file,
+        "hyper_parameters": run.hyper,
+        "tensors": {name: list(one.shape) for name, one in state.items()},
+    }
+    (where / "model.json").write_text(json.dumps(facts, indent=1, default=str) + "\n")
+
+
+def _rows(net: Net, table: Table) -> NDArray[np.float32]:
+    """All rows, those of ids that were never seen too, at their first values."""
+    name, rows = table.spec.name, table.rows
+    if rows > ROWS_MAX:
+        raise UsageError(
+            f"table {name!r} of {rows} rows is too large to export as one array ({ROWS_MAX})",
+            hint="serve its rows: paddock ps publish",
+        )
+    out = np.empty((rows, table.spec.dim), np.float32)
+    for start in range(0, rows, BLOCK):
+        ids = np.arange(start, min(start + BLOCK, rows))
+        out[start : start + len(ids)] = net.client.pull(name, ids)
+    return out

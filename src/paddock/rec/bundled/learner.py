@@ -1,0 +1,215 @@
+"""Trains a bundled model: its description, a framework, and tables here or on the servers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.data.batch import Batch
+from paddock.errors import PaddockError, Problem, UsageError
+from paddock.ps.spec import OptimizerSpec
+from paddock.rec.bundled.alone import Alone
+from paddock.rec.bundled.export import export_model
+from paddock.rec.bundled.mkl import choose_mkl
+from paddock.rec.learner import Place
+from paddock.rec.metrics import METRICS, Metric
+from paddock.rec.models.inputs import Hyper
+from paddock.rec.models.net import Model, Net, Output
+from paddock.rec.settings import Run
+
+MODEL = "model.json"
+FRAMEWORKS = ("torch", "paddle")
+# Strategies in which rows may be a batch old.
+AHEAD = ("async", "half_async", "staleness")
+# optimizer.class of PaddleRec's files -> the rule's name, and its options where they differ.
+RULES: dict[str, str] = {
+    "adam": "adam", "adamw": "adamw", "sgd": "sgd", "adagrad": "adagrad", "momentum": "momentum",
+    "rmsprop": "rmsprop", "ftrl": "ftrl",
+}  # fmt: skip
+
+
+class BundledLearner:
+    """A Learner of one of the bundled models; see paddock.rec.learner for its calls.
+
+    client: a paddock.ps.Client where there are servers; None keeps the tables in this process.
+    mean: makes a gradient the mean over the workers, where they train copies without servers.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        place: Place,
+        client: Any = None,
+        *,
+        mean: Callable[[NDArray[np.float32]], None] | None = None,
+    ) -> None:
+        self.run, self.place = run, place
+        hyper = Hyper(run.hyper)
+        self.client = Alone(mean=mean) if client is None else client
+        self.net = make_net(run, self.client, rule_of(hyper))
+        self.model = load_model(run.model_file)(self.net, hyper)
+        self.unread = hyper.unread
+        self.trainer = self.net.trainer()
+        self._following: Batch | None = None
+        strategy = getattr(self.client, "strategy", None)
+        self._asks_ahead = strategy is not None and strategy.name in AHEAD
+        self._has_begun = client is None
+        self.metrics: Mapping[str, Metric] = {name: METRICS[name]() for name in self.model.metrics}
+
+    def prefetch(self, batch: Batch) -> None:
+        """Remembers the next batch: its rows are asked for when this one's are there.
+
+        Not in sync, where the next batch has the rows as this one leaves them; nor in geo, which
+        has them here; nor for fields whose look-up has several tables, one request being ahead.
+        """
+        self._following = batch
+
+    def _ask_ahead(self) -> None:
+        batch, self._following = self._following, None
+        wants = getattr(self.model, "wants", None)
+        if batch is None or wants is None or not self._asks_ahead:
+            return
+        for table, ids in list(wants(batch))[:1]:
+            self.client.prefetch(table.spec.name, table.ids(ids))
+
+    def train(self, batch: Batch) -> Mapping[str, float]:
+        """Forward, backward, update. Raises PaddockError for a loss that is no number."""
+        self._begin()
+        output = self.model.forward(batch)
+        self._ask_ahead()
+        if output.loss is None:
+            raise UsageError("a batch without labels cannot train", hint="the reader's label slot")
+        loss = float(output.loss.detach())
+        if not math.isfinite(loss):
+            self.trainer.forget()
+            raise PaddockError(
+                f"the loss is {loss}; tables {', '.join(self.net.tables) or 'none'}",
+                hint="a lower hyper_parameters.optimizer.learning_rate; numbers in the data that "
+                "are far from 0",
+            )
+        self.trainer.step(output.loss)
+        return self._counted(output, loss)
+
+    def _begin(self) -> None:
+        """The servers may have loaded a checkpoint since the model was made."""
+        if not self._has_begun and self.trainer.dense is not None:
+            self.trainer.dense.pull()
+        self._has_begun = True
+
+    def evaluate(self, batch: Batch) -> Mapping[str, float]:
+        """Forward only."""
+        self._begin()
+        with self.net.evaluating():
+            output = self.model.forward(batch)
+        return self._counted(output, math.nan if output.loss is None else float(output.loss))
+
+    def scores(self, batch: Batch) -> NDArray[np.float32]:
+        """Of a batch, with or without labels; no metric is updated."""
+        with self.net.evaluating():
+            return self.net.framework.array(self.model.forward(batch).scores)
+
+    def _counted(self, output: Output, loss: float) -> Mapping[str, float]:
+        if len(output.labels):
+            scores = self.net.framework.array(output.scores)
+            for metric in self.metrics.values():
+                metric.update(scores, output.labels)
+        return {"loss": loss}
+
+    def save(self, directory: str) -> None:
+        """The first worker writes all tables, the dense ones too, and whose they are."""
+        if self.place.worker:
+            return
+        (Path(directory) / MODEL).write_text(json.dumps({"model": self._name}) + "\n")
+        self.client.save(directory)
+
+    def load(self, directory: str) -> None:
+        """The first worker's servers read what save() wrote; then all take the dense values.
+
+        Raises UsageError for a checkpoint of another model.
+        """
+        path = Path(directory) / MODEL
+        if path.is_file():
+            found = json.loads(path.read_text()).get("model")
+            if found != self._name:
+                raise UsageError(
+                    f"{directory} is a checkpoint of model {found!r}, not of {self._name!r}",
+                    hint="another directory, or the config of that model",
+                )
+        if self.place.worker == 0 or self.place.servers == 0:
+            self.client.load(directory)
+        self.client.barrier("loaded")
+        if self.trainer.dense is not None:
+            self.trainer.dense.pull()
+
+    def export(self, directory: str) -> None:
+        """What a plain program of the framework loads; the first worker writes it."""
+        if self.place.worker == 0:
+            export_model(self.net, self.model, self.run, directory)
+
+    @property
+    def _name(self) -> str:
+        folder = Path(self.run.model_file).resolve().parent
+        return f"{folder.parent.name}/{folder.name}"
+
+
+def rule_of(hyper: Hyper) -> OptimizerSpec:
+    """The optimizer that a config names. Raises UsageError for one that is not known."""
+    name = hyper("optimizer.class", "Adam")
+    hyper("optimizer.strategy", "sync")  # The job's strategy is read elsewhere.
+    if name.lower() not in RULES:
+        raise UsageError(
+            f"hyper_parameters.optimizer.class is {name!r}", hint="one of " + ", ".join(RULES)
+        )
+    l2 = hyper("optimizer.l2", 0.0)
+    return OptimizerSpec(RULES[name.lower()], hyper("optimizer.learning_rate", 0.001), l2=l2)
+
+
+def make_net(run: Run, client: Any, rule: OptimizerSpec) -> Net:
+    """The framework of the run. Raises UsageError when it is not known or not installed."""
+    options: dict[str, Any] = {"threads": run.strategy.threads, "device": run.device}
+    try:
+        if run.framework == "torch":
+            from paddock.rec.models.torch_nn import TorchNet
+
+            options["device"] = "cuda" if run.device == "gpu" else run.device
+            return TorchNet(client, rule, run.seed, **options)
+        if run.framework == "paddle":
+            cpuinfo = Path("/proc/cpuinfo")
+            choose_mkl(os.environ, cpuinfo.read_text() if cpuinfo.is_file() else "")
+            from paddock.rec.models.paddle_nn import PaddleNet
+
+            return PaddleNet(client, rule, run.seed, **options)
+    except ModuleNotFoundError as error:
+        if error.name not in FRAMEWORKS:
+            raise
+        names = {"torch": "torch", "paddle": "paddlepaddle"}
+        raise UsageError(
+            f"runner.framework is {run.framework}, and {error.name} is not installed",
+            hint=f"pip install {names[error.name or '']}; or runner.framework: torch | paddle",
+        ) from error
+    raise UsageError(
+        f"runner.framework is {run.framework!r}", hint="one of " + ", ".join(FRAMEWORKS)
+    )
+
+
+def load_model(path: str) -> Callable[[Net, Hyper], Model]:
+    """The class Model of a model.py. Raises UsageError when it is not there."""
+    if not os.path.isfile(path):
+        raise UsageError(f"there is no {path}", hint="runner or -m names the model's folder")
+    name = "paddock_rec_model_" + Path(path).resolve().parent.name
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    model: Callable[[Net, Hyper], Model] | None = getattr(module, "Model", None)
+    if model is None:
+        raise UsageError.of([Problem(f"{path} has no class Model", "class Model: as in rank/dnn")])
+    return model

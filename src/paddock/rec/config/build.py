@@ -1,0 +1,119 @@
+"""Values by field -> a Run. Pure: what is on disk is told by the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from paddock.rec.config.keys import Given, Settings
+from paddock.rec.settings import Contract, Reading, Run, Saving, Strategy, Task
+
+DEFAULT = "default"
+EVERY = 1 << 30  # checkpoints to keep: all
+FORMATS = ("slots", "criteo", "csv", "parquet", "words", "images")
+_LAST = 1 << 31
+_OF_READING = {each.name for each in fields(Reading)} - {"paths", "batch_size"}
+_OF_SAVING = {each.name for each in fields(Saving)}
+_OF_RUN = ("framework", "epochs", "print_interval", "device", "seed", "warm_start", "resume",
+           "evaluate_from", "event_directory")  # fmt: skip
+
+
+@dataclass
+class Draft:
+    """A run before it is one: what the file says by field, and the model's own parameters."""
+
+    name: str
+    settings: Settings
+    is_evaluation: bool
+    hyper: Mapping[str, Any] = field(default_factory=dict)
+
+
+def default(settings: Settings, name: str, value: Any) -> None:
+    """What the form means where it says nothing; the file of a bundled model goes before it."""
+    settings.setdefault(name, Given(value, DEFAULT))
+
+
+def laid_over(base: Mapping[str, Given], own: Settings) -> Settings:
+    """A bundled model's settings, with a file's own over them; of its form's defaults none.
+
+    >>> base = {"epochs": Given(4, "b.yaml:2"), "seed": Given(1, "b.yaml:3")}
+    >>> own = {"epochs": Given(2, "DEFAULT"), "seed": Given(7, "c.yaml:1")}
+    >>> own["epochs"] = Given(2, DEFAULT)
+    >>> {name: given.value for name, given in laid_over(base, own).items()}
+    {'epochs': 4, 'seed': 7}
+    """
+    found = dict(base)
+    for name, given in own.items():
+        if given.source != DEFAULT or name not in found:
+            found[name] = given
+    return found
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a Draft needs besides its settings. locate: a path of data as it is opened."""
+
+    contract: Contract
+    directory: str
+    file: str
+    config: Mapping[str, object]
+    locate: Callable[[str], str]
+
+
+def build(draft: Draft, setting: Setting, missing: Callable[[str, str], None]) -> Run:
+    """The run. missing(field, hint) is told of each field that must be given and is not."""
+    said = draft.settings
+    values = {name: given.value for name, given in said.items() if given.value is not None}
+    reading = _reading(values, "reading", setting)
+    test = _reading(values, "test", setting)
+    side = "test" if draft.is_evaluation else "reading"
+    if (test if draft.is_evaluation else reading) is None:
+        missing(f"{side}.data", "name the directory, file or URL of the data")
+    elif not values.get(f"{side}.batch_size") and not values.get("reading.batch_size"):
+        missing(f"{side}.batch_size", "say how many examples make a batch")
+    # Trainers of PaddleRec evaluate in another run; ours do so at the end of training, too.
+    if setting.contract is not Contract.BUNDLED and not draft.is_evaluation:
+        test = None
+    epochs = None
+    if draft.is_evaluation and {"evaluate_first", "evaluate_last"} & set(values):
+        epochs = (values.get("evaluate_first", 0), values.get("evaluate_last", _LAST))
+    if draft.is_evaluation and "saving.directory" in values:
+        values.setdefault("evaluate_from", values["saving.directory"])
+    strategy = Strategy(**_below(values, "strategy", ("name", "geo_step", "threads")))
+    return Run(
+        name=draft.name,
+        task=Task.EVALUATE if draft.is_evaluation else Task.TRAIN,
+        contract=setting.contract,
+        model_directory=setting.directory,
+        model_file=setting.file,
+        config=setting.config,
+        hyper=draft.hyper,
+        reading=reading,
+        test=test,
+        strategy=strategy,
+        saving=Saving(**_below(values, "saving", _OF_SAVING)),
+        evaluate_epochs=epochs,
+        **{name: values[name] for name in _OF_RUN if name in values},
+    )
+
+
+def _below(values: Mapping[str, Any], section: str, names: Any) -> dict[str, Any]:
+    return {name: values[f"{section}.{name}"] for name in names if f"{section}.{name}" in values}
+
+
+def _reading(values: Mapping[str, Any], side: str, setting: Setting) -> Reading | None:
+    """The data of one side; test data is read as training data where it says nothing else."""
+    data = values.get(f"{side}.data")
+    if data is None:
+        return None
+    found = {**_below(values, "reading", _OF_READING), **_below(values, side, _OF_READING)}
+    if side == "test":
+        found.pop("shuffle", None)
+    module = values.get(f"{side}.module") or values.get("reading.module")
+    if f"{side}.reader" not in values and (module or "reader" not in found):
+        found["reader"] = module or "reader"
+    if (pipe := values.get("pipe_command")) is not None:
+        found.setdefault("pipe_command", pipe)
+    size = values.get(f"{side}.batch_size") or values.get("reading.batch_size") or 1
+    return Reading(paths=(setting.locate(str(data)),), batch_size=size, **found)

@@ -1,0 +1,259 @@
+"""What a model's folder has: its contract; and which lines cannot run, by reading them only."""
+
+from __future__ import annotations
+
+import ast
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from paddock.errors import Problem
+from paddock.rec.config.keys import nearest
+from paddock.rec.config.places import World
+from paddock.rec.settings import Contract
+
+MAX_FILES = 50
+MAX_LINES = 5  # reported of one file
+MAX_SOURCE = 1 << 20
+DYGRAPH = "dygraph_model.py"
+OURS = "paddock.rec"
+# What fluid and the static graph have -> what to write. The longest that fits is taken.
+INSTEAD = {
+    "fluid": "write it in dygraph form with paddle.nn (Paddle 3 has no fluid)",
+    "fluid.layers": "paddle.nn.functional or paddle has it; layers with weights are in paddle.nn",
+    "fluid.layers.fc": "paddle.nn.Linear(in, out), made once, and called in net()",
+    "fluid.layers.embedding": "paddle.nn.Embedding(rows, width, sparse=True), made once",
+    "fluid.embedding": "paddle.nn.Embedding(rows, width, sparse=True), made once",
+    "fluid.layers.data": "inputs come as tensors: net(inputs, is_infer)",
+    "fluid.data": "inputs come as tensors: net(inputs, is_infer)",
+    "fluid.layers.auc": "metrics = {'AUC': (score, label)}, or paddle.metric.Auc",
+    "fluid.layers.concat": "paddle.concat",
+    "fluid.layers.cross_entropy": "paddle.nn.functional.cross_entropy",
+    "fluid.layers.softmax": "paddle.nn.functional.softmax",
+    "fluid.layers.sequence_pool": "paddle.sum or paddle.mean over the ids of a slot",
+    "fluid.optimizer": "paddle.optimizer, or hyper_parameters.optimizer",
+    "fluid.initializer": "paddle.nn.initializer",
+    "fluid.ParamAttr": "paddle.ParamAttr",
+    "fluid.param_attr": "paddle.ParamAttr",
+    "paddle.static": "write it in dygraph form with paddle.nn",
+    "paddle.static.nn.fc": "paddle.nn.Linear(in, out), made once, and called in net()",
+    "paddle.static.nn.embedding": "paddle.nn.Embedding(rows, width, sparse=True), made once",
+    "paddle.static.nn.sparse_embedding": "paddle.nn.Embedding(rows, width, sparse=True)",
+    "paddle.static.data": "inputs come as tensors: net(inputs, is_infer)",
+    "paddle.enable_static": "leave it out: models run in dygraph form",
+}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A model's folder. source: the text of all of its Python, which says what it reads."""
+
+    contract: Contract
+    directory: str
+    file: str
+    source: str
+
+
+def look(
+    directory: str, file: str | None, world: World, where: str, problems: list[Problem]
+) -> Folder | None:
+    """What the folder is; None, and problems, where it is none.
+
+    file: model.py as the configuration names it; None where the form has no key for it.
+    """
+    path = file or os.path.join(directory, "model.py")
+    directory = os.path.dirname(path) if file else directory
+    if world.is_bundled(directory):
+        return Folder(Contract.BUNDLED, directory, path, _bundled_source(directory, world))
+    dygraph = os.path.join(directory, DYGRAPH)
+    if file is None and os.path.isfile(dygraph):
+        return _judged(Contract.DYGRAPH, directory, dygraph, world, problems)
+    if os.path.isfile(path):
+        tree = _tree(path, world, problems)
+        names = _classes(tree)
+        if tree is not None and any(name.startswith(OURS) for name in _imports(tree)):
+            return Folder(Contract.BUNDLED, directory, path, _bundled_source(directory, world))
+        if tree is not None and "Model" not in names:
+            what = f"{_shown(path, world)} has no class Model"
+            problems.append(Problem(what, nearest("Model", names, "write class Model(ModelBase)")))
+        return _judged(Contract.HOOKS, directory, path, world, problems)
+    if file is None and os.path.isfile(os.path.join(directory, "static_model.py")):
+        what = f"{_shown(directory, world)} has static_model.py only, and no {DYGRAPH}"
+        problems.append(Problem(what, "models run in dygraph form: write class DygraphModel"))
+        return None
+    if file is not None:
+        others = os.listdir(directory) if os.path.isdir(directory) else []
+        hint = nearest(os.path.basename(path), [name for name in others if name.endswith(".py")],
+                       f"nothing like it is in {directory}")  # fmt: skip
+        problems.append(Problem(f"{where}: model {_shown(path, world)} does not exist", hint))
+        return None
+    hint = f"needed is {DYGRAPH} with class DygraphModel, or model.py with class Model"
+    problems.append(Problem(f"{_shown(directory, world)} has no model", hint))
+    return None
+
+
+def _judged(
+    contract: Contract, directory: str, path: str, world: World, problems: list[Problem]
+) -> Folder:
+    """The folder, after a look at every file of it that its model imports."""
+    names: list[str] = []
+    for file in _reached(path, directory):
+        tree = _tree(file, world, problems)
+        if tree is None:
+            continue
+        found = sorted(set(_refused(tree, contract)))
+        for line, name, instead in found[:MAX_LINES]:
+            problems.append(Problem(f"{_shown(file, world)}:{line}: {name} cannot run", instead))
+        if len(found) > MAX_LINES:
+            more = f"{_shown(file, world)}: and {len(found) - MAX_LINES} more lines like these"
+            problems.append(Problem(more, _bundled_hint(directory, world)))
+        if file == path and contract is Contract.DYGRAPH:
+            names = _classes(tree)
+            if "DygraphModel" not in names:
+                what = f"{_shown(path, world)} has no class DygraphModel"
+                problems.append(Problem(what, nearest("DygraphModel", names, "write it")))
+    return Folder(contract, directory, path, _all_source(directory))
+
+
+def _bundled_hint(directory: str, world: World) -> str:
+    parts = directory.split(os.sep)
+    for name in world.bundled_names():
+        if name.split(".")[2:] == parts[-len(name.split(".")[2:]) :]:
+            return f"the bundled model is in dygraph form: workspace: {name}"
+    return "write the model in dygraph form with paddle.nn"
+
+
+def _reached(path: str, directory: str) -> list[str]:
+    """The file, and those of its folder that it imports, over others, too."""
+    found = [path]
+    for file in found:
+        tree = _quiet_tree(file)
+        for name in _imports(tree) if tree is not None else ():
+            for candidate in (name, name.rpartition(".")[0]):
+                inner = os.path.join(directory, *candidate.split(".")) + ".py"
+                if candidate and os.path.isfile(inner) and inner not in found:
+                    found.append(inner)
+        if len(found) > MAX_FILES:
+            break
+    return found[:MAX_FILES]
+
+
+def _refused(tree: ast.AST, contract: Contract) -> Iterator[tuple[int, str, str]]:
+    """Line, name and replacement of what cannot run.
+
+    PaddleRec 2.x models name paddle.static in branches that dygraph never takes; an import of
+    fluid fails in any case.
+    """
+    aliases = {"fluid": "fluid"}
+    for node in ast.walk(tree):
+        for name, alias in _bindings(node):
+            if name == "paddle.fluid" or name.startswith("paddle.fluid."):
+                short = name.removeprefix("paddle.")
+                aliases[alias] = short
+                yield getattr(node, "lineno", 0), f"import of {name}", _instead(short)
+            elif name.startswith("paddle.static") and contract is Contract.HOOKS:
+                aliases[alias] = name
+                yield getattr(node, "lineno", 0), f"import of {name}", _instead(name)
+    if contract is Contract.DYGRAPH:
+        return
+    inner = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or id(node) in inner:
+            continue
+        dotted = _dotted(node)
+        head, _, rest = dotted.partition(".")
+        full = f"{aliases[head]}.{rest}" if head in aliases else dotted
+        full = full.removeprefix("paddle.") if full.startswith("paddle.fluid.") else full
+        if full.startswith(("fluid.", "paddle.static.")) or full == "paddle.enable_static":
+            yield node.lineno, dotted, _instead(full)
+
+
+def _instead(name: str) -> str:
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        if (found := INSTEAD.get(".".join(parts[:count]))) is not None:
+            return found
+    return INSTEAD["fluid"]
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Full name of what an import brings in, and the name it has here."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.name, alias.asname or alias.name.partition(".")[0]
+    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        for alias in node.names:
+            yield f"{node.module}.{alias.name}", alias.asname or alias.name
+
+
+def _imports(tree: ast.AST) -> list[str]:
+    return [name for node in ast.walk(tree) for name, _ in _bindings(node)]
+
+
+def _dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _classes(tree: ast.AST | None) -> list[str]:
+    """Classes, and names that are imported, of a module."""
+    if tree is None:
+        return []
+    own = [n.name for n in ast.iter_child_nodes(tree) if isinstance(n, ast.ClassDef)]
+    return own + [name for node in ast.iter_child_nodes(tree) for _, name in _bindings(node)]
+
+
+def _tree(path: str, world: World, problems: list[Problem]) -> ast.Module | None:
+    try:
+        return _parsed(path)
+    except SyntaxError as error:
+        what = f"{_shown(path, world)}:{error.lineno or 1}: not Python 3: {error.msg}"
+        problems.append(Problem(what, "models run on Python 3"))
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        problems.append(Problem(f"{_shown(path, world)} cannot be read: {error}"))
+    return None
+
+
+def _quiet_tree(path: str) -> ast.Module | None:
+    """As _tree, whose problems are told elsewhere."""
+    try:
+        return _parsed(path)
+    except (SyntaxError, OSError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _parsed(path: str) -> ast.Module:
+    with open(path, "rb") as file:
+        source = file.read(MAX_SOURCE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source, path)
+
+
+def _bundled_source(directory: str, world: World) -> str:
+    """With what all of them share, which reads parameters, too."""
+    return "\n".join([_all_source(directory), _all_source(str(world.models))])
+
+
+def _all_source(directory: str) -> str:
+    """Every .py directly in the folder, as one text."""
+    texts = []
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.endswith(".py"))
+    except OSError:
+        return ""
+    for name in names[:MAX_FILES]:
+        try:
+            with open(os.path.join(directory, name), encoding="utf-8", errors="replace") as file:
+                texts.append(file.read(MAX_SOURCE))
+        except OSError:
+            continue
+    return "\n".join(texts)
+
+
+def _shown(path: str, world: World) -> str:
+    """As seen from where the command is given, where that is shorter."""
+    relative = os.path.relpath(path, world.cwd)
+    return relative if len(relative) < len(path) else path

@@ -1,0 +1,283 @@
+"""A table of keys -> values of the right type, where each stands, and what is wrong. Pure.
+
+A key is read into a field of a Run ("reading.batch_size"), means something that is done in any
+case ("mapped"), changes nothing ("ignored"), or is refused with what to write instead.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paddock.errors import Problem
+from paddock.rec.config.document import Document, Path
+from paddock.rec.config.secret import shown
+
+READ, MAPPED, IGNORED, REFUSED = "read", "mapped", "ignored", "refused"
+MAX_COUNT = 1 << 40
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a form. name: below the table's section; `*` at its end is all that is below.
+
+    kind: a name of KINDS. field: where the value goes. what: what it means; of a key that is not
+    read, what to write instead. default: for people, where it differs from the field's own.
+    """
+
+    name: str
+    kind: str
+    field: str
+    what: str
+    state: str = READ
+    default: str = ""
+
+
+def refused(name: str, instead: str) -> Key:
+    """A key that cannot be honoured."""
+    return Key(name, "any", "", instead, REFUSED)
+
+
+def ignored(name: str, why: str) -> Key:
+    """A key that changes nothing here."""
+    return Key(name, "any", "", why, IGNORED)
+
+
+def mapped(name: str, what: str) -> Key:
+    """A key that is honoured by other means."""
+    return Key(name, "any", "", what, MAPPED)
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value, and where it stands."""
+
+    value: Any
+    source: str
+
+
+Settings = dict[str, Given]
+
+
+class BadValue(Exception):
+    """What is wrong with a value, in words that follow it; the hint."""
+
+
+@dataclass
+class Reader:
+    """Takes values out of a document; remembers which were taken, and collects what is wrong.
+
+    defaults: fields that were not given, and are not what a Run says itself.
+    """
+
+    document: Document
+    expand: Callable[[str, str, Path], str]  # text, its source, its path -> text
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    used: set[Path] = field(default_factory=set)
+
+    def read(self, table: Sequence[Key], section: Path, settings: Settings) -> None:
+        """Put what the section says into the settings by field."""
+        for key in table:
+            name = key.name.removesuffix(".*")
+            path = (*section, *name.split("."))
+            if key.name.endswith(".*"):
+                self.use_all(path)
+            value = self.document.get(path)
+            if value is None:
+                if path in self.document.where:
+                    self.used.add(path)  # `key:` and nothing behind it
+                continue
+            self.used.add(path)
+            source = self.document.source(path)
+            if key.state == REFUSED:
+                self.fault(source, f"{'.'.join(path)} is not supported", key.what)
+            elif key.field:
+                given = self.convert(key, path, value)
+                if given is not None:
+                    settings[key.field] = given
+
+    def convert(self, key: Key, path: Path, value: Any) -> Given | None:
+        """The value with its type; None, and a problem, where it has another."""
+        source = self.document.source(path)
+        if isinstance(value, str):
+            value = self.expand(value, source, path)
+        try:
+            return Given(KINDS[key.kind](value), source)
+        except BadValue as error:
+            what, hint = error.args
+            dotted = ".".join(path)
+            self.fault(source, f"{dotted} is {shown(dotted, repr(value))}: {what}", hint)
+            return None
+
+    def fault(self, source: str, what: str, hint: str = "") -> None:
+        """Report what is wrong."""
+        problem = Problem(f"{source}: {what}", hint)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def use_all(self, section: Path) -> None:
+        """All below a section are somebody's."""
+        for path in self.document.leaves():
+            if path[: len(section)] == section:
+                self.used.add(path)
+
+    def unused(self) -> list[Path]:
+        """Keys that nothing read, in the file's order."""
+        is_used = self.used
+        return [
+            path
+            for path in self.document.leaves()
+            if not any(path[:n] in is_used for n in range(1, len(path) + 1))
+        ]
+
+
+def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A hint for a word that is not known.
+
+    >>> nearest("epoch", ("epochs", "device"))
+    "did you mean 'epochs'?"
+    """
+    names = list(known)
+    found = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if found:
+        return f"did you mean '{found[0]}'?"
+    return otherwise if otherwise or not names else f"choose one of {', '.join(names)}"
+
+
+# ------------------------------------------------------------------------------------ the kinds
+
+
+def _bool(value: Any) -> bool:
+    words = {"true": True, "1": True, "yes": True, "on": True,
+             "false": False, "0": False, "no": False, "off": False}  # fmt: skip
+    found = words.get(str(value).strip().lower())
+    if found is None:
+        raise BadValue("neither true nor false", "write True or False")
+    return found
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise BadValue("not a number", "write a number")
+    try:
+        found = float(value)
+    except (ValueError, OverflowError) as error:
+        raise BadValue("not a number", "write a number") from error
+    if not abs(found) <= MAX_COUNT:  # NaN, too
+        raise BadValue("not a number one can count with", f"at most {MAX_COUNT}")
+    return found
+
+
+def _whole(value: Any) -> int:
+    found = _number(value)
+    if found != int(found):
+        raise BadValue("not a whole number", "write a whole number")
+    return int(found)
+
+
+def _count(least: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        found = _whole(value)
+        if found < least:
+            raise BadValue(f"less than {least}", f"write a whole number from {least} on")
+        return found
+
+    return read
+
+
+def _interval(value: Any) -> int | None:
+    found = _whole(value)
+    return found if found > 0 else None  # -1 and 0 are off
+
+
+def _minutes(value: Any) -> float | None:
+    found = _number(value)
+    return found if found > 0 else None
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, (dict, list)):
+        raise BadValue("not a text", "write one word")
+    return str(value) or None
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    """Names with blanks or commas between them, or a list."""
+    if isinstance(value, dict):
+        raise BadValue("not a list of names", 'write "a b c" or [a, b, c]')
+    items = value if isinstance(value, list) else str(value).replace(",", " ").split()
+    return tuple(str(each) for each in items)
+
+
+def _dense(value: Any) -> dict[str, int]:
+    """`name:dim name:dim,dim`: dimensions are multiplied."""
+    if isinstance(value, dict):
+        return {str(name): _count(1)(width) for name, width in value.items()}
+    items = value if isinstance(value, list) else str(value).split()
+    found = {}
+    for item in items:
+        name, _, dims = str(item).partition(":")
+        width = 1
+        for dim in dims.strip("[]").split(",") if dims else ():
+            if not dim.isdecimal() or not 0 < int(dim) < MAX_COUNT:
+                raise BadValue(f"{item!r} is not name:width", "write dense_feature:13")
+            width *= int(dim)
+        found[name] = width
+    return found
+
+
+def _choice(words: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        word = str(value).strip().lower()
+        if word not in words:
+            raise BadValue("there is no such word", nearest(word, words))
+        found = words[word]
+        if isinstance(found, BadValue):
+            raise found
+        return found
+
+    return read
+
+
+ENGINES = {
+    "single": "single", "local_cluster": "local_cluster", "cluster": "cluster",
+    **dict.fromkeys(
+        ("tdm_single", "tdm_local_cluster", "tdm_cluster"),
+        BadValue("tree-based deep match is not supported", "write single or cluster"),
+    ),
+}  # fmt: skip
+_HETER = "heterogeneous servers are not supported", "write sync, async or geo"
+STRATEGIES = {
+    "sync": "sync", "async": "async", "half_async": "half_async", "geo": "geo",
+    "heter": BadValue(*_HETER),
+    "gpubox": BadValue(
+        "embeddings in GPU memory (gpubox) are not supported",
+        "write async: embeddings are on the servers, dense layers use use_gpu",
+    ),
+}  # fmt: skip
+DEVICES = {word: word for word in ("cpu", "gpu", "xpu", "npu")}
+ASSIGNMENTS = {word: word for word in ("blocks", "modulo", "size", "dynamic")}
+FRAMEWORKS = {word: word for word in ("paddle", "torch")}
+FLEETS = {"ps": "ps", "pslib": "ps", "collective": "collective"}
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "any": lambda value: value,
+    "true or false": _bool,
+    "whole number": _whole,
+    "count": _count(1),
+    "count or 0": _count(0),
+    "interval": _interval,
+    "minutes": _minutes,
+    "text": _text,
+    "path": _text,
+    "names": _words,
+    "name:width": _dense,
+    "engine": _choice(ENGINES),
+    "strategy": _choice(STRATEGIES),
+    "device": _choice(DEVICES),
+    "assignment": _choice(ASSIGNMENTS),
+    "framework": _choice(FRAMEWORKS),
+    "fleet_mode": _choice(FLEETS),
+}

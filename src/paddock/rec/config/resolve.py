@@ -1,0 +1,379 @@
+"""All of it: words -> files -> a Recipe, with every problem at once.
+
+Run where the command is given, and again by every worker with the same words: files are read, and
+`${ENV}` is looked up, where they are used. So no secret of a file is on a command line, nothing
+has to be carried but the files, and paths are those of the host.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from paddock.errors import Problem, UsageError
+from paddock.rec.config import backend as backends
+from paddock.rec.config import v01, v2, v18
+from paddock.rec.config.build import DEFAULT, FORMATS, Draft, Setting, build, laid_over
+from paddock.rec.config.data import is_elsewhere, missing_data
+from paddock.rec.config.document import Path, flatten, parse, read_value, set_value
+from paddock.rec.config.folder import look
+from paddock.rec.config.keys import Given, Reader, Settings, nearest
+from paddock.rec.config.places import (
+    INSIDE,
+    World,
+    find_config,
+    find_workspace,
+    read_text,
+)
+from paddock.rec.config.unused import PREFIX, key_of, unused
+from paddock.rec.config.where import (
+    check_backend,
+    choose_cluster,
+    choose_engine,
+    merge_counts,
+)
+from paddock.rec.config.words import Request, read_words
+from paddock.rec.settings import Contract, Engine, Recipe, Run
+
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+WORKSPACE = "{workspace}"
+NO_FORM = "write runner: and hyper_parameters:, or see docs/guide/migrating-from-paddlerec.md"
+OLD_FILE_SYSTEMS = ("afs:", "hdfs:/user")
+OLD_HYPER = "train.model.hyper_parameters."
+TOP_WORDS = ("workspace", "mode", "debug", "hyper_parameters")
+
+
+def resolve(argv: Sequence[str], world: World | None = None) -> Recipe:
+    """argv: -m CONFIG [-b BACKEND] [-o key=value]...; raises UsageError with all problems."""
+    return resolve_request(read_words(argv), world or World(os.getcwd(), os.environ))
+
+
+def resolve_request(request: Request, world: World) -> Recipe:
+    """The same, of words that are read already."""
+    return _Resolver(request, world).recipe()
+
+
+def form_of(tree: Mapping[str, Any]) -> str | None:
+    """Which generation a file is of: v01, v18 or v2.
+
+    >>> form_of({"train": {}}), form_of({"runner": [], "mode": "a"}), form_of({"runner": {}})
+    ('v01', 'v18', 'v2')
+    """
+    if any(isinstance(tree.get(name), dict) for name in v2.SECTIONS):
+        return "v2"
+    if isinstance(tree.get("train"), dict) or isinstance(tree.get("evaluate"), dict):
+        return "v01"
+    if any(isinstance(tree.get(name), list) for name in ("runner", "phase", "dataset")):
+        return "v18"
+    return "v18" if "mode" in tree else None
+
+
+@dataclass
+class _Resolver:
+    request: Request
+    world: World
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    workspace: str = ""
+    base: Settings = field(default_factory=dict)
+
+    def recipe(self) -> Recipe:
+        self.config = find_config(self.request.model, self.world)
+        self.directory = os.path.dirname(self.config)
+        name = os.path.relpath(self.config, self.world.cwd)
+        name = name if len(name) < len(self.config) else self.config
+        document = self.document = parse(read_text(self.config, name), name)
+        self.form = form_of(document.tree) or self._no_form()
+        for key, text in self.request.options:
+            set_value(document, self._full(key), read_value(text))
+        self._find_workspace()
+        reader = self.reader = Reader(document, self._expand)
+        is_evaluation = self.request.evaluate
+        reading = {"v01": v01.read, "v18": v18.read, "v2": v2.read}[self.form]
+        drafts = reading(reader, is_evaluation=is_evaluation)
+        cluster = self._backend()
+        for draft in drafts:
+            draft.settings = laid_over(self.base, draft.settings)
+        engine, source, wrong = choose_engine(drafts, cluster, document.name)
+        more, odd = check_backend(engine, source, cluster, self.request, submits=self._submits())
+        self.problems += [*wrong, *more]
+        self.warnings += odd
+        counts = merge_counts(drafts, cluster, engine)
+        config = self._flat()
+        runs = tuple(run for draft in drafts if (run := self._run(draft, config)) is not None)
+        if engine is not Engine.CLUSTER:
+            self.problems += missing_data(runs, self.form)
+        problems = [*document.problems, *reader.problems, *self.problems]
+        if not runs and not problems:
+            problems.append(Problem(f"{document.name}: nothing is to be run", NO_FORM))
+        if problems:
+            raise UsageError.of(list(dict.fromkeys(problems)))
+        sources = {"engine": source, **self._sources(drafts, counts)}
+        odd = list(dict.fromkeys([*self.warnings, *reader.warnings]))
+        shape = choose_cluster(drafts, counts)
+        return Recipe(engine, runs, shape, self.workspace, sources, tuple(odd))
+
+    # ---------------------------------------------------------------------- the file as a whole
+
+    def _no_form(self) -> str:
+        names = ", ".join(list(self.document.tree)[:6])
+        what = f"{self.document.name} is of no known form; its keys are {names}"
+        raise UsageError(what, hint=NO_FORM)
+
+    def _full(self, key: str) -> str:
+        """A short word of -o in full: epochs -> runner.epochs."""
+        if "." in key or key in TOP_WORDS or key in self.document.tree:
+            return key
+        return f"{PREFIX[self.form]}.{key}"
+
+    def _find_workspace(self) -> None:
+        path: Path = ("workspace",)
+        if self.form == "v01":
+            path = ("train", "workspace")
+            if self.document.get(path) is None:
+                path = ("evaluate", "workspace")
+        text = self.document.get(path)
+        self.workspace = self.directory
+        if text is not None and not isinstance(text, str):
+            source = self.document.source(path)
+            self.problems.append(Problem(f"{source}: workspace is no text", "write a directory"))
+        elif text is not None:
+            text = self._variables(text, self.document.source(path))
+            found = find_workspace(text, self.config, self.world)
+            if found is None:
+                source = self.document.source(path)
+                hint = nearest(text, self.world.bundled_names(), "a directory, or a bundled model")
+                self.problems.append(Problem(f"{source}: workspace '{text}' is not there", hint))
+            self.workspace = found or self.directory
+        place = self.workspace
+        if self.form != "v2" and self.world.is_bundled(place) and place != self.directory:
+            self._take_base(place)
+
+    def _take_base(self, directory: str) -> None:
+        """What a file about a bundled model does not say is as in the model's own file."""
+        request = Request(model=directory, evaluate=self.request.evaluate)
+        config = find_config(directory, self.world)
+        document = parse(read_text(config, config), config)
+        other = _Resolver(request, self.world)
+        other.config, other.directory, other.document = config, directory, document
+        other.form = form_of(document.tree) or other._no_form()
+        other.workspace = directory
+        if other.form != "v2":
+            return
+        (draft,) = v2.read(Reader(document, other._expand), is_evaluation=False)
+        for side in ("reading", "test"):
+            if (given := draft.settings.get(f"{side}.data")) is not None:
+                where = other._locate(str(given.value))
+                draft.settings[f"{side}.data"] = Given(where, given.source)
+            if (module := draft.settings.pop(f"{side}.module", None)) is not None:
+                draft.settings.setdefault(f"{side}.reader", module)
+        self.base = {k: g for k, g in draft.settings.items() if g.source != DEFAULT}
+        self.base_flat = flatten(document.tree)
+
+    def _expand(self, text: str, source: str, path: Path) -> str:
+        """A value with what stands in braces, or behind paddlerec::, put in."""
+        if WORKSPACE in text and self.form == "v01" and path[:1] == ("evaluate",):
+            own = self.document.get(("evaluate", "workspace"))
+            found = find_workspace(own, self.config, self.world) if isinstance(own, str) else None
+            text = text.replace(WORKSPACE, found or self.workspace)
+        text = text.replace(WORKSPACE, self.workspace)
+        if text.startswith(INSIDE):
+            inner = text.removeprefix(INSIDE).lstrip("/").removeprefix("models/")
+            text = os.path.join(str(self.world.models), inner)
+        return self._variables(text, source)
+
+    def _variables(self, text: str, source: str) -> str:
+        def value(match: re.Match[str]) -> str:
+            found = self.world.env.get(match[1])
+            if found is None:
+                what = f"{source}: the variable {match[1]} is not set"
+                self.problems.append(Problem(what, f"export {match[1]}=..."))
+            return found or ""
+
+        return VARIABLE.sub(value, text)
+
+    def _flat(self) -> dict[str, object]:
+        """Every key flat and dotted, as models read them."""
+        found: dict[str, object] = dict(getattr(self, "base_flat", {}))
+        for name, value in flatten(self.document.tree).items():
+            if isinstance(value, str):
+                value = self._expand(value, self.document.source(tuple(name.split("."))), ())
+            found[name] = value
+        for name in [name for name in found if name.startswith(OLD_HYPER)]:
+            found[name.removeprefix("train.model.")] = found[name]
+        optimizer = "hyper_parameters.optimizer"
+        if isinstance(found.get(optimizer), str):  # 0.1: optimizer: adam, and its rate beside it
+            found[f"{optimizer}.class"] = found.pop(optimizer)
+            if (rate := found.get("hyper_parameters.learning_rate")) is not None:
+                found[f"{optimizer}.learning_rate"] = rate
+        found["config_abs_dir"] = self.directory
+        return found
+
+    # ------------------------------------------------------------------------------ where it runs
+
+    def _backend(self) -> Settings:
+        text = self.request.backend
+        if not text or self.request.role == "WORKER":
+            return {}
+        if not backends.is_file(text):
+            return backends.read_site(text)
+        name, _, extra = text.partition(",")
+        path = self.world.path(name)
+        if not os.path.isfile(path):
+            self.problems.append(
+                Problem(f"-b {name}: there is no such file", "write a backend.yaml, or a site")
+            )
+            return {}
+        try:
+            document = parse(read_text(path, name), name)
+        except UsageError as error:
+            self.problems += error.problems
+            return {}
+        reader = Reader(document, lambda text, source, _path: self._variables(text, source))
+        found = backends.read_backend(reader, path, extra)
+        self.problems += [*document.problems, *reader.problems]
+        self.warnings += backends.unused_of(reader, document)
+        return found
+
+    def _submits(self) -> bool:
+        """Not so inside of a cluster; PaddleCloud's jobs say so by a variable only."""
+        env = self.world.env
+        is_inside = "PADDLE_TRAINER_ID" in env or env.get("PADDLE_PADDLEREC_ROLE") == "WORKER"
+        return self.request.role == "MASTER" and not is_inside
+
+    # ----------------------------------------------------------------------------------- the runs
+
+    def _run(self, draft: Draft, config: Mapping[str, object]) -> Run | None:
+        said = draft.settings
+        self._drop_missing(said)
+        model = said.get("model")
+        file = None if model is None or model.value is None else self.world.path(model.value)
+        home = self.workspace if self.form != "v2" else self.directory
+        where = model.source if model is not None else self.document.name
+        folder = look(home, file, self.world, where, self.problems)
+        if folder is None:
+            return None
+        self.warnings += unused(self.reader, self.form, folder.source)
+        setting = Setting(folder.contract, folder.directory, folder.file, config, self._locate)
+
+        def missing(name: str, hint: str) -> None:
+            key = key_of(self.form, name)
+            what = f"{self.document.name}: {key} of run '{draft.name}' is missing"
+            self.problems.append(Problem(what, hint))
+
+        draft.hyper = _nested(config)
+        run = build(draft, setting, missing)
+        return replace(
+            run,
+            reading=self._with_reader(run, "reading", said),
+            test=self._with_reader(run, "test", said),
+        )
+
+    def _drop_missing(self, said: Settings) -> None:
+        """Files that the bundled model of that workspace does not have are its own ones."""
+        if not self.base:
+            return
+        for name in ("reading.data", "test.data", "reading.reader", "test.reader", "model"):
+            given = said.get(name)
+            if given is None or given.source == DEFAULT or "/" not in str(given.value):
+                continue
+            path = self.world.path(str(given.value))
+            if os.path.exists(path) or not path.startswith(str(self.world.models)):
+                continue
+            own = os.path.join(self.directory, os.path.relpath(path, self.workspace))
+            if name.endswith(".data") and os.path.exists(own):
+                said[name] = Given(os.path.normpath(own), given.source)
+                continue
+            base = self.base.get(name)
+            if base is None and name != "model":
+                continue
+            said.pop(name)
+            side = name.partition(".")[0]
+            # The package's criteo_reader.py is a format of ours; generated data has its own.
+            word = os.path.basename(path).removesuffix("_reader.py")
+            if word in FORMATS and said.get(f"{side}.data") is not self.base.get(f"{side}.data"):
+                base = Given(word, given.source)
+            if base is not None:
+                said[name] = base
+            shown = "its own" if base is None else base.value
+            self.warnings.append(
+                f"{given.source}: the bundled model has no {os.path.basename(path)}; "
+                f"{shown} is used"
+            )
+
+    def _with_reader(self, run: Run, side: str, said: Settings) -> Any:
+        """The reading with its reader as a path, a format's name, or a module of the folder."""
+        reading = getattr(run, side)
+        if reading is None:
+            return None
+        word = reading.reader
+        given = said.get(f"{side}.reader") or said.get("reading.reader")
+        given = given or said.get(f"{side}.module") or said.get("reading.module")
+        where = given.source if given is not None else self.document.name
+        folder = self.directory if self.form == "v2" else self.workspace
+        for candidate in (
+            os.path.join(run.model_directory, *word.split(".")) + ".py",
+            os.path.join(folder, word),
+            self.world.path(word),
+        ):
+            if candidate.endswith(".py") and os.path.isfile(candidate):
+                pipe = None if run.contract is Contract.DYGRAPH else reading.pipe_command
+                return replace(reading, reader=os.path.normpath(candidate), pipe_command=pipe)
+        if word in FORMATS or reading.pipe_command is not None:
+            return replace(reading, reader=word if word in FORMATS else "slots")
+        if run.contract is Contract.BUNDLED and given is None:
+            return replace(reading, reader="slots")
+        names = os.listdir(run.model_directory) if os.path.isdir(run.model_directory) else []
+        known = [*FORMATS, *(n.removesuffix(".py") for n in names if n.endswith(".py"))]
+        hint = nearest(os.path.basename(word).removesuffix(".py"), known)
+        self.problems.append(Problem(f"{where}: there is no reader '{word}'", hint))
+        return reading
+
+    def _locate(self, text: str) -> str:
+        """A path of data as it is opened: of 2.x relative to the file, else to the command."""
+        text = text.strip()
+        if is_elsewhere(text):
+            return text
+        if text.startswith(OLD_FILE_SYSTEMS):
+            what = f"{self.document.name}: {text}: this file system is not known here"
+            self.problems.append(
+                Problem(what, "mount it, or write an fsspec URL: hdfs://host/path")
+            )
+            return text
+        beside = os.path.normpath(os.path.join(self.directory, os.path.expanduser(text)))
+        here = self.world.path(text)
+        if self.form == "v2" or (os.path.exists(beside) and not os.path.exists(here)):
+            return beside
+        return here
+
+    # ------------------------------------------------------------------------- what people are told
+
+    def _sources(self, drafts: list[Draft], counts: Settings) -> dict[str, str]:
+        """Setting -> the file and line that say so."""
+        found = {
+            f"{draft.name}.{name}": given.source
+            for draft in drafts
+            for name, given in draft.settings.items()
+        }
+        found |= {name: given.source for name, given in counts.items()}
+        for path in self.document.leaves():
+            found[f"config.{'.'.join(path)}"] = self.document.source(path)
+        return found
+
+
+def _nested(config: Mapping[str, object]) -> dict[str, Any]:
+    """The nested hyper-parameters of a flat configuration."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        first, _, rest = name.partition(".")
+        if first != "hyper_parameters" or not rest:
+            continue
+        inner = found
+        *path, last = rest.split(".")
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return found

@@ -1,0 +1,75 @@
+"""Keys that nothing reads: neither Paddock nor the Python of the model's folder. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from paddock.rec.config import v01, v2, v18
+from paddock.rec.config.document import Document, Path
+from paddock.rec.config.keys import Key, Reader, nearest
+from paddock.rec.config.ours import OURS
+
+Table = tuple[Path, Sequence[Key]]
+TABLES: dict[str, tuple[Table, ...]] = {
+    "v01": ((("train",), v01.TRAIN), (("evaluate",), v01.EVALUATE)),
+    "v18": (
+        ((), v18.TOP), (("runner",), v18.RUNNER), (("phase",), v18.PHASE),
+        (("dataset",), v18.DATASET),
+    ),
+    "v2": ((("runner",), v2.RUNNER), ((), v2.TOP)),
+}  # fmt: skip
+# Where short words of -o go, and keys of ours stand.
+PREFIX = {"v01": "train", "v18": "runner", "v2": "runner"}
+OPTIMIZER = ("optimizer", "learning_rate", "reg")  # of hyper_parameters: read by learners
+HYPER: dict[str, Path] = {
+    "v01": ("train", "model", "hyper_parameters"),
+    "v18": ("hyper_parameters",),
+    "v2": ("hyper_parameters",),
+}
+
+
+def key_of(form: str, name: str) -> str:
+    """The key that a field is read from: what to write.
+
+    >>> key_of("v2", "reading.data"), key_of("v18", "test.batch_size")
+    ('runner.train_data_dir', 'dataset.batch_size')
+    """
+    for section, table in TABLES[form]:
+        for key in table:
+            field = key.field
+            if section == ("dataset",):
+                field = f"{name.partition('.')[0]}.{field}"
+            if field == name:
+                return ".".join((*section, key.name))
+    return name
+
+
+def unused(reader: Reader, form: str, source: str) -> Iterator[str]:
+    """A warning for each. source: the text of the model's folder, which may read any."""
+    document = reader.document
+    known = {
+        ".".join((*section, key.name.removesuffix(".*")))
+        for section, table in TABLES[form]
+        for key in table
+    } | {f"{PREFIX[form]}.{key.name}" for key in OURS}
+    for path in reader.unused():
+        dotted = ".".join(part for part in path if not part.isdecimal())
+        is_section = path[0] not in {section[0] for section, _ in TABLES[form] if section}
+        if dotted in source or (is_section and f"{path[0]}." in source):
+            continue
+        hint = nearest(dotted, known, "leave it out")
+        yield f"{document.source(path)}: nothing reads {dotted}; {hint}"
+    yield from _unused_hyper(document, HYPER[form], set(re.findall(r"\w+", source)))
+
+
+def _unused_hyper(document: Document, prefix: Path, words: set[str]) -> Iterator[str]:
+    """Parameters whose names are nowhere in the folder. Those of the optimizer are ours to read."""
+    for path in document.leaves() if words else ():
+        inner = path[len(prefix) :]
+        if path[: len(prefix)] != prefix or not inner or inner[0] in OPTIMIZER:
+            continue
+        if inner[-1] not in words and inner[0] not in words:
+            hint = nearest(inner[-1], words, "leave it out")
+            where = document.source(path)
+            yield f"{where}: the model does not read {'.'.join(inner)}; {hint}"

@@ -1,0 +1,185 @@
+"""A PaddleRec 2.x model as a Learner: its own forward, loss, metrics and optimizer."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle.utils import unique_name
+
+from paddock.errors import UsageError
+from paddock.ps import Client
+from paddock.rec.dygraph.counted import Counted, counts_of, number
+from paddock.rec.dygraph.folder import Folder, user_code
+from paddock.rec.dygraph.served import Served
+from paddock.rec.metrics import Metric
+from paddock.rec.saver import STATE
+from paddock.rec.settings import Run
+
+PARAMETERS, OPTIMIZER = "rec.pdparams", "rec.pdopt"
+LOSS = "loss"
+
+
+class DygraphLearner:
+    """A model with its optimizer. client: of the servers that have its parameters; None: alone.
+
+    say: takes a line for the user.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        folder: Folder,
+        client: Client | None = None,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._folder, self._client = folder, client
+        config = folder.config
+        choose_device(run.device, say)
+        seed_all(run.seed)
+        # Names begin anew, as in a process of its own: a second model may have the same, and
+        # rec.pdopt has the names that PaddleRec's trainer gives.
+        with user_code(folder.directory), unique_name.guard():
+            self.net: Any = folder.model.create_model(config)
+            self.optimizer: Any = folder.model.create_optimizer(self.net, config)
+            self._found, names = folder.model.create_metrics()
+        self.metrics: Mapping[str, Metric] = {
+            name: Counted(self._finder(at))
+            for at, name in enumerate(names)
+            if counts_of(self._found[at]) is not None
+        }
+        # The others cannot be added up over workers: each worker prints its own.
+        self._alone = {at: name for at, name in enumerate(names) if name not in self.metrics}
+        self._served: Served | None = None
+        if client is not None:
+            idle = str(config.get("runner.idle_rows", "auto"))
+            self._served = Served(
+                client, self.net, self.optimizer, folder=folder.directory, idle=idle, say=say
+            )
+
+    def _finder(self, at: int) -> Callable[[], Any]:
+        return lambda: self._found[at]
+
+    def prefetch(self, batch: Any) -> None:
+        """Ask for the next batch's rows, where strategy and model allow."""
+        if self._served is not None:
+            self._served.prefetch(batch)
+
+    def train(self, batch: Any) -> Mapping[str, float]:
+        """One step, in the order of PaddleRec's trainer."""
+        if not self.net.training:
+            self.net.train()
+        hooks, config = self._folder.model, self._folder.config
+        with user_code(self._folder.directory):
+            if self._served is None:
+                self.optimizer.clear_grad()
+                loss, self._found, printed = hooks.train_forward(
+                    self.net, self._found, batch, config
+                )
+                loss.backward()
+                self.optimizer.step()
+            else:
+                with self._served.batch(batch):
+                    loss, self._found, printed = hooks.train_forward(
+                        self.net, self._found, batch, config
+                    )
+                self._served.step(loss)
+        return self._numbers(printed, loss)
+
+    def evaluate(self, batch: Any) -> Mapping[str, float]:
+        """infer_forward, without gradients."""
+        if self.net.training:
+            self.net.eval()
+        hooks, config = self._folder.model, self._folder.config
+        if not hasattr(hooks, "infer_forward"):
+            raise UsageError(
+                f"{self._folder.directory}: DygraphModel has no infer_forward",
+                hint="write it, or evaluate with the model's own script",
+            )
+        with user_code(self._folder.directory), paddle.no_grad():
+            if self._served is None:
+                self._found, printed = hooks.infer_forward(self.net, self._found, batch, config)
+            else:
+                with self._served.batch(batch):
+                    self._found, printed = hooks.infer_forward(self.net, self._found, batch, config)
+        return self._numbers(printed, None)
+
+    def _numbers(self, printed: Any, loss: Any) -> dict[str, float]:
+        found = {} if loss is None else {LOSS: number(loss)}
+        for name, value in (printed if isinstance(printed, dict) else {}).items():
+            found[LOSS if name.lower() == LOSS else name] = number(value)
+        for at, name in self._alone.items():
+            found[name] = number(self._found[at].accumulate())
+        return found
+
+    def save(self, directory: str) -> None:
+        """PaddleRec's two files: rec.pdparams, whole embeddings included, and rec.pdopt.
+
+        With servers the optimizer's state is theirs, and no rec.pdopt is written.
+        """
+        if self._served is not None:
+            paddle.save(self._served.state(), os.path.join(directory, PARAMETERS))
+            return
+        paddle.save(self.net.state_dict(), os.path.join(directory, PARAMETERS))
+        state = self.optimizer.state_dict()
+        if state:  # Empty before the first step.
+            paddle.save(state, os.path.join(directory, OPTIMIZER))
+
+    def load(self, directory: str) -> None:
+        """The parameters; of a checkpoint of our own (it knows its position) the optimizer, too.
+
+        As with PaddleRec's model_init_path, which starts with a new optimizer. Raises UsageError.
+        """
+        path = os.path.join(directory, PARAMETERS)
+        if not os.path.isfile(path):
+            raise UsageError(f"{directory} has no {PARAMETERS}", hint="the directory of one epoch")
+        state = paddle.load(path)
+        if self._served is None:
+            shapes = {name: list(one.shape) for name, one in self.net.state_dict().items()}
+        else:
+            shapes = self._served.shapes()
+        _check_fits(path, state, shapes)
+        if self._served is not None:
+            self._served.set_state(state)
+            return
+        self.net.set_state_dict(state)
+        rest = os.path.join(directory, OPTIMIZER)
+        if os.path.isfile(rest) and os.path.isfile(os.path.join(directory, STATE)):
+            self.optimizer.set_state_dict(paddle.load(rest))
+
+    def export(self, directory: str) -> None:
+        """What PaddleRec's own infer.py loads."""
+        self.save(directory)
+
+
+def _check_fits(path: str, state: Mapping[str, Any], own: Mapping[str, list[int]]) -> None:
+    """Raises UsageError naming what another model's checkpoint has and this one's lacks."""
+    lacks = [name for name in own if name not in state]
+    others = [
+        f"{name} {list(state[name].shape)}, here {shape}"
+        for name, shape in own.items()
+        if name in state and list(state[name].shape) != shape
+    ]
+    if lacks or others:
+        said = "; ".join([f"no {name}" for name in lacks[:5]] + others[:5])
+        raise UsageError(f"{path} is of another model: {said}", hint="the same hyper_parameters")
+
+
+def choose_device(device: str, say: Callable[[str], None]) -> None:
+    """Sets Paddle's device; without a GPU the CPU, which is said."""
+    wants = device.startswith("gpu")
+    has = paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
+    if wants and not has:
+        say("runner.use_gpu is true, but there is no GPU here: training on the CPU")
+    paddle.set_device(device if wants and has else "cpu")
+
+
+def seed_all(seed: int) -> None:
+    """Paddle's generator, as PaddleRec does, and those that readers draw from."""
+    paddle.seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)

@@ -1,0 +1,146 @@
+"""The batches of a user's RecDataset, through paddle.io.DataLoader, dealt to the workers.
+
+Where there are at least as many files as workers each worker has files of its own, contiguous
+blocks of the sorted list; else all read all, and worker w trains every workers-th batch from w on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import paddle
+from paddle import io
+
+from paddock.errors import UsageError
+from paddock.rec.dygraph.folder import Folder, list_files, user_code
+from paddock.rec.learner import Item, Place
+from paddock.rec.settings import Reading
+
+
+@dataclass(frozen=True)
+class Share:
+    """A worker's part: every `of`-th batch of these files, from the worker's number on."""
+
+    files: tuple[str, ...]
+    number: int = 0
+    of: int = 1
+
+
+class Batches:
+    """A Source: one epoch after another of one data set; goes on after other numbers of workers."""
+
+    def __init__(self, folder: Folder, reading: Reading, place: Place) -> None:
+        self._folder, self._reading, self._place = folder, reading, place
+        self._files = list_files(folder.directory, reading.paths)
+        self._own = shares(self._files, place.workers)[place.worker]
+        self._loader = self._load(self._own)
+
+    def open(self, epoch: int, position: object | None) -> Iterator[Item]:
+        """The epoch's batches. position: how many are behind, or what dealt() gave."""
+        if isinstance(position, dict):
+            yield from self._left(list(position["behind"]), int(position["done"]))
+            return
+        behind, number = position if isinstance(position, int) else 0, 0
+        for number, batch in self._batches(self._loader, self._own):
+            if number > behind:
+                yield Item(batch, len(batch[0]), number)
+        if not number and self._place.workers == 1:
+            raise _too_few(self._reading)
+
+    def dealt(self, epoch: int, positions: Sequence[object | None]) -> object:
+        """What `positions` workers have left of the epoch, of which each takes its turns now."""
+        if any(isinstance(at, dict) for at in positions):
+            raise UsageError(
+                "this epoch was dealt anew before, and is not a second time",
+                hint="go on with as many workers as before",
+            )
+        return {"behind": [at or 0 for at in positions], "done": 0}
+
+    def _left(self, behind: list[int], done: int) -> Iterator[Item]:
+        turn = 0
+        for share, at in zip(shares(self._files, len(behind)), behind, strict=True):
+            for number, batch in self._batches(self._load(share), share):
+                if number <= at:
+                    continue
+                turn += 1
+                if turn > done and turn % self._place.workers == self._place.worker:
+                    yield Item(batch, len(batch[0]), {"behind": behind, "done": turn})
+
+    def _load(self, share: Share) -> Any:
+        reading = self._reading
+        dataset = self._folder.dataset(reading.reader, share.files)
+        options: dict[str, Any] = {
+            "places": paddle.framework._current_expected_place(),
+            "num_workers": reading.loader_processes,
+        }
+        if isinstance(dataset, io.IterableDataset):
+            # Each of several loader processes would read everything.
+            options["num_workers"] = 0
+            return io.DataLoader(dataset, batch_size=reading.batch_size, drop_last=True, **options)
+        if len(dataset) < reading.batch_size:
+            raise _too_few(reading)
+        dealt = Dealt(dataset, reading.batch_size, share.number, share.of)
+        return io.DataLoader(dataset, batch_sampler=dealt, **options)
+
+    def _batches(self, loader: Any, share: Share) -> Iterator[tuple[int, Any]]:
+        """(how many of the share are read then, batch), one after the other."""
+        is_dealt = isinstance(loader.batch_sampler, Dealt)
+        batches, read, own = iter(loader()), 0, 0
+        while True:
+            with user_code(self._folder.directory):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            if is_dealt or read % share.of == share.number:
+                own += 1
+                yield own, batch
+            read += 1
+
+
+class Dealt(io.BatchSampler):  # type: ignore[misc]  # Paddle has no types.
+    """Indexes of every `workers`-th whole batch of a data set, in its order."""
+
+    def __init__(self, dataset: Any, batch_size: int, worker: int, workers: int) -> None:
+        super().__init__(dataset=dataset, batch_size=batch_size, drop_last=True)
+        self._worker, self._of = worker, workers
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number, indexes in enumerate(super().__iter__()):
+            if number % self._of == self._worker:
+                yield indexes
+
+    def __len__(self) -> int:
+        return len(range(self._worker, super().__len__(), self._of))
+
+
+def shares(files: Sequence[str], workers: int) -> list[Share]:
+    """Each worker's part of the files.
+
+    >>> [share.files for share in shares(["a", "b", "c"], 2)]
+    [('a', 'b'), ('c',)]
+    >>> shares(["a"], 2)[1]
+    Share(files=('a',), number=1, of=2)
+    """
+    if len(files) < workers:
+        return [Share(tuple(files), worker, workers) for worker in range(workers)]
+    return [Share(tuple(block(files, worker, workers))) for worker in range(workers)]
+
+
+def block(files: Sequence[str], worker: int, workers: int) -> list[str]:
+    """A worker's part: contiguous, the first ones have one more where it does not divide.
+
+    >>> [block("abcde", worker, 2) for worker in (0, 1)]
+    [['a', 'b', 'c'], ['d', 'e']]
+    """
+    each, more = divmod(len(files), workers)
+    start = worker * each + min(worker, more)
+    return list(files[start : start + each + (worker < more)])
+
+
+def _too_few(reading: Reading) -> UsageError:
+    return UsageError(
+        f"{', '.join(reading.paths)}: not one batch of {reading.batch_size} examples",
+        hint="a smaller batch size: incomplete batches are left out, as PaddleRec does",
+    )

@@ -1,0 +1,337 @@
+"""A user's model with its parameters on the servers; it computes what it would compute alone.
+
+Every nn.Embedding(sparse=True) becomes a table of rows, all other parameters a dense table for
+each rule. Trainer 0 gives the first values, as its own paddle.seed has made them.
+
+Where all rows move at every step (see optimizer.py) rows on servers cannot do the same: a table of
+up to IDLE_MAX numbers is then a dense one, with the same numbers; a larger one has rows that
+stand still until they are pushed, and a line says so. runner.idle_rows: exact | still chooses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import nn
+from paddle.nn import functional
+
+from paddock.errors import UsageError
+from paddock.ps import Client, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.adapters.dense import Learned, Running
+from paddock.ps.paddle import PADDLE
+from paddock.rec.dygraph.optimizer import (
+    Rules,
+    base_rate,
+    clip_gradients,
+    decay_of,
+    own_rule,
+    rules_of,
+    times_of,
+)
+from paddock.rec.dygraph.rows import Foresight, Looked, Together
+
+IDLE_MAX = 1 << 22
+STEPS = "rec.steps"
+READY = "rec.rows"
+IDLE = ("auto", "exact", "still")
+SUM = OptimizerSpec("sum")
+
+
+class Served:
+    """What takes the place of `loss.backward(); optimizer.step()`.
+
+    folder: where the model's sources are. idle: of IDLE. say: takes a line for the user.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        model: nn.Layer,
+        optimizer: Any,
+        *,
+        folder: str = "",
+        idle: str = "auto",
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        if idle not in IDLE:
+            raise UsageError(f"runner.idle_rows is {idle!r}", hint="one of " + ", ".join(IDLE))
+        self.client, self.model, self.optimizer = client, model, optimizer
+        self.rules: Rules = rules_of(optimizer)
+        self.together = Together(client)
+        self.foresight = Foresight()
+        self.steps = 0
+        self._is_behind = False
+        self._keys = list(model.state_dict())
+        self._begin_count()
+        learned = {id(one) for one in optimizer._parameter_list if not one.stop_gradient}
+        sparse = _sparse_layers(model, learned)
+        self._kept = [
+            layers[0].weight
+            for name, layers in sparse.items()
+            if self._stays(name, layers, folder, idle, say)
+        ]
+        first = {
+            name: layers[0].weight
+            for name, layers in sparse.items()
+            if not any(layers[0].weight is one for one in self._kept)
+        }
+        self.tables = [self._table(name, sparse[name]) for name in first]
+        self._start(first)
+        self.dense: list[Learned | Running] = list(self._dense_parts(learned))
+        self.dense += self._buffers()
+
+    # ------------------------------------------------------------------------------------- begin
+
+    def _begin_count(self) -> None:
+        """Steps of the job so far, for rules whose correction the trainers know."""
+        if self.rules.correction is None:
+            return
+        self.client.create(DenseSpec(STEPS, 1, SUM))
+        total = float(self.client.pull_dense(STEPS)[0])
+        is_mean = self.client.strategy.name in ("sync", "geo")
+        self.steps = round(total / (1 if is_mean else self.client.place.trainers))
+
+    def _stays(
+        self,
+        name: str,
+        layers: list[nn.Embedding],
+        folder: str,
+        idle: str,
+        say: Callable[[str], None],
+    ) -> bool:
+        """Whether a sparse embedding is a dense table: its weight is used, or all its rows move."""
+        weight = layers[0].weight
+        size = int(np.prod(weight.shape))
+        moves = self.rules.moves_idle or any(decay_of(weight, self.optimizer))
+        is_kept = moves and (idle == "exact" or (idle == "auto" and size <= IDLE_MAX))
+        if not is_kept and _uses_weight(folder, name):
+            is_kept = True
+            say(f"embedding {name}: the model uses its weight, it is a dense table")
+        elif moves and not is_kept:
+            kind = type(self.optimizer).__name__
+            say(
+                f"embedding {name}: Paddle's {kind} moves all rows at every step, on the servers "
+                "only those of the batch move (runner.idle_rows: exact for all)"
+            )
+        if is_kept:
+            for layer in layers:
+                layer._sparse = False
+        return is_kept
+
+    def _table(self, name: str, layers: list[nn.Embedding]) -> Looked:
+        weight = layers[0].weight
+        if layers[0]._max_norm is not None:
+            raise UsageError(f"embedding {name!r}: max_norm has no equal on the servers")
+        keys = [key for key, one in self.model.state_dict().items() if one is weight]
+        keys = keys or [f"{name}.weight"]
+        spec = SparseSpec(
+            keys[0],
+            int(weight.shape[1]),
+            own_rule(self.rules.rows, weight, self.optimizer),
+            InitialSpec("zeros"),
+        )
+        table = Looked(self.together, spec, int(weight.shape[0]), name, keys)
+        table.rows.rate = self._rate(times_of(weight), is_sparse=True)
+        for layer in layers:
+            table.take_over(layer)
+        listed = self.optimizer._parameter_list
+        listed[:] = [one for one in listed if one is not weight]
+        return table
+
+    def _start(self, first: dict[str, Any]) -> None:
+        """Trainer 0 gives the rows, unless its earlier life or a checkpoint did; all wait."""
+        self.client.create(DenseSpec(READY, 1, OptimizerSpec("sgd")))
+        if self.client.place.trainer == 0 and not self.client.pull_dense(READY)[0]:
+            for table in self.tables:
+                table.set(PADDLE.array(first[table.name]))
+            self.client.set_dense(READY, np.ones(1, np.float32))
+        self.client.barrier(READY)
+
+    def _dense_parts(self, learned: set[int]) -> Iterator[Learned | Running]:
+        """A table for each rule, of all parameters that have it."""
+        groups: dict[str, tuple[OptimizerSpec, float, bool, list[Any]]] = {}
+        for _, parameter in self.model.named_parameters():
+            if id(parameter) not in learned:
+                continue
+            is_sparse = any(parameter is one for one in self._kept)
+            base = self.rules.rows if is_sparse else self.rules.dense
+            spec, times = own_rule(base, parameter, self.optimizer), times_of(parameter)
+            if spec.name == "adam_told":
+                spec = replace(spec, options={**spec.options, "idle": 1.0})
+            group = groups.setdefault(f"{spec}", (spec, times, is_sparse, []))
+            group[3].append(parameter)
+        for number, (spec, times, is_sparse, tensors) in enumerate(groups.values()):
+            name = f"dense.{number}" if number else "dense"
+            part = Learned(PADDLE, self.client, tensors, table=name, optimizer=spec)
+            part.rate = self._rate(times, is_sparse=is_sparse)
+            yield part
+
+    def _buffers(self) -> list[Learned | Running]:
+        """Running statistics, as of BatchNorm: what a batch changes in them is added."""
+        found = {
+            id(one): one
+            for layer in self.model.sublayers(include_self=True)
+            for name, one in [*layer._buffers.items(), *layer._parameters.items()]
+            if one is not None
+            and one.dtype == paddle.float32
+            and (name in ("_mean", "_variance") or name in layer._buffers)
+            and one.stop_gradient
+        }
+        if not found:
+            return []
+        tensors = list(found.values())
+        return [Running(PADDLE, self.client, tensors, table="buffers", optimizer=SUM)]
+
+    def _rate(self, times: float, *, is_sparse: bool) -> Callable[[float | None], float] | None:
+        """The rate that a table is told before a push; None where its spec's stays."""
+        lr = self.optimizer._learning_rate
+        correction = self.rules.correction if is_sparse else None
+        if not callable(lr) and correction is None:
+            return None
+
+        def rate(_: float | None) -> float:
+            now = float(lr()) if callable(lr) else base_rate(self.optimizer)
+            return correction(now * times, self.steps) if correction else now * times
+
+        return rate
+
+    # -------------------------------------------------------------------------------- each batch
+
+    @contextmanager
+    def batch(self, batch: Any) -> Iterator[None]:
+        """Around a forward: the batch's rows are fetched first, in one round trip."""
+        if self._is_behind:
+            self.pull()
+        counts = {table.rows.table: table.count for table in self.tables}
+        self.together.fetch(self.foresight.keys(batch, counts))
+        own = functional.embedding
+        functional.embedding = _dense_gradients(own)
+        try:
+            yield
+        except AttributeError as error:
+            if "weight" in str(error) and "Embedding" in str(error) and self.tables:
+                raise UsageError(
+                    f"the model uses the weight of a sparse embedding: {error}",
+                    hint="sparse=False for it: it is then a dense table",
+                ) from error
+            raise
+        finally:
+            functional.embedding = own
+        if self.foresight.is_known:
+            return
+        self.foresight.learn(batch, {table.rows.table: table.asked for table in self.tables})
+        for table in self.tables:
+            table.is_watched, table.asked = False, []
+
+    def prefetch(self, batch: Any) -> None:
+        """Ask for the next batch's rows where they may be a batch old."""
+        if self.client.strategy.name not in ("async", "half_async"):
+            return
+        counts = {table.rows.table: table.count for table in self.tables}
+        for table, keys in self.foresight.keys(batch, counts).items():
+            self.client.prefetch(table, keys)
+
+    def step(self, loss: Any) -> None:
+        """backward, push, the strategy's wait, pull. Raises Refusal: not finite, nothing sent."""
+        parts = [*(table.rows for table in self.tables), *self.dense]
+        self.steps += 1
+        try:
+            loss.backward()
+            for part in parts:
+                part.gather()
+            self._clip()
+            for part in parts:
+                part.push()
+            if self.rules.correction is not None:
+                self.client.push_dense(STEPS, np.ones(1, np.float32))
+        finally:
+            for part in parts:
+                part.forget()
+        self.client.step()
+        for one in self.dense:
+            one.pull()
+
+    def _clip(self) -> None:
+        """The user's clip, of this worker's gradients."""
+        if self.rules.clip is None:
+            return
+        dense = [
+            view for one in self.dense if isinstance(one, Learned) for view in one.views(one.held)
+        ]
+        every = [*dense, *(grad for table in self.tables for grad in table.rows.held)]
+        clip_gradients(every, self.rules.clip)
+
+    # --------------------------------------------------------------------------- the whole model
+
+    def pull(self) -> None:
+        """Dense parameters become the servers' newest ones."""
+        self._is_behind = False
+        for part in self.dense:
+            part.pull()
+
+    def state(self) -> dict[str, Any]:
+        """An ordinary state dict, with the whole embeddings, in the model's own order."""
+        own: dict[str, Any] = dict(self.model.state_dict())
+        for table in self.tables:
+            whole = paddle.to_tensor(table.whole())
+            own.update(dict.fromkeys(table.state_keys, whole))
+        return {key: own[key] for key in self._keys if key in own}
+
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of each entry of state()."""
+        found = {key: list(one.shape) for key, one in self.model.state_dict().items()}
+        for table in self.tables:
+            found.update({key: [table.count, table.rows.spec.dim] for key in table.state_keys})
+        return found
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """The servers take these values from trainer 0; the others pull before their next batch."""
+        rows = {key: table for table in self.tables for key in table.state_keys}
+        self.model.set_state_dict({key: one for key, one in state.items() if key not in rows})
+        self._is_behind = True
+        if self.client.place.trainer == 0:
+            for part in self.dense:
+                part.set()
+            for key, table in rows.items():
+                if key in state:
+                    table.set(np.asarray(state[key], np.float32))
+        self.client.barrier("rec.load")
+
+
+def _sparse_layers(model: nn.Layer, learned: set[int]) -> dict[str, list[nn.Embedding]]:
+    """The sparse embeddings that learn: the first layer's name -> all layers of one weight."""
+    found: dict[int, tuple[str, list[nn.Embedding]]] = {}
+    for name, layer in model.named_sublayers(include_self=True):
+        if isinstance(layer, nn.Embedding) and layer._sparse and id(layer.weight) in learned:
+            found.setdefault(id(layer.weight), (name, []))[1].append(layer)
+    owners: dict[int, int] = {}
+    for layer in model.sublayers(include_self=True):
+        for one in layer._parameters.values():
+            if one is not None:
+                owners[id(one)] = owners.get(id(one), 0) + 1
+    # A weight that another layer shares, such as an output layer's, is used by it.
+    return {name: layers for key, (name, layers) in found.items() if owners[key] == len(layers)}
+
+
+def _uses_weight(folder: str, name: str) -> bool:
+    """Whether a source of the folder says `<attribute>.weight` of this embedding."""
+    said = re.compile(rf"\b{re.escape(name.split('.')[-1])}\.weight\b")
+    sources = Path(folder).glob("*.py") if folder else []
+    return any(said.search(path.read_text(encoding="utf-8", errors="replace")) for path in sources)
+
+
+def _dense_gradients(own: Callable[..., Any]) -> Callable[..., Any]:
+    """functional.embedding whose gradient is dense: such weights are part of a dense table."""
+
+    def embedding(*args: Any, **options: Any) -> Any:
+        options.pop("sparse", None)
+        return own(*args, **options)
+
+    return embedding

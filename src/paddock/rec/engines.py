@@ -1,0 +1,157 @@
+"""Recipe -> the command that carries it out, as words. Pure.
+
+Each engine is another program, which takes the place of `paddock rec`: its exit code is the exit
+code, Ctrl-C is its own. The worker gets the words that `paddock rec` got (config/resolve.py).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paddock.rec.config.words import Request
+from paddock.rec.settings import Cluster, Engine, Recipe
+
+WORKER = "paddock.rec.worker"
+# Keys of `options` that are none of a site's.
+OWN = ("site", "conf", "nodes", "form", "collective", "per_device", "devices")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program to run. env: variables that it gets besides those that are there."""
+
+    words: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+def command(recipe: Recipe, request: Request, config: str, python: str) -> Command:
+    """The command of a recipe. config: the config.yaml, as a path of this machine."""
+    # A cluster without -b passes only inside of one (config/resolve.py).
+    is_inside = recipe.engine is Engine.CLUSTER and recipe.cluster.backend is None
+    if recipe.engine is Engine.SINGLE or request.role == "WORKER" or is_inside:
+        words = worker_words(request, request.model)
+        return Command((python, "-u", "-m", WORKER, *words), _threads(recipe))
+    if recipe.engine is Engine.LOCAL_CLUSTER:
+        words = worker_words(request, request.model)
+        counts = _counts(recipe.cluster)
+        launch = (python, "-m", "paddock", "launch", *counts, "-m", WORKER, *words)
+        return Command(launch, _threads(recipe))
+    return Command((python, "-m", "paddock", *_submit(recipe, request, config)), {})
+
+
+def worker_words(request: Request, model: str) -> list[str]:
+    """The words of the worker program.
+
+    >>> worker_words(Request("c.yaml", options=(("epochs", "2"),), evaluate=True), "c.yaml")
+    ['-m', 'c.yaml', '-o', 'epochs=2', '--evaluate']
+    """
+    found = ["-m", model]
+    for key, text in request.options:
+        found += ["-o", f"{key}={text}"]
+    return [*found, "--evaluate"] if request.evaluate else found
+
+
+def threads_of(recipe: Recipe) -> int:
+    """Of each worker: the most that a run says."""
+    return max((run.strategy.threads for run in recipe.runs), default=1)
+
+
+def _threads(recipe: Recipe) -> dict[str, str]:
+    """Workers beside one another share the cores: frameworks would each take them all."""
+    threads = threads_of(recipe)
+    is_alone = recipe.engine is Engine.SINGLE
+    return {} if is_alone and threads == 1 else {"OMP_NUM_THREADS": str(threads)}
+
+
+def _counts(cluster: Cluster) -> list[str]:
+    """How many of what, in the words of `paddock launch`."""
+    if cluster.options.get("collective") and not cluster.servers:
+        devices = cluster.options.get("devices")
+        found = ["--devices", str(devices)] if devices else []
+        is_open = bool(cluster.options.get("per_device"))
+        return found if is_open else [*found, "--nproc_per_node", str(cluster.workers)]
+    return [
+        "--server_num", str(cluster.servers), "--worker_num", str(cluster.workers),
+        "--server_script", "pserver",
+    ]  # fmt: skip
+
+
+def _submit(recipe: Recipe, request: Request, config: str) -> list[str]:
+    """The words of `paddock submit`."""
+    cluster = recipe.cluster
+    options = cluster.options
+    found = ["submit", "-b", _site(cluster)]
+    if conf := options.get("conf"):
+        found += ["--conf", str(conf)]
+    if cluster.job_name != Cluster.job_name:
+        found += ["--name", as_name(cluster.job_name)]
+    root, model = package_of(recipe, request, config)
+    found += ["--package", root]
+    if nodes := options.get("nodes"):
+        found += ["-n", str(nodes)]
+    if cluster.backend == "kubernetes":
+        pairs = (("--image", cluster.image), ("--memory", cluster.memory),
+                 ("--cpu", cluster.cpus or str(threads_of(recipe))))  # fmt: skip
+        found += [word for name, value in pairs if value for word in (name, value)]
+    if cluster.log_level is not None:
+        found += ["--env", f"GLOG_v={cluster.log_level}"]
+    found += ["--env", f"OMP_NUM_THREADS={threads_of(recipe)}", *_counts(cluster)]
+    return [*found, "-m", WORKER, *worker_words(request, model)]
+
+
+def _site(cluster: Cluster) -> str:
+    """-b of `paddock submit`: what was typed, or the backend with its options."""
+    options = dict(cluster.options)
+    if "site" in options:
+        return str(options["site"])
+    words = [str(cluster.backend)]
+    if "form" in options:
+        words.append(f"form={options['form']}")
+    if cluster.storage:
+        words.append(f"storage={cluster.storage}")
+    for name, value in options.items():
+        if name not in OWN:
+            text = ";".join(map(str, value)) if isinstance(value, list) else str(value)
+            words.append(f"{name}={text}")
+    return ",".join(words)
+
+
+def package_of(recipe: Recipe, request: Request, config: str) -> tuple[str, str]:
+    """The directory that travels: config.yaml's, the models' and the readers'; -m as seen there.
+
+    Bundled models travel with the launcher, so a dotted name stays one.
+    """
+    folder = posixpath.dirname(config)
+    if _is_ours(config) and "/" not in request.model and not request.model.endswith(".yaml"):
+        return folder, request.model
+    files = [folder]
+    for run in recipe.runs:
+        files.append(run.model_directory)
+        readings = [each for each in (run.reading, run.test) if each is not None]
+        files += [posixpath.dirname(each.reader) for each in readings if "/" in each.reader]
+    own = [path for path in files if not _is_ours(path)]
+    root = posixpath.commonpath(own) if own else folder
+    return root, posixpath.relpath(config, root)
+
+
+def _is_ours(path: str) -> bool:
+    return "/paddock/rec/models" in path
+
+
+def as_name(text: str) -> str:
+    """A name that jobs may have.
+
+    >>> as_name("PaddleRec_CTR"), as_name("k8s-ctr-dnn")
+    ('paddlerec-ctr', 'k8s-ctr-dnn')
+    """
+    found = "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower())
+    return found.strip("-")[:52].strip("-") or "paddlerec"
+
+
+def quoted(words: Sequence[str]) -> str:
+    """The words as one types them."""
+    import shlex
+
+    return shlex.join(words)

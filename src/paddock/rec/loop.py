@@ -1,0 +1,178 @@
+"""The training loop, the same for every model, framework and number of workers.
+
+    open the epoch's batches -> train one after the other -> print -> save -> end the epoch together
+
+The loop decides when; a Learner knows how a model learns, a Team who else does, a Source what is
+read, a Keeper where a checkpoint goes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from paddock.errors import PaddockError, UsageError
+from paddock.rec.learner import Item, Learner, Source
+from paddock.rec.report import Report
+from paddock.rec.saver import Due
+from paddock.rec.settings import Run
+from paddock.rec.team import Position, Team
+
+
+class Keeper(Protocol):
+    """Where checkpoints go."""
+
+    def save(self, position: Position) -> None:
+        """Write one: the model, and the position that belongs to it."""
+
+    def export(self, epoch: int) -> None:
+        """Write what a plain program loads."""
+
+
+Events = Callable[[str, float, int], None]  # (name, value, step)
+
+
+def train(
+    run: Run,
+    learner: Learner,
+    source: Source,
+    team: Team,
+    report: Report,
+    due: Due,
+    keeper: Keeper | None,
+    events: Events | None = None,
+    position: Position | None = None,
+) -> Mapping[str, float]:
+    """Train the run's epochs; returns the last one's numbers, over all workers.
+
+    position: where an earlier life, or a checkpoint, goes on.
+    """
+    here = {"epoch": 0, "step": 0, "at": None, **(position or {})}
+    numbers: Mapping[str, float] = {}
+    for epoch in range(here["epoch"], run.epochs):
+        report.begin()
+        losses, examples, is_due = 0.0, 0, False
+        for metric in learner.metrics.values():
+            metric.clear()
+        for number, item in enumerate(_ahead(source.open(epoch, here["at"]), learner)):
+            here = {"epoch": epoch, "step": here["step"] + 1, "at": item.position}
+            team.before_step(here)
+            found = _batch(learner, item, run.name, epoch, number)
+            team.after_step(here)
+            losses += found.get("loss", 0.0) * item.size
+            examples += item.size
+            report.batch(epoch, number, item.size, lambda f=found: {**f, **values(learner)})  # type: ignore[misc]
+            if events is not None and number % run.print_interval == 0:
+                for name, value in {**found, **values(learner)}.items():
+                    events(f"train/{name}", value, here["step"])
+            is_due = due.after_step(here["step"]) or is_due
+            if keeper is not None and is_due and team.is_even(here):
+                keeper.save(here)
+                due.saved()
+                is_due = False
+        team.end_epoch(here)
+        whole = together(team, learner, "train", epoch, losses, examples)
+        # A checkpoint made at the end of an epoch goes on there; the end has been told.
+        if whole is not None:
+            numbers = whole
+            report.end(epoch, numbers)
+        if keeper is not None and whole is not None and due.after_epoch(epoch, run.epochs):
+            keeper.save(here)
+            due.saved()
+        if keeper is not None and exports(run, epoch):
+            keeper.export(epoch)
+        here = {"epoch": epoch + 1, "step": here["step"], "at": None}
+    return numbers
+
+
+def evaluate(
+    learner: Learner, source: Source, team: Team, report: Report, kind: str, number: int
+) -> Mapping[str, float]:
+    """The metrics of a model over all workers' parts of the data. kind, number: Team.total."""
+    report.begin()
+    losses, examples = math.nan, 0
+    for metric in learner.metrics.values():
+        metric.clear()
+    for item in source.open(0, None):
+        found = learner.evaluate(item.batch)
+        if "loss" in found:
+            losses = (0.0 if math.isnan(losses) else losses) + found["loss"] * item.size
+        examples += item.size
+    numbers = together(team, learner, kind, number, losses, examples)
+    if numbers is None:
+        raise PaddockError("there was nothing to judge by: the data has no examples")
+    return numbers
+
+
+def together(
+    team: Team, learner: Learner, kind: str, number: int, losses: float, examples: int
+) -> dict[str, float] | None:
+    """Loss and metrics over all workers: their counts are added up, not their values averaged.
+
+    None where nobody had an example. losses: NaN of a model that computes none.
+    """
+    import numpy as np
+
+    states = [metric.state() for metric in learner.metrics.values()]
+    has_loss = not math.isnan(losses)
+    head = [losses if has_loss else 0.0, examples, examples if has_loss else 0]
+    whole = team.total(kind, number, np.concatenate([np.array(head, np.float64), *states]))
+    if not whole[1]:
+        return None
+    numbers = {"loss": float(whole[0] / whole[2])} if whole[2] else {}
+    at = 3
+    for (title, metric), state in zip(learner.metrics.items(), states, strict=True):
+        numbers[title] = metric.value(whole[at : at + len(state)])
+        at += len(state)
+    return numbers
+
+
+def values(learner: Learner) -> dict[str, float]:
+    """This worker's metrics now."""
+    return {name: metric.value() for name, metric in learner.metrics.items()}
+
+
+def exports(run: Run, epoch: int) -> bool:
+    """Whether an export is due after an epoch."""
+    saving = run.saving
+    if saving.export_directory is None:
+        return False
+    every = saving.export_every_epochs
+    is_last = saving.export_last and epoch + 1 == run.epochs
+    return is_last or bool(every and (epoch + 1) % every == 0)
+
+
+def _ahead(items: Iterator[Item], learner: Learner) -> Iterator[Item]:
+    """Each item, after its follower's rows were asked for."""
+    current = next(items, None)
+    while current is not None:
+        following = next(items, None)
+        if following is not None:
+            learner.prefetch(following.batch)
+        yield current
+        current = following
+
+
+def _batch(learner: Learner, item: Item, name: str, epoch: int, number: int) -> Mapping[str, float]:
+    """One batch trained. Raises PaddockError that says which, whatever is wrong with it."""
+    where = f"run {name!r}, batch {number} of epoch {epoch}"
+    try:
+        found = learner.train(item.batch)
+    except UsageError:
+        raise  # Of the model, not of a batch.
+    except PaddockError as error:
+        # The servers refuse a gradient that is no number, and name the table.
+        raise PaddockError(
+            f"{where}: {error.message}",
+            hint=error.hint,
+            exit_code=error.exit_code,
+            retryable=error.retryable,
+        ) from error
+    bad = [f"{title} is {value}" for title, value in found.items() if not math.isfinite(value)]
+    if bad:
+        raise PaddockError(
+            f"{where}: {', '.join(bad)}",
+            hint="a smaller learning rate, or look at the batch: paddock data check",
+        )
+    return found

@@ -1,0 +1,255 @@
+"""What a model is described with: one description, run by torch or by Paddle.
+
+A model asks a Net for its parts (tables, layers) when it is made, and for operations in forward().
+First values are functions of the seed and the part's name: alike in both frameworks, alone and
+with servers. torch_nn.py and paddle_nn.py say what is theirs; nothing here imports a framework.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.data.batch import Batch
+from paddock.errors import UsageError
+from paddock.ps.adapters.embedding import EmbeddingBase
+from paddock.ps.adapters.framework import Framework
+from paddock.ps.adapters.trainer import TrainerBase
+from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.table.initial import Initial
+from paddock.rec.models.inputs import Fields, Hyper
+
+Tensor = Any
+Layer = Callable[[Tensor], Tensor]
+ZEROS = InitialSpec("zeros")
+
+
+@dataclass(frozen=True)
+class Output:
+    """What forward() says of a batch.
+
+    scores: (examples,) in [0, 1], or (examples, classes). loss: None where the batch has no label.
+    labels: (examples,), numpy.
+    """
+
+    scores: Tensor
+    loss: Tensor | None
+    labels: NDArray[np.float32]
+
+
+class Model(Protocol):
+    """What model.py describes: made of a Net and hyper-parameters."""
+
+    metrics: Sequence[str]  # Names in paddock.rec.metrics.METRICS.
+
+    def __init__(self, net: Any, hyper: Hyper) -> None: ...
+
+    def forward(self, batch: Batch) -> Output:
+        """Scores and loss of a batch.
+
+        A model may also have wants(batch), the tables and ids that forward() will look up.
+        """
+
+
+class Table:
+    """Rows by id below `rows`: of ids of any shape; of fields, each of which is its ids' sum."""
+
+    def __init__(self, layer: EmbeddingBase, rows: int, where: Callable[[], Tensor | None]) -> None:
+        self.layer, self.rows, self._where = layer, rows, where
+
+    @property
+    def spec(self) -> SparseSpec:
+        """Of the table."""
+        return self.layer.rows.spec
+
+    def __call__(self, ids: Fields | NDArray[np.int64]) -> Tensor:
+        """Of an array of ids (*shape, dim); of fields (examples, fields, dim)."""
+        if isinstance(ids, Fields) and ids.lengths is not None:
+            pooled = self._look_up(ids.values, ids.starts, "sum")
+            return pooled.reshape([*ids.shape, self.spec.dim])
+        values = ids.values if isinstance(ids, Fields) else ids
+        return self._look_up(values, None, "none")
+
+    def ids(self, ids: Fields | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The ids, flat. Raises UsageError for one that is not below `rows`."""
+        flat = (ids.values if isinstance(ids, Fields) else ids).reshape(-1)
+        if flat.size and not 0 <= (worst := int(flat.max())) < self.rows:
+            raise self._outside(worst)
+        if flat.size and (worst := int(flat.min())) < 0:
+            raise self._outside(worst)
+        return flat
+
+    def _outside(self, worst: int) -> UsageError:
+        return UsageError(
+            f"id {worst} for table {self.spec.name!r} of {self.rows} rows",
+            hint="ids are 0 or more, and below hyper_parameters.sparse_feature_number",
+        )
+
+    def _look_up(self, ids: NDArray[Any], starts: NDArray[Any] | None, how: str) -> Tensor:
+        layer, flat = self.layer, self.ids(ids)
+        found = layer.rows.look_up(flat, None)
+        rows = layer.leaf(found, self._where())
+        return layer.framework.spread(rows, found.inverse, ids.shape, starts, how)
+
+
+class Net(ABC):
+    """Parts and operations of one framework. Tensors have + - * /, @, [], sum, mean, reshape."""
+
+    framework: Framework
+    name: str  # torch | paddle
+
+    def __init__(self, client: Any, rule: OptimizerSpec, seed: int) -> None:
+        self.client, self.rule, self.seed = client, rule, seed
+        self.tables: dict[str, Table] = {}
+
+    # -------------------------------------------------------------------------------------- parts
+
+    def table(
+        self,
+        name: str,
+        rows: int,
+        dim: int,
+        initial: InitialSpec,
+        rule: OptimizerSpec | None = None,
+    ) -> Table:
+        """A table of `rows` rows: here, or on the servers. rule: None is that of the model."""
+        first = replace(initial, seed=self._seed(name))
+        spec = SparseSpec(name, dim, self.rule if rule is None else rule, first)
+        layer = self._embedding(spec)
+        self._keep(name, layer)
+        self.tables[name] = Table(layer, rows, self._where)
+        return self.tables[name]
+
+    def linear(
+        self, name: str, inputs: int, outputs: int, weight: InitialSpec | None = None
+    ) -> Layer:
+        """x @ weight + bias; the weight is Normal(0, 1 / sqrt(inputs)) if nothing is said."""
+        weight = InitialSpec("normal", 1.0 / math.sqrt(inputs)) if weight is None else weight
+        first = self.first(f"{name}.weight", (inputs, outputs), weight)
+        return self._kept(name, self._linear(first, np.zeros(outputs, np.float32)))
+
+    def mlp(self, name: str, sizes: Sequence[int], activation: str = "relu") -> Layer:
+        """Linear layers of these widths, the activation between them and not after the last."""
+        layers = [
+            self.linear(f"{name}_{number}", inputs, outputs)
+            for number, (inputs, outputs) in enumerate(pairwise(sizes))
+        ]
+        act = getattr(self, activation)
+
+        def run(x: Tensor) -> Tensor:
+            for layer in layers[:-1]:
+                x = act(layer(x))
+            return layers[-1](x)
+
+        return run
+
+    def conv(self, name: str, inputs: int, outputs: int, size: int, stride: int = 1) -> Layer:
+        """A square convolution without bias, padded to keep the size. He et al. 2015, (10)."""
+        initial = InitialSpec("normal", math.sqrt(2.0 / (outputs * size * size)))
+        first = self.first(f"{name}.weight", (outputs, inputs, size, size), initial)
+        return self._kept(name, self._conv(first, stride))
+
+    def batch_norm(self, name: str, channels: int) -> Layer:
+        """Of (examples, channels, height, width); running statistics for evaluation."""
+        return self._kept(name, self._batch_norm(channels))
+
+    def parameter(self, name: str, shape: Sequence[int], initial: InitialSpec) -> Tensor:
+        """A tensor that learns."""
+        return self._parameter(name, self.first(name, shape, initial))
+
+    def first(self, name: str, shape: Sequence[int], initial: InitialSpec) -> NDArray[np.float32]:
+        """First values of a part, as a table's row is made: a function of seed and name."""
+        drawn = Initial(replace(initial, seed=self._seed(name)), math.prod(shape))
+        return drawn.values(np.zeros(1, np.int64)).reshape(shape)
+
+    def _seed(self, name: str) -> int:
+        return zlib.crc32(f"{self.seed} {name}".encode())
+
+    def _kept(self, name: str, layer: Any) -> Layer:
+        self._keep(name, layer)
+        return layer  # type: ignore[no-any-return]  # A module of a framework, which is called.
+
+    # ----------------------------------------------------------------------------------- outputs
+
+    def click(self, logit: Tensor, batch: Batch) -> Output:
+        """Of one logit for each example: the chance of a click, and the mean log loss."""
+        logit = logit.reshape([-1])
+        loss = None
+        if len(batch.label):
+            loss = self.binary_loss(logit, self.tensor(batch.label))
+        return Output(self.sigmoid(logit), loss, batch.label)
+
+    def two_classes(self, logits: Tensor, batch: Batch) -> Output:
+        """As click(), of a logit for "no" and one for "yes"."""
+        both = self.classes(logits, batch.label)
+        return replace(both, scores=both.scores[:, 1])
+
+    def classes(self, logits: Tensor, labels: NDArray[Any]) -> Output:
+        """Of a logit for each class: softmax, and the mean cross entropy."""
+        loss = None
+        if len(labels):
+            loss = self.class_loss(logits, self.tensor(labels.astype(np.int64)))
+        return Output(self.softmax(logits), loss, labels.astype(np.float32))
+
+    # ------------------------------------------------------------------- what a framework fills in
+
+    @abstractmethod
+    def tensor(self, array: NDArray[Any]) -> Tensor: ...
+    @abstractmethod
+    def concat(self, parts: Sequence[Tensor], axis: int = 1) -> Tensor: ...
+    @abstractmethod
+    def relu(self, x: Tensor) -> Tensor: ...
+    @abstractmethod
+    def sigmoid(self, x: Tensor) -> Tensor: ...
+    @abstractmethod
+    def softmax(self, x: Tensor, axis: int = -1) -> Tensor: ...
+    @abstractmethod
+    def pool(self, x: Tensor, size: int, stride: int) -> Tensor:
+        """The largest of each square, padded by half its size."""
+
+    @abstractmethod
+    def dropout(self, x: Tensor, chance: float) -> Tensor: ...
+    @abstractmethod
+    def binary_loss(self, logit: Tensor, label: Tensor) -> Tensor: ...
+    @abstractmethod
+    def class_loss(self, logits: Tensor, label: Tensor) -> Tensor: ...
+    @abstractmethod
+    def trainer(self) -> TrainerBase:
+        """What updates all parts; made when the model is."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Dense parameters and buffers by name, numpy, as the framework's own layers have them."""
+
+    @abstractmethod
+    def save_state(self, state: dict[str, Any], path: str) -> None:
+        """As torch.load or paddle.load reads it."""
+
+    @abstractmethod
+    def evaluating(self) -> Any:
+        """A context in which nothing learns."""
+
+    @abstractmethod
+    def _where(self) -> Tensor | None:
+        """A tensor of the device that rows go to; None is the CPU."""
+
+    @abstractmethod
+    def _embedding(self, spec: SparseSpec) -> EmbeddingBase: ...
+    @abstractmethod
+    def _linear(self, weight: NDArray[Any], bias: NDArray[Any]) -> Any: ...
+    @abstractmethod
+    def _conv(self, weight: NDArray[Any], stride: int) -> Any: ...
+    @abstractmethod
+    def _batch_norm(self, channels: int) -> Any: ...
+    @abstractmethod
+    def _parameter(self, name: str, first: NDArray[Any]) -> Tensor: ...
+    @abstractmethod
+    def _keep(self, name: str, layer: Any) -> None: ...

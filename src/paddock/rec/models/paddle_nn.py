@@ -1,0 +1,124 @@
+"""A Net of PaddlePaddle 3, in dygraph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import paddle
+from numpy.typing import NDArray
+from paddle import nn
+from paddle.nn import functional
+from paddle.utils import dlpack
+
+from paddock.ps import paddle as ps_paddle
+from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.rec.models.net import Layer, Net
+
+
+class PaddleNet(Net):
+    """device: "cpu", "gpu", ... as paddle.set_device takes it."""
+
+    framework = ps_paddle.PADDLE
+    name = "paddle"
+
+    def __init__(
+        self, client: Any, rule: OptimizerSpec, seed: int, *, device: str = "cpu", threads: int = 1
+    ) -> None:
+        super().__init__(client, rule, seed)
+        paddle.set_device(device)
+        paddle.seed(seed)
+        # 3.3, base/core.py: it has no public name.
+        paddle.base.core.set_num_threads(threads)
+        self.device = device
+        self.root = nn.Layer()
+
+    def tensor(self, array: NDArray[Any]) -> paddle.Tensor:
+        if self.device == "cpu":
+            return dlpack.from_dlpack(np.ascontiguousarray(array))
+        return paddle.to_tensor(array)
+
+    def concat(self, parts: Sequence[paddle.Tensor], axis: int = 1) -> paddle.Tensor:
+        return paddle.concat(list(parts), axis)
+
+    def relu(self, x: paddle.Tensor) -> paddle.Tensor:
+        return functional.relu(x)
+
+    def sigmoid(self, x: paddle.Tensor) -> paddle.Tensor:
+        return functional.sigmoid(x)
+
+    def softmax(self, x: paddle.Tensor, axis: int = -1) -> paddle.Tensor:
+        return functional.softmax(x, axis)
+
+    def pool(self, x: paddle.Tensor, size: int, stride: int) -> paddle.Tensor:
+        return functional.max_pool2d(x, size, stride, size // 2)
+
+    def dropout(self, x: paddle.Tensor, chance: float) -> paddle.Tensor:
+        return functional.dropout(x, chance, training=self.root.training)
+
+    def binary_loss(self, logit: paddle.Tensor, label: paddle.Tensor) -> paddle.Tensor:
+        # Paddle 3.3.1's binary_cross_entropy_with_logits has a wrong gradient where a logit is 0:
+        # -label - 0.5 in place of 0.5 - label. A model of zeros begins there.
+        return (functional.softplus(logit) - logit * label).mean()
+
+    def class_loss(self, logits: paddle.Tensor, label: paddle.Tensor) -> paddle.Tensor:
+        return functional.cross_entropy(logits, label)
+
+    def trainer(self) -> ps_paddle.Trainer:
+        return ps_paddle.Trainer(self.client, self.root, optimizer=self.rule)
+
+    def state(self) -> dict[str, Any]:
+        return {name: np.array(one.numpy()) for name, one in self.root.state_dict().items()}
+
+    def save_state(self, state: dict[str, Any], path: str) -> None:
+        paddle.save({name: paddle.to_tensor(one) for name, one in state.items()}, path)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        self.root.eval()
+        try:
+            with paddle.no_grad():
+                yield
+        finally:
+            self.root.train()
+
+    def _where(self) -> paddle.Tensor | None:
+        return None  # Paddle's current device, which was set.
+
+    def _embedding(self, spec: SparseSpec) -> ps_paddle.Embedding:
+        return ps_paddle.Embedding(self.client, spec, push_in_backward=False)
+
+    def _linear(self, weight: NDArray[Any], bias: NDArray[Any]) -> nn.Layer:
+        return _with(nn.Linear(*weight.shape), weight=weight, bias=bias)
+
+    def _conv(self, weight: NDArray[Any], stride: int) -> nn.Layer:
+        outputs, inputs, size, _ = weight.shape
+        layer = nn.Conv2D(inputs, outputs, size, stride, size // 2, bias_attr=False)
+        return _with(layer, weight=weight)
+
+    def batch_norm(self, name: str, channels: int) -> Layer:
+        """Of the layer's parts: the layer itself warns at every call in training."""
+        layer = self._batch_norm(channels)
+        self._keep(name, layer)
+        parts = layer._mean, layer._variance, layer.weight, layer.bias
+        return lambda x: functional.batch_norm(x, *parts, training=self.root.training)
+
+    def _batch_norm(self, channels: int) -> nn.Layer:
+        return nn.BatchNorm2D(channels)
+
+    def _parameter(self, name: str, first: NDArray[Any]) -> paddle.Tensor:
+        parameter = self.root.create_parameter(first.shape, dtype="float32")
+        parameter.set_value(first)
+        self.root.add_parameter(name, parameter)
+        return parameter
+
+    def _keep(self, name: str, layer: nn.Layer) -> None:
+        self.root.add_sublayer(name, layer)
+
+
+def _with(layer: nn.Layer, **values: NDArray[Any]) -> nn.Layer:
+    for name, value in values.items():
+        getattr(layer, name).set_value(value)
+    return layer

@@ -1,0 +1,1 @@
+"""Models that say how likely a click is."""

@@ -1,0 +1,1 @@
+"""Models that find candidates: vectors of words or items."""

@@ -1,0 +1,113 @@
+"""A Net of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+from paddock.ps import torch as ps_torch
+from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.rec.models.net import Net
+
+
+class TorchNet(Net):
+    """device: "cpu", "cuda", ... of the dense parameters and of the rows of a batch."""
+
+    framework = ps_torch.TORCH
+    name = "torch"
+
+    def __init__(
+        self, client: Any, rule: OptimizerSpec, seed: int, *, device: str = "cpu", threads: int = 1
+    ) -> None:
+        super().__init__(client, rule, seed)
+        torch.manual_seed(seed)
+        torch.set_num_threads(threads)
+        self.device = torch.device(device)
+        self.root = nn.Module()
+        self._like = torch.empty(0, device=self.device)
+
+    def tensor(self, array: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+    def concat(self, parts: Sequence[torch.Tensor], axis: int = 1) -> torch.Tensor:
+        return torch.cat(list(parts), axis)
+
+    def relu(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x)
+
+    def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(x)
+
+    def softmax(self, x: torch.Tensor, axis: int = -1) -> torch.Tensor:
+        return torch.softmax(x, axis)
+
+    def pool(self, x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
+        return functional.max_pool2d(x, size, stride, size // 2)
+
+    def dropout(self, x: torch.Tensor, chance: float) -> torch.Tensor:
+        return functional.dropout(x, chance, self.root.training)
+
+    def binary_loss(self, logit: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return functional.binary_cross_entropy_with_logits(logit, label)
+
+    def class_loss(self, logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(logits, label)
+
+    def trainer(self) -> ps_torch.Trainer:
+        self.root.to(self.device)
+        return ps_torch.Trainer(self.client, self.root, optimizer=self.rule)
+
+    def state(self) -> dict[str, Any]:
+        return {name: one.cpu().numpy().copy() for name, one in self.root.state_dict().items()}
+
+    def save_state(self, state: dict[str, Any], path: str) -> None:
+        torch.save({name: torch.from_numpy(one) for name, one in state.items()}, path)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        self.root.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.root.train()
+
+    def _where(self) -> torch.Tensor:
+        return self._like
+
+    def _embedding(self, spec: SparseSpec) -> ps_torch.Embedding:
+        return ps_torch.Embedding(self.client, spec, push_in_backward=False)
+
+    def _linear(self, weight: NDArray[Any], bias: NDArray[Any]) -> nn.Linear:
+        # torch keeps (outputs, inputs).
+        return _with(nn.Linear(*weight.shape, device="meta"), weight=weight.T, bias=bias)
+
+    def _conv(self, weight: NDArray[Any], stride: int) -> nn.Conv2d:
+        outputs, inputs, size, _ = weight.shape
+        options = {"stride": stride, "padding": size // 2, "bias": False, "device": "meta"}
+        return _with(nn.Conv2d(inputs, outputs, size, **options), weight=weight)
+
+    def _batch_norm(self, channels: int) -> nn.BatchNorm2d:
+        return nn.BatchNorm2d(channels)
+
+    def _parameter(self, name: str, first: NDArray[Any]) -> nn.Parameter:
+        parameter = nn.Parameter(torch.from_numpy(first))
+        self.root.register_parameter(name, parameter)
+        return parameter
+
+    def _keep(self, name: str, layer: nn.Module) -> None:
+        self.root.add_module(name, layer)
+
+
+def _with(layer: nn.Module, **values: NDArray[Any]) -> nn.Module:
+    """The layer with these values, without torch's own first ones."""
+    for name, value in values.items():
+        setattr(layer, name, nn.Parameter(torch.from_numpy(np.ascontiguousarray(value))))
+    return layer

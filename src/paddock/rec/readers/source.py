@@ -1,0 +1,195 @@
+"""The batches of an epoch for one worker, from its chunks; a `paddock.rec.learner.Source`.
+
+Batches go over the borders of chunks. Where a batch's reader is behind it is exact: whoever opens
+the same epoch from an item's position gets the batches that follow it. With shuffling, examples
+are drawn from windows of `shuffle` of them, each ordered by seed, epoch and the window's begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from paddock.data.batch import Batch
+from paddock.data.chunks import Chunk
+from paddock.data.formats.columns import Packed, cut, join, take, unpack
+from paddock.data.formats.format import Coverage, Format, Parsed
+from paddock.errors import PaddockError, UsageError
+from paddock.rec.learner import Item
+from paddock.rec.readers.ahead import Ahead
+from paddock.rec.readers.pieces import Piece, bad_place, cut_units, read_unit
+from paddock.rec.readers.processes import read_in_processes
+from paddock.rec.readers.threads import is_parallel, read_in_threads
+
+PIECES_AHEAD = 4
+# Examples behind which a declared slot that was never seen is worth a warning.
+WARN_EXAMPLES = 1000
+Chunks = Sequence[Chunk] | Callable[[int], Iterable[Chunk]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How examples become batches.
+
+    processes: that read beside this one; threads, where the parser is compiled. bad_max: bad
+    lines of an epoch that are left out.
+    """
+
+    batch_size: int
+    processes: int = 0
+    shuffle: int = 0
+    seed: int = 0
+    drop_last: bool = False
+    bad_max: int = 0
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise UsageError(f"batch_size is {self.batch_size}, at least 1 is needed")
+
+
+@dataclass(frozen=True)
+class Position:
+    """done: examples behind, of chunk number `chunk`; drawn: of the window from there on."""
+
+    chunk: int = 0
+    done: int = 0
+    drawn: int = 0
+
+    @classmethod
+    def read(cls, value: object) -> Position:
+        """From an Item's."""
+        if value is None:
+            return cls()
+        if not isinstance(value, dict) or not {"chunk", "done"} <= value.keys():
+            raise PaddockError(f"{value!r} is no position of a reader", hint="from a checkpoint?")
+        return cls(*(int(value.get(name, 0)) for name in ("chunk", "done", "drawn")))
+
+    def as_json(self) -> dict[str, int]:
+        """What an Item carries."""
+        found = {"chunk": self.chunk, "done": self.done}
+        return {**found, "drawn": self.drawn} if self.drawn else found
+
+
+class ChunkSource:
+    """The examples of this worker's chunks.
+
+    chunks: the same for every epoch, or a function of the epoch (leased ones arrive one by one).
+    warn: gets each warning about slots, once.
+    """
+
+    def __init__(
+        self, form: Format, chunks: Chunks, options: Options, *,
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:  # fmt: skip
+        self._form = form
+        self._chunks = chunks
+        self._options = options
+        self._warn = warn
+        self._has_warned = False
+        self.coverage = Coverage()
+        self.bad_count = 0
+
+    def open(self, epoch: int, position: object | None) -> Iterator[Item]:
+        """Batches from `position` on (None: all)."""
+        start = Position.read(position)
+        chunks = self._chunks(epoch) if callable(self._chunks) else self._chunks
+        units = cut_units(self._form, islice(chunks, start.chunk, None), start.chunk)
+        if self._options.processes and is_parallel(self._form):
+            pieces = read_in_threads(self._form, units, self._options.processes)
+        elif self._options.processes:
+            pieces = read_in_processes(self._form, units, self._options.processes)
+        else:
+            pieces = (piece for unit in units for piece in read_unit(self._form, unit))
+        ahead = Ahead(pieces, PIECES_AHEAD)
+        try:
+            yield from self._batches(_Stock(self._checked(ahead), start), epoch, start)
+        finally:
+            ahead.close()
+
+    def _batches(self, stock: _Stock, epoch: int, start: Position) -> Iterator[Item]:
+        size, window = self._options.batch_size, max(self._options.shuffle, 0)
+        # A window has whole batches, so that only the last batch of an epoch is a small one.
+        span = -(-window // size) * size if window else size
+        drawn = start.drawn
+        while True:
+            begin = stock.position
+            examples = stock.take(span)
+            if not examples.size:
+                return
+            if window:
+                seed = [self._options.seed, epoch, begin.chunk, begin.done]
+                order = np.random.default_rng(seed).permutation(examples.size)
+                examples = take(examples, order)
+            for at in range(drawn, examples.size, size):
+                batch = cut(examples, at, at + size)
+                if batch.size < size and self._options.drop_last:
+                    return
+                here = Position(begin.chunk, begin.done, at + batch.size)
+                behind = stock.position if at + batch.size == examples.size else here
+                yield Item(unpack(batch), batch.size, behind.as_json())
+            drawn = 0
+
+    def _checked(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        self.bad_count = 0
+        for piece in pieces:
+            self.bad_count += piece.bad_count
+            if self.bad_count > self._options.bad_max:
+                bad = piece.bad[0]
+                raise UsageError(
+                    f"{bad_place(piece, bad)}: {bad.reason}",
+                    hint="`paddock data check` lists all such lines",
+                )
+            if not self._has_warned:
+                self._count(piece)
+            yield piece
+        self._tell()
+
+    def _count(self, piece: Piece) -> None:
+        size = piece.examples.size
+        counted = Parsed(Batch(size), seen=piece.seen, unknown=piece.unknown)
+        self.coverage.add(counted)
+        if self.coverage.examples >= WARN_EXAMPLES:
+            self._tell()
+
+    def _tell(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            for line in self.coverage.warnings():
+                self._warn(line)
+
+
+class _Stock:
+    """Examples that were read and not yet taken, and where the first of them is."""
+
+    def __init__(self, pieces: Iterator[Piece], start: Position) -> None:
+        self._pieces = pieces
+        self._parts: list[tuple[int, Packed]] = []  # number of the chunk, its examples
+        self._skip = start.done
+        self.position = Position(start.chunk, start.done)
+
+    def take(self, count: int) -> Packed:
+        """The next `count` examples, fewer at the end."""
+        held = sum(part.size for _, part in self._parts)
+        while held < count and (piece := next(self._pieces, None)) is not None:
+            examples = piece.examples
+            if self._skip and piece.unit.chunk == self.position.chunk:
+                skipped = min(self._skip, examples.size)
+                self._skip -= skipped
+                examples = cut(examples, skipped, examples.size)
+            if examples.size:
+                self._parts.append((piece.unit.chunk, examples))
+                held += examples.size
+        taken: list[Packed] = []
+        while self._parts and count:
+            chunk, part = self._parts[0]
+            some = cut(part, 0, min(count, part.size))
+            rest = cut(part, some.size, part.size)
+            self._parts[0:1] = [(chunk, rest)] if rest.size else []
+            done = self.position.done if chunk == self.position.chunk else 0
+            self.position = Position(chunk, done + some.size)
+            taken.append(some)
+            count -= some.size
+        return join(taken) if taken else Packed(0, (), np.empty((0, 0), np.int64))

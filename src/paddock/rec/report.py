@@ -1,0 +1,84 @@
+"""What a run says while it trains: plain lines, or one line on a terminal that is rewritten.
+
+epoch 0, batch 120, loss 0.4312, auc 0.7812, 41,233 examples/s
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TextIO
+
+
+class Report:
+    """Counts examples, and says so every `interval` batches.
+
+    now: seconds, of a clock that never goes back. fraction: of the epoch, where known.
+    """
+
+    def __init__(self, out: TextIO, interval: int, now: Callable[[], float]) -> None:
+        self.out, self.interval, self.now = out, max(1, interval), now
+        self.is_terminal = out.isatty()
+        self.name: Callable[[int], str] = lambda epoch: f"epoch {epoch}"
+        self.wide = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """An epoch begins."""
+        self.started = self.since = self.now()
+        self.examples = self.examples_since = 0
+
+    def batch(
+        self,
+        epoch: int,
+        number: int,
+        size: int,
+        numbers: Callable[[], Mapping[str, float]],
+        fraction: float | None = None,
+    ) -> None:
+        """A batch was trained. numbers: asked for only where a line is due."""
+        self.examples += size
+        self.examples_since += size
+        if number % self.interval:
+            return
+        now = self.now()
+        rate = self.examples_since / max(now - self.since, 1e-9)
+        self.since, self.examples_since = now, 0
+        line = f"{self.name(epoch)}, batch {number}, {words(numbers())}, {rate:,.0f} examples/s"
+        if self.is_terminal and fraction:
+            left = (now - self.started) * (1 - fraction) / fraction
+            line += f", {fraction:.0%}, {left:.0f} s left"
+        self._rewrite(line) if self.is_terminal else self.line(line)
+
+    def end(self, epoch: int, numbers: Mapping[str, float]) -> None:
+        """An epoch has ended; numbers: over all workers."""
+        seconds = max(self.now() - self.started, 1e-9)
+        self.line(
+            f"{self.name(epoch)} done, {words(numbers)}, {self.examples:,} examples"
+            f" in {seconds:.1f} s ({self.examples / seconds:,.0f} examples/s)"
+        )
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+        self.out.write(self._cleared() + text + "\n")
+        self.out.flush()
+
+    def _rewrite(self, text: str) -> None:
+        self.out.write(self._cleared() + text)
+        self.out.flush()
+        self.wide = len(text)
+
+    def _cleared(self) -> str:
+        blank, self.wide = self.wide, 0
+        return f"\r{' ' * blank}\r" if blank else ""
+
+
+def words(numbers: Mapping[str, float]) -> str:
+    """
+    >>> words({"loss": 0.43121, "auc": 0.5})
+    'loss 0.4312, auc 0.5000'
+    """
+    return ", ".join(
+        f"{name} {value:.4f}" if math.isfinite(value) else f"{name} {value}"
+        for name, value in numbers.items()
+    )

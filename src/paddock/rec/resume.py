@@ -1,0 +1,107 @@
+"""How a run goes on from a checkpoint: whose it is, and which batches come next. Pure.
+
+With as many workers each goes on at its own position. With another number what all of them have
+left of the epoch is dealt anew: the source does it, as only it knows what a position means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paddock.errors import Problem, UsageError
+
+READY = ".ready"  # paddock.ps.adapters.dense: of a table that a table has beside it
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where all workers of a job were. ats: their sources', in order; None: all of the epoch."""
+
+    epoch: int
+    step: int
+    ats: tuple[Any, ...]
+
+
+def cut_of(positions: Mapping[str, Mapping[str, Any] | None]) -> Cut:
+    """Of a checkpoint's positions, by worker.
+
+    Nobody begins an epoch before all have ended the one before: so who is an epoch behind has
+    nothing left of it, and has not begun the next.
+
+    >>> cut_of({"0": {"epoch": 1, "step": 9, "at": 4, "workers": 3},
+    ...         "1": {"epoch": 0, "step": 7, "at": 7, "workers": 3}})
+    Cut(epoch=1, step=9, ats=(4, None, None))
+    """
+    found = {int(worker): one for worker, one in positions.items() if one}
+    if not found:
+        return Cut(0, 0, ())
+    newest = max(found.values(), key=lambda one: one["epoch"])
+    epoch = newest["epoch"]
+    ats = [
+        one["at"] if (one := found.get(worker)) and one["epoch"] == epoch else None
+        for worker in range(newest["workers"])
+    ]
+    return Cut(epoch, max(one["step"] for one in found.values()), tuple(ats))
+
+
+def check_tables(where: str, there: Iterable[str], here: Iterable[str]) -> None:
+    """Raises UsageError when a checkpoint's tables are not those of the model.
+
+    >>> check_tables("out/step-7", ["emb", "dense"], ["emb", "dense"])
+    >>> check_tables("out/step-7", ["emb", "tower"], ["emb", "dense"])
+    Traceback (most recent call last):
+    ...
+    paddock.errors.UsageError: checkpoint out/step-7 has no table 'dense' of this model; table \
+'tower' of checkpoint out/step-7 is not of this model (hint: is this the model that was trained?)
+    """
+    mine, its = _told(here), _told(there)
+    hint = "is this the model that was trained?"
+    problems = [
+        Problem(f"checkpoint {where} has no table {name!r} of this model", hint)
+        for name in sorted(mine - its)
+    ]
+    problems += [
+        Problem(f"table {name!r} of checkpoint {where} is not of this model", hint)
+        for name in sorted(its - mine)
+    ]
+    if problems:
+        raise UsageError.of(problems)
+
+
+def _told(names: Iterable[str]) -> set[str]:
+    return {name for name in names if not name.startswith("rec.") and not name.endswith(READY)}
+
+
+def check_state(
+    where: str,
+    there: Mapping[str, tuple[int, ...]],
+    here: Mapping[str, tuple[int, ...]],
+    missing: str = "fail",
+) -> None:
+    """Raises UsageError with every parameter in which a saved model is not this one.
+
+    there, here: the shape of each. missing: what of this model is not there fails, or else begins
+    as it is (init) or with zeros (zero); what only the saved model has is then left.
+
+    >>> check_state("m", {"fc.weight": (3, 4), "x": (1,)}, {"fc.weight": (4, 4)}, "init")
+    Traceback (most recent call last):
+    ...
+    paddock.errors.UsageError: 'fc.weight' of m is of shape (3, 4), of this model (4, 4) \
+(hint: is this the model that was trained?)
+    """
+    hint = "is this the model that was trained?"
+    problems = [
+        Problem(f"{name!r} of {where} is of shape {there[name]}, of this model {shape}", hint)
+        for name, shape in here.items()
+        if there.get(name, shape) != shape
+    ]
+    if missing == "fail":
+        told = "warm_start_missing: init or zero goes on without; " + hint
+        problems += [Problem(f"{where} has no {n!r}", told) for n in here if n not in there]
+        problems += [
+            Problem(f"this model has no {n!r}, {where} has", hint) for n in there if n not in here
+        ]
+    if problems:
+        raise UsageError.of(problems)

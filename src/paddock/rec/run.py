@@ -1,0 +1,71 @@
+"""``paddock rec``, and ``python -m paddock.rec.run`` with the same words.
+
+Reads the files, says what is odd about them, and becomes the program that does it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, problem_text
+from paddock.rec.config import shown
+from paddock.rec.config.places import World, find_config
+from paddock.rec.config.resolve import resolve_request
+from paddock.rec.config.secret import HIDDEN, is_secret
+from paddock.rec.config.words import USAGE, read_words
+from paddock.rec.engines import command, quoted
+
+SIGINT = 2
+
+
+def run(argv: Sequence[str]) -> int:
+    """Carry out a command line; comes back only where nothing is started. Raises PaddockError."""
+    request = read_words(argv)
+    if request.help:
+        sys.stdout.write(USAGE)
+        return 0
+    world = World(os.getcwd(), os.environ)
+    recipe = resolve_request(request, world)
+    chosen = command(recipe, request, find_config(request.model, world), sys.executable)
+    if request.dry_run:
+        words = _masked(chosen.words)
+        if request.json:
+            found = shown.document(recipe, words)
+            sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+        else:
+            sys.stdout.write(shown.text(recipe, quoted(words)))
+        return 0
+    for warning in recipe.warnings:
+        sys.stderr.write(f"paddock: warning: {warning}\n")
+    sys.stderr.flush()
+    env = {**chosen.env, **os.environ}
+    # The program takes our place: its exit code, its signals, its terminal.
+    os.execve(chosen.words[0], list(chosen.words), env)
+
+
+def _masked(words: Sequence[str]) -> list[str]:
+    """The command as it may be shown: values of -o whose keys look secret are not."""
+    found = []
+    for word in words:
+        key, sign, _ = word.partition("=")
+        is_hidden = bool(sign) and is_secret(key) and not key.startswith("-")
+        found.append(f"{key}={HIDDEN}" if is_hidden else word)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The same as a program: errors become lines and exit codes."""
+    try:
+        return run(sys.argv[1:] if argv is None else argv)
+    except PaddockError as error:
+        sys.stderr.write(problem_text(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_SIGNAL_BASE + SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

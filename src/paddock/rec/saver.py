@@ -1,0 +1,135 @@
+"""When a checkpoint is due, and how one on a disk becomes whole: written aside, then renamed.
+
+With servers their own save() does the second half, in one cut: shards, dense part and positions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paddock.errors import UsageError
+from paddock.rec.settings import Saving
+
+LATEST = "LATEST"
+STATE = "rec.json"
+MINUTE = 60.0
+
+
+@dataclass
+class Due:
+    """Whether a checkpoint is due. now: seconds of a clock that never goes back."""
+
+    saving: Saving
+    now: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self.saved_at = self.now()
+
+    def after_step(self, step: int) -> bool:
+        """step: batches trained so far."""
+        saving = self.saving
+        if saving.every_steps and step % saving.every_steps == 0:
+            return True
+        minutes = saving.every_minutes
+        return minutes is not None and self.now() - self.saved_at >= minutes * MINUTE
+
+    def after_epoch(self, epoch: int, epochs: int) -> bool:
+        """epoch: the one that has ended, from 0."""
+        every = self.saving.every_epochs
+        if every and (epoch + 1) % every == 0:
+            return True
+        return self.saving.last and epoch + 1 == epochs
+
+    def saved(self) -> None:
+        """The minutes begin anew."""
+        self.saved_at = self.now()
+
+
+def write(
+    directory: str, name: str, keep: int, fill: Callable[[str], None], *, is_latest: bool = True
+) -> str:
+    """A checkpoint `directory/name`, made by `fill(aside)`; older than the newest `keep` go.
+
+    A crash on the way leaves what was there, and LATEST names a whole one; is_latest: this one.
+    """
+    root = Path(directory)
+    root.mkdir(parents=True, exist_ok=True)
+    aside = root / f".{name}.{os.getpid()}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    try:
+        fill(str(aside))
+        _sync(aside)
+        target = root / name
+        old = root / f".{name}.old"
+        if target.exists():
+            target.rename(old)
+        aside.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    if is_latest:
+        pointer = root / f".{LATEST}.{os.getpid()}"
+        pointer.write_text(name + "\n", encoding="utf-8")
+        pointer.replace(root / LATEST)
+    _sync(root)
+    for outlived in names(directory)[: -max(1, keep)]:
+        if outlived != name:
+            shutil.rmtree(root / outlived, ignore_errors=True)
+    return str(target)
+
+
+def _sync(path: Path) -> None:
+    """What is in a directory, and its entries, are on the disk."""
+    for one in [*path.iterdir(), path] if path.is_dir() else [path]:
+        if one.is_file() or one == path:
+            handle = os.open(one, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+def names(directory: str) -> list[str]:
+    """The checkpoints of a directory, the oldest first."""
+    root = Path(directory)
+    if not root.is_dir():
+        return []
+    found = [p for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")]
+    return [p.name for p in sorted(found, key=lambda p: (p.stat().st_mtime_ns, p.name))]
+
+
+def latest(path: str) -> str:
+    """The checkpoint that a path means: itself, or what its LATEST names. Raises UsageError."""
+    root = Path(path)
+    if (root / LATEST).is_file():
+        root = root / (root / LATEST).read_text(encoding="utf-8").strip()
+    if not root.is_dir():
+        raise UsageError(f"no checkpoint in {path!r}", hint="the directory that a run saved into")
+    return str(root)
+
+
+def write_state(directory: str, state: dict[str, Any]) -> None:
+    """What belongs to a checkpoint besides the model: whose it is, and where its data goes on."""
+    Path(directory, STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+
+
+def read_state(directory: str) -> dict[str, Any]:
+    """As written; empty where there is none. Raises UsageError."""
+    path = Path(directory, STATE)
+    if not path.is_file():
+        return {}
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path} is damaged: {error}") from error
+    if not isinstance(state, dict):
+        raise UsageError(f"{path} is damaged: not an object")
+    return state

@@ -1,0 +1,125 @@
+"""How a run begins: afresh, from a checkpoint of its own (resume), or from another's (warm start).
+
+A checkpoint of servers is loaded before the model is opened, so that the model finds its first
+values with them; that of a run without servers afterwards, by the learner.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paddock import ps
+from paddock.errors import UsageError
+from paddock.ps.durable.checkpoint import MANIFEST, Checkpoint, latest_name, open_checkpoint
+from paddock.rec import saver
+from paddock.rec.learner import Dealing, Learner, Source
+from paddock.rec.resume import check_tables, cut_of
+from paddock.rec.settings import Run, Task
+from paddock.rec.team import Position, Team
+
+
+class Start:
+    """Of one run, for one of its workers; `load` is called before its model is opened, `choose`
+    afterwards, and neither where an earlier life of this worker has begun.
+    """
+
+    def __init__(self, run: Run, client: ps.Client | None, team: Team) -> None:
+        self.run, self.client, self.team = run, client, team
+
+    def load(self) -> int:
+        """With servers, by worker 0: have them load; how many epochs are over."""
+        checkpoint = self._resumed()
+        if checkpoint is None and self.run.task is Task.TRAIN:
+            warm = self.run.warm_start
+            checkpoint = open_checkpoint(warm) if warm and is_of_servers(warm) else None
+            if checkpoint is not None and self.client is not None:
+                load(self.client, str(checkpoint.path))
+            return 0
+        if checkpoint is None or self.client is None:
+            return 0
+        load(self.client, str(checkpoint.path))
+        return cut_of(checkpoint.positions).epoch
+
+    def choose(self, learner: Learner, source: Source) -> Position | None:
+        """Where this worker goes on; None: from the beginning. Raises UsageError."""
+        if self.client is None:
+            return self._choose_alone(learner)
+        checkpoint = self._resumed()
+        if checkpoint is not None:
+            where, mine = str(checkpoint.path), self.client.traffic.tables
+            check_tables(where, [spec.name for spec in checkpoint.specs], mine)
+            return self._position(checkpoint, source)
+        if self.run.warm_start is not None:
+            self._warm(self.run.warm_start, learner)
+        return None
+
+    def _resumed(self) -> Checkpoint | None:
+        directory = self.run.saving.directory
+        is_asked = self.run.resume and directory is not None and self.run.task is Task.TRAIN
+        if not is_asked or directory is None or latest_name(Path(directory)) is None:
+            return None
+        return open_checkpoint(directory)
+
+    def _choose_alone(self, learner: Learner) -> Position | None:
+        directory = self.run.saving.directory
+        if self.run.resume and directory is not None and saver.names(directory):
+            where = saver.latest(directory)
+            if is_of_servers(where):
+                raise UsageError(
+                    f"checkpoint {where} was made by servers, and this run has none",
+                    hint="engine local_cluster or cluster; or warm start from an export",
+                )
+            learner.load(where)
+            position: Position | None = saver.read_state(where).get("position")
+            return position
+        if self.run.warm_start is not None:
+            learner.load(saver.latest(self.run.warm_start))
+        return None
+
+    def _position(self, checkpoint: Checkpoint, source: Source) -> Position | None:
+        """This worker's, of the checkpoint's; dealt anew where there were more or fewer."""
+        cut = cut_of(checkpoint.positions)
+        if len(cut.ats) in (0, self.team.workers):
+            found = checkpoint.positions.get(str(self.team.worker))
+            return (
+                None if found is None else {name: found[name] for name in ("epoch", "step", "at")}
+            )
+        is_whole = all(at is None for at in cut.ats)
+        if not is_whole and not isinstance(source, Dealing):
+            raise UsageError(
+                f"checkpoint {checkpoint.path} is of {len(cut.ats)} workers in the middle of epoch "
+                f"{cut.epoch}, this run has {self.team.workers}, and its reader cannot deal anew "
+                "what is left",
+                hint=f"go on with {len(cut.ats)} workers",
+            )
+        at = None
+        if not is_whole and isinstance(source, Dealing):
+            at = source.dealt(cut.epoch, cut.ats)
+        return {"epoch": cut.epoch, "step": cut.step, "at": at}
+
+    def _warm(self, where: str, learner: Learner) -> None:
+        assert self.client is not None
+        if not is_of_servers(where):
+            learner.load(saver.latest(where))
+            return
+        has = {spec.name for spec in open_checkpoint(where).specs}
+        mine = [name for name in self.client.traffic.tables if not name.startswith("rec.")]
+        missing = self.run.warm_start_missing
+        if missing == "fail":
+            check_tables(where, has.intersection(mine), mine)
+        elif missing == "zero" and not has.issuperset(mine):
+            raise UsageError(
+                f"checkpoint {where} has not all tables of this model, and with servers they "
+                "cannot begin with zeros",
+                hint="warm_start_missing: init",
+            )
+
+
+def is_of_servers(path: str) -> bool:
+    """Whether this is a checkpoint of servers, or a directory of them."""
+    return (Path(path) / MANIFEST).is_file() or any(Path(path).glob(f"step-*/{MANIFEST}"))
+
+
+def load(client: ps.Client, path: str) -> None:
+    """Have the servers load a checkpoint, whichever job's."""
+    client.load(path, of_job=open_checkpoint(path).job)

@@ -1,0 +1,309 @@
+"""What the workers of a run do together: begin, end an epoch, add up metrics, know where each is.
+
+Without servers there is one worker and nothing to agree on (`Alone`). With servers (`Served`) all
+goes through them: no port, no process more.
+
+**The end of an epoch in sync.** Workers have different numbers of batches, and a step waits for
+all of them. So who has no more batches goes on with empty steps, and says in a table that he is
+through; as the table belongs to the step, all see at the same step that all are through. A mean
+divides by all workers, so an example of the last steps weighs as much as any other.
+
+**What survives the death of a worker** (its next life trains each batch once, see
+`paddock.ps.consistency.positions`):
+
+    where it is in the data     its position, with the servers, of the last step (sync) or batch
+    in geo                      its position at the last exchange; the team decides when that is,
+                                so that a next life exchanges after the same batches
+    whether it has begun the    a mark with the servers, keyed by their life: a checkpoint that is
+    run, or is through with it  loaded brings no marks of an earlier job
+    which meetings have been    counted over all lives, by the servers; who comes late goes through.
+                                Two names take turns: nobody is two meetings of a kind ahead
+    counts for metrics          lost, but for those of an epoch that had ended
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock import ps
+from paddock.errors import PaddockError
+from paddock.ps.xxh3 import xxh3
+
+ENDED = "rec.ended"
+SUMS = "rec.sums"
+SUMS_DIM = 64
+NEVER = 1 << 60  # The geo_step of a client whose team says when to exchange.
+
+Position = dict[str, Any]  # "epoch", "step": batches trained, "at": the source's, None: all
+
+
+class Team(Protocol):
+    """The workers of a run."""
+
+    worker: int
+    workers: int
+
+    def is_over(self) -> bool:
+        """Whether an earlier life of this worker has finished the run."""
+
+    def finish(self) -> None:
+        """This worker is through with the run."""
+
+    def prepare(self, load: Callable[[], int]) -> None:
+        """Before the model is opened one worker loads a checkpoint into the servers, if at all,
+        and says how many epochs are over. Not where an earlier life has done it.
+        """
+
+    def start(self, choose: Callable[[], Position | None]) -> Position | None:
+        """Where this worker goes on; None: from the beginning. What it chooses, or, where an
+        earlier life has begun, where that was.
+        """
+
+    def before_step(self, position: Position) -> None:
+        """The batch that is about to be trained ends at `position`."""
+
+    def after_step(self, position: Position) -> None:
+        """The batch that was trained ends at `position`."""
+
+    def is_even(self, position: Position) -> bool:
+        """Whether a checkpoint may be made here: all that was learned is with the servers."""
+
+    def end_epoch(self, position: Position) -> None:
+        """Wait until all have trained their batches of the epoch."""
+
+    def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sum over all workers; all call it with the same kind and rising numbers."""
+
+    def meet(self, kind: str, number: int) -> None:
+        """Wait for all; they come with the same kind and rising numbers, from 0."""
+
+    def save(self, directory: str, keep: int, mode: str = "full") -> str:
+        """The servers write a checkpoint; its name."""
+
+
+class Alone:
+    """One worker, no servers."""
+
+    worker, workers = 0, 1
+
+    def is_over(self) -> bool:
+        """There is no earlier life."""
+        return False
+
+    def finish(self) -> None:
+        """Nobody to tell."""
+
+    def prepare(self, load: Callable[[], int]) -> None:
+        """Nothing to share."""
+
+    def start(self, choose: Callable[[], Position | None]) -> Position | None:
+        """There is no earlier life."""
+        return choose()
+
+    def before_step(self, position: Position) -> None:
+        """Nobody to tell."""
+
+    def after_step(self, position: Position) -> None:
+        """Nobody to tell."""
+
+    def is_even(self, position: Position) -> bool:
+        """Always."""
+        return True
+
+    def end_epoch(self, position: Position) -> None:
+        """Nobody to wait for."""
+
+    def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Its own."""
+        return counts
+
+    def meet(self, kind: str, number: int) -> None:
+        """Nobody to wait for."""
+
+    def save(self, directory: str, keep: int, mode: str = "full") -> str:
+        """There are no servers."""
+        raise AssertionError("a worker alone writes its model itself")
+
+
+class Served:
+    """Workers of a job with parameter servers.
+
+    run: which of the recipe's, from 0. geo_step: batches between exchanges; the client itself is
+    made with one that never comes.
+    """
+
+    def __init__(self, client: ps.Client, *, run: int = 0, geo_step: int = 1) -> None:
+        self.client, self.run, self.geo_step = client, run, geo_step
+        self.worker, self.workers = client.place.trainer, client.place.trainers
+        self.is_sync = client.strategy.name == "sync"
+        self.is_geo = client.strategy.name == "geo"
+        self._noted: Position | None = None
+        sums, zeros = ps.OptimizerSpec("sum"), ps.InitialSpec("zeros")
+        if self.is_sync:
+            client.create(ps.SparseSpec(ENDED, 1, sums, zeros, merge="sum"))
+        client.create(ps.SparseSpec(SUMS, SUMS_DIM, sums, zeros))
+
+    # ----------------------------------------------------------------------------------- start
+
+    def is_over(self) -> bool:
+        """The others may be in a later run, or have left."""
+        return self._is_marked("over", self.worker)
+
+    def finish(self) -> None:
+        """See is_over()."""
+        self._mark("over", self.worker)
+
+    def prepare(self, load: Callable[[], int]) -> None:
+        """See Team."""
+        if self._is_marked("begun", self.worker):
+            return
+        if self.worker == 0 and not self._is_marked("prepared", 0):
+            epochs = load()
+            if self.is_sync:
+                rows = np.full((self.workers, 1), epochs, np.float32)
+                self.client.set(ENDED, self._ended_keys(), rows)
+            self._mark("prepared", 0, epochs + 1)
+        self.meet("begin", 0)
+
+    def start(self, choose: Callable[[], Position | None]) -> Position | None:
+        """See Team."""
+        held = self._noted = self.client.position()
+        if self._is_marked("begun", self.worker):
+            is_mine = held is not None and held["run"] == self.run
+            return self._at_least_prepared(held if is_mine else None)
+        chosen = choose()
+        if held is not None and not _is_of(held, chosen, self.run):
+            # What the servers have of this worker is of another job or run: from here on of this.
+            chosen = chosen or {"epoch": 0, "step": 0, "at": None}
+            self.client.traffic.progress.begin(self.client.traffic.marks(), again=False)
+            self._note(chosen)
+            if self.is_sync:
+                self.client.step()
+            else:
+                self.meet("chosen", 0)
+        self._mark("begun", self.worker)
+        return self._at_least_prepared(chosen)
+
+    def _at_least_prepared(self, position: Position | None) -> Position | None:
+        """In a checkpoint another worker may have begun the next epoch: then this one has ended
+        its own, and these servers know of no meeting at its end.
+        """
+        epochs = self._marked("prepared", 0) - 1
+        held = position or {"epoch": 0, "step": 0, "at": None}
+        return position if held["epoch"] >= epochs else {**held, "epoch": epochs, "at": None}
+
+    def _marked(self, what: str, worker: int) -> int:
+        return int(self._pull(self._mark_key(what, worker))[0, 0])
+
+    def _is_marked(self, what: str, worker: int) -> bool:
+        return self._marked(what, worker) > 0
+
+    def _mark(self, what: str, worker: int, value: int = 1) -> None:
+        row = np.full((1, SUMS_DIM), value, np.float32)
+        self.client.set(SUMS, self._mark_key(what, worker), row)
+
+    def _mark_key(self, what: str, worker: int) -> NDArray[np.int64]:
+        return _keys([f"{self.client.peers[0].server_id}/{self.run}/{what}/{worker}"])
+
+    # -------------------------------------------------------------------------------- positions
+
+    def _note(self, position: Position) -> None:
+        # Not again what was noted last, perhaps by the life before: positions are numbered.
+        whole = {**position, "run": self.run, "workers": self.workers}
+        if whole != self._noted:
+            self.client.note_position(whole)
+            self._noted = whole
+
+    def before_step(self, position: Position) -> None:
+        """In sync a position belongs to the step that is open."""
+        if self.is_sync:
+            self._note(position)
+
+    def after_step(self, position: Position) -> None:
+        """Where pushes are applied at once it travels behind them; in geo behind an exchange."""
+        if not self.is_sync and self.is_even(position):
+            self._note(position)
+
+    def is_even(self, position: Position) -> bool:
+        """In geo only where differences were exchanged."""
+        return not self.is_geo or position["step"] % self.geo_step == 0
+
+    def end_epoch(self, position: Position) -> None:
+        """In sync with empty steps (see above); else a meeting."""
+        epoch = position["epoch"]
+        if not self.is_sync:
+            self._note(position)
+            self.meet("epoch", epoch)
+            return
+        keys = self._ended_keys()
+        ended = self.client.pull(ENDED, keys)[:, 0]
+        left = epoch + 1 - ended[self.worker]
+        while ended.min() <= epoch:
+            if left:
+                self.client.push(ENDED, keys[[self.worker]], np.full((1, 1), left))
+                left = 0
+            self._note(position)
+            self.client.step()
+            ended = self.client.pull(ENDED, keys)[:, 0]
+
+    def _ended_keys(self) -> NDArray[np.int64]:
+        return (self.run << 32) + np.arange(self.workers)
+
+    # --------------------------------------------------------------------------------- together
+
+    def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Each worker's counts become rows of a table, two float32 a number: exact to 48 bits.
+
+        Raises PaddockError when a worker was started again, and its counts are lost.
+        """
+        high = counts.astype(np.float32)
+        flat = np.concatenate([[number + 1], high, (counts - high).astype(np.float32)])
+        rows = -(-len(flat) // SUMS_DIM)
+        padded = np.zeros((rows, SUMS_DIM), np.float32)
+        padded.reshape(-1)[: len(flat)] = flat
+        about = f"{self.client.peers[0].server_id}/{self.run}/{kind}/{number % 2}"
+        first = _keys([f"{about}/{worker}" for worker in range(self.workers)])
+        keys = first[:, None] + np.arange(rows)
+        # A life after the one that counted has nothing to say.
+        is_told = self._pull(keys[self.worker])[0, 0] == number + 1
+        if counts.any() or not is_told:
+            self.client.set(SUMS, keys[self.worker], padded)
+        self.meet(f"sum-{kind}", number)
+        found = self._pull(keys).reshape(self.workers, -1).astype(np.float64)
+        if lost := np.flatnonzero(found[:, 0] != number + 1).tolist():
+            raise PaddockError(
+                f"what worker {lost[0]} has counted ({kind} {number}) is lost: it, or this one, "
+                "was started again",
+                hint="start this run again",
+                retryable=True,
+            )
+        halves = found[:, 1 : 1 + 2 * len(counts)].reshape(self.workers, 2, len(counts))
+        whole: NDArray[np.float64] = halves.sum((0, 1))
+        return whole
+
+    def _pull(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+        self.client.strategy.forget(SUMS)  # In geo it would be a copy.
+        return self.client.pull(SUMS, keys)
+
+    def meet(self, kind: str, number: int) -> None:
+        """Two names a kind: who comes late and is one behind does not meet those ahead."""
+        self.client.meet(f"rec.{self.run}.{kind}.{number % 2}", number // 2 + 1)
+
+    def save(self, directory: str, keep: int, mode: str = "full") -> str:
+        """As Client.save(), but that it sends nothing: a position was noted behind all."""
+        from paddock.ps.client.checkpoints import save
+
+        self.client.traffic.settle(0)
+        return save(self.client.peers, directory, mode, self.client.place.job, keep=keep)
+
+
+def _is_of(held: Position, chosen: Position | None, run: int) -> bool:
+    return chosen is not None and {**held, **chosen, "run": run} == held
+
+
+def _keys(names: list[str]) -> NDArray[np.int64]:
+    return np.array([xxh3(name.encode()) for name in names], np.uint64).astype(np.int64)

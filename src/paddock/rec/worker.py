@@ -1,0 +1,263 @@
+"""The program that a worker runs: python -m paddock.rec.worker -m CONFIG [-o key=value]...
+
+It resolves the same files as `paddock rec` did, finds its servers in the environment, and carries
+out the recipe's runs in order. Errors end here: a line, a hint, the exit code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from paddock import ps
+from paddock.errors import PaddockError, UsageError, problem_text
+from paddock.rec import loop, saver
+from paddock.rec.events import open_events
+from paddock.rec.learner import Learner, Opened, Place, Source
+from paddock.rec.online.keeping import PassDue, PassKeeper
+from paddock.rec.online.passes import Passes
+from paddock.rec.online.schedule import Online, online_of
+from paddock.rec.report import Report, words
+from paddock.rec.settings import Contract, Run, Task
+from paddock.rec.start import Start, is_of_servers, load
+from paddock.rec.team import NEVER, Alone, Position, Served, Team
+
+OPENINGS = {
+    Contract.BUNDLED: "paddock.rec.bundled.opening",
+    Contract.DYGRAPH: "paddock.rec.dygraph.opening",
+    Contract.HOOKS: "paddock.rec.hooks.opening",
+}
+SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
+
+ALL = 1 << 30  # checkpoints kept
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what the arguments say; returns the exit code."""
+    from paddock.rec.config.resolve import resolve
+
+    try:
+        recipe = resolve(list(sys.argv[1:] if argv is None else argv))
+        for number, run in enumerate(of_one_strategy(recipe.runs)):
+            carry_out(run, number)
+    except PaddockError as error:
+        sys.stderr.write(problem_text(error))
+        sys.stderr.flush()
+        return error.exit_code
+    return 0
+
+
+def of_one_strategy(runs: Sequence[Run]) -> list[Run]:
+    """The runs; those that judge are of the strategy of those that train. Raises UsageError.
+
+    Servers keep to one for all of their job.
+    """
+    trained = {run.strategy.name: run for run in runs if run.task is Task.TRAIN}
+    if len(trained) > 1:
+        told = ", ".join(f"{run.name!r} is {name}" for name, run in sorted(trained.items()))
+        raise UsageError(
+            f"the runs of one job have one strategy, but {told}",
+            hint="distribute_strategy; or a job for each",
+        )
+    strategies = [run.strategy for run in trained.values()] or [run.strategy for run in runs[:1]]
+    return [run if run.task is Task.TRAIN else replace(run, strategy=strategies[0]) for run in runs]
+
+
+def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
+    """One run, alone or as a worker of a job with servers. number: of the recipe's, from 0."""
+    run = with_epochs(run)
+    report = Report(sys.stdout, run.print_interval, time.monotonic)
+    online = online_of(run.config, run.name) if run.task is Task.TRAIN else None
+    if online is not None:
+        # Passes are numbered epochs; who comes again goes on at the next one.
+        run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
+        report.name = lambda number: f"pass {online.name(number)}"
+    with _connected(run) as client:
+        team: Team = Alone()
+        if client is not None:
+            team = Served(client, run=number, geo_step=run.strategy.geo_step)
+        if team.is_over():
+            return {}
+        start = Start(run, client, team)
+        team.prepare(start.load)
+        servers = 0 if client is None else len(client.place.endpoints)
+        place = Place(team.worker, team.workers, servers)
+        opening = importlib.import_module(OPENINGS[run.contract])
+        opened: Opened = opening.open_model(run, client, place)
+        if run.task is Task.EVALUATE:
+            numbers = _evaluate(run, opened, client, team, report)
+        else:
+            numbers = _train(run, opened, client, team, report, start, online)
+            if run.test is not None:
+                source = opened.source(run.test)
+                numbers = loop.evaluate(opened.learner, source, team, report, "test", 0)
+                report.line(f"test, {words(numbers)}")
+        team.finish()
+        return numbers
+
+
+@contextmanager
+def _connected(run: Run) -> Iterator[ps.Client | None]:
+    """A client of the job's servers; None where the environment names none."""
+    if not os.environ.get(SERVERS):
+        yield None
+        return
+    # When differences are exchanged is the team's to say.
+    with ps.Client(strategy=run.strategy.name, geo_step=NEVER) as client:
+        yield client
+
+
+def _train(
+    run: Run,
+    opened: Opened,
+    client: ps.Client | None,
+    team: Team,
+    report: Report,
+    start: Start,
+    online: Online | None,
+) -> Mapping[str, float]:
+    if run.reading is None:
+        raise UsageError(f"run {run.name!r} has no training data", hint="runner.train_data_dir")
+    due = saver.Due(run.saving, time.monotonic)
+    source: Source
+    if online is None:
+        source = opened.source(run.reading)
+    else:
+        due = PassDue(run.saving, time.monotonic, online)
+        source = Passes(online, run.reading, opened.source, time.monotonic, time.sleep, report.line)
+    position = team.start(lambda: start.choose(opened.learner, source))
+    if position is not None and position["step"]:
+        report.line(
+            f"going on in {report.name(position['epoch'])}, {position['step']} batches done"
+        )
+    if online is not None and (position is None or position["epoch"] < online.numbers[0]):
+        position = {"epoch": online.numbers[0], "step": 0, "at": None}
+    keeper: loop.Keeper | None = None
+    if client is None:
+        keeper = OnDisk(run, opened.learner)
+    elif team.worker == 0:
+        keeper = OnServers(run, opened.learner, team)
+        if online is not None:
+            keeper = PassKeeper(online, run.saving, team, client, keeper)
+    return loop.train(
+        run,
+        opened.learner,
+        source,
+        team,
+        report,
+        due,
+        keeper if run.saving.directory or run.saving.export_directory else None,
+        open_events(run.event_directory) if run.event_directory and team.worker == 0 else None,
+        position=position,
+    )
+
+
+class OnDisk:
+    """Checkpoints of a run without servers: the model and where it goes on, in one directory."""
+
+    def __init__(self, run: Run, learner: Learner) -> None:
+        self.run, self.learner = run, learner
+
+    def save(self, position: Position) -> None:
+        """Whole, or not at all."""
+        if self.run.saving.directory is None:
+            return
+
+        def fill(aside: str) -> None:
+            self.learner.save(aside)
+            saver.write_state(aside, {"position": position})
+
+        saving = self.run.saving
+        saver.write(str(saving.directory), f"step-{position['step']:012d}", saving.keep, fill)
+
+    def export(self, epoch: int) -> None:
+        """What a plain program loads."""
+        directory = self.run.saving.export_directory
+        if directory is None:
+            return
+        is_apart = directory != self.run.saving.directory
+        name = str(epoch) if self.run.contract is Contract.DYGRAPH else f"epoch-{epoch:05d}"
+        saver.write(directory, name, ALL, self.learner.export, is_latest=is_apart)
+
+
+class OnServers(OnDisk):
+    """Checkpoints of a run with servers, by worker 0: one cut of shards, dense part, positions."""
+
+    def __init__(self, run: Run, learner: Learner, team: Team) -> None:
+        super().__init__(run, learner)
+        self.team = team
+
+    def save(self, position: Position) -> None:
+        """The servers write their shards; each worker's position is of the same cut."""
+        if self.run.saving.directory is not None:
+            self.team.save(self.run.saving.directory, self.run.saving.keep)
+
+
+def with_epochs(run: Run) -> Run:
+    """A run of a PaddleRec 2.x model also writes <model_save_path>/<epoch>/rec.pdparams.
+
+    There PaddleRec's infer looks for it, and model_init_path.
+    """
+    saving = run.saving
+    if run.contract is not Contract.DYGRAPH or saving.export_directory not in (
+        None,
+        saving.directory,
+    ):
+        return run
+    return replace(
+        run,
+        saving=replace(
+            saving,
+            export_directory=saving.directory,
+            export_every_epochs=saving.every_epochs,
+            export_last=saving.last,
+        ),
+    )
+
+
+def _evaluate(
+    run: Run, opened: Opened, client: ps.Client | None, team: Team, report: Report
+) -> Mapping[str, float]:
+    """The metrics of each checkpoint, a line each."""
+    if run.test is None:
+        raise UsageError(f"run {run.name!r} has no data to judge by", hint="runner.test_data_dir")
+    numbers: Mapping[str, float] = {}
+    for index, path in enumerate(_judged(run)):
+        if path is not None and client is not None and is_of_servers(path):
+            if team.worker == 0:
+                load(client, path)
+            team.meet("loaded", index)
+        elif path is not None:
+            opened.learner.load(path)
+        name = "model" if path is None else os.path.basename(path)
+        source = opened.source(run.test)
+        numbers = loop.evaluate(opened.learner, source, team, report, "judged", index)
+        report.line(f"{name}, {words(numbers)}")
+    return numbers
+
+
+def _judged(run: Run) -> list[str | None]:
+    """The checkpoints to judge, the oldest first."""
+    root = run.evaluate_from
+    if root is None:
+        return [None]
+    found = saver.names(root)
+    if run.contract is Contract.DYGRAPH:  # With servers the others have no rec.pdparams.
+        found = [name for name in found if name.isdigit()] or found
+    if run.evaluate_epochs is not None:
+        first, last = run.evaluate_epochs
+        found = [
+            n for n in found if n.split("-")[-1].isdigit() and first <= int(n.split("-")[-1]) < last
+        ]
+    if not found or os.path.isfile(os.path.join(root, saver.STATE)):
+        return [saver.latest(root)]
+    return [os.path.join(root, name) for name in found]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""examples/word2vec on three hosts, as its README has it: by ssh, and with mpirun."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.hosts import MPI, Hosts
+from conformance.labs import ROOT, Lab
+from real.conftest import need_module
+from real.hosts import need_hosts
+
+EXAMPLE = ROOT / "examples" / "word2vec"
+DATA = ("--data", "train_data_dir/train.txt-*", "--data", "test_data_dir/test.txt-*")
+ROLES = ("--server_num", 1, "--worker_num", 1)
+
+
+def show_packages(hosts: Hosts) -> str:
+    """Let all hosts see this Python with its packages, torch among them; returns the Python."""
+    prefix = Path(sys.prefix).resolve()
+    for host in hosts:
+        for path in (prefix, ROOT.resolve()):
+            host.sh(f"mountpoint -q {path} && umount {path} || true")
+    return str(prefix / "bin" / "python")
+
+
+def make_workspace(lab: Lab) -> int:
+    """Generated sentences, prepared for three trainers; the number of words."""
+    for words in (
+        ("-m", "paddock", "data", "generate", "words", "--out", "sentences", "--examples",
+         "4000", "--vocab", "500"),
+        (str(EXAMPLE / "prepare.py"), "sentences", "--min_count", "20"),
+    ):  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, *words], cwd=lab.project, env={"PYTHONPATH": str(ROOT / "src")},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    shutil.copy(EXAMPLE / "train.py", lab.project)
+    return len(json.loads((lab.project / "word_dict.json").read_text()))
+
+
+@pytest.mark.parametrize("backend", ["ssh", "mpi"])
+@pytest.mark.limit(240)
+def test_three_hosts_learn_one_model(hosts: Hosts, backend: str) -> None:
+    """A server and a trainer on each; by ssh each host has its own shard only."""
+    need_module("torch")
+    words = ("--hosts", "h1,h2,h3")
+    if backend == "mpi":
+        need_hosts(MPI)
+        root = str(hosts.shared / "jobs")
+        words = ("-b", f"mpi,hostfile={hosts.machines}", "--root", root)
+    lab = Lab(backend, hosts, words, is_shared=backend == "mpi")
+    count = make_workspace(lab)
+    told = ("--interpreter", show_packages(hosts))
+    data = DATA if backend == "ssh" else ()
+    done = lab.paddock(
+        "submit", *lab.words, "--detach", *told, *ROLES, *data, "train.py", "--passes", 4
+    )
+    assert done.returncode == 0, done.stderr
+    assert lab.paddock("wait").returncode == 0, lab.paddock("logs").stdout
+    said = lab.paddock("logs").stdout
+    for trainer in range(3):
+        assert f"trainer {trainer} of 3 reads train.txt-0000{trainer}\n" in said
+    found = [float(loss) for loss in re.findall(r"trainer \d test ([\d.]+)", said)]
+    assert len(found) == 3 and max(found) < 0.85 * math.log(count), said
+    assert lab.paddock("fetch", "last", "--to", "got").returncode == 0
+    assert list((lab.project / "got").rglob("ngram.pt"))

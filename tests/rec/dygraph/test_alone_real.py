@@ -1,0 +1,207 @@
+"""A PaddleRec 2.x folder trained alone: the numbers of a plain loop, its files, its errors."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddock.errors import UsageError
+from paddock.rec.learner import Dealing, Place, Source
+from rec.dygraph.folders import copy_example, own_modules, plain_losses, run_of
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
+    paddle = pytest.importorskip("paddle")
+from paddock.rec.dygraph.folder import Folder
+from paddock.rec.dygraph.opening import open_model
+from paddock.rec.dygraph.paddle2 import as_in_paddle_2
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The example, with data."""
+    return copy_example(tmp_path / "model")
+
+
+def test_losses_are_those_of_a_plain_loop(folder: Path) -> None:
+    """Bit for bit: same seed, same order, nothing of ours in between."""
+    with as_in_paddle_2():
+        wanted, weights = plain_losses(folder, 100, epochs=2)
+    with own_modules(folder):
+        run = run_of(folder)
+        opened = open_model(run, None, Place())
+        assert run.reading is not None
+        source = opened.source(run.reading)
+        got = [
+            opened.learner.train(item.batch)["loss"]
+            for epoch in range(2)
+            for item in source.open(epoch, None)
+        ]
+        opened.learner.save(str(folder))
+    assert got == wanted and len(got) == 2 * (2 * 640 // 64)
+    saved = paddle.load(str(folder / "rec.pdparams"))
+    assert set(saved) == set(weights)
+    assert all((np.array(saved[name]) == weights[name]).all() for name in weights)
+
+
+def test_batches_go_on_behind_a_position(folder: Path) -> None:
+    """A run that comes back trains what comes next."""
+    with own_modules(folder):
+        run = run_of(folder)
+        assert run.reading is not None
+        source = open_model(run, None, Place()).source(run.reading)
+        items = list(source.open(0, None))
+        rest = list(source.open(0, items[4].position))
+    assert len(rest) == len(items) - 5
+    assert (rest[0].batch[1].numpy() == items[5].batch[1].numpy()).all()
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_read_every_example_once(folder: Path, workers: int) -> None:
+    """Two files: of two workers each has one, of three each has a third of the batches."""
+    seen = []
+    with own_modules(folder):
+        run = run_of(folder)
+        assert run.reading is not None
+        for worker in range(workers):
+            source = open_model(run, None, Place(worker, workers)).source(run.reading)
+            seen += [item.batch[-1].numpy() for item in source.open(0, None)]
+        whole = [
+            item.batch[-1].numpy()
+            for item in open_model(run, None, Place()).source(run.reading).open(0, None)
+        ]
+    rows = [sorted(map(tuple, np.concatenate(batches).tolist())) for batches in (seen, whole)]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 3), (3, 1)])
+def test_other_workers_read_what_is_left(folder: Path, before: int, after: int) -> None:
+    """Each example once, also when they are interrupted in turn."""
+    seen = []
+    with own_modules(folder):
+        run = run_of(folder)
+        assert run.reading is not None
+
+        def source(worker: int, workers: int) -> Source:
+            assert run.reading is not None
+            return open_model(run, None, Place(worker, workers)).source(run.reading)
+
+        whole = [item.batch[-1].numpy() for item in source(0, 1).open(0, None)]
+        behind: list[object | None] = []
+        for worker in range(before):
+            first = list(source(worker, before).open(0, None))[: 2 + worker]
+            seen += [item.batch[-1].numpy() for item in first]
+            behind.append(first[-1].position)
+        for worker in range(after):
+            dealing = source(worker, after)
+            assert isinstance(dealing, Dealing)
+            mine = list(dealing.open(0, dealing.dealt(0, behind)))
+            again = list(dealing.open(0, mine[0].position))
+            assert len(again) == len(mine) - 1
+            seen += [item.batch[-1].numpy() for item in [mine[0], *again]]
+    rows = [sorted(map(tuple, np.concatenate(batches).tolist())) for batches in (seen, whole)]
+    assert rows[0] == rows[1]
+
+
+def test_a_checkpoint_gives_the_same_scores(folder: Path) -> None:
+    """As PaddleRec's infer does: load the epoch, walk the test data, print the AUC."""
+    with own_modules(folder):
+        run = run_of(folder)
+        opened = open_model(run, None, Place())
+        assert run.reading is not None and run.test is not None
+        for item in opened.source(run.reading).open(0, None):
+            opened.learner.train(item.batch)
+        epoch = folder / "output" / "0"
+        epoch.mkdir(parents=True)
+        opened.learner.save(str(epoch))
+        auc = []
+        for learner in (opened.learner, open_model(run, None, Place()).learner):
+            learner.load(str(epoch))
+            learner.metrics["auc"].clear()
+            for item in opened.source(run.test).open(0, None):
+                learner.evaluate(item.batch)
+            auc.append(learner.metrics["auc"].value())
+    assert auc[0] == auc[1] > 0.6
+
+
+def test_the_auc_of_two_workers_is_that_of_all_examples(folder: Path) -> None:
+    """Counts of Paddle's own metric add up."""
+    with own_modules(folder):
+        run = run_of(folder)
+        assert run.test is not None
+        whole, *parts = (open_model(run, None, Place()) for _ in range(3))
+        for number, item in enumerate(whole.source(run.test).open(0, None)):
+            whole.learner.evaluate(item.batch)
+            parts[number % 2].learner.evaluate(item.batch)
+    states = [part.learner.metrics["auc"].state() for part in parts]
+    auc = whole.learner.metrics["auc"]
+    before = parts[0].learner.metrics["auc"].value()
+    assert parts[0].learner.metrics["auc"].value(states[0] + states[1]) == auc.value()
+    assert parts[0].learner.metrics["auc"].value() == before
+
+
+def test_a_missing_package_is_one_line(folder: Path) -> None:
+    """Which file, which line, what to install."""
+    (folder / "net.py").write_text("import math\nimport cv2x.core\n")
+    with own_modules(folder), pytest.raises(UsageError, match=r"net\.py:2 imports cv2x") as found:
+        Folder(str(folder), {})
+    assert found.value.hint == "pip install cv2x"
+
+
+def test_what_a_folder_lacks_is_named(folder: Path, tmp_path: Path) -> None:
+    """No module, no class, no hook, no files."""
+    with pytest.raises(UsageError, match=r"no dygraph_model\.py"):
+        Folder(str(tmp_path), {})
+    (folder / "dygraph_model.py").write_text("class DygraphModel:\n    create_model = print\n")
+    with own_modules(folder), pytest.raises(UsageError, match="no create_optimizer, create_met"):
+        Folder(str(folder), {})
+
+
+def test_modules_of_two_folders_are_kept_apart(folder: Path, tmp_path: Path) -> None:
+    """Both have a net.py; a process may run one after the other."""
+    other = copy_example(tmp_path / "other")
+    (other / "net.py").write_text((other / "net.py").read_text() + "\nOTHER = True\n")
+    with own_modules(folder), own_modules(other):
+        Folder(str(folder), {})
+        model = Folder(str(other), {}).model
+        import net
+
+        assert net.OTHER and type(model).__module__ == "dygraph_model"
+
+
+def test_another_models_checkpoint_is_refused(folder: Path) -> None:
+    """By the names and shapes that do not fit."""
+    with own_modules(folder):
+        open_model(run_of(folder), None, Place()).learner.save(str(folder))
+        wider = open_model(run_of(folder, hyper_parameters__factors=9), None, Place())
+        with pytest.raises(UsageError, match=r"factors\.weight \[5000, 8\], here \[5000, 9\]"):
+            wider.learner.load(str(folder))
+        with pytest.raises(UsageError, match=r"no rec\.pdparams"):
+            wider.learner.load(str(folder / "data"))
+
+
+def test_truncated_normal_is_cut_at_two_sigma() -> None:
+    """And its deviation is that of the cut distribution, 0.8796 of sigma, on both sides of 0."""
+    with as_in_paddle_2():
+        first = paddle.nn.initializer.TruncatedNormal(0.5, 0.01)
+        drawn = paddle.create_parameter([100_000], "float32", default_initializer=first).numpy()
+    assert np.abs(drawn - 0.5).max() <= 0.02 + 1e-6 and np.isfinite(drawn).all()
+    assert abs(drawn.std() / 0.01 - 0.8796) < 0.01 and abs(drawn.mean() - 0.5) < 1e-4
+
+
+def test_floats_and_whole_numbers_compute_floats() -> None:
+    """On either side, compared too; afterwards Paddle is as it was."""
+    half, two = paddle.to_tensor([0.5]), paddle.to_tensor([2], dtype="int32")
+    with as_in_paddle_2():
+        made = [half * two, two * half, two - half, half / two, two**half, half * (two > 1)]
+        assert all(one.dtype == paddle.float32 for one in made)
+        assert [float(one) for one in made[:4]] == [1.0, 1.0, 1.5, 0.25]
+        assert bool(half < two) and (two * two).dtype == paddle.int32
+        assert float(half * 2) == 1.0 and int(two) == 2
+    with pytest.raises(TypeError):
+        half * two

@@ -1,0 +1,248 @@
+"""Workers die at every step and come again, in all strategies: the real loop, team and servers.
+
+A batch adds one to a row of its own. Each life of a worker is a client of its own; where it dies
+its connections close, as the kernel closes those of a process that is killed.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paddock import ps
+from paddock.ps.client.peer import Peer
+from paddock.rec import loop
+from paddock.rec.learner import Item
+from paddock.rec.report import Report
+from paddock.rec.saver import Due
+from paddock.rec.settings import Contract, Run, Saving, Strategy, Task
+from paddock.rec.start import Start
+from paddock.rec.team import NEVER, Served
+from paddock.rec.worker import OnServers
+from ps.client.running import Fleet, fleet
+
+EPOCHS = 3
+SIZES = ((4, 2, 0), (1, 5, 3))  # batches of each epoch, of each worker
+STRATEGIES = ("sync", "async", "half_async", "geo")
+GEO_STEP = 2
+PLAIN = ps.OptimizerSpec("sgd", 1.0)
+ZEROS = ps.InitialSpec("zeros")
+TABLES = (ps.SparseSpec("rows", 1, PLAIN, ZEROS, merge="sum"),
+          ps.DenseSpec("dense", 8, PLAIN, ZEROS, merge="sum"))  # fmt: skip
+
+
+class DiedError(BaseException):
+    """The worker's process is no more."""
+
+
+@dataclass
+class Counts:
+    """How many examples were counted."""
+
+    counts: np.ndarray = field(default_factory=lambda: np.zeros(1))
+
+    def update(self, scores: Any, labels: Any) -> None:
+        self.counts += len(scores)
+
+    def state(self) -> Any:
+        return self.counts
+
+    def value(self, state: Any = None) -> float:
+        return float((self.counts if state is None else state)[0])
+
+    def clear(self) -> None:
+        self.counts = np.zeros(1)
+
+
+class Adding:
+    """A learner whose parameters say how often each batch was trained."""
+
+    def __init__(self, client: ps.Client) -> None:
+        self.client = client
+        self.metrics = {"examples": Counts()}
+        for spec in TABLES:
+            client.create(spec)
+        client.pull_dense("dense")
+        client.barrier("open")
+
+    def prefetch(self, batch: Any) -> None: ...
+    def save(self, directory: str) -> None: ...
+    def load(self, directory: str) -> None: ...
+    def export(self, directory: str) -> None: ...
+
+    def train(self, batch: int) -> Mapping[str, float]:
+        self.client.pull("rows", [batch])
+        self.client.push("rows", [batch], [[-1.0]])
+        self.client.push_dense("dense", -np.ones(8))
+        self.client.step()
+        self.metrics["examples"].update(np.zeros(1), np.zeros(1))
+        return {"loss": 1.0}
+
+    evaluate = train
+
+
+@dataclass
+class Share:
+    """A worker's batches; those of epoch e and worker w have the numbers from 100 e + 10 w on."""
+
+    worker: int
+
+    def open(self, epoch: int, position: Any) -> Iterator[Item]:
+        for number in range(position or 0, SIZES[self.worker][epoch]):
+            yield Item(100 * epoch + 10 * self.worker + number, 1, number + 1)
+
+
+def every_batch() -> list[int]:
+    """The numbers of all batches."""
+    return [
+        100 * epoch + 10 * worker + number
+        for worker, sizes in enumerate(SIZES)
+        for epoch, size in enumerate(sizes)
+        for number in range(size)
+    ]
+
+
+class Mortal:
+    """One life of a worker, that ends when it has sent `frames` frames or questions."""
+
+    def __init__(self, client: ps.Client, frames: float) -> None:
+        self.client, self.left = client, frames
+        for peer in client.peers:
+            self._weaken(peer)
+
+    def _weaken(self, peer: Peer) -> None:
+        send, ask = peer._send, peer.ask
+
+        def sent(*given: Any) -> Any:
+            self._lose()
+            return send(*given)
+
+        def asked(*given: Any, **more: Any) -> Any:
+            self._lose()
+            return ask(*given, **more)
+
+        peer._send, peer.ask = sent, asked  # type: ignore[method-assign]
+
+    def _lose(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise DiedError
+
+    def bury(self) -> None:
+        """The kernel closes the connections; what was sent arrives."""
+        for peer in self.client.peers:
+            peer.end()
+
+
+def run_of(strategy: str, **more: Any) -> Run:
+    """A run of our learner."""
+    return Run("test", Task.TRAIN, Contract.BUNDLED, ".", "model.py", epochs=EPOCHS,
+               strategy=Strategy(strategy, GEO_STEP), **more)  # fmt: skip
+
+
+def live(client: ps.Client, run: Run, number: int = 0) -> Mapping[str, float]:
+    """What paddock.rec.worker does with a client."""
+    team = Served(client, run=number, geo_step=GEO_STEP)
+    report = Report(io.StringIO(), 1, lambda: 0.0)
+    if team.is_over():
+        return {}
+    start = Start(run, client, team)
+    team.prepare(start.load)
+    learner, source = Adding(client), Share(team.worker)
+    position = team.start(lambda: start.choose(learner, source))
+    keeper = OnServers(run, learner, team) if team.worker == 0 else None
+    due = Due(run.saving, lambda: 0.0)
+    numbers = loop.train(run, learner, source, team, report, due, keeper, position=position)
+    team.finish()
+    return numbers
+
+
+class Job:
+    """Workers as threads; each lives again until it has ended."""
+
+    def __init__(self, servers: Fleet, strategy: str, saving: Saving, *, resume: bool = False):
+        self.servers, self.strategy = servers, strategy
+        self.run = run_of(strategy, saving=saving, resume=resume)
+        self.problems: list[BaseException] = []
+        self.numbers: dict[int, Any] = {}
+        self.deaths = 0
+
+    def client(self, worker: int) -> ps.Client:
+        return self.servers.client(
+            strategy=self.strategy, trainer=worker, trainers=2, geo_step=NEVER, timeout=20.0,
+            geo_merge="sum",
+        )  # fmt: skip
+
+    def worker(self, worker: int, lives: list[float]) -> None:
+        """One worker; lives: after how many frames each of its lives ends."""
+        try:
+            for frames in [*lives, float("inf")]:
+                mortal = Mortal(self.client(worker), frames)
+                try:
+                    self.numbers[worker] = live(mortal.client, self.run)
+                    mortal.client.close()
+                    return
+                except DiedError:
+                    self.deaths += 1
+                    mortal.bury()
+        except BaseException as error:  # noqa: BLE001  # Told by train().
+            self.problems.append(error)
+
+    def train(self, *lives: list[float]) -> None:
+        """Until all have ended."""
+        threads = [
+            threading.Thread(target=self.worker, args=(worker, ends), daemon=True)
+            for worker, ends in enumerate(lives)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(25.0)
+        assert not self.problems, self.problems
+        assert not any(thread.is_alive() for thread in threads), "somebody waits for ever"
+
+    def trained(self) -> list[float]:
+        """How often each batch was."""
+        with self.client(0) as client:
+            for spec in TABLES:
+                client.create(spec)
+            rows = client.pull("rows", every_batch())[:, 0].tolist()
+            assert client.pull_dense("dense").tolist() == [sum(rows)] * 8
+        return rows
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("seed", range(5))
+def test_every_batch_is_trained_once_whoever_dies_when(strategy: str, seed: int) -> None:
+    """Uneven shares; an epoch in which one has nothing; both die three times, at any frame."""
+    draw = random.Random(f"{strategy} {seed}")
+    with fleet(2, "--num_gradient_servers=2") as servers:
+        job = Job(servers, strategy, Saving())
+        job.train(*([float(draw.randrange(40)) for _ in range(3)] for _ in range(2)))
+        assert job.trained() == [1.0] * len(every_batch())
+        assert job.deaths
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_job_goes_on_from_its_checkpoint_with_other_servers(
+    strategy: str, tmp_path: Path
+) -> None:
+    """What was trained after the checkpoint is gone with the servers, and is trained again."""
+    saving = Saving(str(tmp_path), every_steps=2, last=False)
+    with fleet(2, "--num_gradient_servers=2") as servers:
+        job = Job(servers, strategy, saving)
+        job.train([], [])
+        whole = job.trained()
+    count = 3 if strategy == "sync" else 2
+    with fleet(count, "--num_gradient_servers=2") as servers:
+        job = Job(servers, strategy, saving, resume=True)
+        job.train([9.0, 15.0], [12.0])
+        assert job.trained() == whole == [1.0] * len(every_batch())

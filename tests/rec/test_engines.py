@@ -1,0 +1,101 @@
+"""A recipe becomes the words of another program."""
+
+from __future__ import annotations
+
+from paddock.rec.config.words import Request
+from paddock.rec.engines import command, package_of
+from paddock.rec.settings import (
+    Cluster,
+    Contract,
+    Engine,
+    Reading,
+    Recipe,
+    Run,
+    Strategy,
+    Task,
+)
+
+
+def recipe(engine: Engine, cluster: Cluster | None = None, threads: int = 1) -> Recipe:
+    """A recipe of one run of a user's model in /home/me/model."""
+    reading = Reading(("/home/me/model/data",), 2, reader="/home/me/model/my_reader.py")
+    run = Run("train", Task.TRAIN, Contract.DYGRAPH, "/home/me/model", "/home/me/model/m.py",
+              reading=reading, strategy=Strategy(threads=threads))  # fmt: skip
+    return Recipe(engine, (run,), cluster or Cluster())
+
+
+def words(found: Recipe, request: Request) -> str:
+    """The command on one line."""
+    return " ".join(command(found, request, "/home/me/model/config.yaml", "py").words)
+
+
+def test_single_is_the_worker_program_with_the_same_words() -> None:
+    """It takes our place: its exit code is the exit code."""
+    request = Request("model", options=(("epochs", "2"),), evaluate=True)
+    assert words(recipe(Engine.SINGLE), request) == (
+        "py -u -m paddock.rec.worker -m model -o epochs=2 --evaluate"
+    )
+
+
+def test_a_local_cluster_is_paddock_launch_with_its_own_servers() -> None:
+    """The script is a module, which the launcher need not read to know whose servers they are."""
+    found = recipe(Engine.LOCAL_CLUSTER, Cluster(servers=2, workers=3), threads=4)
+    assert words(found, Request("c.yaml")) == (
+        "py -m paddock launch --server_num 2 --worker_num 3 --server_script pserver "
+        "-m paddock.rec.worker -m c.yaml"
+    )
+    assert command(found, Request("c.yaml"), "/c.yaml", "py").env == {"OMP_NUM_THREADS": "4"}
+
+
+def test_devices_without_servers_are_processes_of_launch() -> None:
+    """Gradients are averaged among them."""
+    options = {"collective": True, "devices": "0,1"}
+    found = recipe(Engine.LOCAL_CLUSTER, Cluster(servers=0, workers=2, options=options))
+    assert "launch --devices 0,1 --nproc_per_node 2 -m" in words(found, Request("c.yaml"))
+
+
+def test_a_kubernetes_backend_is_paddock_submit_with_all_it_says() -> None:
+    """The folder travels; threads are processors of the pods and of the libraries."""
+    cluster = Cluster("kubernetes", "PaddleRec_CTR", 2, 4, "img:1", "4Gi", "10Gi", log_level=1,
+                      options={"form": "volcano-job", "namespace": "ml"})  # fmt: skip
+    assert words(recipe(Engine.CLUSTER, cluster, 3), Request("c/config.yaml")) == (
+        "py -m paddock submit -b kubernetes,form=volcano-job,storage=10Gi,namespace=ml "
+        "--name paddlerec-ctr --package /home/me/model --image img:1 --memory 4Gi --cpu 3 "
+        "--env GLOG_v=1 --env OMP_NUM_THREADS=3 --server_num 2 --worker_num 4 "
+        "--server_script pserver -m paddock.rec.worker -m config.yaml"
+    )
+
+
+def test_a_site_is_handed_on_as_it_was_typed() -> None:
+    """paddock submit knows its sites."""
+    cluster = Cluster("lab", options={"site": "lab,partition=p"})
+    assert " submit -b lab,partition=p --package " in words(
+        recipe(Engine.CLUSTER, cluster), Request("c.yaml")
+    )
+
+
+def test_inside_of_a_cluster_the_worker_runs_whatever_the_engine() -> None:
+    """-r WORKER, as PaddleRec's own manifests say."""
+    found = recipe(Engine.CLUSTER, Cluster("kubernetes"))
+    assert words(found, Request("c.yaml", role="WORKER")).startswith("py -u -m paddock.rec.worker")
+
+
+def test_the_package_holds_what_lies_beside_the_file_too() -> None:
+    """A reader one directory above makes that one travel."""
+    found = recipe(Engine.CLUSTER)
+    request = Request("x/config.yaml")
+    assert package_of(found, request, "/home/me/x/config.yaml") == ("/home/me", "x/config.yaml")
+
+
+def test_a_dotted_name_stays_one() -> None:
+    """The bundled models travel with the launcher."""
+    found = recipe(Engine.CLUSTER)
+    name = "paddlerec.models.rank.dnn"
+    folder = "/x/paddock/rec/models/rank/dnn"
+    assert package_of(found, Request(name), f"{folder}/config.yaml") == (folder, name)
+
+
+def test_a_directory_is_no_dotted_name() -> None:
+    """`-m model` has no slash either; the worker finds the file in what travelled."""
+    found = package_of(recipe(Engine.CLUSTER), Request("model"), "/home/me/model/config.yaml")
+    assert found == ("/home/me/model", "config.yaml")
