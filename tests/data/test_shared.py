@@ -22,6 +22,7 @@ from data.shared_world import (
 )
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.consistency.step_words import Expelled
+from paddock.ps.consistency.steps import carry_out
 
 STRATEGIES = ("sync", "async", "half_async", "staleness", "geo")
 RECORDS = 150
@@ -135,7 +136,9 @@ def test_chunks_of_a_trainer_that_is_gone_are_given_on_from_where_it_was(
         if strategy == "sync":
             life = server.store.lives[1][0]
             with server.coordinator._changed:
-                list(server.coordinator._write(Expelled(1, life, "silent")))
+                expelled = carry_out([Expelled(1, life, "silent")], server.coordinator._write)
+                for reply in expelled:
+                    server.coordinator._replies[reply.trainer, reply.incarnation] = reply  # type: ignore[union-attr]
                 server.coordinator._changed.notify_all()
         team.end()
         found = counts(servers, RECORDS)
