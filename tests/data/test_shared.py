@@ -195,7 +195,7 @@ def test_loaded_checkpoint_goes_on_with_the_rest_of_the_pass(tmp_path: Path, aft
         assert counts(servers, RECORDS) == [1] * RECORDS
     finally:
         servers.stop()
-    servers = DataFleet(after, ["--trainer-timeout=0.01"])
+    servers = DataFleet(after, ["--trainer-timeout=0.5"])
     try:
         with servers.client(strategy="sync", timeout=20.0) as ps:
             ps.create(COUNTS)
