@@ -5,8 +5,8 @@ each rule. Trainer 0 gives the first values, as its own paddle.seed has made the
 
 Where all rows move at every step (see optimizer.py) rows on servers cannot do the same. In sync,
 which is for the numbers of training alone, a table of up to IDLE_MAX numbers is then a dense one,
-and travels whole at every step. Else rows stand still until they are pushed, as with lazy_mode. A line
-says which; runner.idle_rows: exact | still chooses.
+and travels whole at every step. Else rows stand still until they are pushed, as with lazy_mode. A
+line says which; runner.idle_rows: exact | still chooses.
 """
 
 from __future__ import annotations
