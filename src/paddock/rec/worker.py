@@ -18,7 +18,10 @@ from paddock import ps
 from paddock.errors import PaddockError, UsageError, problem_text
 from paddock.rec import loop, saver
 from paddock.rec.events import open_events
-from paddock.rec.learner import Learner, Opened, Place
+from paddock.rec.learner import Learner, Opened, Place, Source
+from paddock.rec.online.keeping import PassDue, PassKeeper
+from paddock.rec.online.passes import Passes
+from paddock.rec.online.schedule import Online, online_of
 from paddock.rec.report import Report, words
 from paddock.rec.settings import Contract, Run, Task
 from paddock.rec.start import Start, is_of_servers, load
@@ -69,6 +72,11 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
     """One run, alone or as a worker of a job with servers. number: of the recipe's, from 0."""
     run = with_epochs(run)
     report = Report(sys.stdout, run.print_interval, time.monotonic)
+    online = online_of(run.config, run.name) if run.task is Task.TRAIN else None
+    if online is not None:
+        # Passes are numbered epochs; who comes again goes on at the next one.
+        run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
+        report.name = lambda number: f"pass {online.name(number)}"
     with _connected(run) as client:
         team: Team = Alone()
         if client is not None:
@@ -84,7 +92,7 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
         if run.task is Task.EVALUATE:
             numbers = _evaluate(run, opened, client, team, report)
         else:
-            numbers = _train(run, opened, client, team, report, start)
+            numbers = _train(run, opened, client, team, report, start, online)
             if run.test is not None:
                 source = opened.source(run.test)
                 numbers = loop.evaluate(opened.learner, source, team, report, "test", 0)
@@ -111,25 +119,38 @@ def _train(
     team: Team,
     report: Report,
     start: Start,
+    online: Online | None,
 ) -> Mapping[str, float]:
     if run.reading is None:
         raise UsageError(f"run {run.name!r} has no training data", hint="runner.train_data_dir")
-    source = opened.source(run.reading)
+    due = saver.Due(run.saving, time.monotonic)
+    source: Source
+    if online is None:
+        source = opened.source(run.reading)
+    else:
+        due = PassDue(run.saving, time.monotonic, online)
+        source = Passes(online, run.reading, opened.source, time.monotonic, time.sleep, report.line)
     position = team.start(lambda: start.choose(opened.learner, source))
     if position is not None and position["step"]:
-        report.line(f"going on in epoch {position['epoch']}, after {position['step']} batches")
+        report.line(
+            f"going on in {report.name(position['epoch'])}, {position['step']} batches done"
+        )
+    if online is not None and (position is None or position["epoch"] < online.numbers[0]):
+        position = {"epoch": online.numbers[0], "step": 0, "at": None}
     keeper: loop.Keeper | None = None
     if client is None:
         keeper = OnDisk(run, opened.learner)
     elif team.worker == 0:
         keeper = OnServers(run, opened.learner, team)
+        if online is not None:
+            keeper = PassKeeper(online, run.saving, team, client, keeper)
     return loop.train(
         run,
         opened.learner,
         source,
         team,
         report,
-        saver.Due(run.saving, time.monotonic),
+        due,
         keeper if run.saving.directory or run.saving.export_directory else None,
         open_events(run.event_directory) if run.event_directory and team.worker == 0 else None,
         position=position,
