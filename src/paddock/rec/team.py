@@ -166,14 +166,15 @@ class Served:
             if self.is_sync:
                 rows = np.full((self.workers, 1), epochs, np.float32)
                 self.client.set(ENDED, self._ended_keys(), rows)
-            self._mark("prepared", 0)
+            self._mark("prepared", 0, epochs + 1)
         self.meet("begin", 0)
 
     def start(self, choose: Callable[[], Position | None]) -> Position | None:
         """See Team."""
         held = self._noted = self.client.position()
         if self._is_marked("begun", self.worker):
-            return held if held is not None and held["run"] == self.run else None
+            is_mine = held is not None and held["run"] == self.run
+            return self._at_least_prepared(held if is_mine else None)
         chosen = choose()
         if held is not None and not _is_of(held, chosen, self.run):
             # What the servers have of this worker is of another job or run: from here on of this.
@@ -185,13 +186,25 @@ class Served:
             else:
                 self.meet("chosen", 0)
         self._mark("begun", self.worker)
-        return chosen
+        return self._at_least_prepared(chosen)
+
+    def _at_least_prepared(self, position: Position | None) -> Position | None:
+        """In a checkpoint another worker may have begun the next epoch: then this one has ended
+        its own, and these servers know of no meeting at its end.
+        """
+        epochs = self._marked("prepared", 0) - 1
+        held = position or {"epoch": 0, "step": 0, "at": None}
+        return position if held["epoch"] >= epochs else {**held, "epoch": epochs, "at": None}
+
+    def _marked(self, what: str, worker: int) -> int:
+        return int(self._pull(self._mark_key(what, worker))[0, 0])
 
     def _is_marked(self, what: str, worker: int) -> bool:
-        return bool(self._pull(self._mark_key(what, worker)).any())
+        return self._marked(what, worker) > 0
 
-    def _mark(self, what: str, worker: int) -> None:
-        self.client.set(SUMS, self._mark_key(what, worker), np.ones((1, SUMS_DIM), np.float32))
+    def _mark(self, what: str, worker: int, value: int = 1) -> None:
+        row = np.full((1, SUMS_DIM), value, np.float32)
+        self.client.set(SUMS, self._mark_key(what, worker), row)
 
     def _mark_key(self, what: str, worker: int) -> NDArray[np.int64]:
         return _keys([f"{self.client.peers[0].server_id}/{self.run}/{what}/{worker}"])
@@ -252,7 +265,8 @@ class Served:
         rows = -(-len(flat) // SUMS_DIM)
         padded = np.zeros((rows, SUMS_DIM), np.float32)
         padded.reshape(-1)[: len(flat)] = flat
-        first = _keys([f"{self.run}/{kind}/{number % 2}/{w}" for w in range(self.workers)])
+        about = f"{self.client.peers[0].server_id}/{self.run}/{kind}/{number % 2}"
+        first = _keys([f"{about}/{worker}" for worker in range(self.workers)])
         keys = first[:, None] + np.arange(rows)
         # A life after the one that counted has nothing to say.
         is_told = self._pull(keys[self.worker])[0, 0] == number + 1

@@ -16,7 +16,7 @@ from paddock.data.files import cut_files, find_files
 from paddock.data.formats.slots import SlotFormat
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.learner import Item
-from paddock.rec.readers import pieces
+from paddock.rec.readers import pieces, source
 from paddock.rec.readers.ahead import Ahead
 from paddock.rec.readers.source import ChunkSource, Options
 
@@ -69,33 +69,39 @@ def test_the_last_small_batch_can_be_dropped(chunks: list[Chunk]) -> None:
 @pytest.mark.parametrize("shuffle", [0, 20, 1000])
 def test_every_position_goes_on_with_the_next_example(chunks: list[Chunk], shuffle: int) -> None:
     """A worker that is started again trains no example twice and leaves none out."""
-    source = ChunkSource(FORM, chunks, Options(8, shuffle=shuffle, seed=5))
-    items = list(source.open(3, None))
+    data = ChunkSource(FORM, chunks, Options(8, shuffle=shuffle, seed=5))
+    items = list(data.open(3, None))
     batches = [ids(item) for item in items]
     assert sorted(flat(batches)) == list(range(COUNT))
     for number, item in enumerate(items):
         position = json.loads(json.dumps(item.position))
-        assert all_ids(source.open(3, position)) == batches[number + 1 :]
+        assert all_ids(data.open(3, position)) == batches[number + 1 :]
 
 
 def test_shuffling_differs_from_epoch_to_epoch_and_not_from_run_to_run(
     chunks: list[Chunk],
 ) -> None:
     """Seeded: the same run twice is the same run."""
-    source = ChunkSource(FORM, chunks, Options(8, shuffle=50, seed=5))
-    first, again, other = (all_ids(source.open(epoch, None)) for epoch in (0, 0, 1))
+    data = ChunkSource(FORM, chunks, Options(8, shuffle=50, seed=5))
+    first, again, other = (all_ids(data.open(epoch, None)) for epoch in (0, 0, 1))
     assert first == again
     assert first != other
     assert flat(first) != list(range(COUNT))
 
 
+@pytest.mark.parametrize("with_threads", [False, True])
 @pytest.mark.limit(60)
-def test_processes_hand_over_the_same_batches(chunks: list[Chunk]) -> None:
-    """Order is kept, positions are the same."""
+def test_processes_and_threads_hand_over_the_same_batches(
+    chunks: list[Chunk], monkeypatch: pytest.MonkeyPatch, with_threads: bool
+) -> None:
+    """Order is kept, positions are the same; also from the middle."""
+    monkeypatch.setattr(source, "is_parallel", lambda form: with_threads)
     alone = list(ChunkSource(FORM, chunks, Options(8)).open(0, None))
-    shared = list(ChunkSource(FORM, chunks, Options(8, processes=2)).open(0, None))
+    beside = ChunkSource(FORM, chunks, Options(8, processes=2))
+    shared = list(beside.open(0, None))
     assert [ids(item) for item in shared] == [ids(item) for item in alone]
     assert [item.position for item in shared] == [item.position for item in alone]
+    assert all_ids(beside.open(0, alone[6].position)) == [ids(item) for item in alone[7:]]
 
 
 def test_leased_chunks_arrive_one_by_one(chunks: list[Chunk]) -> None:
@@ -113,19 +119,19 @@ def test_a_bad_line_stops_with_file_and_line(tmp_path: Path, processes: int) -> 
     """Which line of which file, and exit code 2."""
     path = tmp_path / "part-0"
     path.write_bytes(b"click:1 1:5\n" * 200 + b"\nclick:1 1:x\n" + b"click:1 1:5\n" * 200)
-    source = ChunkSource(
+    data = ChunkSource(
         FORM, [Chunk(str(path), 0, 60), Chunk(str(path), 60, 5000)], Options(8, processes)
     )
     with pytest.raises(UsageError, match=r"part-0:202: slot '1': 'x' is no integer id"):
-        list(source.open(0, None))
+        list(data.open(0, None))
 
 
 def test_some_bad_lines_can_be_allowed(tmp_path: Path) -> None:
     """They are counted."""
     (tmp_path / "a").write_bytes(b"click:1 1:5\nno\nclick:1 1:6\n")
-    source = ChunkSource(FORM, cut_files(find_files([tmp_path])), Options(8, bad_max=1))
-    assert all_ids(source.open(0, None)) == [[5, 6]]
-    assert source.bad_count == 1
+    data = ChunkSource(FORM, cut_files(find_files([tmp_path])), Options(8, bad_max=1))
+    assert all_ids(data.open(0, None)) == [[5, 6]]
+    assert data.bad_count == 1
 
 
 def test_slots_that_do_not_fit_are_told_once(tmp_path: Path) -> None:
@@ -133,17 +139,18 @@ def test_slots_that_do_not_fit_are_told_once(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"click:1 1:5 dense_feature:1\n")
     told: list[str] = []
     form = SlotFormat(("click", "1"), (("dense_var", 1),))
-    source = ChunkSource(form, cut_files(find_files([tmp_path])), Options(8), warn=told.append)
+    data = ChunkSource(form, cut_files(find_files([tmp_path])), Options(8), warn=told.append)
     for epoch in (0, 1):
-        assert len(list(source.open(epoch, None))) == 1
+        assert len(list(data.open(epoch, None))) == 1
     assert len(told) == 2
     assert "'dense_feature'" in told[0]
 
 
-def test_a_source_that_is_left_ends_its_thread(chunks: list[Chunk]) -> None:
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_source_that_is_left_ends_its_threads(chunks: list[Chunk], threads: int) -> None:
     """Leaving a loop early is not a leak."""
     before = threading.active_count()
-    items = ChunkSource(FORM, chunks, Options(2)).open(0, None)
+    items = ChunkSource(FORM, chunks, Options(2, threads)).open(0, None)
     next(items)
     items.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before

@@ -22,9 +22,8 @@ from paddock.errors import UsageError
 from paddock.rec.dygraph.paddle2 import as_in_paddle_2
 
 MODEL = "dygraph_model"
-HOOKS = (
-    "create_model", "create_optimizer", "create_metrics", "train_forward", "infer_forward",
-)  # fmt: skip
+# infer_forward is asked for where a model is evaluated: some have none.
+HOOKS = ("create_model", "create_optimizer", "create_metrics", "train_forward")
 # Packages whose name is not that of their module.
 PACKAGES = {
     "cv2": "opencv-python", "sklearn": "scikit-learn", "yaml": "PyYAML", "PIL": "pillow",

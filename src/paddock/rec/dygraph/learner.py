@@ -95,6 +95,11 @@ class DygraphLearner:
         if self.net.training:
             self.net.eval()
         hooks, config = self._folder.model, self._folder.config
+        if not hasattr(hooks, "infer_forward"):
+            raise UsageError(
+                f"{self._folder.directory}: DygraphModel has no infer_forward",
+                hint="write it, or evaluate with the model's own script",
+            )
         with user_code(self._folder.directory), paddle.no_grad():
             if self._served is None:
                 self._found, printed = hooks.infer_forward(self.net, self._found, batch, config)
@@ -103,9 +108,9 @@ class DygraphLearner:
                     self._found, printed = hooks.infer_forward(self.net, self._found, batch, config)
         return self._numbers(printed, None)
 
-    def _numbers(self, printed: Mapping[str, Any] | None, loss: Any) -> dict[str, float]:
+    def _numbers(self, printed: Any, loss: Any) -> dict[str, float]:
         found = {} if loss is None else {LOSS: number(loss)}
-        for name, value in (printed or {}).items():
+        for name, value in (printed if isinstance(printed, dict) else {}).items():
             found[LOSS if name.lower() == LOSS else name] = number(value)
         for at, name in self._alone.items():
             found[name] = number(self._found[at].accumulate())

@@ -22,6 +22,7 @@ from paddock.rec.learner import Item
 from paddock.rec.readers.ahead import Ahead
 from paddock.rec.readers.pieces import Piece, bad_place, cut_units, read_unit
 from paddock.rec.readers.processes import read_in_processes
+from paddock.rec.readers.threads import is_parallel, read_in_threads
 
 PIECES_AHEAD = 4
 # Examples behind which a declared slot that was never seen is worth a warning.
@@ -31,7 +32,11 @@ Chunks = Sequence[Chunk] | Callable[[int], Iterable[Chunk]]
 
 @dataclass(frozen=True)
 class Options:
-    """How examples become batches. bad_max: bad lines of an epoch that are left out."""
+    """How examples become batches.
+
+    processes: that read beside this one; threads, where the parser is compiled. bad_max: bad
+    lines of an epoch that are left out.
+    """
 
     batch_size: int
     processes: int = 0
@@ -92,7 +97,9 @@ class ChunkSource:
         start = Position.read(position)
         chunks = self._chunks(epoch) if callable(self._chunks) else self._chunks
         units = cut_units(self._form, islice(chunks, start.chunk, None), start.chunk)
-        if self._options.processes:
+        if self._options.processes and is_parallel(self._form):
+            pieces = read_in_threads(self._form, units, self._options.processes)
+        elif self._options.processes:
             pieces = read_in_processes(self._form, units, self._options.processes)
         else:
             pieces = (piece for unit in units for piece in read_unit(self._form, unit))

@@ -1,0 +1,126 @@
+"""CSV: a line for each example, a field for each column, with or without a header.
+
+Fields may be quoted; a field with a newline in it is not read. An empty number is 0, an empty id
+the padding. No I/O here.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paddock.data.batch import Batch
+from paddock.data.formats.columns import Packed, unpack
+from paddock.data.formats.format import BAD_KEPT, Bad, Parsed
+from paddock.data.formats.hashing import text_id
+from paddock.data.formats.numbers import plain_integer, plain_number
+from paddock.data.formats.table import Column, Kind
+from paddock.errors import UsageError
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """CSV whose fields are `header`; those in `columns` are read.
+
+    >>> from paddock.data.formats.table import columns_from
+    >>> form = CsvFormat(("age", "click", "city"), columns_from(["click", "city%9"], ["age"]))
+    >>> batch = form.parse(b'age,click,city\\n31,1,"Rome"\\n').batch
+    >>> batch.label.tolist(), batch.dense["age"].tolist(), batch.ids["city"].tolist()
+    ([1.0], [[31.0]], [6])
+    """
+
+    header: tuple[str, ...]
+    columns: tuple[Column, ...]
+    delimiter: str = ","
+    padding: int = 0
+
+    def __post_init__(self) -> None:
+        missing = [c.name for c in self.columns if c.name not in self.header]
+        if missing:
+            names = ", ".join(repr(name) for name in missing)
+            raise UsageError(
+                f"the file has no column {names}; it has {', '.join(self.header[:20])}",
+                hint="sparse_slots, dense_slots; or declare the columns of a file without header",
+            )
+
+    def parse(self, block: bytes) -> Parsed:
+        """The examples of the block; a line that is the header is none."""
+        bad: list[Bad] = []
+        rows: list[list[float]] = []
+        places = [self.header.index(column.name) for column in self.columns]
+        lines = block.split(b"\n")
+        if not lines[-1]:
+            del lines[-1]
+        bad_count = offset = 0
+        texts = (line.decode("utf-8", "replace").removesuffix("\r") for line in lines)
+        for number, text in enumerate(texts):
+            if text.strip():
+                fields = self._fields(text)
+                row = self._row(fields, places) if tuple(fields) != self.header else None
+                if isinstance(row, str):
+                    bad_count += 1
+                    if len(bad) < BAD_KEPT:
+                        bad.append(Bad(number, offset, row))
+                elif row is not None:
+                    rows.append(row)
+            offset += len(lines[number]) + 1
+        seen = dict.fromkeys((column.name for column in self.columns), len(rows))
+        return Parsed(_batch(self.columns, rows), len(lines), tuple(bad), bad_count, seen)
+
+    def _fields(self, text: str) -> list[str]:
+        if '"' not in text:
+            return text.split(self.delimiter)
+        try:
+            return next(csv.reader([text], delimiter=self.delimiter))
+        except csv.Error:
+            return []
+
+    def _row(self, fields: Sequence[str], places: Sequence[int]) -> list[float] | str:
+        """The values of the columns, or what is wrong with the line."""
+        if len(fields) != len(self.header):
+            return f"{len(fields)} fields, {len(self.header)} are needed"
+        row = []
+        for column, place in zip(self.columns, places, strict=True):
+            text = fields[place].strip()
+            value: float | None
+            if column.kind is Kind.HASH:
+                value = text_id(column.name, text, column.ids)
+            elif column.kind is Kind.ID:
+                value = plain_integer(text.encode()) if text else self.padding
+            else:
+                value = (
+                    0.0 if not text and column.kind is Kind.NUMBER else plain_number(text.encode())
+                )
+            if value is None:
+                return f"column {column.name!r}: {text[:40]!r} is no {column.kind.value}"
+            row.append(value)
+        return row
+
+
+def _batch(columns: Sequence[Column], rows: Sequence[Sequence[float]]) -> Batch:
+    by_name = dict(zip((c.name for c in columns), zip(*rows, strict=True), strict=False))
+    ids = [c.name for c in columns if c.kind in (Kind.ID, Kind.HASH)]
+    matrix = np.empty((len(rows), len(ids)), np.int64)
+    for i, name in enumerate(ids):
+        matrix[:, i] = by_name.get(name, ())
+    dense = {
+        c.name: np.array(by_name.get(c.name, ()), np.float32).reshape(-1, 1)
+        for c in columns
+        if c.kind is Kind.NUMBER
+    }
+    label = next((by_name.get(c.name, ()) for c in columns if c.kind is Kind.LABEL), ())
+    packed = Packed(len(rows), tuple(ids), matrix, {}, dense, np.array(label, np.float32))
+    return unpack(packed)
+
+
+def header_of(line: bytes, delimiter: str = ",") -> tuple[str, ...]:
+    """The names in a file's first line.
+
+    >>> header_of(b'age,"city"\\r\\n')
+    ('age', 'city')
+    """
+    text = line.decode("utf-8-sig", "replace").strip("\r\n")
+    return tuple(field.strip() for field in next(csv.reader([text], delimiter=delimiter), []))

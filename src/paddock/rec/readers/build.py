@@ -1,0 +1,110 @@
+"""A Reading becomes a source of batches: which format, in how many processes.
+
+`reader` is a format's name or a user's .py; `pipe_command` stands before either.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+
+from paddock.data.chunks import Chunk
+from paddock.data.files import blocks, find_files
+from paddock.data.formats.columns import unpack
+from paddock.data.formats.criteo import IDS, CriteoFormat
+from paddock.data.formats.csv import CsvFormat, header_of
+from paddock.data.formats.format import Format, nearest
+from paddock.data.formats.parquet import ParquetFormat
+from paddock.data.formats.samples import dense_and_label
+from paddock.data.formats.show import text_of
+from paddock.data.formats.slots import SlotFormat
+from paddock.data.formats.table import columns_from
+from paddock.errors import UsageError
+from paddock.rec.readers.legacy import LegacyFormat
+from paddock.rec.readers.pieces import cut_units, read_unit
+from paddock.rec.readers.pipe import PipeFormat
+from paddock.rec.readers.source import Chunks, ChunkSource, Options
+from paddock.rec.settings import Reading
+
+FORMATS = ("slots", "criteo", "csv", "parquet")
+IDS_KEY = "hyper_parameters.sparse_feature_number"
+
+
+def make_format(reading: Reading, config: Mapping[str, object]) -> Format:
+    """The format of a reading. config: all keys, dotted; users' readers are given them.
+
+    Raises: UsageError for a reader that is not known, and slots that do not fit.
+    """
+    dense = dict(reading.dense_slots)
+    names = (*reading.sparse_slots, *dense)
+    slots = dense_and_label(reading.sparse_slots, dense, reading.label)
+    if reading.pipe_command:
+        return PipeFormat(reading.pipe_command, names, slots)
+    if reading.reader.endswith(".py"):
+        path = str(config.get("config_path", ""))
+        given = tuple(config.items())
+        return LegacyFormat(reading.reader, reading.reader_class, slots, names, given, path)
+    if reading.reader == "slots":
+        widths = tuple(dense.items())
+        return SlotFormat(reading.sparse_slots, widths, reading.padding, reading.label)
+    if reading.reader == "criteo":
+        ids = config.get(IDS_KEY, IDS)
+        return CriteoFormat(ids if isinstance(ids, int) else IDS)
+    if reading.reader in ("csv", "parquet"):
+        columns = columns_from(reading.sparse_slots, tuple(dense), reading.label)
+        if reading.reader == "parquet":
+            return ParquetFormat(columns, reading.padding)
+        return CsvFormat(_header(reading), columns, padding=reading.padding)
+    found = nearest(reading.reader, FORMATS)
+    raise UsageError(
+        f"there is no reader '{reading.reader}'",
+        hint=f"did you mean '{found}'?" if found else f"{', '.join(FORMATS)}, or a .py file",
+    )
+
+
+def _header(reading: Reading) -> tuple[str, ...]:
+    """The first line of the first file; the declared columns where that is not a header."""
+    first = find_files(reading.paths)[0].path
+    block = next(blocks(Chunk(first), 1 << 16), b"")
+    header = header_of(block.partition(b"\n")[0])
+    declared = tuple(s.partition("%")[0] for s in (*reading.sparse_slots, *reading.dense_slots))
+    return header if set(declared) & set(header) else declared
+
+
+def make_source(
+    reading: Reading, chunks: Chunks, config: Mapping[str, object], *, seed: int,
+    warn: Callable[[str], None],
+) -> ChunkSource:  # fmt: skip
+    """The batches of these chunks, as the reading says.
+
+    chunks: of this worker, for each epoch the same, or a function of the epoch.
+    """
+    form, processes = make_format(reading, config), reading.loader_processes
+    if isinstance(form, LegacyFormat) and form.uses_hash and _is_random():
+        warn(
+            f"'{form.path}' makes ids with hash(), which differs from process to process; it runs "
+            "with PYTHONHASHSEED=0: set PYTHONHASHSEED yourself for other ids"
+        )
+        processes = max(1, processes)
+    options = Options(
+        reading.batch_size, processes, reading.shuffle, seed, drop_last=reading.drop_last
+    )
+    return ChunkSource(form, chunks, options, warn=warn)
+
+
+def _is_random() -> bool:
+    """Whether hash() of a text is another one in each process."""
+    return os.environ.get("PYTHONHASHSEED", "random") in ("", "random")
+
+
+def first_samples(form: Format, chunks: Iterable[Chunk], count: int = 10) -> list[str]:
+    """The first examples as parsed, a line for each; a bad line says why it is none."""
+    lines: list[str] = []
+    for unit in cut_units(form, chunks):
+        for piece in read_unit(form, unit):
+            lines += [f"bad line {bad.line + 1}: {bad.reason}" for bad in islice(piece.bad, count)]
+            lines += text_of(unpack(piece.examples), count)
+            if len(lines) >= count:
+                return lines[:count]
+    return lines

@@ -1,0 +1,148 @@
+"""`pipe_command`: a filter in any language between the data and us, as with QueueDataset.
+
+Data on its stdin; on its stdout, for each example, `n v1 ... vn` for each slot in order. A command
+that fails is an error with its exit code and the last of its stderr.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO
+
+from paddock.data.chunks import Chunk
+from paddock.data.files import BLOCK_BYTES, blocks
+from paddock.data.formats.format import BAD_KEPT, Bad, Parsed
+from paddock.data.formats.numbers import plain_integer, plain_number
+from paddock.data.formats.samples import Sample, Slots, columns_of
+from paddock.errors import PaddockError, UsageError
+
+STDERR_BYTES = 2000
+
+
+@dataclass(frozen=True)
+class PipeFormat:
+    """What a command makes of the data. names: the slots in the order it writes them."""
+
+    command: str
+    names: tuple[str, ...]
+    slots: Slots
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise UsageError(
+                f"pipe_command '{self.command}' has no slots", hint="sparse_slots, dense_slots"
+            )
+
+    def read(self, chunk: Chunk) -> Iterator[Parsed]:
+        """The examples of the chunk. Raises: PaddockError where the command or the file fails."""
+        with tempfile.TemporaryFile() as errors:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", self.command],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            )  # fmt: skip
+            assert process.stdin
+            assert process.stdout
+            feeder = _Feeder(chunk, process.stdin)
+            try:
+                for block in _whole_lines(process.stdout):
+                    yield self._parse(block)
+                code = process.wait()
+                feeder.join()
+            finally:
+                process.kill()
+                process.wait()
+                process.stdout.close()
+            if feeder.error:
+                raise feeder.error
+            if code:
+                raise self._failure(code, errors)
+
+    def _failure(self, code: int, errors: IO[bytes]) -> PaddockError:
+        end = errors.seek(0, 2)
+        errors.seek(max(0, end - STDERR_BYTES))
+        text = errors.read().decode("utf-8", "replace").strip() or "nothing on stderr"
+        ended = f"was killed by signal {-code}" if code < 0 else f"exited {code}"
+        last = "\n  ".join(text.splitlines()[-5:])
+        return PaddockError(
+            f"pipe_command '{self.command}' {ended}; it said:\n  {last}",
+            hint="try it: head -1 FILE | COMMAND",
+            exit_code=code if 0 < code < 126 else 1,
+        )
+
+    def _parse(self, block: bytes) -> Parsed:
+        samples: list[Sample] = []
+        bad: list[Bad] = []
+        bad_count = offset = 0
+        lines = block.split(b"\n")
+        if not lines[-1]:
+            del lines[-1]
+        for number, line in enumerate(lines):
+            fields = line.split()
+            sample = self._sample(fields) if fields else None
+            if isinstance(sample, str):
+                bad_count += 1
+                if len(bad) < BAD_KEPT:
+                    bad.append(Bad(number, offset, f"of pipe_command: {sample}"))
+            elif sample is not None:
+                samples.append(sample)
+            offset += len(line) + 1
+        return Parsed(columns_of(samples, self.slots), len(lines), tuple(bad), bad_count)
+
+    def _sample(self, fields: list[bytes]) -> Sample | str:
+        """The slots of a line, or what is wrong with it."""
+        found, at = [], 0
+        for name in self.names:
+            count = plain_integer(fields[at]) if at < len(fields) else None
+            if count is None or not 0 <= count <= len(fields) - at - 1:
+                return f"slot {name!r}: no count, or fewer values than it says"
+            read = plain_number if name in self.slots.dense else plain_integer
+            values = [read(text) for text in fields[at + 1 : at + 1 + count]]
+            if None in values:
+                text = fields[at + 1 + values.index(None)].decode("utf-8", "replace")
+                return f"slot {name!r}: {text!r} is no value"
+            found.append((name, values))
+            at += 1 + count
+        if at < len(fields):
+            return f"{len(fields) - at} more fields than {len(self.names)} slots have"
+        return found
+
+
+class _Feeder(threading.Thread):
+    """Writes a chunk into a pipe."""
+
+    def __init__(self, chunk: Chunk, pipe: IO[bytes]) -> None:
+        super().__init__(name="pipe-command", daemon=True)
+        self.error: PaddockError | None = None
+        self._chunk = chunk
+        self._pipe = pipe
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for block in blocks(self._chunk):
+                self._pipe.write(block)
+        except BrokenPipeError:
+            pass  # It has read enough, or it failed: its exit code says which.
+        except PaddockError as error:
+            self.error = error
+        finally:
+            with suppress(BrokenPipeError):
+                self._pipe.close()
+
+
+def _whole_lines(pipe: IO[bytes]) -> Iterator[bytes]:
+    rest = b""
+    while data := pipe.read(BLOCK_BYTES):
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            yield rest + data[:cut]
+            rest = data[cut:]
+        else:
+            rest += data
+    if rest:
+        yield rest
