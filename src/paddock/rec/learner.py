@@ -7,9 +7,9 @@ backward, update (here or on the servers), and its state. There are three: the b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from paddock.rec.metrics import Metric
 from paddock.rec.settings import Reading
@@ -38,17 +38,6 @@ class Source(Protocol):
 
     def open(self, epoch: int, position: object | None) -> Iterator[Item]:
         """Batches from `position` on (None: all); `position` is an Item's, of the same epoch."""
-
-
-@runtime_checkable
-class Dealing(Source, Protocol):
-    """A source that can go on after another number of workers."""
-
-    def dealt(self, epoch: int, positions: Sequence[object | None]) -> object:
-        """This worker's position in its share of what those before have left of the epoch.
-
-        positions: of each of them, an Item's; None: it had read nothing.
-        """
 
 
 class Learner(Protocol):
@@ -80,8 +69,10 @@ class Opened:
     """A model's folder, opened: what trains, and how its data is read.
 
     Each contract's package has `open_model(run, client, place) -> Opened` in its `opening` module;
-    client: a ps.Client, or None without servers.
+    client: a ps.Client, or None without servers. share: the source of any worker's share, so that
+    another number of workers can take over what is left of an epoch; None: they cannot.
     """
 
     learner: Learner
     source: Callable[[Reading], Source]
+    share: Callable[[Reading, Place], Source] | None = None
