@@ -24,6 +24,7 @@ import pytest
 
 from paddock.backends.flags import FLAGS as SUBMIT_FLAGS
 from paddock.backends.flags import split_words
+from paddock.cli.data import ORDERS as DATA_ORDERS
 from paddock.cli.job_words import FLAGS as VERB_FLAGS
 from paddock.cli.job_words import Words
 from paddock.jobfile.flags import FLAGS
@@ -31,7 +32,9 @@ from paddock.jobfile.parse import parse
 from paddock.operator import options as operator_options
 from paddock.operator.manifests import manifests_text
 from paddock.ps.server.options import IGNORED, OPTIONS
+from paddock.rec.config import words as rec_words
 
+REC_WORDS = (*rec_words.VALUED, *rec_words.OPTIONS, *rec_words.SWITCHES)
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     ROOT / "README.md",
@@ -59,6 +62,7 @@ OTHERS = {
 }  # fmt: skip
 # What a page may tell people to type on a cluster.
 CLUSTER_PROGRAMS = {"kubectl", "helm"}
+SLOT_TEXT = "click:0 1:17 2:3\nclick:1 1:18 2:4\nclick:0 1:19 2:4\n"
 SCRIPT = "import os\nprint('rank', os.environ.get('RANK'), 'of', os.environ.get('WORLD_SIZE'))\n"
 JOB = """\
 {"apiVersion": "batch.paddlepaddle.org/v1", "kind": "PaddleJob", "metadata": {"name": "j"},
@@ -133,6 +137,12 @@ def stand_ins(folder: Path) -> None:
     (folder / "train.sh").write_text('#!/bin/sh\necho "rank $RANK of $WORLD_SIZE"\n')
     (folder / "train.sh").chmod(0o755)
     (folder / "job.yaml").write_text(JOB)  # JSON is YAML
+    (folder / "train.txt").write_text(SLOT_TEXT)
+    (folder / "items.csv").write_text("click,item,age\n0,7,31\n1,8,27\n")
+    (folder / "data").mkdir()
+    for number in range(4):
+        text = SLOT_TEXT.replace(" 1:", f" 1:{number + 1}")
+        (folder / "data" / f"part-{number:05d}").write_text(text)
     shutil.copytree(ROOT / "examples", folder / "examples")
 
 
@@ -248,10 +258,13 @@ def test_every_flag_in_the_text_exists(page: Path) -> None:
     """A flag that was renamed must not live on in prose."""
     known = {f"--{name}" for f in FLAGS for name in (f.name, *f.aliases)}
     known |= {f"-{f.short}" for f in FLAGS if f.short}
+    data = [name for _, flags, _ in DATA_ORDERS.values() for names, _ in flags for name in names]
+    known |= {f"--{name[2:].replace('-', '_')}" for name in data}
     own = {name for f in SUBMIT_FLAGS for name in (f.name, *f.aliases)}
     known |= {f"--{name}" if len(name) > 1 else f"-{name}" for name in own}
     known |= {f"--{name.replace('-', '_')}" for name in (*(o.name for o in OPTIONS), *IGNORED)}
     known |= {f"--{name}" for flags in VERB_FLAGS.values() for name in flags}
+    known |= {w if w[1] != "-" else "--" + w[2:].replace("-", "_") for w in REC_WORDS}
     operator = [name for f in operator_options.FLAGS for name in (f.name, *f.aliases)]
     operator += inspect.signature(manifests_text).parameters
     known |= {f"--{name.replace('-', '_')}" for name in operator}

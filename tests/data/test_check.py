@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from paddock.data.check import DUPLICATE_LINES, Report, check, example_text
+from paddock.data.check import DUPLICATE_LINES, Report, check
 from paddock.data.declared import Slots, format_of, read_slots, slots_of_config, slots_of_lines
 from paddock.data.files import find_files
 from paddock.data.formats.slots import SlotFormat
@@ -44,7 +44,7 @@ def test_good_data_has_nothing_wrong(tmp_path: Path) -> None:
     assert (report.wrong, report.warnings) == ([], [])
     assert [file.examples for file in report.files] == [6, 4]
     assert len(report.samples) == 10
-    assert report.samples[0][1] == "label=1 d=[0.5, 1] 1=1 2=[7, 8]"
+    assert report.samples[0][1] == "label 1, 1 1, 2 [7 8], d [0.5 1]"
     assert report.ids["1"].distinct() == 10
     assert report.ids["2"].top(1) == [(7, 0.5)]
     assert dict(report.labels) == {0.0: 5, 1.0: 5}
@@ -182,21 +182,12 @@ def test_slots_are_read_from_any_config() -> None:
         (b"click:1 d:0.5\n", "slots"),
         (b"1,2,3\n", "csv"),
         (b"w1 w2\n", "csv"),
-        (b"", "csv"),
+        (b"", "slots"),
     ],
 )
 def test_the_format_is_seen_in_the_first_line(line: bytes, name: str) -> None:
     """What the first line with something in it looks like."""
     assert format_of(line) == name
-
-
-def test_an_example_is_shown_as_the_model_gets_it() -> None:
-    """Without a label, with padding."""
-    batch = (
-        SlotFormat(("1",), (("d", 6),), label="").parse(b"1:3 1:4" + b" d:1" * 6 + b"\n1:5\n").batch
-    )
-    assert example_text(batch, 0) == "d=[1, 1, 1, 1, ...] 1=[3, 4]"
-    assert example_text(batch, 1) == "d=[0, 0, 0, 0, ...] 1=[5]"
 
 
 def test_json_of_a_report_can_be_written() -> None:

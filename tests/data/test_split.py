@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -219,6 +222,31 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(PaddockError, match="No space left on device"):
         split(wanted([path], 3), quiet)
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["other"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from paddock.data.files import find_files
+from paddock.data.split import Wanted, split
+
+def end(done, total):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+split(Wanted(find_files([sys.argv[1]]), 3, Path(sys.argv[2])), end)
+"""
+
+
+def test_a_killed_split_leaves_nothing_under_the_names(tmp_path: Path) -> None:
+    """kill -9 midway: no shard, no directory; the next split removes what is hidden."""
+    path = written(tmp_path / "f", 9)
+    words = [sys.executable, "-c", KILLED, str(path), str(tmp_path / "out")]
+    done = subprocess.run(words, check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    assert len(list(tmp_path.glob(".out-*"))) == 1
+    assert b"".join(shards(wanted([path], 3))) == path.read_bytes()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["f", "out"]
 
 
 def test_without_copy_file_range_bytes_go_through_memory(

@@ -91,4 +91,11 @@ def test_a_dotted_name_stays_one() -> None:
     """The bundled models travel with the launcher."""
     found = recipe(Engine.CLUSTER)
     name = "paddlerec.models.rank.dnn"
-    assert package_of(found, Request(name), "/x/rank/dnn/config.yaml") == ("/x/rank/dnn", name)
+    folder = "/x/paddock/rec/models/rank/dnn"
+    assert package_of(found, Request(name), f"{folder}/config.yaml") == (folder, name)
+
+
+def test_a_directory_is_no_dotted_name() -> None:
+    """`-m model` has no slash either; the worker finds the file in what travelled."""
+    found = package_of(recipe(Engine.CLUSTER), Request("model"), "/home/me/model/config.yaml")
+    assert found == ("/home/me/model", "config.yaml")

@@ -12,18 +12,17 @@ from pathlib import Path
 
 import numpy as np
 
-from paddock.data.batch import Bag, Batch, Floats
+from paddock.data.batch import Bag, Floats
 from paddock.data.chunks import Chunk
 from paddock.data.files import DataFile, blocks, is_compressed, is_url
 from paddock.data.formats.format import Coverage, Format, Parsed, RowFormat
+from paddock.data.formats.show import text_of
 from paddock.data.ids import IdCounts
 from paddock.data.manifest import file_hash, read_manifest
 
 BAD_SHOWN = 20
 UNEVEN_RATIO = 1.5
 DUPLICATE_LINES = 1_000_000  # looked at for duplicates, all files together
-TOP_IDS = 3
-FLOATS_SHOWN = 4
 
 Progress = Callable[[int, int], None]
 
@@ -109,8 +108,8 @@ def _count(report: Report, facts: FileFacts, parsed: Parsed, samples: int, paddi
         if len(report.bad) < BAD_SHOWN:
             report.bad.append((facts.path, facts.lines + bad.line + 1, bad.reason))
     report.bad_count += parsed.bad_count
-    for row in range(min(batch.size, samples - len(report.samples))):
-        report.samples.append((facts.path, example_text(batch, row)))
+    wanted = samples - len(report.samples)
+    report.samples += [(facts.path, text) for text in text_of(batch, wanted)] if wanted > 0 else []
     report.coverage.add(parsed)
     for slot, column in batch.ids.items():
         values = column.values if isinstance(column, Bag) else column.ravel()
@@ -134,27 +133,6 @@ def _add_numbers(facts: Numbers, numbers: Floats) -> None:
         facts.high = max(facts.high, float(finite.max()))
         facts.total += float(finite.sum(dtype=np.float64))
         facts.count += finite.size
-
-
-def example_text(batch: Batch, row: int) -> str:
-    """An example as the model gets it.
-
-    >>> example_text(Batch(1, {"1": np.array([7])}, {"d": np.zeros((1, 2), "f4")}), 0)
-    'd=[0, 0] 1=7'
-    """
-    words = [f"label={batch.label[row]:g}"] if len(batch.label) else []
-    for slot, numbers in batch.dense.items():
-        shown = ", ".join(f"{value:.4g}" for value in numbers[row, :FLOATS_SHOWN])
-        more = ", ..." if numbers.shape[1] > FLOATS_SHOWN else ""
-        words.append(f"{slot}=[{shown}{more}]")
-    for slot, column in batch.ids.items():
-        if isinstance(column, Bag):
-            end = int(column.lengths[: row + 1].sum())
-            ids = column.values[end - int(column.lengths[row]) : end].tolist()
-        else:
-            ids = column[row].tolist()
-        words.append(f"{slot}={ids}")
-    return " ".join(words)
 
 
 # ------------------------------------------------------------------------------------------ judge

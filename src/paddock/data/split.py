@@ -35,7 +35,7 @@ from paddock.ps.xxh3 import xxh3
 RULES = ("lines", "bytes", "rows", "key")
 COUNT_MAX = 100_000  # what five digits number
 BLOCK = 4 << 20
-BUCKET_BYTES = 128 << 20  # of lines that are shuffled in memory
+BUCKET_BYTES = 64 << 20  # of lines that are shuffled in memory
 HELD_BYTES = 64 << 20  # waiting to be appended to buckets or shards
 NUMBER = re.compile(r"-\d+(?=(\.\w+)*$)")
 # copy_file_range(2): not between these file systems, or not on this kernel.

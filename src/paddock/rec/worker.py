@@ -35,6 +35,8 @@ OPENINGS = {
 }
 SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
 
+ALL = 1 << 30  # checkpoints kept
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say; returns the exit code."""
@@ -69,6 +71,7 @@ def of_one_strategy(runs: Sequence[Run]) -> list[Run]:
 
 def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
     """One run, alone or as a worker of a job with servers. number: of the recipe's, from 0."""
+    run = with_epochs(run)
     report = Report(sys.stdout, run.print_interval, time.monotonic)
     online = online_of(run.config, run.name) if run.task is Task.TRAIN else None
     if online is not None:
@@ -187,8 +190,11 @@ class OnDisk:
     def export(self, epoch: int) -> None:
         """What a plain program loads."""
         directory = self.run.saving.export_directory
-        if directory is not None:
-            saver.write(directory, f"epoch-{epoch:05d}", 1 << 30, self.learner.export)
+        if directory is None:
+            return
+        is_apart = directory != self.run.saving.directory
+        name = str(epoch) if self.run.contract is Contract.DYGRAPH else f"epoch-{epoch:05d}"
+        saver.write(directory, name, ALL, self.learner.export, is_latest=is_apart)
 
 
 class OnServers(OnDisk):
@@ -202,6 +208,28 @@ class OnServers(OnDisk):
         """The servers write their shards; each worker's position is of the same cut."""
         if self.run.saving.directory is not None:
             self.team.save(self.run.saving.directory, self.run.saving.keep)
+
+
+def with_epochs(run: Run) -> Run:
+    """A run of a PaddleRec 2.x model also writes <model_save_path>/<epoch>/rec.pdparams.
+
+    There PaddleRec's infer looks for it, and model_init_path.
+    """
+    saving = run.saving
+    if run.contract is not Contract.DYGRAPH or saving.export_directory not in (
+        None,
+        saving.directory,
+    ):
+        return run
+    return replace(
+        run,
+        saving=replace(
+            saving,
+            export_directory=saving.directory,
+            export_every_epochs=saving.every_epochs,
+            export_last=saving.last,
+        ),
+    )
 
 
 def _evaluate(
@@ -231,6 +259,8 @@ def _judged(run: Run) -> list[str | None]:
     if root is None:
         return [None]
     found = saver.names(root)
+    if run.contract is Contract.DYGRAPH:  # With servers the others have no rec.pdparams.
+        found = [name for name in found if name.isdigit()] or found
     if run.evaluate_epochs is not None:
         first, last = run.evaluate_epochs
         found = [

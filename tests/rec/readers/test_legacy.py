@@ -126,6 +126,24 @@ def test_a_reader_of_each_generation_runs_unchanged(
     assert not {name for name in set(sys.modules) - before if name.startswith("paddle.")}
 
 
+def test_a_reader_that_needs_paddle_gets_it(
+    tmp_path: Path,
+    data: Chunk,
+    reader: Callable[[str], LegacyFormat],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only what Paddle has no more is stood in for."""
+    (tmp_path / "site" / "paddle").mkdir(parents=True)
+    (tmp_path / "site" / "paddle" / "__init__.py").write_text("nn = 'of Paddle'\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    text = "import paddle\nassert paddle.nn == 'of Paddle'\n" + V2
+    try:
+        assert whole(reader(text), data).size == 2
+        assert "paddle.fluid" not in sys.modules
+    finally:
+        sys.modules.pop("paddle", None)
+
+
 def test_a_line_that_the_reader_cannot_take_is_named(
     tmp_path: Path, reader: Callable[[str], LegacyFormat]
 ) -> None:

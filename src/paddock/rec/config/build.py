@@ -11,7 +11,7 @@ from paddock.rec.settings import Contract, Reading, Run, Saving, Strategy, Task
 
 DEFAULT = "default"
 EVERY = 1 << 30  # checkpoints to keep: all
-FORMATS = ("slots", "criteo", "csv", "parquet")
+FORMATS = ("slots", "criteo", "csv", "parquet", "words", "images")
 _LAST = 1 << 31
 _OF_READING = {each.name for each in fields(Reading)} - {"paths", "batch_size"}
 _OF_SAVING = {each.name for each in fields(Saving)}
@@ -116,5 +116,4 @@ def _reading(values: Mapping[str, Any], side: str, setting: Setting) -> Reading 
     if (pipe := values.get("pipe_command")) is not None:
         found.setdefault("pipe_command", pipe)
     size = values.get(f"{side}.batch_size") or values.get("reading.batch_size") or 1
-    paths = tuple(setting.locate(each) for each in str(data).split(",") if each.strip())
-    return Reading(paths=paths, batch_size=size, **found)
+    return Reading(paths=(setting.locate(str(data)),), batch_size=size, **found)

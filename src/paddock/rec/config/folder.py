@@ -65,7 +65,7 @@ def look(
     path = file or os.path.join(directory, "model.py")
     directory = os.path.dirname(path) if file else directory
     if world.is_bundled(directory):
-        return Folder(Contract.BUNDLED, directory, path, _all_source(directory))
+        return Folder(Contract.BUNDLED, directory, path, _bundled_source(directory, world))
     dygraph = os.path.join(directory, DYGRAPH)
     if file is None and os.path.isfile(dygraph):
         return _judged(Contract.DYGRAPH, directory, dygraph, world, problems)
@@ -73,7 +73,7 @@ def look(
         tree = _tree(path, world, problems)
         names = _classes(tree)
         if tree is not None and any(name.startswith(OURS) for name in _imports(tree)):
-            return Folder(Contract.BUNDLED, directory, path, _all_source(directory))
+            return Folder(Contract.BUNDLED, directory, path, _bundled_source(directory, world))
         if tree is not None and "Model" not in names:
             what = f"{_shown(path, world)} has no class Model"
             problems.append(Problem(what, nearest("Model", names, "write class Model(ModelBase)")))
@@ -230,6 +230,11 @@ def _parsed(path: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source, path)
+
+
+def _bundled_source(directory: str, world: World) -> str:
+    """With what all of them share, which reads parameters, too."""
+    return "\n".join([_all_source(directory), _all_source(str(world.models))])
 
 
 def _all_source(directory: str) -> str:

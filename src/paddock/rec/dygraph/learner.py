@@ -60,6 +60,8 @@ class DygraphLearner:
             self._served = Served(
                 client, self.net, self.optimizer, folder=folder.directory, idle=idle, say=say
             )
+            if client.place.trainer:  # Other negatives and other dropout than worker 0's.
+                seed_all(run.seed + client.place.trainer)
 
     def _finder(self, at: int) -> Callable[[], Any]:
         return lambda: self._found[at]

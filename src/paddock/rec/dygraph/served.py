@@ -3,9 +3,10 @@
 Every nn.Embedding(sparse=True) becomes a table of rows, all other parameters a dense table for
 each rule. Trainer 0 gives the first values, as its own paddle.seed has made them.
 
-Where all rows move at every step (see optimizer.py) rows on servers cannot do the same: a table of
-up to IDLE_MAX numbers is then a dense one, with the same numbers; a larger one has rows that
-stand still until they are pushed, and a line says so. runner.idle_rows: exact | still chooses.
+Where all rows move at every step (see optimizer.py) rows on servers cannot do the same. In sync,
+which is for the numbers of training alone, a table of up to IDLE_MAX numbers is then a dense one,
+and travels whole at every step. Else rows stand still until they are pushed, as with lazy_mode. A
+line says which; runner.idle_rows: exact | still chooses.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from paddock.ps.paddle import PADDLE
 from paddock.rec.dygraph.optimizer import (
     Rules,
     base_rate,
+    clip_gradients,
     decay_of,
     own_rule,
     rules_of,
@@ -36,7 +38,8 @@ from paddock.rec.dygraph.optimizer import (
 )
 from paddock.rec.dygraph.rows import Foresight, Looked, Together
 
-IDLE_MAX = 1 << 22
+IDLE_MAX = 1 << 24
+WORTH_SAYING = 1 << 20
 STEPS = "rec.steps"
 READY = "rec.rows"
 IDLE = ("auto", "exact", "still")
@@ -94,8 +97,8 @@ class Served:
             return
         self.client.create(DenseSpec(STEPS, 1, SUM))
         total = float(self.client.pull_dense(STEPS)[0])
-        is_sync = self.client.strategy.name == "sync"
-        self.steps = round(total / (1 if is_sync else self.client.place.trainers))
+        is_mean = self.client.strategy.name in ("sync", "geo")
+        self.steps = round(total / (1 if is_mean else self.client.place.trainers))
 
     def _stays(
         self,
@@ -109,12 +112,18 @@ class Served:
         weight = layers[0].weight
         size = int(np.prod(weight.shape))
         moves = self.rules.moves_idle or any(decay_of(weight, self.optimizer))
-        is_kept = moves and (idle == "exact" or (idle == "auto" and size <= IDLE_MAX))
+        is_exact = self.client.strategy.name == "sync" and size <= IDLE_MAX
+        is_kept = moves and (idle == "exact" or (idle == "auto" and is_exact))
         if not is_kept and _uses_weight(folder, name):
             is_kept = True
             say(f"embedding {name}: the model uses its weight, it is a dense table")
+        kind = type(self.optimizer).__name__
+        if is_kept and moves and size >= WORTH_SAYING:
+            say(
+                f"embedding {name}: Paddle's {kind} moves all rows at every step, so the whole "
+                f"table travels ({size * 4 >> 20} MiB; runner.idle_rows: still is faster)"
+            )
         elif moves and not is_kept:
-            kind = type(self.optimizer).__name__
             say(
                 f"embedding {name}: Paddle's {kind} moves all rows at every step, on the servers "
                 "only those of the batch move (runner.idle_rows: exact for all)"
@@ -128,14 +137,15 @@ class Served:
         weight = layers[0].weight
         if layers[0]._max_norm is not None:
             raise UsageError(f"embedding {name!r}: max_norm has no equal on the servers")
+        keys = [key for key, one in self.model.state_dict().items() if one is weight]
+        keys = keys or [f"{name}.weight"]
         spec = SparseSpec(
-            name,
+            keys[0],
             int(weight.shape[1]),
             own_rule(self.rules.rows, weight, self.optimizer),
             InitialSpec("zeros"),
         )
-        keys = [key for key, one in self.model.state_dict().items() if one is weight]
-        table = Looked(self.together, spec, int(weight.shape[0]), name, keys or [f"{name}.weight"])
+        table = Looked(self.together, spec, int(weight.shape[0]), name, keys)
         table.rows.rate = self._rate(times_of(weight), is_sparse=True)
         for layer in layers:
             table.take_over(layer)
@@ -301,24 +311,6 @@ class Served:
                 if key in state:
                     table.set(np.asarray(state[key], np.float32))
         self.client.barrier("rec.load")
-
-
-def clip_gradients(grads: list[Any], clip: Any) -> None:
-    """Changes arrays in place as Paddle's clip does tensors.
-
-    Source: paddlepaddle 3.3, nn/clip.py: global: clip / max(norm, clip) of all; by norm: of each.
-    """
-    kind = type(clip).__name__
-    if kind == "ClipGradByValue":
-        for grad in grads:
-            np.clip(grad, clip.min, clip.max, out=grad)
-        return
-    groups = [grads] if kind == "ClipGradByGlobalNorm" else [[grad] for grad in grads]
-    for group in groups:
-        norm = float(np.sqrt(sum(float(np.square(grad, dtype=np.float64).sum()) for grad in group)))
-        if norm > clip.clip_norm:
-            for grad in group:
-                grad *= np.float32(clip.clip_norm / norm)
 
 
 def _sparse_layers(model: nn.Layer, learned: set[int]) -> dict[str, list[nn.Embedding]]:

@@ -95,12 +95,10 @@ def standing_in(source: str, config: Mapping[str, object]) -> Iterator[None]:
     """The stand-ins that the file wants are in sys.modules; afterwards they are not."""
     wanted = imported(source)
     given = _modules(config)
-    roots = {name for name in wanted if name.split(".")[0] == "paddle"}
-    covered = {name for name in roots if any(_is_part(name, module) for module in GENERATORS)}
-    if roots != covered:
+    if any(not _stands_in(name) for name in wanted if name.split(".")[0] == "paddle"):
         # It needs Paddle itself, which is loaded; only what Paddle has no more is stood in for.
         __import__("paddle")
-        given = {name: has for name, has in given.items() if not name.startswith("paddle.dist")}
+        del given["paddle.distributed.fleet"]
     put: dict[str, ModuleType] = {}
     for name, has in given.items():
         if not any(_is_part(want, name) for want in wanted):
@@ -122,6 +120,11 @@ def standing_in(source: str, config: Mapping[str, object]) -> Iterator[None]:
     finally:
         for name in put:
             sys.modules.pop(name, None)
+
+
+def _stands_in(name: str) -> bool:
+    """Whether the stand-ins are all of Paddle that an import of that name needs."""
+    return name != "paddle" and any(_is_part(name, module) for module in GENERATORS)
 
 
 def _is_part(name: str, module: str) -> bool:

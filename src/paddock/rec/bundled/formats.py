@@ -1,0 +1,83 @@
+"""What the models of words and of images read, beside the formats of paddock.data. No I/O but npz.
+
+words    lines of words, w17 or 17, with blanks or commas between: the slot "words"
+images   npz files with `image` (n, 3, side, side) uint8 and `label`: other["image"]
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from paddock.data.batch import Bag, Batch
+from paddock.data.chunks import Chunk
+from paddock.data.files import open_file
+from paddock.data.formats.format import BAD_KEPT, Bad, Parsed
+from paddock.errors import UsageError
+
+# Between the numbers; what is neither a digit nor one of these makes a line a bad one.
+_BETWEEN = bytes.maketrans(b"w,\t\r", b"    ")
+_FIT = b"0123456789 "
+_MAX_DIGITS = 18
+
+
+@dataclass(frozen=True)
+class WordFormat:
+    """Lines of words that are numbers.
+
+    >>> batch = WordFormat().parse(b"w3 w14\\n15,9,2\\n").batch
+    >>> batch.ids["words"].values.tolist(), batch.ids["words"].lengths.tolist()
+    ([3, 14, 15, 9, 2], [2, 3])
+    """
+
+    slot: str = "words"
+
+    def parse(self, block: bytes) -> Parsed:
+        """The examples of whole lines."""
+        lines = block.translate(_BETWEEN).split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        good: list[list[bytes]] = []
+        bad: list[Bad] = []
+        bad_count = offset = 0
+        for number, line in enumerate(lines):
+            words = line.split()
+            if line.translate(None, _FIT) or any(len(word) > _MAX_DIGITS for word in words):
+                bad_count += 1
+                if len(bad) < BAD_KEPT:
+                    bad.append(Bad(number, offset, "words are whole numbers, as in w17 or 17"))
+            elif words:
+                good.append(words)
+            offset += len(line) + 1
+        flat = [word for words in good for word in words]
+        lengths = np.fromiter((len(words) for words in good), np.int64, len(good))
+        bag = Bag(np.array(flat, "S").astype(np.int64) if flat else np.empty(0, np.int64), lengths)
+        seen = {self.slot: len(good)}
+        return Parsed(Batch(len(good), {self.slot: bag}), len(lines), tuple(bad), bad_count, seen)
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """npz files of images."""
+
+    images: int = 1 << 12  # at a time
+
+    def read(self, chunk: Chunk) -> Iterator[Parsed]:
+        """The examples of the file. Raises UsageError for one that is no such file."""
+        with open_file(chunk.path) as file:
+            content = file.read()
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                image, label = arrays["image"], arrays["label"]
+        except (ValueError, KeyError, OSError, EOFError) as error:
+            raise UsageError(
+                f"{chunk.path} is no npz file with image and label: {error}",
+                hint="paddock data generate shapes makes some",
+            ) from error
+        for at in range(0, len(label), self.images):
+            some = slice(at, at + self.images)
+            other, wanted = {"image": image[some]}, label[some].astype(np.float32)
+            yield Parsed(Batch(len(wanted), label=wanted, other=other), len(wanted))

@@ -1,0 +1,77 @@
+"""Opens a bundled model for the worker program: its learner, and batches of its data."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from paddock.data.assign import Piece, assign
+from paddock.data.chunks import Chunk
+from paddock.data.files import cut_files, find_files
+from paddock.data.formats.criteo import CriteoFormat
+from paddock.data.formats.format import Format
+from paddock.data.formats.slots import SlotFormat
+from paddock.errors import UsageError
+from paddock.rec.bundled.formats import ImageFormat, WordFormat
+from paddock.rec.bundled.learner import BundledLearner
+from paddock.rec.learner import Opened, Place, Source
+from paddock.rec.models.inputs import Hyper
+from paddock.rec.readers.source import ChunkSource, Options
+from paddock.rec.settings import Reading, Run
+
+FORMATS = ("slots", "criteo", "words", "images")
+
+
+def open_model(run: Run, client: Any, place: Place) -> Opened:
+    """The model as a Learner, and its readers as Sources."""
+    learner = BundledLearner(run, place, client)
+    if learner.unread and place.worker == 0:
+        names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)
+        _say(f"not read by this model: {names}")
+    return Opened(learner, Reader(run, place))
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Makes the source of a reading: this worker's files, in one of the formats."""
+
+    run: Run
+    place: Place
+
+    def __call__(self, reading: Reading) -> Source:
+        """Raises UsageError for data that is not there or too little for all workers."""
+        options = Options(
+            reading.batch_size, reading.loader_processes, reading.shuffle, self.run.seed,
+            reading.drop_last,
+        )  # fmt: skip
+        return ChunkSource(format_of(reading, self.run), self.chunks(reading), options, warn=_say)
+
+    def chunks(self, reading: Reading) -> list[Chunk]:
+        """Of the files that are this worker's."""
+        files = {one.path: one for one in find_files(reading.paths)}
+        pieces = [Piece(one.path, one.size) for one in files.values()]
+        rule = "blocks" if reading.assignment == "dynamic" else reading.assignment
+        plan = assign(pieces, self.place.workers, rule)
+        return cut_files(files[piece.path] for piece in plan.parts[self.place.worker])
+
+
+def format_of(reading: Reading, run: Run) -> Format:
+    """How the files are read. Raises UsageError for a reader that bundled models do not have."""
+    if reading.reader == "slots":
+        dense = tuple(reading.dense_slots.items())
+        return SlotFormat(reading.sparse_slots, dense, reading.padding, reading.label)
+    if reading.reader == "criteo":
+        return CriteoFormat(Hyper(run.hyper)("sparse_feature_number", 1000001))
+    if reading.reader == "words":
+        return WordFormat()
+    if reading.reader == "images":
+        return ImageFormat()
+    raise UsageError(
+        f"runner.reader is {reading.reader!r}", hint="bundled models have " + ", ".join(FORMATS)
+    )
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

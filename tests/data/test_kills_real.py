@@ -1,0 +1,147 @@
+"""kill -9 of workers, of servers and of the dispatcher (server 0): each record is trained once.
+
+Counted in the parameters themselves: training record i adds 1 to key i.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data.shared_world import COUNTS, open_stream, write_records
+from paddock.ps.client.client import Client
+from ps.running import Job, environment
+
+pytestmark = pytest.mark.real
+
+RECORDS, PASSES, BATCH, WINDOW = 8000, 2, 20, 2
+SCRIPT = "from data.kills_trainer import main; main()"
+DEADLINE_SECONDS = 90.0
+
+
+class Workers:
+    """Trainers as processes, started again when they are killed."""
+
+    def __init__(self, job: Job, folder: Path, strategy: str) -> None:
+        self.facts: dict[str, Any] = {
+            "endpoints": job.endpoints,
+            "folder": str(folder),
+            "strategy": strategy,
+            "trainers": job.trainers,
+            "passes": PASSES,
+        }
+        self.processes = {number: self._start(number) for number in range(job.trainers)}
+
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        told = json.dumps({**self.facts, "trainer": number})
+        return subprocess.Popen([sys.executable, "-c", SCRIPT, told], env=environment())
+
+    def kill(self, number: int, *, again: bool = True) -> None:
+        """kill -9, unless it has ended."""
+        process = self.processes[number]
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+            if again:
+                self.processes[number] = self._start(number)
+            else:
+                del self.processes[number]
+
+    @property
+    def are_done(self) -> bool:
+        """Whether all have ended well."""
+        codes = [process.poll() for process in self.processes.values()]
+        assert all(code in (None, 0) for code in codes), codes
+        return all(code == 0 for code in codes)
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+
+def outcome(job: Job, folder: Path, strategy: str) -> tuple[np.ndarray, dict[str, Any]]:
+    """(how often each record was trained, the dispatcher's report)."""
+    with Client(job.endpoints, trainer=0, trainers=job.trainers, strategy=strategy) as ps:
+        ps.create(COUNTS)
+        counts = ps.pull("counts", np.arange(RECORDS)).ravel()
+        return counts, open_stream(ps, folder, passes=PASSES, chunk_bytes=900).report()
+
+
+def wait_for(workers: Workers, seconds: float) -> bool:
+    """Whether all workers are done; waits for so long at most."""
+    until = time.monotonic() + seconds
+    while not workers.are_done and time.monotonic() < until:
+        time.sleep(0.02)  # sleep: the processes tell nobody how far they are
+    return workers.are_done
+
+
+@pytest.mark.limit(180)
+@pytest.mark.parametrize("strategy", ["sync", "async"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_each_record_is_trained_once_over_kills_of_everything(
+    tmp_path: Path, strategy: str, seed: int
+) -> None:
+    """Workers and servers are started again, as a launcher does. Exactly once, in async too."""
+    draw, folder = random.Random(seed), write_records(tmp_path / "data", RECORDS)
+    job = Job(tmp_path / "servers", count=2, trainers=2)
+    for index in range(job.count):
+        job.start(index)
+    workers = Workers(job, folder, strategy)
+    kills = 0
+    try:
+        while not wait_for(workers, draw.uniform(0.3, 1.5)) and kills < 8:
+            kind = draw.choice(["worker", "worker", "server 0", "server 1", "all"])
+            kills += 1
+            for number in range(2):
+                if kind == "all" or (kind == "worker" and number == kills % 2):
+                    workers.kill(number)
+            for index in range(2):
+                if kind in ("all", f"server {index}"):
+                    job.kill(index)
+                    job.start(index)
+        assert wait_for(workers, DEADLINE_SECONDS)
+        counts, report = outcome(job, folder, strategy)
+        assert kills >= 3
+        assert (counts.min(), counts.max()) == (PASSES, PASSES)
+        assert (report["pass"], report["records"]) == (PASSES - 1, RECORDS)
+    finally:
+        workers.end()
+        for index in range(job.count):
+            job.kill(index)
+
+
+@pytest.mark.limit(120)
+@pytest.mark.parametrize("strategy", ["sync", "async"])
+def test_worker_that_never_comes_back_leaves_its_rest_to_the_others(
+    tmp_path: Path, strategy: str
+) -> None:
+    """In sync each record once; in async at most its open batches twice, and none is lost."""
+    folder = write_records(tmp_path / "data", RECORDS)
+    flags = ("--trainer-timeout=2", "--on-lost-trainer=rescale")
+    job = Job(tmp_path / "servers", count=2, trainers=2, flags=flags)
+    for index in range(job.count):
+        job.start(index)
+    workers = Workers(job, folder, strategy)
+    try:
+        assert not wait_for(workers, 3.0)
+        workers.kill(1, again=False)
+        assert wait_for(workers, DEADLINE_SECONDS)
+        counts, report = outcome(job, folder, strategy)
+        twice = int(counts.sum()) - PASSES * RECORDS
+        assert counts.min() == PASSES
+        assert twice == 0 if strategy == "sync" else twice <= WINDOW * BATCH
+        assert (report["pass"], report["records"]) == (PASSES - 1, RECORDS)
+    finally:
+        workers.end()
+        for index in range(job.count):
+            job.kill(index)
