@@ -171,7 +171,7 @@ def live(client: ps.Client, run: Run, number: int = 0) -> Mapping[str, float]:
     learner = Adding(client)
     place = Place(team.worker, team.workers, 1)
     source = Dealt(lambda one: Share(one.worker, one.workers), place)
-    position = team.start(lambda: start.choose(learner, can_deal=True))
+    position = team.start(lambda: start.choose(learner, source, can_deal=True))
     keeper = OnServers(run, learner, team) if team.worker == 0 else None
     due = Due(run.saving, lambda: 0.0)
     numbers = loop.train(run, learner, source, team, report, due, keeper, position=position)

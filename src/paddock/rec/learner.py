@@ -7,9 +7,9 @@ backward, update (here or on the servers), and its state. There are three: the b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from paddock.rec.metrics import Metric
 from paddock.rec.settings import Reading
@@ -38,6 +38,17 @@ class Source(Protocol):
 
     def open(self, epoch: int, position: object | None) -> Iterator[Item]:
         """Batches from `position` on (None: all); `position` is an Item's, of the same epoch."""
+
+
+@runtime_checkable
+class Dealing(Source, Protocol):
+    """A source that itself can go on after another number of workers; else see Opened.share."""
+
+    def dealt(self, epoch: int, positions: Sequence[object | None]) -> object:
+        """This worker's position in its share of what those before have left of the epoch.
+
+        positions: of each of them, an Item's; None: it had read nothing.
+        """
 
 
 class Learner(Protocol):

@@ -19,7 +19,7 @@ from paddock.errors import PaddockError, UsageError, problem_text
 from paddock.rec import loop, saver
 from paddock.rec.deal import Dealt
 from paddock.rec.events import open_events
-from paddock.rec.learner import Learner, Opened, Place, Source
+from paddock.rec.learner import Dealing, Learner, Opened, Place, Source
 from paddock.rec.online.keeping import PassDue, PassKeeper
 from paddock.rec.online.passes import Passes
 from paddock.rec.online.schedule import Online, online_of
@@ -128,13 +128,17 @@ def _train(
     due = saver.Due(run.saving, time.monotonic)
     source: Source
     if online is None:
-        source = _dealt(opened, place)(run.reading)
+        source = opened.source(run.reading)
+        if not isinstance(source, Dealing):
+            source = _dealt(opened, place)(run.reading)
     else:
         due = PassDue(run.saving, time.monotonic, online)
         source = Passes(
             online, run.reading, _dealt(opened, place), time.monotonic, time.sleep, report.line
         )
-    position = team.start(lambda: start.choose(opened.learner, can_deal=opened.share is not None))
+    position = team.start(
+        lambda: start.choose(opened.learner, source, can_deal=opened.share is not None)
+    )
     if position is not None and position["step"]:
         report.line(
             f"going on in {report.name(position['epoch'])}, {position['step']} batches done"
