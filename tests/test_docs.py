@@ -138,6 +138,7 @@ def stand_ins(folder: Path) -> None:
     (folder / "train.sh").chmod(0o755)
     (folder / "job.yaml").write_text(JOB)  # JSON is YAML
     (folder / "train.txt").write_text(SLOT_TEXT)
+    (folder / "items.csv").write_text("click,item,age\n0,7,31\n1,8,27\n")
     (folder / "data").mkdir()
     for number in range(4):
         text = SLOT_TEXT.replace(" 1:", f" 1:{number + 1}")

@@ -182,7 +182,7 @@ def test_slots_are_read_from_any_config() -> None:
         (b"click:1 d:0.5\n", "slots"),
         (b"1,2,3\n", "csv"),
         (b"w1 w2\n", "csv"),
-        (b"", "csv"),
+        (b"", "slots"),
     ],
 )
 def test_the_format_is_seen_in_the_first_line(line: bytes, name: str) -> None:

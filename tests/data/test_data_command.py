@@ -13,6 +13,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+READER = """
+from paddlerec.core.reader import ReaderBase
+
+class TrainReader(ReaderBase):
+    def init(self):
+        pass
+
+    def generate_sample(self, line):
+        def each():
+            click, item = line.split()
+            yield [("click", [int(click)]), ("item", [int(item)])]
+        return each
+"""
+
+
 def said(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> str:
     """What a command prints, with both streams after one another."""
     assert run(["data", *map(str, words)]) == code
@@ -122,6 +137,7 @@ def test_check_takes_slots_from_a_config(
     ("words", "message"),
     [
         (["--workers", "2"], "1 files for 2 workers"),
+        (["--format", "avro"], "no format 'avro'"),
         (["--config", "no.yaml"], "'no.yaml' cannot be read"),
         (["--dense-slots", "d"], "has no width"),
     ],
@@ -134,10 +150,44 @@ def test_what_cannot_be_checked_is_bad_use(
     assert message in said(capsys, "check", tmp_path, *words, code=2)
 
 
+def test_an_empty_file_is_bad_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not bad use: the command was right."""
+    (tmp_path / "a").touch()
+    assert "a has no example" in said(capsys, "check", tmp_path / "a", code=1)
+
+
 def test_text_of_no_known_form_is_bad_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The line is shown, so that one sees why."""
     (tmp_path / "a").write_text("once upon a time\n")
     text = said(capsys, "check", tmp_path, code=2)
-    assert "a:1: neither slot text nor Criteo's: 'once upon a time'" in text
+    assert "a: neither slot text nor Criteo's: 'once upon a time'" in text
+
+
+def test_tables_are_checked_by_their_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CSV with a header and Parquet, by the columns that are declared."""
+    (tmp_path / "a.csv").write_text("click,age,item\n1,31.5,7\n0,2,8\n")
+    slots = ("--sparse-slots", "click item", "--dense-slots", "age:1")
+    text = said(capsys, "check", tmp_path / "a.csv", *slots)
+    assert "2 examples" in text
+    assert "format csv" in text
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is optional")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is optional")
+    table = arrow.table({"click": [1, 0, 3], "age": [1.5, 2, 3], "item": [7, 8, 9]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    text = said(capsys, "check", tmp_path / "a.parquet", *slots, code=1)
+    assert "3 examples" in text
+    assert "1 labels are neither 0 nor 1" in text
+
+
+def test_a_users_reader_is_tried_on_the_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What reader_debug_mode was for: the first examples as one's own reader makes them."""
+    (tmp_path / "reader.py").write_text(READER)
+    (tmp_path / "a").write_text("1 7\n0 8\n")
+    words = ("--format", tmp_path / "reader.py", "--sparse-slots", "click item")
+    assert "label 1, item 7" in said(capsys, "check", tmp_path / "a", *words)

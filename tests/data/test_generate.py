@@ -165,6 +165,15 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert texts(tmp_path / "w") == before
 
 
+def test_a_directory_that_is_there_is_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--out .` in a new directory: it stays the directory that the shell stands in."""
+    monkeypatch.chdir(tmp_path)
+    generate(Wanted("words", Path("."), 5), quiet)
+    assert sorted(path.name for path in Path.cwd().iterdir()) == ["manifest.json", "part-00000.txt"]
+
+
 def test_a_failure_midway_leaves_nothing(tmp_path: Path) -> None:
     """Disk full, a signal: no file stands under its final name."""
 

@@ -99,7 +99,7 @@ def test_each_record_is_trained_once_over_kills_of_everything(
     workers = Workers(job, folder, strategy)
     kills = 0
     try:
-        while not wait_for(workers, draw.uniform(0.3, 1.5)) and kills < 16:
+        while not wait_for(workers, draw.uniform(0.3, 1.5)) and kills < 8:
             kind = draw.choice(["worker", "worker", "server 0", "server 1", "all"])
             kills += 1
             for number in range(2):

@@ -249,3 +249,38 @@ def test_stream_over_loaded_servers_says_that_it_must_be_made_anew(tmp_path: Pat
                 list(data)
     finally:
         servers.stop()
+
+
+def test_checkpoint_of_async_lacks_no_record(tmp_path: Path) -> None:
+    """Servers save their parts one after the other, while trainers go on: what some have and others
+    lack is done again, by all; no batch is taken for another one."""
+    folder = write_records(tmp_path / "data", RECORDS)
+    servers, team = DataFleet(2, ["--num_gradient_servers=2"]), Team()
+    saved = threading.Event()
+
+    def save_once(given: int) -> None:
+        if given >= 40 and not saved.is_set():
+            saved.set()
+            ps0.save(tmp_path / "saved")
+
+    try:
+        ps0 = servers.client(strategy="async", trainer=0, trainers=2, timeout=20.0)
+        team.start(servers, 1, 2, folder, strategy="async")
+        train(ps0, folder, before=save_once)
+        ps0.close()
+        team.end()
+    finally:
+        servers.stop()
+    servers, team = DataFleet(2, ["--num_gradient_servers=2"]), Team()
+    try:
+        with servers.client(strategy="async", trainers=2, timeout=20.0) as ps:
+            ps.create(COUNTS)
+            ps.load(tmp_path / "saved")
+            team.start(servers, 1, 2, folder, strategy="async")
+            train(ps, folder)
+            team.end()
+        found = counts(servers, RECORDS)
+        assert min(found) == 1
+        assert sum(found) < 2 * RECORDS
+    finally:
+        servers.stop()

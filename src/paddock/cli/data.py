@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # The names of a flag, and what argparse makes of it.
 Flag = tuple[tuple[str, ...], dict[str, Any]]
 PROGRESS_SECONDS = 0.2
+FORMATS = ("auto", "slots", "criteo", "csv", "parquet")
 HEAD_BYTES = 1 << 18  # that tell what the format is
 
 
@@ -155,9 +156,9 @@ CHECK = (
     PATHS,
     _flag(
         "--format",
-        choices=("auto", "slots", "criteo"),
         default="auto",
-        help="what the lines are [what the first one looks like]",
+        metavar="FORM",
+        help="slots, criteo, csv, parquet, or a reader's .py [what the first line looks like]",
     ),
     _flag(
         "--sparse-slots", metavar="SLOTS", help="'click 1 2 3', the label first [as in the data]"
@@ -249,27 +250,36 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
     from paddock.data import declared
     from paddock.data.chunks import Chunk
     from paddock.data.files import blocks, is_parquet
-    from paddock.data.formats.criteo import CriteoFormat
-    from paddock.data.formats.slots import SlotFormat
+    from paddock.rec.readers.build import make_format
+    from paddock.rec.settings import Reading
 
-    if is_parquet(files[0].path):
-        raise UsageError("Parquet is not checked", hint="name files of text")
-    head = next((b for f in files for b in blocks(Chunk(f.path), HEAD_BYTES)), b"")
-    name = declared.format_of(head) if given.format == "auto" else given.format
+    name = given.format
+    if not name.endswith(".py") and name not in FORMATS:
+        raise UsageError(f"no format '{name}'", hint=f"{', '.join(FORMATS)}, or a reader's .py")
+    is_table = is_parquet(files[0].path)
+    texts = () if is_table else files
+    head = next((b for f in texts for b in blocks(Chunk(f.path), HEAD_BYTES)), b"")
+    if name == "auto":
+        name = "parquet" if is_table else declared.format_of(head)
     slots = declared.read_slots(given.sparse_slots, given.dense_slots)
     if given.config is not None:
         slots = declared.slots_of_config(_yaml(given.config), given.config)
-    if name == "criteo":
-        return name, CriteoFormat()
-    if name != "slots" and slots is None:
-        line = head.split(b"\n", 1)[0][:60].decode("utf-8", "replace")
-        raise UsageError(
-            f"{files[0].path}:1: neither slot text nor Criteo's: '{line}'",
-            hint="say which it is with --format",
+    if slots is None and name in ("csv", "parquet"):
+        line = (
+            "Parquet" if is_table else repr(head.split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
         )
-    slots = slots or declared.slots_of_lines(head)
+        raise UsageError(
+            f"{files[0].path}: neither slot text nor Criteo's: {line}",
+            hint="say which columns it has with --sparse-slots and --dense-slots, or --format",
+        )
+    slots = slots or (declared.slots_of_lines(head) if name == "slots" else declared.Slots(()))
     label = None if slots.has_label else ""
-    return "slots", SlotFormat(slots.sparse, slots.dense, given.padding, label)
+    paths = tuple(file.path for file in files)
+    reading = Reading(
+        paths, 1, name, sparse_slots=slots.sparse, dense_slots=dict(slots.dense), label=label,
+        padding=given.padding,
+    )  # fmt: skip
+    return name, make_format(reading, {})
 
 
 def _yaml(path: str) -> object:

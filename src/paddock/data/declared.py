@@ -77,7 +77,7 @@ def _leaves(value: object) -> Iterator[tuple[str, object]]:
 
 
 def format_of(block: bytes) -> str:
-    """What the first line looks like: one of FORMATS.
+    """What the first line looks like: one of FORMATS; slots where there is none.
 
     >>> format_of(b"click:1 1:7\\n"), format_of(b"1,2,3\\n")
     ('slots', 'csv')
@@ -86,7 +86,7 @@ def format_of(block: bytes) -> str:
     if line.count(b"\t") + 1 == CRITEO_FIELDS:
         return "criteo"
     words = line.split()
-    return "slots" if words and all(w.find(b":") > 0 for w in words) else "csv"
+    return "slots" if all(word.find(b":") > 0 for word in words) else "csv"
 
 
 def slots_of_lines(block: bytes) -> Slots:

@@ -112,11 +112,13 @@ def refuse_taken(directory: Path, names: Iterable[str]) -> None:
 def publishing(directory: Path, what: str) -> Iterator[Path]:
     """A directory to fill; when all is well its files get their names in `directory`.
 
-    A new or empty directory appears with all of them at once. What a killed process left half
-    made is removed by the next one. Raises: PaddockError naming `what` when it cannot be written.
+    A new directory appears with all of them at once; in one that is there they appear one after
+    another, the manifest last. What a killed process left half made is removed by the next one.
+    Raises: PaddockError naming `what` when it cannot be written.
     """
     with writing(what, directory):
-        is_new = not directory.exists() or not any(directory.iterdir())
+        # Not renamed over one that is there and empty: it may be a mount, or where a shell stands.
+        is_new = not directory.exists()
         parent = directory.parent if is_new else directory
         parent.mkdir(parents=True, exist_ok=True)
         stem = f".{directory.name}-paddock-"

@@ -140,6 +140,11 @@ class DataStream:
         if isinstance(port, Shared):
             port.tie(feed.use_latest)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes read it too: it has a client."""
+        return isinstance(self._port, Shared)
+
     def __iter__(self) -> Iterator[Any]:
         """The batches of one pass that this process gets."""
         yield from self._feed.batches()
@@ -194,7 +199,7 @@ class DataStream:
 
         Raises: UsageError with a client, whose servers' checkpoints have it.
         """
-        if isinstance(self._port, Shared):
+        if not isinstance(self._port, Alone):
             raise UsageError(
                 "the position of this stream is kept by the servers",
                 hint="client.save() has it, and client.load() before the stream is made",

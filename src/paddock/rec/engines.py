@@ -28,7 +28,9 @@ class Command:
 
 def command(recipe: Recipe, request: Request, config: str, python: str) -> Command:
     """The command of a recipe. config: the config.yaml, as a path of this machine."""
-    if recipe.engine is Engine.SINGLE or request.role == "WORKER":
+    # A cluster without -b passes only inside of one (config/resolve.py).
+    is_inside = recipe.engine is Engine.CLUSTER and recipe.cluster.backend is None
+    if recipe.engine is Engine.SINGLE or request.role == "WORKER" or is_inside:
         words = worker_words(request, request.model)
         return Command((python, "-u", "-m", WORKER, *words), _threads(recipe))
     if recipe.engine is Engine.LOCAL_CLUSTER:

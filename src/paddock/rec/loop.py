@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, UsageError
 from paddock.rec.learner import Item, Learner, Source
 from paddock.rec.report import Report
 from paddock.rec.saver import Due
@@ -91,12 +91,13 @@ def evaluate(
 ) -> Mapping[str, float]:
     """The metrics of a model over all workers' parts of the data. kind, number: Team.total."""
     report.begin()
-    losses, examples = 0.0, 0
+    losses, examples = math.nan, 0
     for metric in learner.metrics.values():
         metric.clear()
     for item in source.open(0, None):
         found = learner.evaluate(item.batch)
-        losses += found.get("loss", 0.0) * item.size
+        if "loss" in found:
+            losses = (0.0 if math.isnan(losses) else losses) + found["loss"] * item.size
         examples += item.size
     numbers = together(team, learner, kind, number, losses, examples)
     if numbers is None:
@@ -109,17 +110,18 @@ def together(
 ) -> dict[str, float] | None:
     """Loss and metrics over all workers: their counts are added up, not their values averaged.
 
-    None where nobody had an example.
+    None where nobody had an example. losses: NaN of a model that computes none.
     """
     import numpy as np
 
     states = [metric.state() for metric in learner.metrics.values()]
-    counts = np.concatenate([np.array([losses, examples], np.float64), *states])
-    whole = team.total(kind, number, counts)
+    has_loss = not math.isnan(losses)
+    head = [losses if has_loss else 0.0, examples, examples if has_loss else 0]
+    whole = team.total(kind, number, np.concatenate([np.array(head, np.float64), *states]))
     if not whole[1]:
         return None
-    numbers = {"loss": float(whole[0] / whole[1])}
-    at = 2
+    numbers = {"loss": float(whole[0] / whole[2])} if whole[2] else {}
+    at = 3
     for (title, metric), state in zip(learner.metrics.items(), states, strict=True):
         numbers[title] = metric.value(whole[at : at + len(state)])
         at += len(state)
@@ -157,6 +159,8 @@ def _batch(learner: Learner, item: Item, name: str, epoch: int, number: int) -> 
     where = f"run {name!r}, batch {number} of epoch {epoch}"
     try:
         found = learner.train(item.batch)
+    except UsageError:
+        raise  # Of the model, not of a batch.
     except PaddockError as error:
         # The servers refuse a gradient that is no number, and name the table.
         raise PaddockError(

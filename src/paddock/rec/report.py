@@ -19,6 +19,7 @@ class Report:
     def __init__(self, out: TextIO, interval: int, now: Callable[[], float]) -> None:
         self.out, self.interval, self.now = out, max(1, interval), now
         self.is_terminal = out.isatty()
+        self.name: Callable[[int], str] = lambda epoch: f"epoch {epoch}"
         self.wide = 0
         self.begin()
 
@@ -43,7 +44,7 @@ class Report:
         now = self.now()
         rate = self.examples_since / max(now - self.since, 1e-9)
         self.since, self.examples_since = now, 0
-        line = f"epoch {epoch}, batch {number}, {words(numbers())}, {rate:,.0f} examples/s"
+        line = f"{self.name(epoch)}, batch {number}, {words(numbers())}, {rate:,.0f} examples/s"
         if self.is_terminal and fraction:
             left = (now - self.started) * (1 - fraction) / fraction
             line += f", {fraction:.0%}, {left:.0f} s left"
@@ -53,8 +54,8 @@ class Report:
         """An epoch has ended; numbers: over all workers."""
         seconds = max(self.now() - self.started, 1e-9)
         self.line(
-            f"epoch {epoch} done, {words(numbers)}, {self.examples:,} examples in {seconds:.1f} s"
-            f" ({self.examples / seconds:,.0f} examples/s)"
+            f"{self.name(epoch)} done, {words(numbers)}, {self.examples:,} examples"
+            f" in {seconds:.1f} s ({self.examples / seconds:,.0f} examples/s)"
         )
 
     def line(self, text: str) -> None:

@@ -51,10 +51,12 @@ class Due:
         self.saved_at = self.now()
 
 
-def write(directory: str, name: str, keep: int, fill: Callable[[str], None]) -> str:
+def write(
+    directory: str, name: str, keep: int, fill: Callable[[str], None], *, is_latest: bool = True
+) -> str:
     """A checkpoint `directory/name`, made by `fill(aside)`; older than the newest `keep` go.
 
-    A crash on the way leaves what was there, and LATEST names a whole one.
+    A crash on the way leaves what was there, and LATEST names a whole one; is_latest: this one.
     """
     root = Path(directory)
     root.mkdir(parents=True, exist_ok=True)
@@ -73,9 +75,10 @@ def write(directory: str, name: str, keep: int, fill: Callable[[str], None]) -> 
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
-    pointer = root / f".{LATEST}.{os.getpid()}"
-    pointer.write_text(name + "\n", encoding="utf-8")
-    pointer.replace(root / LATEST)
+    if is_latest:
+        pointer = root / f".{LATEST}.{os.getpid()}"
+        pointer.write_text(name + "\n", encoding="utf-8")
+        pointer.replace(root / LATEST)
     _sync(root)
     for outlived in names(directory)[: -max(1, keep)]:
         if outlived != name:

@@ -265,7 +265,8 @@ class Served:
         rows = -(-len(flat) // SUMS_DIM)
         padded = np.zeros((rows, SUMS_DIM), np.float32)
         padded.reshape(-1)[: len(flat)] = flat
-        first = _keys([f"{self.run}/{kind}/{number % 2}/{w}" for w in range(self.workers)])
+        about = f"{self.client.peers[0].server_id}/{self.run}/{kind}/{number % 2}"
+        first = _keys([f"{about}/{worker}" for worker in range(self.workers)])
         keys = first[:, None] + np.arange(rows)
         # A life after the one that counted has nothing to say.
         is_told = self._pull(keys[self.worker])[0, 0] == number + 1

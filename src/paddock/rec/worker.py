@@ -12,12 +12,16 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from paddock import ps
 from paddock.errors import PaddockError, UsageError, problem_text
 from paddock.rec import loop, saver
 from paddock.rec.events import open_events
-from paddock.rec.learner import Learner, Opened, Place
+from paddock.rec.learner import Learner, Opened, Place, Source
+from paddock.rec.online.keeping import PassDue, PassKeeper
+from paddock.rec.online.passes import Passes
+from paddock.rec.online.schedule import Online, online_of
 from paddock.rec.report import Report, words
 from paddock.rec.settings import Contract, Run, Task
 from paddock.rec.start import Start, is_of_servers, load
@@ -30,6 +34,8 @@ OPENINGS = {
 }
 SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
 
+ALL = 1 << 30  # checkpoints kept
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say; returns the exit code."""
@@ -37,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         recipe = resolve(list(sys.argv[1:] if argv is None else argv))
-        for number, run in enumerate(recipe.runs):
+        for number, run in enumerate(of_one_strategy(recipe.runs)):
             carry_out(run, number)
     except PaddockError as error:
         sys.stderr.write(problem_text(error))
@@ -46,9 +52,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def of_one_strategy(runs: Sequence[Run]) -> list[Run]:
+    """The runs; those that judge are of the strategy of those that train. Raises UsageError.
+
+    Servers keep to one for all of their job.
+    """
+    trained = {run.strategy.name: run for run in runs if run.task is Task.TRAIN}
+    if len(trained) > 1:
+        told = ", ".join(f"{run.name!r} is {name}" for name, run in sorted(trained.items()))
+        raise UsageError(
+            f"the runs of one job have one strategy, but {told}",
+            hint="distribute_strategy; or a job for each",
+        )
+    strategies = [run.strategy for run in trained.values()] or [run.strategy for run in runs[:1]]
+    return [run if run.task is Task.TRAIN else replace(run, strategy=strategies[0]) for run in runs]
+
+
 def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
     """One run, alone or as a worker of a job with servers. number: of the recipe's, from 0."""
+    run = with_epochs(run)
     report = Report(sys.stdout, run.print_interval, time.monotonic)
+    online = online_of(run.config, run.name) if run.task is Task.TRAIN else None
+    if online is not None:
+        # Passes are numbered epochs; who comes again goes on at the next one.
+        run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
+        report.name = lambda number: f"pass {online.name(number)}"
     with _connected(run) as client:
         team: Team = Alone()
         if client is not None:
@@ -64,7 +92,7 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
         if run.task is Task.EVALUATE:
             numbers = _evaluate(run, opened, client, team, report)
         else:
-            numbers = _train(run, opened, client, team, report, start)
+            numbers = _train(run, opened, client, team, report, start, online)
             if run.test is not None:
                 source = opened.source(run.test)
                 numbers = loop.evaluate(opened.learner, source, team, report, "test", 0)
@@ -91,25 +119,38 @@ def _train(
     team: Team,
     report: Report,
     start: Start,
+    online: Online | None,
 ) -> Mapping[str, float]:
     if run.reading is None:
         raise UsageError(f"run {run.name!r} has no training data", hint="runner.train_data_dir")
-    source = opened.source(run.reading)
+    due = saver.Due(run.saving, time.monotonic)
+    source: Source
+    if online is None:
+        source = opened.source(run.reading)
+    else:
+        due = PassDue(run.saving, time.monotonic, online)
+        source = Passes(online, run.reading, opened.source, time.monotonic, time.sleep, report.line)
     position = team.start(lambda: start.choose(opened.learner, source))
     if position is not None and position["step"]:
-        report.line(f"going on in epoch {position['epoch']}, after {position['step']} batches")
+        report.line(
+            f"going on in {report.name(position['epoch'])}, {position['step']} batches done"
+        )
+    if online is not None and (position is None or position["epoch"] < online.numbers[0]):
+        position = {"epoch": online.numbers[0], "step": 0, "at": None}
     keeper: loop.Keeper | None = None
     if client is None:
         keeper = OnDisk(run, opened.learner)
     elif team.worker == 0:
         keeper = OnServers(run, opened.learner, team)
+        if online is not None:
+            keeper = PassKeeper(online, run.saving, team, client, keeper)
     return loop.train(
         run,
         opened.learner,
         source,
         team,
         report,
-        saver.Due(run.saving, time.monotonic),
+        due,
         keeper if run.saving.directory or run.saving.export_directory else None,
         open_events(run.event_directory) if run.event_directory and team.worker == 0 else None,
         position=position,
@@ -137,8 +178,11 @@ class OnDisk:
     def export(self, epoch: int) -> None:
         """What a plain program loads."""
         directory = self.run.saving.export_directory
-        if directory is not None:
-            saver.write(directory, f"epoch-{epoch:05d}", 1 << 30, self.learner.export)
+        if directory is None:
+            return
+        is_apart = directory != self.run.saving.directory
+        name = str(epoch) if self.run.contract is Contract.DYGRAPH else f"epoch-{epoch:05d}"
+        saver.write(directory, name, ALL, self.learner.export, is_latest=is_apart)
 
 
 class OnServers(OnDisk):
@@ -152,6 +196,28 @@ class OnServers(OnDisk):
         """The servers write their shards; each worker's position is of the same cut."""
         if self.run.saving.directory is not None:
             self.team.save(self.run.saving.directory, self.run.saving.keep)
+
+
+def with_epochs(run: Run) -> Run:
+    """A run of a PaddleRec 2.x model also writes <model_save_path>/<epoch>/rec.pdparams.
+
+    There PaddleRec's infer looks for it, and model_init_path.
+    """
+    saving = run.saving
+    if run.contract is not Contract.DYGRAPH or saving.export_directory not in (
+        None,
+        saving.directory,
+    ):
+        return run
+    return replace(
+        run,
+        saving=replace(
+            saving,
+            export_directory=saving.directory,
+            export_every_epochs=saving.every_epochs,
+            export_last=saving.last,
+        ),
+    )
 
 
 def _evaluate(
@@ -181,6 +247,8 @@ def _judged(run: Run) -> list[str | None]:
     if root is None:
         return [None]
     found = saver.names(root)
+    if run.contract is Contract.DYGRAPH:  # With servers the others have no rec.pdparams.
+        found = [name for name in found if name.isdigit()] or found
     if run.evaluate_epochs is not None:
         first, last = run.evaluate_epochs
         found = [

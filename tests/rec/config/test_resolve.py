@@ -296,3 +296,59 @@ def test_several_devices_make_a_job_without_servers(bench: Bench) -> None:
     assert (recipe.engine, recipe.cluster.servers, recipe.cluster.workers) == (
         Engine.LOCAL_CLUSTER, 0, 2,
     )  # fmt: skip
+
+
+def test_a_workspace_that_is_no_text_is_one_of_the_problems(bench: Bench) -> None:
+    """Found by mutated files: the folder was looked for in no directory."""
+    bench.put({"old/config.yaml": "train: {workspace: false}", "old/model.py": HOOKS})
+    assert "old/config.yaml:1: workspace is no text" in bench.problems("-m", "old")
+
+
+def test_data_of_ones_own_is_read_as_the_named_reader_read_it(bench: Bench) -> None:
+    """The 0.1 reader of the package was for raw Criteo lines; generated ones are slots."""
+    base = bench.world.models / "rank/dnn/config.yaml"
+    base.write_text(base.read_text("utf-8").replace("criteo", "slots"))
+    text = """
+        train:
+          workspace: "paddlerec.models.rank.dnn"
+          reader: {class: "{workspace}/../criteo_reader.py", train_data_path: DATA}
+        """
+    for data, reader in (("mine/rows", "criteo"), ('"{workspace}/data/train"', "slots")):
+        bench.put({"mine/config.yaml": text.replace("DATA", data), "mine/rows/": ""})
+        reading = bench.resolve("-m", "mine/config.yaml").runs[0].reading
+        assert reading is not None
+        assert reading.reader == reader
+
+
+def test_inside_of_paddlecloud_no_backend_is_asked_for(bench: Bench) -> None:
+    """Its start command has no -r; a variable says it."""
+    bench.env["PADDLE_PADDLEREC_ROLE"] = "WORKER"
+    assert bench.resolve("-m", "two", "-o", "engine=cluster").engine is Engine.CLUSTER
+
+
+@pytest.mark.parametrize(("old", "new", "told"), [
+    ("phases: [one]", "phases: [ome]", "runner 'train_it' names phase 'ome', which is not there"),
+    ("dataset_name: big", "dataset_name: bog", "phase 'one' names dataset 'bog'"),
+    ("mode: [train_it, judge_it]", "mode: trian_it", "mode names runner 'trian_it'"),
+    ("class: local_cluster_train", "class: local_cluster_trane", "no class 'local_cluster_trane'"),
+    ("  epochs: 2", "  startup_class_path: x.py", "startup_class_path is not supported"),
+    ("- {name: two,", "- {", "an entry of phase has no name"),
+    ("- {name: two,", "- {name: one,", "phase has two entries named 'one'"),
+    ("batch_size: 8, ", "", "dataset.batch_size of run 'train_it' is missing"),
+    ("data_path: \"{workspace}/data\", ", "", "dataset.data_path of run 'train_it' is missing"),
+])  # fmt: skip
+def test_what_does_not_fit_in_the_lists_of_185_is_told(
+    bench: Bench, old: str, new: str, told: str
+) -> None:
+    """Where it stands, and what there is."""
+    assert old in LISTS
+    bench.put({"lists/config.yaml": LISTS.replace(old, new)})
+    assert told in bench.problems("-m", "lists")
+
+
+def test_a_runner_with_several_phases_trains_one_after_the_other(bench: Bench) -> None:
+    """PaddleRec took turns in every epoch; that this is another order is told."""
+    bench.put({"lists/config.yaml": LISTS.replace("phases: [one]", "phases: [one, two]")})
+    recipe = bench.resolve("-m", "lists")
+    assert [run.name for run in recipe.runs] == ["train_it.one", "train_it.two", "judge_it"]
+    assert "trains one and two one after the other" in recipe.warnings[0]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.rec.learner import Place
+from paddock.rec.learner import Dealing, Place, Source
 from rec.dygraph.folders import copy_example, own_modules, plain_losses, run_of
 
 with warnings.catch_warnings():
@@ -75,6 +75,35 @@ def test_workers_read_every_example_once(folder: Path, workers: int) -> None:
             item.batch[-1].numpy()
             for item in open_model(run, None, Place()).source(run.reading).open(0, None)
         ]
+    rows = [sorted(map(tuple, np.concatenate(batches).tolist())) for batches in (seen, whole)]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 3), (3, 1)])
+def test_other_workers_read_what_is_left(folder: Path, before: int, after: int) -> None:
+    """Each example once, also when they are interrupted in turn."""
+    seen = []
+    with own_modules(folder):
+        run = run_of(folder)
+        assert run.reading is not None
+
+        def source(worker: int, workers: int) -> Source:
+            assert run.reading is not None
+            return open_model(run, None, Place(worker, workers)).source(run.reading)
+
+        whole = [item.batch[-1].numpy() for item in source(0, 1).open(0, None)]
+        behind: list[object | None] = []
+        for worker in range(before):
+            first = list(source(worker, before).open(0, None))[: 2 + worker]
+            seen += [item.batch[-1].numpy() for item in first]
+            behind.append(first[-1].position)
+        for worker in range(after):
+            dealing = source(worker, after)
+            assert isinstance(dealing, Dealing)
+            mine = list(dealing.open(0, dealing.dealt(0, behind)))
+            again = list(dealing.open(0, mine[0].position))
+            assert len(again) == len(mine) - 1
+            seen += [item.batch[-1].numpy() for item in [mine[0], *again]]
     rows = [sorted(map(tuple, np.concatenate(batches).tolist())) for batches in (seen, whole)]
     assert rows[0] == rows[1]
 

@@ -126,6 +126,29 @@ def test_a_reader_of_each_generation_runs_unchanged(
     assert not {name for name in set(sys.modules) - before if name.startswith("paddle.")}
 
 
+def test_a_reader_that_needs_paddle_gets_it(
+    tmp_path: Path,
+    data: Chunk,
+    reader: Callable[[str], LegacyFormat],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only what Paddle has no more is stood in for."""
+    for loaded in [name for name in sys.modules if name.split(".")[0] == "paddle"]:
+        monkeypatch.delitem(sys.modules, loaded)
+    fleet = tmp_path / "site" / "paddle" / "distributed" / "fleet"
+    fleet.mkdir(parents=True)
+    for above in (fleet.parent.parent, fleet.parent, fleet):
+        (above / "__init__.py").write_text("nn = 'of Paddle'\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    text = "import paddle\nassert paddle.nn == 'of Paddle'\n" + V2
+    try:
+        assert whole(reader(text), data).size == 2
+        assert "paddle.fluid" not in sys.modules
+    finally:
+        for name in ("paddle", "paddle.distributed", "paddle.distributed.fleet"):
+            sys.modules.pop(name, None)
+
+
 def test_a_line_that_the_reader_cannot_take_is_named(
     tmp_path: Path, reader: Callable[[str], LegacyFormat]
 ) -> None:

@@ -17,6 +17,7 @@ from paddock.errors import Problem, UsageError
 from paddock.rec.config import backend as backends
 from paddock.rec.config import v01, v2, v18
 from paddock.rec.config.build import DEFAULT, FORMATS, Draft, Setting, build, laid_over
+from paddock.rec.config.data import is_elsewhere, missing_data
 from paddock.rec.config.document import Path, flatten, parse, read_value, set_value
 from paddock.rec.config.folder import look
 from paddock.rec.config.keys import Given, Reader, Settings, nearest
@@ -35,7 +36,7 @@ from paddock.rec.config.where import (
     merge_counts,
 )
 from paddock.rec.config.words import Request, read_words
-from paddock.rec.settings import Contract, Engine, Recipe, Run, Task
+from paddock.rec.settings import Contract, Engine, Recipe, Run
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 WORKSPACE = "{workspace}"
@@ -103,7 +104,8 @@ class _Resolver:
         counts = merge_counts(drafts, cluster, engine)
         config = self._flat()
         runs = tuple(run for draft in drafts if (run := self._run(draft, config)) is not None)
-        self._check_data(runs, engine)
+        if engine is not Engine.CLUSTER:
+            self.problems += missing_data(runs, self.form)
         problems = [*document.problems, *reader.problems, *self.problems]
         if not runs and not problems:
             problems.append(Problem(f"{document.name}: nothing is to be run", NO_FORM))
@@ -134,12 +136,11 @@ class _Resolver:
             if self.document.get(path) is None:
                 path = ("evaluate", "workspace")
         text = self.document.get(path)
-        if text is None:
-            self.workspace = self.directory
-        elif not isinstance(text, str):
+        self.workspace = self.directory
+        if text is not None and not isinstance(text, str):
             source = self.document.source(path)
             self.problems.append(Problem(f"{source}: workspace is no text", "write a directory"))
-        else:
+        elif text is not None:
             text = self._variables(text, self.document.source(path))
             found = find_workspace(text, self.config, self.world)
             if found is None:
@@ -238,8 +239,10 @@ class _Resolver:
         return found
 
     def _submits(self) -> bool:
-        """Not so for the worker program, inside of a cluster."""
-        return self.request.role == "MASTER" and "PADDLE_TRAINER_ID" not in self.world.env
+        """Not so inside of a cluster; PaddleCloud's jobs say so by a variable only."""
+        env = self.world.env
+        is_inside = "PADDLE_TRAINER_ID" in env or env.get("PADDLE_PADDLEREC_ROLE") == "WORKER"
+        return self.request.role == "MASTER" and not is_inside
 
     # ----------------------------------------------------------------------------------- the runs
 
@@ -288,6 +291,11 @@ class _Resolver:
             if base is None and name != "model":
                 continue
             said.pop(name)
+            side = name.partition(".")[0]
+            # The package's criteo_reader.py is a format of ours; generated data has its own.
+            word = os.path.basename(path).removesuffix("_reader.py")
+            if word in FORMATS and said.get(f"{side}.data") is not self.base.get(f"{side}.data"):
+                base = Given(word, given.source)
             if base is not None:
                 said[name] = base
             shown = "its own" if base is None else base.value
@@ -341,27 +349,6 @@ class _Resolver:
             return beside
         return here
 
-    def _check_data(self, runs: Sequence[Run], engine: Engine) -> None:
-        """Data that is not there is told before anything starts, where it must be here."""
-        if engine is Engine.CLUSTER:
-            return
-        for run in runs:
-            sides = {"reading": run.reading} if run.task is Task.TRAIN else {"test": run.test}
-            for side, reading in sides.items():
-                for path in reading.paths if reading is not None else ():
-                    if is_elsewhere(path) or any(c in path for c in "*?["):
-                        continue
-                    key = key_of(self.form, f"{side}.data")
-                    if not os.path.exists(path):
-                        hint = nearest(os.path.basename(path), _siblings(path), "write a directory")
-                        if run.contract is Contract.BUNDLED:
-                            hint = f"paddock data generate makes some; or -o {key}=DIR"
-                        what = f"{key}: {path} does not exist"
-                        self.problems.append(Problem(what, hint))
-                    elif os.path.isdir(path) and not os.listdir(path):
-                        what = f"{key}: {path} is an empty directory"
-                        self.problems.append(Problem(what, "put files there, or name another"))
-
     # ------------------------------------------------------------------------- what people are told
 
     def _sources(self, drafts: list[Draft], counts: Settings) -> dict[str, str]:
@@ -377,15 +364,6 @@ class _Resolver:
         return found
 
 
-def is_elsewhere(path: str) -> bool:
-    """Whether data is no file of a file system: an fsspec URL, or made when it is read.
-
-    >>> is_elsewhere("s3://b/x"), is_elsewhere("generated:criteo?seed=1"), is_elsewhere("data")
-    (True, True, False)
-    """
-    return "://" in path or path.startswith("generated:")
-
-
 def _nested(config: Mapping[str, object]) -> dict[str, Any]:
     """The nested hyper-parameters of a flat configuration."""
     found: dict[str, Any] = {}
@@ -399,8 +377,3 @@ def _nested(config: Mapping[str, object]) -> dict[str, Any]:
             inner = inner.setdefault(part, {})
         inner[last] = value
     return found
-
-
-def _siblings(path: str) -> list[str]:
-    parent = os.path.dirname(path)
-    return os.listdir(parent) if os.path.isdir(parent) else []

@@ -25,7 +25,6 @@ from paddock.errors import Problem, UsageError
 from paddock.ps.optimizers.paddle_rules import told_rate
 from paddock.ps.spec import OptimizerSpec
 
-# The norm of all gradients is scaled by clip / max(norm, clip), as Paddle's ClipGradByGlobalNorm.
 CLIPS = ("ClipGradByGlobalNorm", "ClipGradByNorm", "ClipGradByValue")
 
 
@@ -92,6 +91,24 @@ def rules_of(optimizer: Any) -> Rules:
     if problems:
         raise UsageError.of(problems)
     return replace(KINDS[kind](optimizer, base_rate(optimizer)), clip=clip)
+
+
+def clip_gradients(grads: list[Any], clip: Any) -> None:
+    """Changes arrays in place as Paddle's clip does tensors.
+
+    Source: paddlepaddle 3.3, nn/clip.py: global: clip / max(norm, clip) of all; by norm: of each.
+    """
+    kind = type(clip).__name__
+    if kind == "ClipGradByValue":
+        for grad in grads:
+            np.clip(grad, clip.min, clip.max, out=grad)
+        return
+    groups = [grads] if kind == "ClipGradByGlobalNorm" else [[grad] for grad in grads]
+    for group in groups:
+        norm = float(np.sqrt(sum(float(np.square(grad, dtype=np.float64).sum()) for grad in group)))
+        if norm > clip.clip_norm:
+            for grad in group:
+                grad *= np.float32(clip.clip_norm / norm)
 
 
 def base_rate(optimizer: Any) -> float:

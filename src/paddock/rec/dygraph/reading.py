@@ -7,6 +7,7 @@ blocks of the sorted list; else all read all, and worker w trains every workers-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import paddle
@@ -18,17 +19,58 @@ from paddock.rec.learner import Item, Place
 from paddock.rec.settings import Reading
 
 
+@dataclass(frozen=True)
+class Share:
+    """A worker's part: every `of`-th batch of these files, from the worker's number on."""
+
+    files: tuple[str, ...]
+    number: int = 0
+    of: int = 1
+
+
 class Batches:
-    """A Source: one epoch after another of one data set."""
+    """A Source: one epoch after another of one data set; goes on after other numbers of workers."""
 
     def __init__(self, folder: Folder, reading: Reading, place: Place) -> None:
-        self._folder, self._reading = folder, reading
-        files = list_files(folder.directory, reading.paths)
-        self._workers, self._worker = place.workers, place.worker
-        if len(files) >= place.workers:
-            files = block(files, place.worker, place.workers)
-            self._workers, self._worker = 1, 0
-        dataset = folder.dataset(reading.reader, files)
+        self._folder, self._reading, self._place = folder, reading, place
+        self._files = list_files(folder.directory, reading.paths)
+        self._own = shares(self._files, place.workers)[place.worker]
+        self._loader = self._load(self._own)
+
+    def open(self, epoch: int, position: object | None) -> Iterator[Item]:
+        """The epoch's batches. position: how many are behind, or what dealt() gave."""
+        if isinstance(position, dict):
+            yield from self._left(list(position["behind"]), int(position["done"]))
+            return
+        behind, number = position if isinstance(position, int) else 0, 0
+        for number, batch in self._batches(self._loader, self._own):
+            if number > behind:
+                yield Item(batch, len(batch[0]), number)
+        if not number and self._place.workers == 1:
+            raise _too_few(self._reading)
+
+    def dealt(self, epoch: int, positions: Sequence[object | None]) -> object:
+        """What `positions` workers have left of the epoch, of which each takes its turns now."""
+        if any(isinstance(at, dict) for at in positions):
+            raise UsageError(
+                "this epoch was dealt anew before, and is not a second time",
+                hint="go on with as many workers as before",
+            )
+        return {"behind": [at or 0 for at in positions], "done": 0}
+
+    def _left(self, behind: list[int], done: int) -> Iterator[Item]:
+        turn = 0
+        for share, at in zip(shares(self._files, len(behind)), behind, strict=True):
+            for number, batch in self._batches(self._load(share), share):
+                if number <= at:
+                    continue
+                turn += 1
+                if turn > done and turn % self._place.workers == self._place.worker:
+                    yield Item(batch, len(batch[0]), {"behind": behind, "done": turn})
+
+    def _load(self, share: Share) -> Any:
+        reading = self._reading
+        dataset = self._folder.dataset(reading.reader, share.files)
         options: dict[str, Any] = {
             "places": paddle.framework._current_expected_place(),
             "num_workers": reading.loader_processes,
@@ -36,31 +78,25 @@ class Batches:
         if isinstance(dataset, io.IterableDataset):
             # Each of several loader processes would read everything.
             options["num_workers"] = 0
-            self._loader = io.DataLoader(
-                dataset, batch_size=reading.batch_size, drop_last=True, **options
-            )
-            return
+            return io.DataLoader(dataset, batch_size=reading.batch_size, drop_last=True, **options)
         if len(dataset) < reading.batch_size:
             raise _too_few(reading)
-        dealt = Dealt(dataset, reading.batch_size, self._worker, self._workers)
-        self._workers, self._worker = 1, 0
-        self._loader = io.DataLoader(dataset, batch_sampler=dealt, **options)
+        dealt = Dealt(dataset, reading.batch_size, share.number, share.of)
+        return io.DataLoader(dataset, batch_sampler=dealt, **options)
 
-    def open(self, epoch: int, position: object | None) -> Iterator[Item]:
-        """The epoch's batches. position: how many of the loader's are behind."""
-        behind = position if isinstance(position, int) else 0
-        number = -1
-        batches = iter(self._loader())
+    def _batches(self, loader: Any, share: Share) -> Iterator[tuple[int, Any]]:
+        """(how many of the share are read then, batch), one after the other."""
+        is_dealt = isinstance(loader.batch_sampler, Dealt)
+        batches, read, own = iter(loader()), 0, 0
         while True:
             with user_code(self._folder.directory):
                 batch = next(batches, None)
             if batch is None:
-                break
-            number += 1
-            if number >= behind and number % self._workers == self._worker:
-                yield Item(batch, len(batch[0]), number + 1)
-        if number < 0:
-            raise _too_few(self._reading)
+                return
+            if is_dealt or read % share.of == share.number:
+                own += 1
+                yield own, batch
+            read += 1
 
 
 class Dealt(io.BatchSampler):  # type: ignore[misc]  # Paddle has no types.
@@ -77,6 +113,19 @@ class Dealt(io.BatchSampler):  # type: ignore[misc]  # Paddle has no types.
 
     def __len__(self) -> int:
         return len(range(self._worker, super().__len__(), self._of))
+
+
+def shares(files: Sequence[str], workers: int) -> list[Share]:
+    """Each worker's part of the files.
+
+    >>> [share.files for share in shares(["a", "b", "c"], 2)]
+    [('a', 'b'), ('c',)]
+    >>> shares(["a"], 2)[1]
+    Share(files=('a',), number=1, of=2)
+    """
+    if len(files) < workers:
+        return [Share(tuple(files), worker, workers) for worker in range(workers)]
+    return [Share(tuple(block(files, worker, workers))) for worker in range(workers)]
 
 
 def block(files: Sequence[str], worker: int, workers: int) -> list[str]:

@@ -123,8 +123,9 @@ class Looked:
 class Foresight:
     """Which part of a batch has the ids of which table, learned from the first batch.
 
-    A part fits a table's look-up if it has all its ids; the smallest is taken. What is computed
-    within the model fits none, and is pulled where it is looked up.
+    A look-up is of several parts together where they have its ids and no others, else of the
+    smallest part that has them all. What is computed within the model is of none, and is pulled
+    where it is looked up.
     """
 
     def __init__(self) -> None:
@@ -141,19 +142,27 @@ class Foresight:
         self._parts = {}
         for table, lookups in asked.items():
             for ids in lookups:
-                fitting = [at for at, part in parts.items() if np.isin(ids, part).all()]
-                if fitting:
-                    best = min(fitting, key=lambda at: len(parts[at]))
-                    self._parts.setdefault(table, set()).add(best)
+                self._parts.setdefault(table, set()).update(_parts_of(ids, parts))
 
     def keys(self, batch: Any, counts: Mapping[str, int]) -> dict[str, Keys]:
         """Distinct ascending ids of each table in a batch, as far as known; below its count."""
         leaves, found = list(_leaves(batch)) if self._parts else [], dict[str, Keys]()
         for table, places in (self._parts or {}).items():
+            if not places:
+                continue
             pieces = [leaves[at] for at in sorted(places) if at < len(leaves)]
             keys = np.unique(np.concatenate([ids for ids in pieces if ids is not None]))
             found[table] = keys[(keys >= 0) & (keys < counts[table])]
         return found
+
+
+def _parts_of(ids: Keys, parts: Mapping[int, Keys]) -> list[int]:
+    """Which parts a look-up's ids are of."""
+    within = [at for at, part in parts.items() if len(part) and np.isin(part, ids).all()]
+    if within and np.isin(ids, np.concatenate([parts[at] for at in within])).all():
+        return within
+    whole = [at for at, part in parts.items() if np.isin(ids, part).all()]
+    return [min(whole, key=lambda at: len(parts[at]))] if whole else []
 
 
 def _leaves(batch: Any) -> list[Keys | None]:

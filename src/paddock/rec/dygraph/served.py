@@ -29,6 +29,7 @@ from paddock.ps.paddle import PADDLE
 from paddock.rec.dygraph.optimizer import (
     Rules,
     base_rate,
+    clip_gradients,
     decay_of,
     own_rule,
     rules_of,
@@ -94,8 +95,8 @@ class Served:
             return
         self.client.create(DenseSpec(STEPS, 1, SUM))
         total = float(self.client.pull_dense(STEPS)[0])
-        is_sync = self.client.strategy.name == "sync"
-        self.steps = round(total / (1 if is_sync else self.client.place.trainers))
+        is_mean = self.client.strategy.name in ("sync", "geo")
+        self.steps = round(total / (1 if is_mean else self.client.place.trainers))
 
     def _stays(
         self,
@@ -128,14 +129,15 @@ class Served:
         weight = layers[0].weight
         if layers[0]._max_norm is not None:
             raise UsageError(f"embedding {name!r}: max_norm has no equal on the servers")
+        keys = [key for key, one in self.model.state_dict().items() if one is weight]
+        keys = keys or [f"{name}.weight"]
         spec = SparseSpec(
-            name,
+            keys[0],
             int(weight.shape[1]),
             own_rule(self.rules.rows, weight, self.optimizer),
             InitialSpec("zeros"),
         )
-        keys = [key for key, one in self.model.state_dict().items() if one is weight]
-        table = Looked(self.together, spec, int(weight.shape[0]), name, keys or [f"{name}.weight"])
+        table = Looked(self.together, spec, int(weight.shape[0]), name, keys)
         table.rows.rate = self._rate(times_of(weight), is_sparse=True)
         for layer in layers:
             table.take_over(layer)
@@ -301,24 +303,6 @@ class Served:
                 if key in state:
                     table.set(np.asarray(state[key], np.float32))
         self.client.barrier("rec.load")
-
-
-def clip_gradients(grads: list[Any], clip: Any) -> None:
-    """Changes arrays in place as Paddle's clip does tensors.
-
-    Source: paddlepaddle 3.3, nn/clip.py: global: clip / max(norm, clip) of all; by norm: of each.
-    """
-    kind = type(clip).__name__
-    if kind == "ClipGradByValue":
-        for grad in grads:
-            np.clip(grad, clip.min, clip.max, out=grad)
-        return
-    groups = [grads] if kind == "ClipGradByGlobalNorm" else [[grad] for grad in grads]
-    for group in groups:
-        norm = float(np.sqrt(sum(float(np.square(grad, dtype=np.float64).sum()) for grad in group)))
-        if norm > clip.clip_norm:
-            for grad in group:
-                grad *= np.float32(clip.clip_norm / norm)
 
 
 def _sparse_layers(model: nn.Layer, learned: set[int]) -> dict[str, list[nn.Embedding]]:

@@ -1,0 +1,252 @@
+"""A user's old Model behind the hooks of a DygraphModel, so that one learner trains both kinds.
+
+Its layers and parameters are those that its attributes hold. A batch of zeros goes through it
+first: so layers that net() makes where it finds none yet are known before the optimizer is made,
+and the names of its metrics before the first batch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from paddock.errors import UsageError
+from paddock.rec.dygraph.folder import user_code
+from paddock.rec.hooks.base import ModelBase, Settings, standing_in
+from paddock.rec.metrics import METRICS, Metric
+from paddock.rec.settings import Reading, Run, Task
+
+MODULE = "paddock_users_model"
+EXAMPLES = 2  # of the batch of zeros
+
+Inputs = Mapping[str, Any]
+
+
+class Net(nn.Layer):  # type: ignore[misc]  # Paddle has no types.
+    """What the attributes of a Model hold."""
+
+    def __init__(self, model: ModelBase) -> None:
+        super().__init__()
+        for name, value in vars(model).items():
+            self._hold(name, value)
+
+    def _hold(self, name: str, value: Any) -> None:
+        if isinstance(value, nn.Layer):
+            self.add_sublayer(name, value)
+        elif isinstance(value, paddle.Tensor) and not value.stop_gradient and value.is_leaf:
+            self.add_parameter(name, value)
+        elif isinstance(value, (list, tuple)):
+            for at, one in enumerate(value):
+                self._hold(f"{name}_{at}", one)
+        elif isinstance(value, dict):
+            for key, one in value.items():
+                self._hold(f"{name}_{key}", one)
+
+
+class HookedModel:
+    """The model of a folder, as DygraphLearner takes folders: directory, config, model.
+
+    own: metrics given as (score, label), which add up over workers.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.directory = os.path.abspath(run.model_directory)
+        self.config = dict(run.config)
+        self.own: dict[str, Metric] = {}
+        self._objects: dict[str, Any] = {}
+        self._is_fixed = False
+        self._made: ModelBase | None = None
+
+    @property
+    def model(self) -> HookedModel:
+        """Itself: the hooks of a DygraphModel are here."""
+        return self
+
+    # ------------------------------------------------------------------------------------ hooks
+
+    def create_model(self, config: object) -> Net:
+        """Load the file, make the Model, let the batch of zeros through."""
+        reading = self.run.reading or self.run.test
+        made = self._made = self._load(reading)
+        is_infer = self.run.task is Task.EVALUATE
+        zeros = _zeros(reading) if reading is not None else None
+        if zeros is not None:
+            self._try_out(made, zeros, is_infer)
+        net = Net(made)
+        if not net.parameters():
+            raise UsageError(
+                f"{self.run.model_file}: Model has no layers to train",
+                hint="make them in _init_hyper_parameters: self.fc = paddle.nn.Linear(...)",
+            )
+        self._is_fixed = True
+        return net
+
+    def create_optimizer(self, net: Net, config: object) -> Any:
+        """The user's, or that of the configuration; of all parameters where it names none."""
+        with _given_parameters(net.parameters()):
+            return self._user.optimizer()
+
+    def create_metrics(self) -> tuple[list[Any], list[str]]:
+        """The paddle.metric objects that net() put in _metrics."""
+        return list(self._objects.values()), list(self._objects)
+
+    def train_forward(
+        self, net: Net, metrics: object, batch: Inputs, config: object
+    ) -> tuple[Any, list[Any], dict[str, Any]]:
+        """One batch: loss, metrics, what is printed."""
+        self._run(self._user, batch, is_infer=False)
+        cost = self._user.get_avg_cost()
+        if not isinstance(cost, paddle.Tensor):
+            raise UsageError(
+                f"{self.run.model_file}: net() has set no _cost, it is {cost!r}",
+                hint="self._cost = the mean loss of the batch, a tensor",
+            )
+        printed = self._taken(self._user.get_metrics())
+        return cost.mean() if cost.size > 1 else cost, list(self._objects.values()), printed
+
+    def infer_forward(
+        self, net: Net, metrics: object, batch: Inputs, config: object
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """One batch, judged only."""
+        self._run(self._user, batch, is_infer=True)
+        printed = self._taken(self._user.get_infer_results())
+        return list(self._objects.values()), printed
+
+    # ------------------------------------------------------------------------------------ within
+
+    @property
+    def _user(self) -> ModelBase:
+        assert self._made is not None
+        return self._made
+
+    def _load(self, reading: Reading | None) -> ModelBase:
+        path, settings = self.run.model_file, Settings(self.config)
+        slots = (reading.sparse_slots, tuple(reading.dense_slots)) if reading else ((), ())
+        sys.path.insert(0, self.directory)  # It may import its neighbours.
+        try:
+            with standing_in(settings), user_code(self.directory):
+                spec = importlib.util.spec_from_file_location(MODULE, path)
+                assert spec is not None and spec.loader is not None
+                module = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+                kind = getattr(module, "Model", None)
+                if not (isinstance(kind, type) and issubclass(kind, ModelBase)):
+                    raise UsageError(
+                        f"{path} has no class Model(ModelBase)",
+                        hint="from paddlerec.core.model import ModelBase",
+                    )
+                kind.settings, kind.slots = settings, slots
+                return kind(settings.all())
+        finally:
+            sys.path.remove(self.directory)
+
+    def _try_out(self, made: ModelBase, zeros: Inputs, is_infer: bool) -> None:
+        """A batch that changes nothing: no gradients, no statistics, the same random numbers."""
+        state = paddle.get_rng_state()
+        before = Net(made)
+        before.eval()
+        with paddle.no_grad():
+            self._run(made, zeros, is_infer=is_infer)
+        paddle.set_rng_state(state)
+        Net(made).train()
+        found = made.get_infer_results() if is_infer else made.get_metrics()
+        for name, value in found.items():
+            if isinstance(value, paddle.metric.Metric):
+                value.reset()
+                self._objects[name] = value
+            elif isinstance(value, tuple):
+                self.own[name] = _metric_of(name, self.run.model_file)
+
+    def _run(self, model: ModelBase, batch: Inputs, *, is_infer: bool) -> None:
+        inputs = {name: paddle.to_tensor(value) for name, value in batch.items()}
+        with _no_new_parameters(self.directory) if self._is_fixed else user_code(self.directory):
+            model.run(inputs, is_infer=is_infer)
+
+    def _taken(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """Count what adds up; the rest, to be printed."""
+        printed = {}
+        for name, value in found.items():
+            if isinstance(value, paddle.metric.Metric):
+                if name in self._objects:
+                    self._objects[name] = value
+            elif isinstance(value, tuple):
+                if name in self.own:
+                    score, label = (np.asarray(one.numpy()) for one in value)
+                    self.own[name].update(_scores(score), label.reshape(-1))
+            else:
+                printed[name] = value
+        return printed
+
+
+def _scores(score: Any) -> Any:
+    """Of two classes the second one's, of one column that."""
+    if score.ndim == 2 and score.shape[1] <= 2:
+        return score[:, -1]
+    return score
+
+
+def _metric_of(name: str, where: str) -> Metric:
+    made = METRICS.get(name.lower())
+    if made is None:
+        raise UsageError(
+            f"{where}: _metrics[{name!r}] is (score, label), and there is no such metric",
+            hint=f"one of {', '.join(METRICS)}; or a tensor; or an object of paddle.metric",
+        )
+    return made()
+
+
+def _zeros(reading: Reading) -> dict[str, Any] | None:
+    """A batch of zeros; None where the slots are not declared."""
+    if not reading.sparse_slots and not reading.dense_slots:
+        return None
+    sparse = {name: np.zeros((EXAMPLES, 1), np.int64) for name in reading.sparse_slots}
+    dense = {n: np.zeros((EXAMPLES, w), np.float32) for n, w in reading.dense_slots.items()}
+    return {**sparse, **dense}
+
+
+@contextmanager
+def _given_parameters(parameters: list[Any]) -> Iterator[None]:
+    """An optimizer that is made without parameters, as in a static program, is of all."""
+    own = paddle.optimizer.Optimizer.__init__
+
+    def init(self: Any, learning_rate: Any, parameters_: Any = None, *more: Any, **by: Any) -> None:
+        chosen = by.pop("parameters", parameters_)
+        own(self, learning_rate, parameters if chosen is None else chosen, *more, **by)
+
+    paddle.optimizer.Optimizer.__init__ = init
+    try:
+        yield
+    finally:
+        paddle.optimizer.Optimizer.__init__ = own
+
+
+@contextmanager
+def _no_new_parameters(directory: str) -> Iterator[None]:
+    """A parameter that net() makes for each batch would never learn."""
+    own = nn.Layer.create_parameter
+
+    def create(self: Any, *_: Any, **__: Any) -> None:
+        mine = [f for f in traceback.extract_stack() if Path(f.filename).is_relative_to(directory)]
+        where = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else directory
+        raise UsageError(
+            f"{where}: net() makes a new {type(self).__name__} for each batch",
+            hint="make it once, in _init_hyper_parameters, and call it in net()",
+        )
+
+    nn.Layer.create_parameter = create
+    try:
+        with user_code(directory):
+            yield
+    finally:
+        nn.Layer.create_parameter = own

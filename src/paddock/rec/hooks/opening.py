@@ -1,0 +1,97 @@
+"""Opens the folder of an old Model for the worker program: a learner, and batches of its slots."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.data.assign import Piece, assign
+from paddock.data.batch import Bag, Batch
+from paddock.data.chunks import Chunk
+from paddock.data.files import cut_files, find_files
+from paddock.ps import Client
+from paddock.rec.dygraph.learner import DygraphLearner
+from paddock.rec.hooks.model import HookedModel
+from paddock.rec.learner import Item, Opened, Place, Source
+from paddock.rec.readers.build import make_source
+from paddock.rec.settings import Reading, Run
+
+
+def open_model(run: Run, client: Client | None, place: Place) -> Opened:
+    """The model as a Learner, and its readers as Sources."""
+    say = _say if place.worker == 0 else _nothing
+    model = HookedModel(run)
+    learner = DygraphLearner(run, model, client, say)  # type: ignore[arg-type]  # As a Folder.
+    learner.metrics = {**model.own, **learner.metrics}
+
+    def source(reading: Reading) -> Source:
+        chunks = chunks_of(reading, place)
+        return Inputs(make_source(reading, chunks, run.config, seed=run.seed, warn=say), reading)
+
+    return Opened(learner, source)
+
+
+def chunks_of(reading: Reading, place: Place) -> list[Chunk]:
+    """Of the files that are this worker's."""
+    files = {one.path: one for one in find_files(reading.paths)}
+    pieces = [Piece(one.path, one.size) for one in files.values()]
+    rule = "blocks" if reading.assignment == "dynamic" else reading.assignment
+    plan = assign(pieces, place.workers, rule)
+    return cut_files(files[piece.path] for piece in plan.parts[place.worker])
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Batches as the arrays that net() is given, by slot: (examples, width) each."""
+
+    inner: Source
+    reading: Reading
+
+    def open(self, epoch: int, position: object | None) -> Iterator[Item]:
+        """See Source."""
+        for item in self.inner.open(epoch, position):
+            yield Item(arrays_of(item.batch, self.reading), item.size, item.position)
+
+
+def arrays_of(batch: Batch, reading: Reading) -> dict[str, NDArray[Any]]:
+    """The slots of a batch, sparse ones int64 (the label, too), dense ones float32.
+
+    An example's ids are padded to as many as the example with most has.
+
+    >>> bag = Bag(np.array([1, 2, 3]), np.array([1, 2]))
+    >>> batch = Batch(2, {"7": bag}, label=np.float32([0, 1]))
+    >>> found = arrays_of(batch, Reading((), 2, sparse_slots=("click", "7"), padding=9))
+    >>> {name: array.tolist() for name, array in found.items()}
+    {'click': [[0], [1]], '7': [[1, 9], [2, 3]]}
+    """
+    label = reading.label or (reading.sparse_slots or ("",))[0]
+    found: dict[str, NDArray[Any]] = {}
+    if len(batch.label):
+        kind = np.float32 if label in reading.dense_slots else np.int64
+        found[label] = batch.label.astype(kind).reshape(-1, 1)
+    for name, ids in batch.ids.items():
+        wide = _padded(ids, reading.padding) if isinstance(ids, Bag) else ids
+        found[name] = wide.reshape(batch.size, -1)
+    found.update(batch.dense)
+    return found
+
+
+def _padded(bag: Bag, padding: int) -> NDArray[np.int64]:
+    width = max(1, int(bag.lengths.max(initial=0)))
+    wide = np.full((len(bag.lengths), width), padding, np.int64)
+    wide[np.arange(width) < bag.lengths[:, None]] = bag.values
+    return wide
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _nothing(line: str) -> None:
+    """The other workers would say the same."""

@@ -1,0 +1,83 @@
+"""Workers of the training loop under `paddock launch`, killed by kill -9: each batch once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from real.conftest import need_module
+
+if TYPE_CHECKING:
+    from local.jobs import World
+
+# A learner that adds one to a row of its own for each batch; 30 batches an epoch and worker.
+TRAIN = """
+import types
+from paddock import ps
+from paddock.rec import worker
+from paddock.rec.learner import Item, Opened
+from paddock.rec.settings import Contract, Reading, Run, Strategy, Task
+
+BATCHES, EPOCHS = 30, 2
+PLAIN, ZEROS = ps.OptimizerSpec("sgd", 1.0), ps.InitialSpec("zeros")
+
+class Adding:
+    metrics = {}
+    def __init__(self, client):
+        self.client = client
+        client.create(ps.SparseSpec("rows", 1, PLAIN, ZEROS, merge="sum"))
+    def prefetch(self, batch): pass
+    def train(self, batch):
+        if batch % 1000 == 12 and ATTEMPT >= 0 and not os.path.exists(f"killed-{RANK}"):
+            open(f"killed-{RANK}", "w").close()
+            if RANK == int(os.environ["VICTIM"]):
+                tell("ready", RANK, os.getpid())
+                forever()
+        self.client.push("rows", [batch], [[-1.0]])
+        self.client.step()
+        return {"loss": 1.0}
+
+class Share:
+    def open(self, epoch, position):
+        for number in range(position or 0, BATCHES):
+            yield Item(10000 * RANK + 1000 * epoch + number, 1, number + 1)
+
+def open_model(run, client, place):
+    return Opened(Adding(client), lambda reading: Share())
+
+sys.modules["counting"] = types.ModuleType("counting")
+sys.modules["counting"].open_model = open_model
+worker.OPENINGS[Contract.BUNDLED] = "counting"
+run = Run("test", Task.TRAIN, Contract.BUNDLED, ".", "x", reading=Reading(("x",), 1),
+          epochs=EPOCHS, strategy=Strategy(os.environ["STRATEGY"], 4))
+worker.carry_out(run)
+with ps.Client(strategy=os.environ["STRATEGY"]) as client:
+    client.create(ps.SparseSpec("rows", 1, PLAIN, ZEROS, merge="sum"))
+    client.barrier("all")
+    firsts = [10000 * w + 1000 * e for w in range(2) for e in range(EPOCHS)]
+    keys = [first + n for first in firsts for n in range(BATCHES)]
+    tell("trained", RANK, *sorted(set(client.pull("rows", keys)[:, 0].tolist())))
+    client.barrier("told")
+"""
+
+
+@pytest.mark.parametrize(("strategy", "victim"), [("sync", 0), ("sync", 1), ("async", 1)])
+def test_a_killed_worker_goes_on_and_each_batch_is_trained_once(
+    world: World, strategy: str, victim: int
+) -> None:
+    """It is started again by the launcher, and finds its position with the servers."""
+    need_module("numpy")
+    running = world.start(
+        "--server_num", 1, "--worker_num", 2, "--max_restart", 2, "--restart_backoff", "0.1",
+        "--server_script", "pserver",
+        world.script(TRAIN), env={"STRATEGY": strategy, "VICTIM": str(victim)},
+    )  # fmt: skip
+    (told,) = world.events.wait("ready")
+    os.kill(int(told[2]), signal.SIGKILL)
+    ended = running.end()
+    assert (ended.code, ended.left) == (0, []), ended.console
+    found = {event[2:] for event in world.events.all("trained")}
+    assert found == {("1.0",)}, world.events.all("trained")

@@ -1,0 +1,81 @@
+"""`paddock rec` as a program: what it prints, its exit codes, and what takes its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddock.cli.main import run as paddock
+from rec.config.conftest import DYGRAPH, TWO
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of 2.x, seen from the directory above it."""
+    folder = tmp_path / "two"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data/part-0").write_text("")
+    (folder / "config.yaml").write_text(TWO.replace("epochs: 3", "epochs: 3\n  epoch: 3"))
+    (folder / "dygraph_model.py").write_text(DYGRAPH)
+    (folder / "my_reader.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def test_a_dry_run_in_json_is_one_value_on_stdout(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its warnings are in it; nothing is started."""
+    assert paddock(["rec", "-m", "two", "--dry-run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["command"][1:] == ["-u", "-m", "paddock.rec.worker", "-m", "two"]
+    assert {"setting": "train.epochs", "value": 3, "source": "two/config.yaml:6"} in found[
+        "settings"
+    ]
+    assert "nothing reads runner.epoch" in found["warnings"][0]
+
+
+def test_secrets_of_o_are_not_shown(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither the setting nor the command."""
+    words = ["rec", "-m", "two", "-o", "hyper_parameters.db_password=hunter2", "--dry-run"]
+    assert paddock(words) == 0
+    printed = capsys.readouterr().out
+    assert "hunter2" not in printed
+    assert "hyper_parameters.db_password=******" in printed
+
+
+def test_wrong_words_are_exit_code_2(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the nearest word that there is."""
+    assert paddock(["rec", "-m", "two", "--evaluates"]) == 2
+    assert "did you mean '--evaluate'?" in capsys.readouterr().err
+    assert paddock(["rec"]) == 2
+    assert "write paddock rec -m config.yaml" in capsys.readouterr().err
+
+
+def test_help_is_told_by_both_ways_of_asking(capsys: pytest.CaptureFixture[str]) -> None:
+    """paddock help rec, and paddock rec --help."""
+    assert paddock(["rec", "--help"]) == 0
+    first = capsys.readouterr().out
+    assert paddock(["help", "rec"]) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_the_command_takes_our_place_with_its_exit_code(model: Path, tmp_path: Path) -> None:
+    """A worker that ends with 3 makes `paddock rec` end with 3; warnings are on stderr."""
+    stub = tmp_path / "python"
+    stub.write_text('#!/bin/sh\necho "$OMP_NUM_THREADS" "$@"\nexit 3\n')
+    stub.chmod(0o755)
+    program = (
+        f"import sys; sys.executable = {str(stub)!r}; from paddock.rec.run import main; main()"
+    )
+    words = [sys.executable, "-c", program, "-m", "two", "-o", "thread_num=2", "epochs=1"]
+    env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20, env=env)
+    assert done.returncode == 3
+    assert done.stdout == "2 -u -m paddock.rec.worker -m two -o thread_num=2 -o epochs=1\n"
+    assert done.stderr.startswith("paddock: warning: two/config.yaml:7: nothing reads")
