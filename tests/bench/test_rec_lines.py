@@ -7,6 +7,7 @@ import io
 from benchmarks.rec.bench import epochs_of
 from benchmarks.rec.strategies import last_area
 from benchmarks.rec.training import rate_of
+
 from paddock.rec.report import Report, words
 
 
