@@ -263,6 +263,7 @@ def _evaluate(
             if team.worker == 0:
                 load(client, path)
             team.meet("loaded", index)
+            opened.learner.refresh()
         elif path is not None:
             opened.learner.load(path)
         name = "model" if path is None else os.path.basename(path)
