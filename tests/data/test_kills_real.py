@@ -87,7 +87,7 @@ def wait_for(workers: Workers, seconds: float) -> bool:
 
 @pytest.mark.limit(180)
 @pytest.mark.parametrize("strategy", ["sync", "async"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [2])
 def test_each_record_is_trained_once_over_kills_of_everything(
     tmp_path: Path, strategy: str, seed: int
 ) -> None:

@@ -38,12 +38,12 @@ def run(folder: Path, *words: object, **more: str) -> subprocess.CompletedProces
     )  # fmt: skip
 
 
-def make_workspace(folder: Path, shards: int) -> int:
+def make_workspace(folder: Path, shards: int, sentences: int = 4000) -> int:
     """What prepare.py makes of generated sentences; the number of words."""
     python = (sys.executable, "-m", "paddock", "data", "generate", "words")
-    done = run(folder, *python, "--out", "sentences", "--examples", 4000, "--vocab", 500)
+    done = run(folder, *python, "--out", "sentences", "--examples", sentences, "--vocab", 500)
     assert done.returncode == 0, done.stderr
-    told = ("--split_count", shards, "--min_count", 20)
+    told = ("--split_count", shards, "--min_count", 20 if sentences > 1000 else 1)
     done = run(folder, sys.executable, EXAMPLE / "prepare.py", "sentences", *told)
     assert done.returncode == 0, done.stderr
     found = json.loads((folder / "word_dict.json").read_text())
@@ -94,7 +94,7 @@ def test_two_trainers_learn_together_each_from_its_own_shard(folder: Path) -> No
 def test_under_mpirun_without_servers_it_ends_with_an_error(folder: Path, need: Need) -> None:
     """The old scripts learnt alone then, each from its own shard, and nobody noticed."""
     need(programs=["mpirun"])
-    make_workspace(folder, 2)
+    make_workspace(folder, 2, sentences=100)
     env = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     mpirun = ("mpirun", "--oversubscribe", "-n", 2, sys.executable, EXAMPLE / "train.py")
     done = run(folder, *mpirun, **env)
@@ -127,7 +127,7 @@ def test_under_mpirun_it_finds_servers_by_the_environment(folder: Path, need: Ne
 
 def test_more_trainers_than_shards_are_told_so(folder: Path) -> None:
     """A trainer without data would leave its part undone."""
-    make_workspace(folder, 2)
+    make_workspace(folder, 2, sentences=100)
     launch = (sys.executable, "-m", "paddock", "launch", "--server_num", 1, "--worker_num", 3)
     done = run(folder, *launch, EXAMPLE / "train.py")
     assert done.returncode != 0
