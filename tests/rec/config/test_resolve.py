@@ -85,6 +85,26 @@ def test_a_short_word_of_o_means_the_same_in_every_form(bench: Bench) -> None:
         assert (recipe.engine, recipe.cluster.servers) == (Engine.LOCAL_CLUSTER, 4), model
 
 
+def test_a_word_of_ours_works_where_the_form_has_another_key_for_it(bench: Bench) -> None:
+    """-o strategy=async was a warning, and the job was sync: 2.x calls it runner.sync_mode."""
+    bench.put({"lists/config.yaml": LISTS})
+    words = ("strategy=async", "save_dir=kept", "threads=3", "warm_start=two/data")
+    for model in ("two", "lists"):
+        recipe = bench.resolve("-m", model, "-o", *words)
+        run = recipe.runs[0]
+        assert (run.strategy.name, run.strategy.threads) == ("async", 3), model
+        assert str(run.saving.directory).endswith("kept"), model
+        assert str(run.warm_start).endswith("two/data"), model
+        assert not [told for told in recipe.warnings if "nothing reads" in told], model
+
+
+def test_a_word_of_ours_in_the_file_is_told_the_key_of_its_form(bench: Bench) -> None:
+    """The hint was the key itself."""
+    bench.put({"two/config.yaml": TWO.replace("epochs: 3", "epochs: 3\n  save_dir: kept")})
+    (warning,) = bench.resolve("-m", "two").warnings
+    assert warning.endswith("nothing reads runner.save_dir; write runner.model_save_path")
+
+
 def test_the_first_form_trains_and_then_judges(bench: Bench) -> None:
     """Its evaluation walks every saved checkpoint."""
     bench.put({"old/config.yaml": OLD})

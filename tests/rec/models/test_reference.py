@@ -15,9 +15,7 @@ def test_the_page_of_models_is_what_their_files_say(recording: bool) -> None:
     written = markdown(World("/", {}))
     if recording:
         PAGE.write_text(written, "utf-8")
-    assert PAGE.read_text("utf-8") == written, (
-        "pytest --record tests/rec/models/test_reference.py"
-    )
+    assert PAGE.read_text("utf-8") == written, "pytest --record tests/rec/models/test_reference.py"
 
 
 def test_every_bundled_model_has_a_part_with_its_metrics_and_source() -> None:

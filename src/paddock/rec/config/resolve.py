@@ -28,7 +28,7 @@ from paddock.rec.config.places import (
     find_workspace,
     read_text,
 )
-from paddock.rec.config.unused import PREFIX, key_of, unused
+from paddock.rec.config.unused import key_of, own_key, unused
 from paddock.rec.config.where import (
     check_backend,
     choose_cluster,
@@ -124,10 +124,10 @@ class _Resolver:
         raise UsageError(what, hint=NO_FORM)
 
     def _full(self, key: str) -> str:
-        """A short word of -o in full: epochs -> runner.epochs."""
+        """A short word of -o in full: epochs -> runner.epochs, strategy -> runner.sync_mode."""
         if "." in key or key in TOP_WORDS or key in self.document.tree:
             return key
-        return f"{PREFIX[self.form]}.{key}"
+        return own_key(self.form, key)
 
     def _find_workspace(self) -> None:
         path: Path = ("workspace",)

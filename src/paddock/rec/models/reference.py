@@ -17,8 +17,9 @@ HEAD = """\
 
 <!-- Written by pytest --record tests/rec/models/test_reference.py from src/paddock/rec/models. -->
 
-`paddock rec -m NAME` trains one of them on data that is generated. `framework=paddle` instead of `torch` takes the other framework:
-each model is written once for both. What a config.yaml of yours does not say is as below; how to use them is in the [guide](../guide/rec.md).
+`paddock rec -m NAME` trains one of them on data that is generated. Each is written once for both
+frameworks: `-o framework=paddle` takes the other one. What a config.yaml of yours does not say is
+as below; how to use them is in the [guide](../guide/rec.md).
 
 | name | | metrics | what is generated |
 |---|---|---|---|
