@@ -133,15 +133,20 @@ def test_a_reader_that_needs_paddle_gets_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only what Paddle has no more is stood in for."""
-    (tmp_path / "site" / "paddle").mkdir(parents=True)
-    (tmp_path / "site" / "paddle" / "__init__.py").write_text("nn = 'of Paddle'\n")
+    for loaded in [name for name in sys.modules if name.split(".")[0] == "paddle"]:
+        monkeypatch.delitem(sys.modules, loaded)
+    fleet = tmp_path / "site" / "paddle" / "distributed" / "fleet"
+    fleet.mkdir(parents=True)
+    for above in (fleet.parent.parent, fleet.parent, fleet):
+        (above / "__init__.py").write_text("nn = 'of Paddle'\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     text = "import paddle\nassert paddle.nn == 'of Paddle'\n" + V2
     try:
         assert whole(reader(text), data).size == 2
         assert "paddle.fluid" not in sys.modules
     finally:
-        sys.modules.pop("paddle", None)
+        for name in ("paddle", "paddle.distributed", "paddle.distributed.fleet"):
+            sys.modules.pop(name, None)
 
 
 def test_a_line_that_the_reader_cannot_take_is_named(

@@ -7,6 +7,7 @@ a Paddle that has them no more. Nothing of Paddle is imported for a file that ne
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -96,12 +97,17 @@ def standing_in(source: str, config: Mapping[str, object]) -> Iterator[None]:
     wanted = imported(source)
     given = _modules(config)
     if any(not _stands_in(name) for name in wanted if name.split(".")[0] == "paddle"):
-        # It needs Paddle itself, which is loaded; only what Paddle has no more is stood in for.
-        __import__("paddle")
-        del given["paddle.distributed.fleet"]
+        # It needs Paddle itself; only what Paddle has no more, or does otherwise, is stood in for.
+        importlib.import_module("paddle.distributed.fleet")
     put: dict[str, ModuleType] = {}
+    changed: list[tuple[ModuleType, str, Any]] = []
     for name, has in given.items():
         if not any(_is_part(want, name) for want in wanted):
+            continue
+        if (loaded := sys.modules.get(name)) is not None:  # Its run_from_stdin() would read.
+            for title, value in has.items():
+                changed.append((loaded, title, getattr(loaded, title, None)))
+                setattr(loaded, title, value)
             continue
         parts = name.split(".")
         for depth in range(1, len(parts) + 1):
@@ -120,6 +126,8 @@ def standing_in(source: str, config: Mapping[str, object]) -> Iterator[None]:
     finally:
         for name in put:
             sys.modules.pop(name, None)
+        for module, title, value in changed:
+            setattr(module, title, value)
 
 
 def _stands_in(name: str) -> bool:
