@@ -149,8 +149,9 @@ def test_a_checkpoint_is_due_after_minutes() -> None:
 
 def test_a_loss_that_is_no_number_ends_the_run() -> None:
     """The message has the run, the batch and the epoch."""
-    with pytest.raises(PaddockError, match="run 'test', batch 0 of epoch 0: loss is nan"):
+    with pytest.raises(PaddockError, match="run 'test', batch 0 of epoch 0: loss is nan") as caught:
         train(run(), Counter(), Skewed(), Alone(), report(), Due(Saving(), lambda: 0), None)
+    assert caught.value.exit_code == 1  # 125 would be a fault of Paddock.
 
 
 def test_what_goes_wrong_in_a_batch_is_told_with_its_number() -> None:

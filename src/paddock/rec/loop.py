@@ -174,5 +174,6 @@ def _batch(learner: Learner, item: Item, name: str, epoch: int, number: int) -> 
         raise PaddockError(
             f"{where}: {', '.join(bad)}",
             hint="a smaller learning rate, or look at the batch: paddock data check",
+            exit_code=1,  # Of the training, not of Paddock.
         )
     return found

@@ -306,6 +306,17 @@ def test_an_empty_directory_of_data_is_told_here(bench: Bench) -> None:
     assert "two/data is an empty directory" in bench.problems("-m", "two")
 
 
+def test_data_for_a_bundled_model_is_looked_for_where_the_command_is_typed(bench: Bench) -> None:
+    """It was looked for in the package: `-o train_data_dir=clicks` never found one's own."""
+    bench.put({"clicks/": ""})
+    words = ("-m", "paddlerec.models.rank.dnn", "-o", "train_data_dir=clicks")
+    reading = bench.resolve(*words).runs[0].reading
+    assert reading is not None
+    assert reading.paths == (str(bench.root / "clicks"),)
+    words = (*words[:-1], "train_data_dir=nowhere")
+    assert f"{bench.root}/nowhere does not exist" in bench.problems(*words)
+
+
 def test_several_devices_make_a_job_without_servers(bench: Bench) -> None:
     """selected_gpus of 1.8.5: a process for each."""
     more = 'class: train\n  device: gpu\n  selected_gpus: "0,1"'

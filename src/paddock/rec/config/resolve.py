@@ -345,9 +345,10 @@ class _Resolver:
             return text
         beside = os.path.normpath(os.path.join(self.directory, os.path.expanduser(text)))
         here = self.world.path(text)
-        if self.form == "v2" or (os.path.exists(beside) and not os.path.exists(here)):
-            return beside
-        return here
+        if self.form == "v2":  # of a bundled model: nobody has data in the package
+            is_here = self.world.is_bundled(self.directory) or os.path.exists(here)
+            return here if is_here and not os.path.exists(beside) else beside
+        return beside if os.path.exists(beside) and not os.path.exists(here) else here
 
     # ------------------------------------------------------------------------- what people are told
 
