@@ -317,6 +317,12 @@ def test_data_for_a_bundled_model_is_looked_for_where_the_command_is_typed(bench
     assert f"{bench.root}/nowhere does not exist" in bench.problems(*words)
 
 
+def test_a_key_that_is_a_number_is_a_key(bench: Bench) -> None:
+    """`-o days={20191001}` without quotes is a table in YAML, and was a traceback."""
+    recipe = bench.resolve("-m", "two", "-o", "runner.mine={20191001}")
+    assert any("runner.mine" in warning for warning in recipe.warnings)
+
+
 def test_several_devices_make_a_job_without_servers(bench: Bench) -> None:
     """selected_gpus of 1.8.5: a process for each."""
     more = 'class: train\n  device: gpu\n  selected_gpus: "0,1"'

@@ -361,7 +361,7 @@ class _Resolver:
         }
         found |= {name: given.source for name, given in counts.items()}
         for path in self.document.leaves():
-            found[f"config.{'.'.join(path)}"] = self.document.source(path)
+            found[f"config.{'.'.join(map(str, path))}"] = self.document.source(path)
         return found
 
 

@@ -71,7 +71,7 @@ def unused(reader: Reader, form: str, source: str) -> Iterator[str]:
     }
     ours = {f"{PREFIX[form]}.{key.name}" for key in OURS}
     for path in reader.unused():
-        dotted = ".".join(part for part in path if not part.isdecimal())
+        dotted = ".".join(str(part) for part in path if not str(part).isdecimal())
         is_section = path[0] not in {section[0] for section, _ in TABLES[form] if section}
         if dotted in source or (is_section and f"{path[0]}." in source):
             continue
@@ -84,7 +84,7 @@ def unused(reader: Reader, form: str, source: str) -> Iterator[str]:
 def _unused_hyper(document: Document, prefix: Path, words: set[str]) -> Iterator[str]:
     """Parameters whose names are nowhere in the folder. Those of the optimizer are ours to read."""
     for path in document.leaves() if words else ():
-        inner = path[len(prefix) :]
+        inner = tuple(map(str, path[len(prefix) :]))
         if path[: len(prefix)] != prefix or not inner or inner[0] in OPTIMIZER:
             continue
         if inner[-1] not in words and inner[0] not in words:
