@@ -70,6 +70,9 @@ class RecBench(Bench):
             except ChildFailed as error:
                 self.failed(f"ours: {model} {told}", error)
                 return []
+            if "nothing reads" in child.text():  # It would measure something else than it says.
+                self.failed(f"ours: {model} {told}", RuntimeError(child.text()[:500]))
+                return []
             logs = sorted(Path(group.folder).glob("log/**/workerlog.*"))
             texts = [path.read_text("utf-8", "replace") for path in logs] or [child.text()]
             return [epochs_of(text) for text in texts]

@@ -35,7 +35,7 @@ def area(bench: RecBench, strategy: str, *, workers: int, servers: int) -> float
     """The AUC of the test line; None where it failed."""
     count = bench.examples // 4
     options = {
-        "framework": "torch", "strategy": strategy, "runner.epochs": EPOCHS, "geo_step": 10,
+        "framework": "torch", "runner.sync_mode": strategy, "runner.epochs": EPOCHS, "geo_step": 10,
         "runner.test_data_dir": bench.clicks(count, seed=2),
         # As many examples a step, by however many workers.
         "runner.train_batch_size": 512 // workers,

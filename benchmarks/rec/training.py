@@ -71,7 +71,7 @@ def beside_torch(bench: RecBench, name: str, title: str) -> Figure:
 
 def ours(bench: RecBench, name: str, workers: int, *, servers: int) -> list[list[dict[str, float]]]:
     """The epochs of every worker."""
-    options = {"framework": "torch", "strategy": "async", "runner.epochs": EPOCHS}
+    options = {"framework": "torch", "runner.sync_mode": "async", "runner.epochs": EPOCHS}
     return bench.ours(f"paddock.models.rank.{name}", options, workers=workers, servers=servers)
 
 

@@ -22,13 +22,14 @@ from data.shared_world import (
 )
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.consistency.step_words import Expelled
+from paddock.ps.consistency.steps import carry_out
 
 STRATEGIES = ("sync", "async", "half_async", "staleness", "geo")
 RECORDS = 150
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_trainer_that_dies_anywhere_and_comes_back_trains_each_record_once(
     tmp_path: Path, strategy: str, seed: int
 ) -> None:
@@ -122,7 +123,9 @@ def test_chunks_of_a_trainer_that_is_gone_are_given_on_from_where_it_was(
     """It dies and nobody starts it again: in sync the others train the rest once; in the others
     what it had not noted may be trained twice: its open batches, and that is counted."""
     folder = write_records(tmp_path / "data", RECORDS)
-    servers = DataFleet(2, ["--num_gradient_servers=2", "--on-lost-trainer=rescale"])
+    seconds = 60 if strategy == "sync" else 0.3
+    flags = [f"--trainer-timeout={seconds}", "--on-lost-trainer=rescale"]
+    servers = DataFleet(2, ["--num_gradient_servers=2", *flags])
     team, victim = Team(), Team()
     try:
         team.start(servers, 0, 2, folder, strategy=strategy)
@@ -133,10 +136,10 @@ def test_chunks_of_a_trainer_that_is_gone_are_given_on_from_where_it_was(
         if strategy == "sync":
             life = server.store.lives[1][0]
             with server.coordinator._changed:
-                list(server.coordinator._write(Expelled(1, life, "silent")))
+                expelled = carry_out([Expelled(1, life, "silent")], server.coordinator._write)
+                for reply in expelled:
+                    server.coordinator._replies[reply.trainer, reply.incarnation] = reply  # type: ignore[union-attr]
                 server.coordinator._changed.notify_all()
-        else:
-            server.services._missed[1] = float("-inf")
         team.end()
         found = counts(servers, RECORDS)
         assert min(found) == 1
@@ -192,7 +195,7 @@ def test_loaded_checkpoint_goes_on_with_the_rest_of_the_pass(tmp_path: Path, aft
         assert counts(servers, RECORDS) == [1] * RECORDS
     finally:
         servers.stop()
-    servers = DataFleet(after, ["--trainer-timeout=0.01"])
+    servers = DataFleet(after, ["--trainer-timeout=0.5"])
     try:
         with servers.client(strategy="sync", timeout=20.0) as ps:
             ps.create(COUNTS)

@@ -42,13 +42,15 @@ class Dispatcher:
         if question.get("do") == "look" or who is None:
             return dispatch.describe()
         event = event_from(who, question)
-        if isinstance(event, w.Turn):
-            for number, worker in list(dispatch.holders()):
-                if number != event.worker and not worker.is_gone and desk.is_gone(number):
-                    dispatch.handle(w.Gone(number))
-                    desk.say(f"stream {name}: worker {number} is gone, its chunks are given on")
         aside = len(dispatch.aside)
         reply = dispatch.handle(event)
+        # It is early enough to ask who is gone when somebody waits for him.
+        gone = [n for n in reply.holders if desk.is_gone(n)] if isinstance(reply, w.Wait) else []
+        for number in gone:
+            dispatch.handle(w.Gone(number))
+            desk.say(f"stream {name}: worker {number} is gone, its chunks are given on")
+        if gone:
+            reply = dispatch.handle(event)
         changes = dispatch.changes()
         if changes:
             desk.keep({f"{name}/{key}": value for key, value in changes.items()})

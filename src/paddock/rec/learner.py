@@ -42,7 +42,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class Dealing(Source, Protocol):
-    """A source that can go on after another number of workers."""
+    """A source that itself can go on after another number of workers; else see Opened.share."""
 
     def dealt(self, epoch: int, positions: Sequence[object | None]) -> object:
         """This worker's position in its share of what those before have left of the epoch.
@@ -80,8 +80,10 @@ class Opened:
     """A model's folder, opened: what trains, and how its data is read.
 
     Each contract's package has `open_model(run, client, place) -> Opened` in its `opening` module;
-    client: a ps.Client, or None without servers.
+    client: a ps.Client, or None without servers. share: the source of any worker's share, so that
+    another number of workers can take over what is left of an epoch; None: they cannot.
     """
 
     learner: Learner
     source: Callable[[Reading], Source]
+    share: Callable[[Reading, Place], Source] | None = None

@@ -12,6 +12,7 @@ from paddock import ps
 from paddock.errors import UsageError
 from paddock.ps.durable.checkpoint import MANIFEST, Checkpoint, latest_name, open_checkpoint
 from paddock.rec import saver
+from paddock.rec.deal import deal
 from paddock.rec.learner import Dealing, Learner, Source
 from paddock.rec.resume import check_tables, cut_of
 from paddock.rec.settings import Run, Task
@@ -40,15 +41,18 @@ class Start:
         load(self.client, str(checkpoint.path))
         return cut_of(checkpoint.positions).epoch
 
-    def choose(self, learner: Learner, source: Source) -> Position | None:
-        """Where this worker goes on; None: from the beginning. Raises UsageError."""
+    def choose(self, learner: Learner, source: Source, *, can_deal: bool) -> Position | None:
+        """Where this worker goes on; None: from the beginning. can_deal: whether source is Dealt.
+
+        Raises UsageError.
+        """
         if self.client is None:
             return self._choose_alone(learner)
         checkpoint = self._resumed()
         if checkpoint is not None:
             where, mine = str(checkpoint.path), self.client.traffic.tables
             check_tables(where, [spec.name for spec in checkpoint.specs], mine)
-            return self._position(checkpoint, source)
+            return self._position(checkpoint, source, can_deal=can_deal)
         if self.run.warm_start is not None:
             self._warm(self.run.warm_start, learner)
         return None
@@ -78,7 +82,9 @@ class Start:
             learner.load(saver.latest(self.run.warm_start))
         return None
 
-    def _position(self, checkpoint: Checkpoint, source: Source) -> Position | None:
+    def _position(
+        self, checkpoint: Checkpoint, source: Source, *, can_deal: bool
+    ) -> Position | None:
         """This worker's, of the checkpoint's; dealt anew where there were more or fewer."""
         cut = cut_of(checkpoint.positions)
         if len(cut.ats) in (0, self.team.workers):
@@ -87,16 +93,18 @@ class Start:
                 None if found is None else {name: found[name] for name in ("epoch", "step", "at")}
             )
         is_whole = all(at is None for at in cut.ats)
-        if not is_whole and not isinstance(source, Dealing):
+        if not is_whole and not can_deal and not isinstance(source, Dealing):
             raise UsageError(
                 f"checkpoint {checkpoint.path} is of {len(cut.ats)} workers in the middle of epoch "
                 f"{cut.epoch}, this run has {self.team.workers}, and its reader cannot deal anew "
                 "what is left",
                 hint=f"go on with {len(cut.ats)} workers",
             )
-        at = None
+        at: object = None
         if not is_whole and isinstance(source, Dealing):
             at = source.dealt(cut.epoch, cut.ats)
+        elif not is_whole:
+            at = deal(cut.ats, self.team.worker, self.team.workers)
         return {"epoch": cut.epoch, "step": cut.step, "at": at}
 
     def _warm(self, where: str, learner: Learner) -> None:

@@ -176,8 +176,9 @@ class Served:
             is_mine = held is not None and held["run"] == self.run
             return self._at_least_prepared(held if is_mine else None)
         chosen = choose()
-        if held is not None and not _is_of(held, chosen, self.run):
-            # What the servers have of this worker is of another job or run: from here on of this.
+        if not _is_of(held, chosen, self.run):
+            # What the servers have of this worker is of another job or run, or of no share dealt
+            # to it: from here on it is.
             chosen = chosen or {"epoch": 0, "step": 0, "at": None}
             self.client.traffic.progress.begin(self.client.traffic.marks(), again=False)
             self._note(chosen)
@@ -301,8 +302,10 @@ class Served:
         return save(self.client.peers, directory, mode, self.client.place.job, keep=keep)
 
 
-def _is_of(held: Position, chosen: Position | None, run: int) -> bool:
-    return chosen is not None and {**held, **chosen, "run": run} == held
+def _is_of(held: Position | None, chosen: Position | None, run: int) -> bool:
+    if held is None or chosen is None:
+        return held is chosen
+    return {**held, **chosen, "run": run} == held
 
 
 def _keys(names: list[str]) -> NDArray[np.int64]:

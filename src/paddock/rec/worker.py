@@ -10,20 +10,21 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from paddock import ps
 from paddock.errors import PaddockError, UsageError, problem_text
 from paddock.rec import loop, saver
+from paddock.rec.deal import Dealt
 from paddock.rec.events import open_events
-from paddock.rec.learner import Learner, Opened, Place, Source
+from paddock.rec.learner import Dealing, Learner, Opened, Place, Source
 from paddock.rec.online.keeping import PassDue, PassKeeper
 from paddock.rec.online.passes import Passes
 from paddock.rec.online.schedule import Online, online_of
 from paddock.rec.report import Report, words
-from paddock.rec.settings import Contract, Run, Task
+from paddock.rec.settings import Contract, Reading, Run, Task
 from paddock.rec.start import Start, is_of_servers, load
 from paddock.rec.team import NEVER, Alone, Position, Served, Team
 
@@ -92,7 +93,7 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
         if run.task is Task.EVALUATE:
             numbers = _evaluate(run, opened, client, team, report)
         else:
-            numbers = _train(run, opened, client, team, report, start, online)
+            numbers = _train(run, opened, client, team, report, start, place, online)
             if run.test is not None:
                 source = opened.source(run.test)
                 numbers = loop.evaluate(opened.learner, source, team, report, "test", 0)
@@ -119,6 +120,7 @@ def _train(
     team: Team,
     report: Report,
     start: Start,
+    place: Place,
     online: Online | None,
 ) -> Mapping[str, float]:
     if run.reading is None:
@@ -127,10 +129,16 @@ def _train(
     source: Source
     if online is None:
         source = opened.source(run.reading)
+        if not isinstance(source, Dealing):
+            source = _dealt(opened, place)(run.reading)
     else:
         due = PassDue(run.saving, time.monotonic, online)
-        source = Passes(online, run.reading, opened.source, time.monotonic, time.sleep, report.line)
-    position = team.start(lambda: start.choose(opened.learner, source))
+        source = Passes(
+            online, run.reading, _dealt(opened, place), time.monotonic, time.sleep, report.line
+        )
+    position = team.start(
+        lambda: start.choose(opened.learner, source, can_deal=opened.share is not None)
+    )
     if position is not None and position["step"]:
         report.line(
             f"going on in {report.name(position['epoch'])}, {position['step']} batches done"
@@ -155,6 +163,14 @@ def _train(
         open_events(run.event_directory) if run.event_directory and team.worker == 0 else None,
         position=position,
     )
+
+
+def _dealt(opened: Opened, place: Place) -> Callable[[Reading], Source]:
+    """The sources of a model, which can go on after another number of workers if its own can."""
+    share = opened.share
+    if share is None:
+        return opened.source
+    return lambda reading: Dealt(lambda one: share(reading, one), place)
 
 
 class OnDisk:

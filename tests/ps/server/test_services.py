@@ -67,6 +67,20 @@ def test_service_goes_on_from_its_notes_after_a_restart(tmp_path: Path) -> None:
     assert (answer["count"], answer["who"]) == (3, [0, 2])
 
 
+def test_snapshot_has_the_notes(tmp_path: Path) -> None:
+    """The log before it may be gone."""
+    first = start(tmp_path)
+    with client(first) as ps:
+        ps.call("counter", {})
+        assert first.snapshots is not None
+        first.snapshots.take(keep=1)
+    finish(first)
+    again = start(tmp_path)
+    notes = dict(again.store.notes)
+    finish(again)
+    assert notes == {"counter/count": 1}
+
+
 def test_loaded_checkpoint_has_the_notes_of_its_time(tmp_path: Path) -> None:
     """Notes are in one cut with the positions; the serial does not go back."""
     server = start(tmp_path)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from paddock import ps
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.rec import loop
 from paddock.rec.learner import Opened, Place
 from paddock.rec.report import Report
@@ -22,7 +22,7 @@ from paddock.rec.team import Alone
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
-    pytest.importorskip("paddle")
+    paddle = pytest.importorskip("paddle")
 
 pytestmark = pytest.mark.real
 
@@ -129,7 +129,8 @@ def test_a_model_of_old_hooks_learns_with_servers_as_it_does_alone(tmp_path: Pat
     _, alone = trained(folder(tmp_path / "a"))
     with ps.local("sync") as client:
         _, served = trained(folder(tmp_path / "b"), client)
-        assert "embedding" in client.traffic.tables
+        specs = [known.spec for known in client.traffic.tables.values()]
+        assert [one.dim for one in specs if isinstance(one, ps.SparseSpec)] == [4]
     assert served == pytest.approx(alone, abs=2e-4)
 
 
@@ -165,3 +166,32 @@ def test_layers_that_net_makes_once_are_found(tmp_path: Path) -> None:
     )
     _, numbers = trained(folder(tmp_path, late))
     assert numbers["AUC"] > 0.8
+
+
+def test_a_loss_that_is_no_number_names_batch_and_parameters(tmp_path: Path) -> None:
+    """Before it is in any of them; with servers it is their refusal, which names the table."""
+    bad = MODEL.replace("cross_entropy(out, label)", "cross_entropy(out * float('inf'), label)")
+    said = "batch 0 of epoch 0: the loss is nan; so is the gradient of .*layers_1.weight"
+    with pytest.raises(PaddockError, match=said):
+        trained(folder(tmp_path, bad))
+
+
+def test_what_a_checkpoint_lacks_begins_as_the_run_says(tmp_path: Path) -> None:
+    """fail names it; init leaves it as it is; zero makes it zero."""
+    opened, _ = trained(folder(tmp_path))
+    old = {k: v for k, v in opened.learner.net.state_dict().items() if "layers_1" not in k}  # type: ignore[attr-defined]
+    paddle.save(old, str(tmp_path / "rec.pdparams"))
+    from paddock.rec.hooks.opening import open_model
+
+    made = {}
+    for missing in ("fail", "init", "zero"):
+        (tmp_path / missing).mkdir()
+        run = folder(tmp_path / missing, warm_start_missing=missing)
+        made[missing] = open_model(run, None, Place()).learner
+    with pytest.raises(UsageError, match="layers_1"):
+        made["fail"].load(str(tmp_path))
+    for missing, is_zero in (("init", False), ("zero", True)):
+        made[missing].load(str(tmp_path))
+        state = made[missing].net.state_dict()  # type: ignore[attr-defined]
+        assert bool((state["layers_1.weight"].numpy() == 0).all()) is is_zero
+        assert (state["layers_0.weight"].numpy() == old["layers_0.weight"].numpy()).all()

@@ -133,7 +133,7 @@ def life(endpoints: Any, root: Path, saving: Saving, count: int) -> list[str]:
         client.create(ps.SparseSpec("rows", 1, ps.OptimizerSpec("sgd"), accessor=FORGETS))
         learner = Watching(client)
         source = passes(root, Clock({}), [])
-        position = team.start(lambda: start.choose(learner, source))
+        position = team.start(lambda: start.choose(learner, source, can_deal=True))
         first = {"epoch": ONLINE.numbers[0], "step": 0, "at": None}
         inner = OnServers(run, learner, team)
         keeper = PassKeeper(ONLINE, saving, team, client, inner)

@@ -238,6 +238,7 @@ class Server:
 
     def forget(self, session: Session) -> None:
         """A connection has ended."""
+        self.services.has_gone(session.hello)
         with self._lock:
             self._sessions.pop(session, None)
 

@@ -22,6 +22,7 @@ from paddock.ps.server.cut import LOADED
 if TYPE_CHECKING:
     from paddock.ps.server.serve import Server
 
+OF_TRAINERS = ("control", "pull", "push")
 RETIRED = "retired"  # the name of a life that nobody lives
 
 
@@ -69,6 +70,11 @@ class Services:
         self._lock = threading.Lock()
         # By trainer, since when its connection is missed. Counted anew after a restart.
         self._missed: dict[int, float] = {}
+
+    def has_gone(self, hello: Hello) -> None:
+        """A connection has ended."""
+        if hello.purpose in OF_TRAINERS:
+            self._missed[hello.trainer] = time.monotonic()
 
     def answer(self, hello: Hello, question: dict[str, Any]) -> dict[str, Any]:
         """What a service says. Raises Refusal, PaddockError."""

@@ -18,7 +18,7 @@ from paddock.errors import PaddockError, Problem, UsageError
 from paddock.ps.spec import OptimizerSpec
 from paddock.rec.bundled.alone import Alone
 from paddock.rec.bundled.export import export_model
-from paddock.rec.bundled.mkl import choose_mkl
+from paddock.rec.bundled.processors import prepare
 from paddock.rec.learner import Place
 from paddock.rec.metrics import METRICS, Metric
 from paddock.rec.models.inputs import Hyper
@@ -176,6 +176,8 @@ def rule_of(hyper: Hyper) -> OptimizerSpec:
 def make_net(run: Run, client: Any, rule: OptimizerSpec) -> Net:
     """The framework of the run. Raises UsageError when it is not known or not installed."""
     options: dict[str, Any] = {"threads": run.strategy.threads, "device": run.device}
+    cpuinfo = Path("/proc/cpuinfo")
+    prepare(os.environ, cpuinfo.read_text() if cpuinfo.is_file() else "")
     try:
         if run.framework == "torch":
             from paddock.rec.models.torch_nn import TorchNet
@@ -183,8 +185,6 @@ def make_net(run: Run, client: Any, rule: OptimizerSpec) -> Net:
             options["device"] = "cuda" if run.device == "gpu" else run.device
             return TorchNet(client, rule, run.seed, **options)
         if run.framework == "paddle":
-            cpuinfo = Path("/proc/cpuinfo")
-            choose_mkl(os.environ, cpuinfo.read_text() if cpuinfo.is_file() else "")
             from paddock.rec.models.paddle_nn import PaddleNet
 
             return PaddleNet(client, rule, run.seed, **options)

@@ -11,12 +11,13 @@ import numpy as np
 import paddle
 from paddle.utils import unique_name
 
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client
 from paddock.rec.dygraph.counted import Counted, counts_of, number
 from paddock.rec.dygraph.folder import Folder, user_code
 from paddock.rec.dygraph.served import Served
 from paddock.rec.metrics import Metric
+from paddock.rec.pickles import read_arrays
 from paddock.rec.saver import STATE
 from paddock.rec.settings import Run
 
@@ -38,6 +39,7 @@ class DygraphLearner:
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._folder, self._client = folder, client
+        self._missing = run.warm_start_missing
         config = folder.config
         choose_device(run.device, say)
         seed_all(run.seed)
@@ -60,6 +62,8 @@ class DygraphLearner:
             self._served = Served(
                 client, self.net, self.optimizer, folder=folder.directory, idle=idle, say=say
             )
+            if client.place.trainer:  # Other negatives and other dropout than worker 0's.
+                seed_all(run.seed + client.place.trainer)
 
     def _finder(self, at: int) -> Callable[[], Any]:
         return lambda: self._found[at]
@@ -81,6 +85,7 @@ class DygraphLearner:
                     self.net, self._found, batch, config
                 )
                 loss.backward()
+                check_finite(loss, self.net)
                 self.optimizer.step()
             else:
                 with self._served.batch(batch):
@@ -137,28 +142,41 @@ class DygraphLearner:
         path = os.path.join(directory, PARAMETERS)
         if not os.path.isfile(path):
             raise UsageError(f"{directory} has no {PARAMETERS}", hint="the directory of one epoch")
-        state = paddle.load(path)
+        state = read_arrays(path)
         if self._served is None:
             shapes = {name: list(one.shape) for name, one in self.net.state_dict().items()}
         else:
             shapes = self._served.shapes()
-        _check_fits(path, state, shapes)
+        _check_fits(path, state, shapes, self._missing)
         if self._served is not None:
             self._served.set_state(state)
             return
+        if self._missing == "init":
+            state = {**self.net.state_dict(), **state}
         self.net.set_state_dict(state)
         rest = os.path.join(directory, OPTIMIZER)
         if os.path.isfile(rest) and os.path.isfile(os.path.join(directory, STATE)):
-            self.optimizer.set_state_dict(paddle.load(rest))
+            found = read_arrays(rest).items()
+            self.optimizer.set_state_dict(
+                {k: paddle.to_tensor(v) if isinstance(v, np.ndarray) else v for k, v in found}
+            )
 
     def export(self, directory: str) -> None:
         """What PaddleRec's own infer.py loads."""
         self.save(directory)
 
 
-def _check_fits(path: str, state: Mapping[str, Any], own: Mapping[str, list[int]]) -> None:
-    """Raises UsageError naming what another model's checkpoint has and this one's lacks."""
+def _check_fits(
+    path: str, state: dict[str, Any], own: Mapping[str, list[int]], missing: str
+) -> None:
+    """Raises UsageError naming what another model's checkpoint has and this one's lacks.
+
+    missing: what this one lacks fails, begins as it is (init), or with zeros, put in state (zero).
+    """
     lacks = [name for name in own if name not in state]
+    if missing == "zero":
+        state.update({name: np.zeros(own[name], np.float32) for name in lacks})
+    lacks = lacks if missing == "fail" else []
     others = [
         f"{name} {list(state[name].shape)}, here {shape}"
         for name, shape in own.items()
@@ -167,6 +185,22 @@ def _check_fits(path: str, state: Mapping[str, Any], own: Mapping[str, list[int]
     if lacks or others:
         said = "; ".join([f"no {name}" for name in lacks[:5]] + others[:5])
         raise UsageError(f"{path} is of another model: {said}", hint="the same hyper_parameters")
+
+
+def check_finite(loss: Any, net: Any) -> None:
+    """Raises PaddockError for a loss that is no number, before it is in any parameter."""
+    if np.isfinite(value := number(loss)):
+        return
+    bad = [
+        name
+        for name, one in net.named_parameters()
+        if one.grad is not None and not np.isfinite(one.grad.numpy()).all()
+    ]
+    told = f"; so is the gradient of {', '.join(bad[:5])}" if bad else ""
+    raise PaddockError(
+        f"the loss is {value}{told}",
+        hint="a smaller learning rate, or look at the batch: paddock data check",
+    )
 
 
 def choose_device(device: str, say: Callable[[str], None]) -> None:

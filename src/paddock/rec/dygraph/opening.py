@@ -16,7 +16,11 @@ def open_model(run: Run, client: Client | None, place: Place) -> Opened:
     """The model as a Learner, and its readers as Sources."""
     folder = Folder(run.model_directory, run.config)
     learner = DygraphLearner(run, folder, client, _say if place.worker == 0 else _nothing)
-    return Opened(learner, lambda reading: Batches(folder, reading, place))
+    return Opened(
+        learner,
+        lambda reading: Batches(folder, reading, place),
+        lambda reading, one: Batches(folder, reading, one),
+    )
 
 
 def _say(line: str) -> None:

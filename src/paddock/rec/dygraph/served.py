@@ -3,9 +3,10 @@
 Every nn.Embedding(sparse=True) becomes a table of rows, all other parameters a dense table for
 each rule. Trainer 0 gives the first values, as its own paddle.seed has made them.
 
-Where all rows move at every step (see optimizer.py) rows on servers cannot do the same: a table of
-up to IDLE_MAX numbers is then a dense one, with the same numbers; a larger one has rows that
-stand still until they are pushed, and a line says so. runner.idle_rows: exact | still chooses.
+Where all rows move at every step (see optimizer.py) rows on servers cannot do the same. In sync,
+which is for the numbers of training alone, a table of up to IDLE_MAX numbers is then a dense one,
+and travels whole at every step. Else rows stand still until they are pushed, as with lazy_mode. A
+line says which; runner.idle_rows: exact | still chooses.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from paddock.rec.dygraph.optimizer import (
 )
 from paddock.rec.dygraph.rows import Foresight, Looked, Together
 
-IDLE_MAX = 1 << 22
+IDLE_MAX = 1 << 24
+WORTH_SAYING = 1 << 20
 STEPS = "rec.steps"
 READY = "rec.rows"
 IDLE = ("auto", "exact", "still")
@@ -110,12 +112,18 @@ class Served:
         weight = layers[0].weight
         size = int(np.prod(weight.shape))
         moves = self.rules.moves_idle or any(decay_of(weight, self.optimizer))
-        is_kept = moves and (idle == "exact" or (idle == "auto" and size <= IDLE_MAX))
+        is_exact = self.client.strategy.name == "sync" and size <= IDLE_MAX
+        is_kept = moves and (idle == "exact" or (idle == "auto" and is_exact))
         if not is_kept and _uses_weight(folder, name):
             is_kept = True
             say(f"embedding {name}: the model uses its weight, it is a dense table")
+        kind = type(self.optimizer).__name__
+        if is_kept and moves and size >= WORTH_SAYING:
+            say(
+                f"embedding {name}: Paddle's {kind} moves all rows at every step, so the whole "
+                f"table travels ({size * 4 >> 20} MiB; runner.idle_rows: still is faster)"
+            )
         elif moves and not is_kept:
-            kind = type(self.optimizer).__name__
             say(
                 f"embedding {name}: Paddle's {kind} moves all rows at every step, on the servers "
                 "only those of the batch move (runner.idle_rows: exact for all)"

@@ -29,11 +29,11 @@ def open_model(run: Run, client: Client | None, place: Place) -> Opened:
     learner = DygraphLearner(run, model, client, say)  # type: ignore[arg-type]  # As a Folder.
     learner.metrics = {**model.own, **learner.metrics}
 
-    def source(reading: Reading) -> Source:
-        chunks = chunks_of(reading, place)
+    def share(reading: Reading, one: Place) -> Source:
+        chunks = chunks_of(reading, one)
         return Inputs(make_source(reading, chunks, run.config, seed=run.seed, warn=say), reading)
 
-    return Opened(learner, source)
+    return Opened(learner, lambda reading: share(reading, place), share)
 
 
 def chunks_of(reading: Reading, place: Place) -> list[Chunk]:

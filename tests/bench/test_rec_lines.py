@@ -1,0 +1,33 @@
+"""The benchmark of `paddock rec` reads what a worker prints."""
+
+from __future__ import annotations
+
+import io
+
+from benchmarks.rec.bench import epochs_of
+from benchmarks.rec.strategies import last_area
+from benchmarks.rec.training import rate_of
+
+from paddock.rec.report import Report, words
+
+
+def test_rates_and_areas_are_read_from_a_reports_own_lines() -> None:
+    """A line that is worded anew would otherwise measure nothing, and say so only in an hour."""
+    out, clock = io.StringIO(), iter([0.0, 0.0, 2.0, 4.0, 8.0])
+    report = Report(out, 1000, lambda: next(clock))
+    for epoch in range(2):
+        report.begin()
+        report.examples = 8000
+        report.end(epoch, {"loss": 0.6, "auc": 0.7 + epoch / 10})
+    report.line(f"test, {words({'loss': 0.5, 'auc': 0.81})}")
+    found = epochs_of(out.getvalue())
+    assert [line.get("auc") for line in found] == [0.7, 0.8, 0.81]
+    assert rate_of([found, found]) == 2 * found[1]["rate"]
+    assert last_area([found]) == 0.81
+
+
+def test_a_failed_run_gives_no_figure() -> None:
+    """Rather than the rate of what was left of it."""
+    assert rate_of([]) is None
+    assert rate_of([[{"rate": 1.0}], []]) is None
+    assert last_area([[]]) is None

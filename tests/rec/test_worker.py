@@ -1,0 +1,52 @@
+"""The runs of one job, one after the other, on the same servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddock.errors import UsageError
+from paddock.rec.settings import Contract, Run, Strategy, Task
+from paddock.rec.team import Served
+from paddock.rec.worker import of_one_strategy
+from ps.client.running import fleet
+
+
+def run(name: str, task: Task, strategy: str) -> Run:
+    """A run that does nothing."""
+    return Run(name, task, Contract.BUNDLED, ".", "x", strategy=Strategy(strategy))
+
+
+def test_a_run_that_judges_takes_the_strategy_of_the_one_that_trains() -> None:
+    """The servers keep to one for all of their job."""
+    train = run("t", Task.TRAIN, "sync")
+    found = of_one_strategy([train, run("e", Task.EVALUATE, "async")])
+    assert [one.strategy.name for one in found] == ["sync", "sync"]
+    alone = of_one_strategy([run("e", Task.EVALUATE, "geo")])
+    assert [one.strategy.name for one in alone] == ["geo"]
+
+
+def test_two_strategies_in_one_job_are_refused() -> None:
+    """With the names of the runs."""
+    with pytest.raises(UsageError, match="'b' is async, 'a' is sync"):
+        of_one_strategy([run("a", Task.TRAIN, "sync"), run("b", Task.TRAIN, "async")])
+
+
+@pytest.mark.parametrize("strategy", ["sync", "async", "geo"])
+def test_each_run_of_a_job_begins_at_its_own_beginning(strategy: str) -> None:
+    """A worker that comes again passes over those that it has finished."""
+    here = {"epoch": 4, "step": 9, "at": 7}
+    with fleet(1) as servers:
+        for number in range(2):
+            with servers.client(strategy=strategy, trainers=1) as client:
+                team = Served(client, run=number)
+                assert not team.is_over()
+                team.prepare(lambda: 0)
+                assert (team.start(lambda: None) or {"epoch": 0})["epoch"] == 0
+                team.before_step(here)
+                client.step()
+                team.after_step(here)
+                team.finish()
+        with servers.client(strategy=strategy, trainers=1) as client:
+            assert [Served(client, run=number).is_over() for number in range(3)] == [
+                True, True, False,
+            ]  # fmt: skip
