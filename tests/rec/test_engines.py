@@ -41,8 +41,8 @@ def test_a_local_cluster_is_paddock_launch_with_its_own_servers() -> None:
     """The script is a module, which the launcher need not read to know whose servers they are."""
     found = recipe(Engine.LOCAL_CLUSTER, Cluster(servers=2, workers=3), threads=4)
     assert words(found, Request("c.yaml")) == (
-        "py -m paddock launch --server_num 2 --worker_num 3 --server_script pserver "
-        "-m paddock.rec.worker -m c.yaml"
+        "py -m paddock launch --log_level WARNING --server_num 2 --worker_num 3 "
+        "--server_script pserver -m paddock.rec.worker -m c.yaml"
     )
     assert command(found, Request("c.yaml"), "/c.yaml", "py").env == {"OMP_NUM_THREADS": "4"}
 
@@ -51,7 +51,9 @@ def test_devices_without_servers_are_processes_of_launch() -> None:
     """Gradients are averaged among them."""
     options = {"collective": True, "devices": "0,1"}
     found = recipe(Engine.LOCAL_CLUSTER, Cluster(servers=0, workers=2, options=options))
-    assert "launch --devices 0,1 --nproc_per_node 2 -m" in words(found, Request("c.yaml"))
+    assert "launch --log_level WARNING --devices 0,1 --nproc_per_node 2 -m" in words(
+        found, Request("c.yaml")
+    )
 
 
 def test_a_kubernetes_backend_is_paddock_submit_with_all_it_says() -> None:

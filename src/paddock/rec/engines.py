@@ -36,7 +36,9 @@ def command(recipe: Recipe, request: Request, config: str, python: str) -> Comma
     if recipe.engine is Engine.LOCAL_CLUSTER:
         words = worker_words(request, request.model)
         counts = _counts(recipe.cluster)
-        launch = (python, "-m", "paddock", "launch", *counts, "-m", WORKER, *words)
+        # The workers' lines are what the user came for; the launcher's are for `paddock launch`.
+        quiet = ("--log_level", "WARNING")
+        launch = (python, "-m", "paddock", "launch", *quiet, *counts, "-m", WORKER, *words)
         return Command(launch, _threads(recipe))
     return Command((python, "-m", "paddock", *_submit(recipe, request, config)), {})
 

@@ -65,6 +65,9 @@ class Learner(Protocol):
     def evaluate(self, batch: Any) -> Mapping[str, float]:
         """Forward only; metrics are updated."""
 
+    def refresh(self) -> None:
+        """The servers have loaded other values: those that are kept here are pulled anew."""
+
     def save(self, directory: str) -> None:
         """Write the state of this process's part of the model into a directory that exists."""
 

@@ -13,8 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from paddock import ps
+from paddock.data.files import GENERATED
+from paddock.data.generate.on_demand import generated
+from paddock.data.manifest import read_manifest
 from paddock.errors import PaddockError, UsageError, problem_text
 from paddock.rec import loop, saver
 from paddock.rec.deal import Dealt
@@ -40,9 +44,9 @@ ALL = 1 << 30  # checkpoints kept
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say; returns the exit code."""
-    from paddock.rec.config.resolve import resolve
-
     try:
+        from paddock.rec.config.resolve import resolve
+
         recipe = resolve(list(sys.argv[1:] if argv is None else argv))
         for number, run in enumerate(of_one_strategy(recipe.runs)):
             carry_out(run, number)
@@ -97,9 +101,20 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
             if run.test is not None:
                 source = opened.source(run.test)
                 numbers = loop.evaluate(opened.learner, source, team, report, "test", 0)
-                report.line(f"test, {words(numbers)}")
+                report.line(f"test, {words(numbers)}{_best(run.test)}")
         team.finish()
         return numbers
+
+
+def _best(reading: Reading) -> str:
+    """What is known of the best that a model can do on generated data."""
+    for path in reading.paths:
+        directory = generated(path) if path.startswith(GENERATED) else path
+        manifest = read_manifest(Path(directory)) if os.path.isdir(directory) else None
+        best = manifest.facts.get("bayes_auc") if manifest is not None else None
+        if isinstance(best, float):
+            return f" (the best possible auc on these examples: {best:.4f})"
+    return ""
 
 
 @contextmanager
@@ -248,6 +263,7 @@ def _evaluate(
             if team.worker == 0:
                 load(client, path)
             team.meet("loaded", index)
+            opened.learner.refresh()
         elif path is not None:
             opened.learner.load(path)
         name = "model" if path is None else os.path.basename(path)

@@ -102,7 +102,7 @@ def test_only_the_larger_one_has_the_parameter_server() -> None:
     assert not any(name.startswith("paddock/ps/") for name in names[0])
     assert {"paddock/__main__.py", "paddock/cli/pserver.py", "paddock/ps/xxh3.py"} <= names[1]
     assert len(build(has_ps=True)) < LIMIT_BYTES  # what a ConfigMap can hold
-    assert all(path.suffix in (".py", ".typed", "") for path in map(Path, names[1]))
+    assert all(path.suffix in (".py", ".yaml", ".typed", "") for path in map(Path, names[1]))
 
 
 def test_trainers_find_it_where_no_paddock_is_installed(launch: Launch, tmp_path: Path) -> None:

@@ -61,7 +61,6 @@ class BundledLearner:
         self._following: Batch | None = None
         strategy = getattr(self.client, "strategy", None)
         self._asks_ahead = strategy is not None and strategy.name in AHEAD
-        self._has_begun = client is None
         self.metrics: Mapping[str, Metric] = {name: METRICS[name]() for name in self.model.metrics}
 
     def prefetch(self, batch: Batch) -> None:
@@ -82,7 +81,6 @@ class BundledLearner:
 
     def train(self, batch: Batch) -> Mapping[str, float]:
         """Forward, backward, update. Raises PaddockError for a loss that is no number."""
-        self._begin()
         output = self.model.forward(batch)
         self._ask_ahead()
         if output.loss is None:
@@ -99,15 +97,13 @@ class BundledLearner:
         self.trainer.step(output.loss)
         return self._counted(output, loss)
 
-    def _begin(self) -> None:
-        """The servers may have loaded a checkpoint since the model was made."""
-        if not self._has_begun and self.trainer.dense is not None:
+    def refresh(self) -> None:
+        """The servers have other values than at this worker's last step."""
+        if self.trainer.dense is not None:
             self.trainer.dense.pull()
-        self._has_begun = True
 
     def evaluate(self, batch: Batch) -> Mapping[str, float]:
         """Forward only."""
-        self._begin()
         with self.net.evaluating():
             output = self.model.forward(batch)
         return self._counted(output, math.nan if output.loss is None else float(output.loss))
@@ -147,8 +143,7 @@ class BundledLearner:
         if self.place.worker == 0 or self.place.servers == 0:
             self.client.load(directory)
         self.client.barrier("loaded")
-        if self.trainer.dense is not None:
-            self.trainer.dense.pull()
+        self.refresh()
 
     def export(self, directory: str) -> None:
         """What a plain program of the framework loads; the first worker writes it."""

@@ -29,7 +29,7 @@ def open_model(run: Run, client: Any, place: Place) -> Opened:
     if learner.unread and place.worker == 0:
         names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)
         _say(f"not read by this model: {names}")
-    return Opened(learner, Reader(run, place))
+    return Opened(learner, Reader(run, place), lambda reading, one: Reader(run, one)(reading))
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,14 @@ class Reader:
 
     def chunks(self, reading: Reading) -> list[Chunk]:
         """Of the files that are this worker's."""
+        if reading.assignment == "dynamic":
+            raise UsageError(
+                "runner.assignment is 'dynamic', which `paddock rec` has not",
+                hint="blocks, modulo or size; in a script of your own: paddock.data.stream",
+            )
         files = {one.path: one for one in find_files(reading.paths)}
         pieces = [Piece(one.path, one.size) for one in files.values()]
-        rule = "blocks" if reading.assignment == "dynamic" else reading.assignment
-        plan = assign(pieces, self.place.workers, rule)
+        plan = assign(pieces, self.place.workers, reading.assignment)
         return cut_files(files[piece.path] for piece in plan.parts[self.place.worker])
 
 

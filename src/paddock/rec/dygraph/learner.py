@@ -134,6 +134,11 @@ class DygraphLearner:
         if state:  # Empty before the first step.
             paddle.save(state, os.path.join(directory, OPTIMIZER))
 
+    def refresh(self) -> None:
+        """With servers: parameters and buffers as they have them now."""
+        if self._served is not None:
+            self._served.pull()
+
     def load(self, directory: str) -> None:
         """The parameters; of a checkpoint of our own (it knows its position) the optimizer, too.
 
