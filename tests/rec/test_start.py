@@ -43,7 +43,7 @@ def test_a_bundled_model_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None
 
     saver.write(str(tmp_path), "step-000000000016", 3, fill)
     learner = Loaded()
-    assert start_in(tmp_path).choose(learner, Numbers(1)) == POSITION
+    assert start_in(tmp_path).choose(learner, Numbers(1), can_deal=False) == POSITION
     assert learner.path == str(tmp_path / "step-000000000016")
 
 
@@ -53,4 +53,4 @@ def test_a_checkpoint_of_servers_is_not_gone_on_from_without_them(tmp_path: Path
     (tmp_path / "step-000000000016" / MANIFEST).write_text("{}")
     (tmp_path / "LATEST").write_text("step-000000000016\n")
     with pytest.raises(UsageError, match="was made by servers, and this run has none"):
-        start_in(tmp_path).choose(Loaded(), Numbers(1))
+        start_in(tmp_path).choose(Loaded(), Numbers(1), can_deal=False)

@@ -83,6 +83,11 @@ def train(
         if keeper is not None and exports(run, epoch):
             keeper.export(epoch)
         here = {"epoch": epoch + 1, "step": here["step"], "at": None}
+    if not numbers and position is None:
+        raise UsageError(
+            f"run {run.name!r}: there was nothing to train on, the data has no examples",
+            hint="paddock data check",
+        )
     return numbers
 
 
