@@ -15,7 +15,8 @@ def told_rate(rate: float, root: float) -> float:
     """A rate for adam_told, which has sqrt(1 - beta2^t) from it. root: in [0, 1].
 
     >>> told = told_rate(0.001, 0.25)
-    >>> bool(np.float32(told) == np.float32(0.001)), round((told / float(np.float32(told)) - 1) * TOLD, 6)
+    >>> rest = told / float(np.float32(told)) - 1
+    >>> bool(np.float32(told) == np.float32(0.001)), round(rest * TOLD, 6)
     (True, 0.25)
     """
     return float(np.float32(rate)) * (1.0 + root / TOLD)
