@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, UsageError
 from paddock.rec.learner import Item
 from paddock.rec.loop import evaluate, train
 from paddock.rec.report import Report
@@ -147,10 +147,17 @@ def test_a_checkpoint_is_due_after_minutes() -> None:
     assert not due.after_step(3)
 
 
+def test_data_without_an_example_is_an_error() -> None:
+    """An empty file trained nothing, in silence, with exit code 0."""
+    with pytest.raises(UsageError, match="run 'test': there was nothing to train on"):
+        train(run(), Counter(), Numbers(0), Alone(), report(), Due(Saving(), lambda: 0), None)
+
+
 def test_a_loss_that_is_no_number_ends_the_run() -> None:
     """The message has the run, the batch and the epoch."""
-    with pytest.raises(PaddockError, match="run 'test', batch 0 of epoch 0: loss is nan"):
+    with pytest.raises(PaddockError, match="run 'test', batch 0 of epoch 0: loss is nan") as caught:
         train(run(), Counter(), Skewed(), Alone(), report(), Due(Saving(), lambda: 0), None)
+    assert caught.value.exit_code == 1  # 125 would be a fault of Paddock.
 
 
 def test_what_goes_wrong_in_a_batch_is_told_with_its_number() -> None:

@@ -83,6 +83,11 @@ def train(
         if keeper is not None and exports(run, epoch):
             keeper.export(epoch)
         here = {"epoch": epoch + 1, "step": here["step"], "at": None}
+    if not numbers and position is None:
+        raise UsageError(
+            f"run {run.name!r}: there was nothing to train on, the data has no examples",
+            hint="paddock data check",
+        )
     return numbers
 
 
@@ -174,5 +179,6 @@ def _batch(learner: Learner, item: Item, name: str, epoch: int, number: int) -> 
         raise PaddockError(
             f"{where}: {', '.join(bad)}",
             hint="a smaller learning rate, or look at the batch: paddock data check",
+            exit_code=1,  # Of the training, not of Paddock.
         )
     return found

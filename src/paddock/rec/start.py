@@ -68,10 +68,12 @@ class Start:
         directory = self.run.saving.directory
         if self.run.resume and directory is not None and saver.names(directory):
             where = saver.latest(directory)
-            if is_of_servers(where):
+            # Bundled models write the files of one server, and where they are beside them.
+            if is_of_servers(where) and not Path(where, saver.STATE).is_file():
                 raise UsageError(
                     f"checkpoint {where} was made by servers, and this run has none",
-                    hint="engine local_cluster or cluster; or warm start from an export",
+                    hint="engine local_cluster or cluster; or warm start: a bundled model from it, "
+                    "others from an export",
                 )
             learner.load(where)
             position: Position | None = saver.read_state(where).get("position")

@@ -85,6 +85,26 @@ def test_a_short_word_of_o_means_the_same_in_every_form(bench: Bench) -> None:
         assert (recipe.engine, recipe.cluster.servers) == (Engine.LOCAL_CLUSTER, 4), model
 
 
+def test_a_word_of_ours_works_where_the_form_has_another_key_for_it(bench: Bench) -> None:
+    """-o strategy=async was a warning, and the job was sync: 2.x calls it runner.sync_mode."""
+    bench.put({"lists/config.yaml": LISTS})
+    words = ("strategy=async", "save_dir=kept", "threads=3", "warm_start=two/data")
+    for model in ("two", "lists"):
+        recipe = bench.resolve("-m", model, "-o", *words)
+        run = recipe.runs[0]
+        assert (run.strategy.name, run.strategy.threads) == ("async", 3), model
+        assert str(run.saving.directory).endswith("kept"), model
+        assert str(run.warm_start).endswith("two/data"), model
+        assert not [told for told in recipe.warnings if "nothing reads" in told], model
+
+
+def test_a_word_of_ours_in_the_file_is_told_the_key_of_its_form(bench: Bench) -> None:
+    """The hint was the key itself."""
+    bench.put({"two/config.yaml": TWO.replace("epochs: 3", "epochs: 3\n  save_dir: kept")})
+    (warning,) = bench.resolve("-m", "two").warnings
+    assert warning.endswith("nothing reads runner.save_dir; write runner.model_save_path")
+
+
 def test_the_first_form_trains_and_then_judges(bench: Bench) -> None:
     """Its evaluation walks every saved checkpoint."""
     bench.put({"old/config.yaml": OLD})
@@ -284,6 +304,23 @@ def test_an_empty_directory_of_data_is_told_here(bench: Bench) -> None:
     """Every worker would wait for nothing."""
     (bench.root / "two/data/part-0").unlink()
     assert "two/data is an empty directory" in bench.problems("-m", "two")
+
+
+def test_data_for_a_bundled_model_is_looked_for_where_the_command_is_typed(bench: Bench) -> None:
+    """It was looked for in the package: `-o train_data_dir=clicks` never found one's own."""
+    bench.put({"clicks/": ""})
+    words = ("-m", "paddlerec.models.rank.dnn", "-o", "train_data_dir=clicks")
+    reading = bench.resolve(*words).runs[0].reading
+    assert reading is not None
+    assert reading.paths == (str(bench.root / "clicks"),)
+    words = (*words[:-1], "train_data_dir=nowhere")
+    assert f"{bench.root}/nowhere does not exist" in bench.problems(*words)
+
+
+def test_a_key_that_is_a_number_is_a_key(bench: Bench) -> None:
+    """`-o days={20191001}` without quotes is a table in YAML, and was a traceback."""
+    recipe = bench.resolve("-m", "two", "-o", "runner.mine={20191001}")
+    assert any("runner.mine" in warning for warning in recipe.warnings)
 
 
 def test_several_devices_make_a_job_without_servers(bench: Bench) -> None:

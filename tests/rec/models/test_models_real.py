@@ -76,4 +76,6 @@ def test_what_cannot_be_trained_on_is_told(framework: str) -> None:
 
     with pytest.raises(UsageError, match="without labels"):
         learner.train(replace(clicks(0), label=np.empty(0, np.float32)))
+    with pytest.raises(UsageError, match="a label is 2, and the model has labels from 0 to 1"):
+        learner.train(replace(clicks(0), label=clicks(0).label + 1))
     assert np.isfinite(learner.train(clicks(1))["loss"])

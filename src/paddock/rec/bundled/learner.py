@@ -92,6 +92,7 @@ class BundledLearner:
                 f"the loss is {loss}; tables {', '.join(self.net.tables) or 'none'}",
                 hint="a lower hyper_parameters.optimizer.learning_rate; numbers in the data that "
                 "are far from 0",
+                exit_code=1,  # Of the training, not of Paddock.
             )
         self.trainer.step(output.loss)
         return self._counted(output, loss)

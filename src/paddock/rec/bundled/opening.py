@@ -62,6 +62,11 @@ class Reader:
 
 def format_of(reading: Reading, run: Run) -> Format:
     """How the files are read. Raises UsageError for a reader that bundled models do not have."""
+    if reading.pipe_command is not None:
+        raise UsageError(
+            f"pipe_command is {reading.pipe_command!r}, and bundled models read files themselves",
+            hint="leave it out, and write what it prints to files: paddock data check shows them",
+        )
     if reading.reader == "slots":
         dense = tuple(reading.dense_slots.items())
         return SlotFormat(reading.sparse_slots, dense, reading.padding, reading.label)

@@ -28,7 +28,7 @@ from paddock.rec.config.places import (
     find_workspace,
     read_text,
 )
-from paddock.rec.config.unused import PREFIX, key_of, unused
+from paddock.rec.config.unused import key_of, own_key, unused
 from paddock.rec.config.where import (
     check_backend,
     choose_cluster,
@@ -124,10 +124,10 @@ class _Resolver:
         raise UsageError(what, hint=NO_FORM)
 
     def _full(self, key: str) -> str:
-        """A short word of -o in full: epochs -> runner.epochs."""
+        """A short word of -o in full: epochs -> runner.epochs, strategy -> runner.sync_mode."""
         if "." in key or key in TOP_WORDS or key in self.document.tree:
             return key
-        return f"{PREFIX[self.form]}.{key}"
+        return own_key(self.form, key)
 
     def _find_workspace(self) -> None:
         path: Path = ("workspace",)
@@ -345,9 +345,10 @@ class _Resolver:
             return text
         beside = os.path.normpath(os.path.join(self.directory, os.path.expanduser(text)))
         here = self.world.path(text)
-        if self.form == "v2" or (os.path.exists(beside) and not os.path.exists(here)):
-            return beside
-        return here
+        if self.form == "v2":  # of a bundled model: nobody has data in the package
+            is_here = self.world.is_bundled(self.directory) or os.path.exists(here)
+            return here if is_here and not os.path.exists(beside) else beside
+        return beside if os.path.exists(beside) and not os.path.exists(here) else here
 
     # ------------------------------------------------------------------------- what people are told
 
@@ -360,7 +361,7 @@ class _Resolver:
         }
         found |= {name: given.source for name, given in counts.items()}
         for path in self.document.leaves():
-            found[f"config.{'.'.join(path)}"] = self.document.source(path)
+            found[f"config.{'.'.join(map(str, path))}"] = self.document.source(path)
         return found
 
 

@@ -45,6 +45,22 @@ def key_of(form: str, name: str) -> str:
     return name
 
 
+def own_key(form: str, name: str) -> str:
+    """What a word of ours is in a form that has another key for it.
+
+    >>> own_key("v2", "strategy"), own_key("v18", "save_dir"), own_key("v2", "epochs")
+    ('runner.sync_mode', 'runner.save_checkpoint_path', 'runner.epochs')
+    """
+    whole = f"{PREFIX[form]}.{name}"
+    if any(".".join((*at, key.name)) == whole for at, table in TABLES[form] for key in table):
+        return whole
+    field = {key.name: key.field for key in OURS}.get(name, "")
+    for wanted in (field, field.replace(".reader", ".module")):
+        if wanted and (found := key_of(form, wanted)) != wanted:
+            return found
+    return whole
+
+
 def unused(reader: Reader, form: str, source: str) -> Iterator[str]:
     """A warning for each. source: the text of the model's folder, which may read any."""
     document = reader.document
@@ -52,13 +68,15 @@ def unused(reader: Reader, form: str, source: str) -> Iterator[str]:
         ".".join((*section, key.name.removesuffix(".*")))
         for section, table in TABLES[form]
         for key in table
-    } | {f"{PREFIX[form]}.{key.name}" for key in OURS}
+    }
+    ours = {f"{PREFIX[form]}.{key.name}" for key in OURS}
     for path in reader.unused():
-        dotted = ".".join(part for part in path if not part.isdecimal())
+        dotted = ".".join(str(part) for part in path if not str(part).isdecimal())
         is_section = path[0] not in {section[0] for section, _ in TABLES[form] if section}
         if dotted in source or (is_section and f"{path[0]}." in source):
             continue
-        hint = nearest(dotted, known, "leave it out")
+        own = own_key(form, path[-1]) if dotted in ours else dotted
+        hint = f"write {own}" if own != dotted else nearest(dotted, known | ours, "leave it out")
         yield f"{document.source(path)}: nothing reads {dotted}; {hint}"
     yield from _unused_hyper(document, HYPER[form], set(re.findall(r"\w+", source)))
 
@@ -66,7 +84,7 @@ def unused(reader: Reader, form: str, source: str) -> Iterator[str]:
 def _unused_hyper(document: Document, prefix: Path, words: set[str]) -> Iterator[str]:
     """Parameters whose names are nowhere in the folder. Those of the optimizer are ours to read."""
     for path in document.leaves() if words else ():
-        inner = path[len(prefix) :]
+        inner = tuple(map(str, path[len(prefix) :]))
         if path[: len(prefix)] != prefix or not inner or inner[0] in OPTIMIZER:
             continue
         if inner[-1] not in words and inner[0] not in words:

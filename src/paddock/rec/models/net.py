@@ -59,6 +59,24 @@ class Model(Protocol):
         """
 
 
+def check_labels(labels: NDArray[Any], classes: int) -> None:
+    """Raises UsageError for a label that is none of the classes, 0 to classes - 1.
+
+    >>> check_labels(np.float32([0, 1, 1]), 2)
+    >>> check_labels(np.float32([0, 2]), 2)
+    Traceback (most recent call last):
+    ...
+    paddock.errors.UsageError: a label is 2, and the model has labels from 0 to 1 \
+(hint: `paddock data check` lists the lines)
+    """
+    bad = (labels < 0) | (labels >= classes) | (labels % 1 != 0)
+    if bad.any():
+        raise UsageError(
+            f"a label is {labels[bad][0]:g}, and the model has labels from 0 to {classes - 1}",
+            hint="`paddock data check` lists the lines",
+        )
+
+
 class Table:
     """Rows by id below `rows`: of ids of any shape; of fields, each of which is its ids' sum."""
 
@@ -184,6 +202,7 @@ class Net(ABC):
         logit = logit.reshape([-1])
         loss = None
         if len(batch.label):
+            check_labels(batch.label, 2)
             loss = self.binary_loss(logit, self.tensor(batch.label))
         return Output(self.sigmoid(logit), loss, batch.label)
 
@@ -196,6 +215,7 @@ class Net(ABC):
         """Of a logit for each class: softmax, and the mean cross entropy."""
         loss = None
         if len(labels):
+            check_labels(labels, logits.shape[-1])
             loss = self.class_loss(logits, self.tensor(labels.astype(np.int64)))
         return Output(self.softmax(logits), loss, labels.astype(np.float32))
 
