@@ -17,12 +17,11 @@ def test_rates_and_areas_are_read_from_a_reports_own_lines() -> None:
     report = Report(out, 1000, lambda: next(clock))
     for epoch in range(2):
         report.begin()
-        report.examples = 8000
-        report.end(epoch, {"loss": 0.6, "auc": 0.7 + epoch / 10})
+        report.end(epoch, {"loss": 0.6, "auc": 0.7 + epoch / 10}, 8000)
     report.line(f"test, {words({'loss': 0.5, 'auc': 0.81})}")
     found = epochs_of(out.getvalue())
     assert [line.get("auc") for line in found] == [0.7, 0.8, 0.81]
-    assert rate_of([found, found]) == 2 * found[1]["rate"]
+    assert rate_of([found]) == found[1]["rate"] == 2000.0
     assert last_area([found]) == 0.81
 
 

@@ -72,11 +72,11 @@ def train(
                 due.saved()
                 is_due = False
         team.end_epoch(here)
-        whole = together(team, learner, "train", epoch, losses, examples)
+        whole, trained = together(team, learner, "train", epoch, losses, examples)
         # A checkpoint made at the end of an epoch goes on there; the end has been told.
         if whole is not None:
             numbers = whole
-            report.end(epoch, numbers)
+            report.end(epoch, numbers, trained)
         if keeper is not None and whole is not None and due.after_epoch(epoch, run.epochs):
             keeper.save(here)
             due.saved()
@@ -104,7 +104,7 @@ def evaluate(
         if "loss" in found:
             losses = (0.0 if math.isnan(losses) else losses) + found["loss"] * item.size
         examples += item.size
-    numbers = together(team, learner, kind, number, losses, examples)
+    numbers, _ = together(team, learner, kind, number, losses, examples)
     if numbers is None:
         raise PaddockError("there was nothing to judge by: the data has no examples")
     return numbers
@@ -112,10 +112,10 @@ def evaluate(
 
 def together(
     team: Team, learner: Learner, kind: str, number: int, losses: float, examples: int
-) -> dict[str, float] | None:
+) -> tuple[dict[str, float] | None, int]:
     """Loss and metrics over all workers: their counts are added up, not their values averaged.
 
-    None where nobody had an example. losses: NaN of a model that computes none.
+    And over how many examples; None where nobody had one. losses: NaN of a model without.
     """
     import numpy as np
 
@@ -124,13 +124,13 @@ def together(
     head = [losses if has_loss else 0.0, examples, examples if has_loss else 0]
     whole = team.total(kind, number, np.concatenate([np.array(head, np.float64), *states]))
     if not whole[1]:
-        return None
+        return None, 0
     numbers = {"loss": float(whole[0] / whole[2])} if whole[2] else {}
     at = 3
     for (title, metric), state in zip(learner.metrics.items(), states, strict=True):
         numbers[title] = metric.value(whole[at : at + len(state)])
         at += len(state)
-    return numbers
+    return numbers, round(whole[1])
 
 
 def values(learner: Learner) -> dict[str, float]:

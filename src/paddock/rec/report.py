@@ -26,7 +26,7 @@ class Report:
     def begin(self) -> None:
         """An epoch begins."""
         self.started = self.since = self.now()
-        self.examples = self.examples_since = 0
+        self.examples_since = 0
 
     def batch(
         self,
@@ -37,7 +37,6 @@ class Report:
         fraction: float | None = None,
     ) -> None:
         """A batch was trained. numbers: asked for only where a line is due."""
-        self.examples += size
         self.examples_since += size
         if number % self.interval:
             return
@@ -50,12 +49,12 @@ class Report:
             line += f", {fraction:.0%}, {left:.0f} s left"
         self._rewrite(line) if self.is_terminal else self.line(line)
 
-    def end(self, epoch: int, numbers: Mapping[str, float]) -> None:
-        """An epoch has ended; numbers: over all workers."""
+    def end(self, epoch: int, numbers: Mapping[str, float], examples: int) -> None:
+        """An epoch has ended; numbers, examples: over all workers."""
         seconds = max(self.now() - self.started, 1e-9)
         self.line(
-            f"{self.name(epoch)} done, {words(numbers)}, {self.examples:,} examples"
-            f" in {seconds:.1f} s ({self.examples / seconds:,.0f} examples/s)"
+            f"{self.name(epoch)} done, {words(numbers)}, {examples:,} examples"
+            f" in {seconds:.1f} s ({examples / seconds:,.0f} examples/s)"
         )
 
     def line(self, text: str) -> None:
