@@ -17,6 +17,7 @@ from paddock.rec.config.resolve import resolve_request
 from paddock.rec.config.secret import HIDDEN, is_secret
 from paddock.rec.config.words import USAGE, read_words
 from paddock.rec.engines import command, quoted
+from paddock.rec.preflight import preflight
 
 SIGINT = 2
 
@@ -38,6 +39,8 @@ def run(argv: Sequence[str]) -> int:
         else:
             sys.stdout.write(shown.text(recipe, quoted(words)))
         return 0
+    if request.role != "WORKER":
+        preflight(recipe)
     for warning in recipe.warnings:
         sys.stderr.write(f"paddock: warning: {warning}\n")
     sys.stderr.flush()

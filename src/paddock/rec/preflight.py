@@ -1,0 +1,63 @@
+"""What can be known before anything starts: the data is there and enough, so are the checkpoints.
+
+Workers would find out too, each by itself, seconds later. Only for runs on this machine: in a
+cluster paths are those of its hosts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from paddock.data.assign import Piece, assign
+from paddock.data.files import find_files
+from paddock.errors import Problem, UsageError
+from paddock.rec.events import check_events
+from paddock.rec.online.schedule import online_of
+from paddock.rec.settings import Contract, Engine, Reading, Recipe, Run, Task
+
+
+def preflight(recipe: Recipe) -> None:
+    """Raises UsageError with all problems."""
+    if recipe.engine is Engine.CLUSTER:
+        return
+    workers = 1 if recipe.engine is Engine.SINGLE else recipe.cluster.workers
+    found: list[Problem] = []
+    written: list[str] = []  # where a run before it may have made what a run begins with
+    for run in recipe.runs:
+        found += [problem for problem in _problems(run, workers, written) if problem not in found]
+        written += [run.saving.directory] if run.saving.directory else []
+    if found:
+        raise UsageError.of(found)
+
+
+def _problems(run: Run, workers: int, written: list[str]) -> list[Problem]:
+    found: list[Problem] = []
+    is_online = run.task is Task.TRAIN and online_of(run.config, run.name) is not None
+    for reading in (run.reading, run.test):
+        if reading is not None and not (is_online and reading is run.reading):
+            found += _said(lambda one=reading: _check_data(run, one, workers))  # type: ignore[misc]
+    judged = run.evaluate_from if run.task is Task.EVALUATE else None
+    for what, path in (("warm start", run.warm_start), ("evaluation", judged)):
+        if path is None or any(path.startswith(made) for made in written):
+            continue
+        if not os.path.isdir(path):
+            found.append(Problem(f"{what}: no checkpoint in {path!r}", "where a run has saved"))
+    directory = run.event_directory
+    if directory is not None:
+        found += _said(lambda: check_events(directory))
+    return found
+
+
+def _check_data(run: Run, reading: Reading, workers: int) -> None:
+    files = find_files(reading.paths)
+    if run.contract is Contract.BUNDLED:  # The others read every workers-th batch.
+        assign([Piece(one.path, one.size) for one in files], workers)
+
+
+def _said(check: Callable[[], object]) -> tuple[Problem, ...]:
+    try:
+        check()
+    except UsageError as error:
+        return error.problems
+    return ()

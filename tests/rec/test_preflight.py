@@ -1,0 +1,55 @@
+"""What is said before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paddock.errors import UsageError
+from paddock.rec.preflight import preflight
+from paddock.rec.settings import Cluster, Contract, Engine, Reading, Recipe, Run, Saving, Task
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Trains on two files."""
+    for name in ("part-0", "part-1"):
+        (tmp_path / name).write_text("click:1 1:2\n")
+    reading = Reading((str(tmp_path / "part-*"),), 8)
+    return Run("r", Task.TRAIN, Contract.BUNDLED, ".", "model.py", reading=reading)
+
+
+def recipe(*runs: Run, engine: Engine = Engine.LOCAL_CLUSTER, workers: int = 2) -> Recipe:
+    """Of those runs."""
+    return Recipe(engine, runs, Cluster(workers=workers))
+
+
+def test_all_that_is_missing_is_said_at_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Too few files, no checkpoint to begin with, no writer of curves, no data to judge by."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    test = Reading((str(tmp_path / "none"),), 8)
+    wrong = replace(run, test=test, warm_start="nowhere", event_directory="curves")
+    with pytest.raises(UsageError) as raised:
+        preflight(recipe(wrong, workers=3))
+    said = "\n".join(problem.message for problem in raised.value.problems)
+    for part in ("2 files for 3 workers", "none", "warm start: no checkpoint in 'nowhere'",
+                 "curves are wanted in 'curves'"):  # fmt: skip
+        assert part in said
+
+
+def test_what_an_earlier_run_writes_need_not_be_there(run: Run, tmp_path: Path) -> None:
+    """A recipe that trains and then judges; alone the second one is refused."""
+    trains = replace(run, saving=Saving(str(tmp_path / "out")))
+    judges = replace(run, task=Task.EVALUATE, evaluate_from=str(tmp_path / "out"), test=run.reading)
+    preflight(recipe(trains, judges))
+    with pytest.raises(UsageError, match="evaluation: no checkpoint in"):
+        preflight(recipe(judges))
+
+
+def test_paths_of_a_cluster_are_those_of_its_hosts(run: Run) -> None:
+    """Nothing is looked for here."""
+    preflight(recipe(replace(run, warm_start="nowhere"), engine=Engine.CLUSTER, workers=9))
