@@ -145,3 +145,27 @@ def test_a_plain_paddle_program_has_the_same_scores(tmp_path: Path) -> None:
     assert (missing, unexpected) == ([], [])
     ids, dense = map(paddle.to_tensor, (batch.ids["C"], batch.dense["dense_feature"]))
     assert plain(ids, dense).numpy() == pytest.approx(learner.scores(batch), abs=1e-6)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_an_export_is_what_another_run_begins_with(framework: str, tmp_path: Path) -> None:
+    """Alone and with servers; of another shape or framework it is refused."""
+    learner, batch = trained(framework), clicks(8)
+    learner.export(str(tmp_path))
+    wanted = learner.scores(batch)
+    run = run_of("rank/dnn", framework, HYPER)
+    alone = BundledLearner(run, Place())
+    alone.load(str(tmp_path))
+    assert np.array_equal(alone.scores(batch), wanted)
+    with servers(2) as endpoints, ps.Client(endpoints, strategy="sync") as client:
+        served = BundledLearner(run, Place(servers=2), client)
+        served.load(str(tmp_path))
+        assert np.array_equal(served.scores(batch), wanted)
+        served.train(batch)
+        assert not np.array_equal(served.scores(batch), wanted)
+    other = run_of("rank/dnn", framework, {"sparse_feature_number": ROWS + 1})
+    with pytest.raises(UsageError, match=r"other parameters.*SparseFeatFactors.weight"):
+        BundledLearner(other, Place()).load(str(tmp_path))
+    (elsewhere,) = {"torch", "paddle"} - {framework}
+    with pytest.raises(UsageError, match="exported by another framework"):
+        BundledLearner(run_of("rank/dnn", elsewhere, HYPER), Place()).load(str(tmp_path))

@@ -1,4 +1,4 @@
-"""A model as a plain program loads it: a state dict of torch or Paddle, and what it means.
+"""A model as a plain program loads it, and back: a state dict of torch or Paddle, and its facts.
 
 model.pt | model.pdparams   {"<part>.weight": ...}: as torch.nn.Linear, paddle.nn.Embedding ...
                             have them; the rows of a table by id, from 0 on
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
-from paddock.rec.models.net import Model, Net, Table
+from paddock.rec.models.net import Net, Table
 from paddock.rec.settings import Run
 
 FILES = {"torch": "model.pt", "paddle": "model.pdparams"}
@@ -23,7 +23,7 @@ BLOCK = 1 << 16
 ROWS_MAX = 1 << 28
 
 
-def export_model(net: Net, model: Model, run: Run, directory: str) -> None:
+def export_model(net: Net, name: str, run: Run, directory: str) -> None:
     """Writes both files. Raises UsageError for a table too large for one array."""
     where = Path(directory)
     where.mkdir(parents=True, exist_ok=True)
@@ -31,11 +31,46 @@ def export_model(net: Net, model: Model, run: Run, directory: str) -> None:
     net.save_state(state, str(where / FILES[net.name]))
     facts = {
         "framework": net.name,
-        "model": run.model_file,
+        "model": name,
         "hyper_parameters": run.hyper,
         "tensors": {name: list(one.shape) for name, one in state.items()},
     }
     (where / "model.json").write_text(json.dumps(facts, indent=1, default=str) + "\n")
+
+
+def is_export(directory: str) -> bool:
+    """Whether export_model wrote it."""
+    return any(Path(directory, name).is_file() for name in FILES.values())
+
+
+def import_model(net: Net, directory: str) -> None:
+    """Tables and dense parameters become the export's; optimizers begin anew.
+
+    Raises UsageError for the export of another framework or other shapes.
+    """
+    path = Path(directory) / FILES[net.name]
+    if not path.is_file():
+        raise UsageError(
+            f"{directory} was exported by another framework than {net.name}",
+            hint="runner.framework: as that run had it",
+        )
+    state = net.read_state(str(path))
+    tables = {f"{table.spec.name}.weight": table for table in net.tables.values()}
+    wanted = {name: one.shape for name, one in net.state().items()}
+    wanted |= {name: (table.rows, table.spec.dim) for name, table in tables.items()}
+    found = {name: one.shape for name, one in state.items()}
+    if found != wanted:
+        odd = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name))
+        raise UsageError(
+            f"{path} has other parameters than this model: {', '.join(odd)}",
+            hint="the hyper-parameters that it was trained with are in its model.json",
+        )
+    for name, table in tables.items():
+        rows = state.pop(name)
+        for start in range(0, table.rows, BLOCK):
+            part = rows[start : start + BLOCK]
+            net.client.set(table.spec.name, np.arange(start, start + len(part)), part)
+    net.load_state(state)
 
 
 def _rows(net: Net, table: Table) -> NDArray[np.float32]:

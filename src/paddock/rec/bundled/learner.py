@@ -17,7 +17,7 @@ from paddock.data.batch import Batch
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.ps.spec import OptimizerSpec
 from paddock.rec.bundled.alone import Alone
-from paddock.rec.bundled.export import export_model
+from paddock.rec.bundled.export import export_model, import_model, is_export
 from paddock.rec.bundled.processors import prepare
 from paddock.rec.learner import Place
 from paddock.rec.metrics import METRICS, Metric
@@ -128,7 +128,7 @@ class BundledLearner:
         self.client.save(directory)
 
     def load(self, directory: str) -> None:
-        """The first worker's servers read what save() wrote; then all take the dense values.
+        """The first worker's servers take what save() or export() wrote; then all pull it.
 
         Raises UsageError for a checkpoint of another model.
         """
@@ -141,14 +141,19 @@ class BundledLearner:
                     hint="another directory, or the config of that model",
                 )
         if self.place.worker == 0 or self.place.servers == 0:
-            self.client.load(directory)
+            if is_export(directory):
+                import_model(self.net, directory)
+                if self.trainer.dense is not None:
+                    self.trainer.dense.set()
+            else:
+                self.client.load(directory)
         self.client.barrier("loaded")
         self.refresh()
 
     def export(self, directory: str) -> None:
         """What a plain program of the framework loads; the first worker writes it."""
         if self.place.worker == 0:
-            export_model(self.net, self.model, self.run, directory)
+            export_model(self.net, self._name, self.run, directory)
 
     @property
     def _name(self) -> str:

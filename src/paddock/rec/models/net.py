@@ -254,6 +254,14 @@ class Net(ABC):
         """As torch.load or paddle.load reads it."""
 
     @abstractmethod
+    def read_state(self, path: str) -> dict[str, Any]:
+        """What save_state wrote, as arrays; runs nothing that a pickle may hold."""
+
+    @abstractmethod
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Dense parameters and buffers become these."""
+
+    @abstractmethod
     def evaluating(self) -> Any:
         """A context in which nothing learns."""
 

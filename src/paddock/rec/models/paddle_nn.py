@@ -16,6 +16,7 @@ from paddle.utils import dlpack
 from paddock.ps import paddle as ps_paddle
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 from paddock.rec.models.net import Layer, Net
+from paddock.rec.pickles import read_arrays
 
 
 class PaddleNet(Net):
@@ -74,6 +75,12 @@ class PaddleNet(Net):
 
     def save_state(self, state: dict[str, Any], path: str) -> None:
         paddle.save({name: paddle.to_tensor(one) for name, one in state.items()}, path)
+
+    def read_state(self, path: str) -> dict[str, Any]:
+        return read_arrays(path)
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.root.set_state_dict(state)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

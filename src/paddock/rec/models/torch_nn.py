@@ -70,6 +70,12 @@ class TorchNet(Net):
     def save_state(self, state: dict[str, Any], path: str) -> None:
         torch.save({name: torch.from_numpy(one) for name, one in state.items()}, path)
 
+    def read_state(self, path: str) -> dict[str, Any]:
+        return {n: one.numpy() for n, one in torch.load(path, weights_only=True).items()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.root.load_state_dict({name: torch.from_numpy(one) for name, one in state.items()})
+
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         self.root.eval()
