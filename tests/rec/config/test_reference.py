@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from paddock.rec.config.build import FORMATS
 from paddock.rec.config.keys import KINDS, READ
-from paddock.rec.config.reference import SECTIONS, markdown
+from paddock.rec.config.reference import CHINESE, ENGLISH, SECTIONS, markdown
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/guide/migrating-from-paddlerec.md"
+GUIDE = Path(__file__).resolve().parents[3] / "docs/guide"
+PAGES = {"migrating-from-paddlerec.md": ENGLISH, "migrating-from-paddlerec.zh.md": CHINESE}
 BEGIN, END = "<!-- keys: written by pytest --record -->\n", "<!-- end of keys -->\n"
 
 
-def test_the_page_has_the_tables_that_the_code_reads_by(recording: bool) -> None:
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_has_the_tables_that_the_code_reads_by(name: str, recording: bool) -> None:
     """Nothing is documented that is not read, and nothing read that is not documented."""
-    text = PAGE.read_text("utf-8")
+    page, wanted = GUIDE / name, markdown(PAGES[name])
+    text = page.read_text("utf-8")
     before, _, rest = text.partition(BEGIN)
     inner, _, after = rest.partition(END)
     if recording:
-        PAGE.write_text(before + BEGIN + markdown() + END + after, "utf-8")
-        inner = markdown()
-    assert inner == markdown(), "pytest --record tests/rec/config/test_reference.py"
+        page.write_text(before + BEGIN + wanted + END + after, "utf-8")
+        inner = wanted
+    assert inner == wanted, "pytest --record tests/rec/config/test_reference.py"
 
 
 def test_each_key_stands_once_and_its_type_exists() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from paddock.rec.config import backend, v01, v2, v18
 from paddock.rec.config.keys import IGNORED, MAPPED, READ, REFUSED, Key
 from paddock.rec.config.ours import OURS
 
-STATES = {READ: "read", MAPPED: "mapped", IGNORED: "no effect", REFUSED: "refused"}
 SECTIONS: tuple[tuple[str, str, Sequence[Key]], ...] = (
     ("2.x: `runner:`", "runner.", v2.RUNNER),
     ("2.x: the others", "", v2.TOP),
@@ -21,22 +21,47 @@ SECTIONS: tuple[tuple[str, str, Sequence[Key]], ...] = (
     ("backend.yaml: below `engine:`, or the top", "", backend.TOP),
     ("backend.yaml: `submit:`", "submit.", backend.SUBMIT),
 )
-HEAD = "| key | | value | meaning; or what to write instead |\n|---|---|---|---|"
 
 
-def markdown() -> str:
+@dataclass(frozen=True)
+class Language:
+    """The words around the keys; what a key means is told in English on both pages."""
+
+    head: str
+    states: Mapping[str, str]
+    otherwise: str
+    own: str
+
+
+ENGLISH = Language(
+    "| key | | value | meaning; or what to write instead |\n|---|---|---|---|",
+    {READ: "read", MAPPED: "mapped", IGNORED: "no effect", REFUSED: "refused"},
+    ", else ",
+    "Of our own, in every form",
+)
+CHINESE = Language(
+    "| 键 | | 值 | 含义；或应改写成什么 |\n|---|---|---|---|",
+    {READ: "读取", MAPPED: "映射", IGNORED: "无作用", REFUSED: "拒绝"},
+    "，默认 ",
+    "Paddock 自己的键，各种写法通用",
+)
+
+
+def markdown(language: Language = ENGLISH) -> str:
     """A table for each section of each form, and one of our own keys."""
     ours = set(OURS)
     blocks = []
     for title, prefix, table in SECTIONS:
         keys = [key for key in table if key not in ours]
-        blocks.append("\n".join([f"### {title}", "", HEAD, *_rows(keys, prefix)]))
-    blocks.append("\n".join(["### Of our own, in every form", "", HEAD, *_rows(OURS, "")]))
-    return "\n\n".join(blocks) + "\n"
+        blocks.append(
+            "\n".join([f"### {title}", "", language.head, *_rows(keys, prefix, language)])
+        )
+    own = [f"### {language.own}", "", language.head, *_rows(OURS, "", language)]
+    return "\n\n".join([*blocks, "\n".join(own)]) + "\n"
 
 
-def _rows(keys: Sequence[Key], prefix: str) -> Iterator[str]:
+def _rows(keys: Sequence[Key], prefix: str, language: Language) -> Iterator[str]:
     for key in keys:
         kind = key.kind if key.state == READ and key.kind != "any" else ""
-        kind += f", else {key.default}" if key.default else ""
-        yield f"| `{prefix}{key.name}` | {STATES[key.state]} | {kind} | {key.what} |"
+        kind += f"{language.otherwise}{key.default}" if key.default else ""
+        yield f"| `{prefix}{key.name}` | {language.states[key.state]} | {kind} | {key.what} |"
