@@ -187,6 +187,21 @@ def test_a_file_about_a_bundled_model_may_say_a_few_keys_only(bench: Bench) -> N
     assert (recipe.engine, run.strategy.name) == (Engine.LOCAL_CLUSTER, "async")
 
 
+def test_who_says_what_to_judge_by_is_not_judged_by_other_data(bench: Bench) -> None:
+    """The bundled model's own test data would give a second AUC, of other examples."""
+    bench.put({"clicks/part-0": "click:1 1:2"})
+    bench.put({"mine/config.yaml": """
+        train:
+          workspace: "paddlerec.models.rank.dnn"
+        evaluate:
+          reader: {test_data_path: clicks}
+        """})  # fmt: skip
+    trains, judges = bench.resolve("-m", "mine/config.yaml").runs
+    assert trains.test is None
+    assert judges.test is not None
+    assert judges.test.paths == (str(bench.world.path("clicks")),)
+
+
 def test_files_that_a_bundled_model_lacks_are_its_own_ones(bench: Bench) -> None:
     """The 0.1 file names a reader of the package, which ours has as a format."""
     bench.put({"mine/config.yaml": """
@@ -206,6 +221,7 @@ def test_files_that_a_bundled_model_lacks_are_its_own_ones(bench: Bench) -> None
     assert (run.reading.reader, run.reading.batch_size) == ("criteo", 2)
     assert run.hyper["fc_sizes"] == [4]
     assert run.hyper["optimizer"] == {"class": "adam", "learning_rate": 0.5}
+    assert "learning_rate" not in run.hyper  # It would be told as not read.
     assert [w.partition(": ")[2] for w in recipe.warnings] == [
         "the bundled model has no train; data is used".replace(
             "data is", f"{bench.world.models / 'rank/dnn/data'} is"

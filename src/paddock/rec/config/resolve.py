@@ -36,7 +36,7 @@ from paddock.rec.config.where import (
     merge_counts,
 )
 from paddock.rec.config.words import Request, read_words
-from paddock.rec.settings import Contract, Engine, Recipe, Run
+from paddock.rec.settings import Contract, Engine, Recipe, Run, Task
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 WORKSPACE = "{workspace}"
@@ -104,6 +104,8 @@ class _Resolver:
         counts = merge_counts(drafts, cluster, engine)
         config = self._flat()
         runs = tuple(run for draft in drafts if (run := self._run(draft, config)) is not None)
+        if any(run.task is Task.EVALUATE for run in runs):  # The file says what judges.
+            runs = tuple(r if r.task is Task.EVALUATE else replace(r, test=None) for r in runs)
         if engine is not Engine.CLUSTER:
             self.problems += missing_data(runs, self.form)
         problems = [*document.problems, *reader.problems, *self.problems]
@@ -264,7 +266,15 @@ class _Resolver:
             what = f"{self.document.name}: {key} of run '{draft.name}' is missing"
             self.problems.append(Problem(what, hint))
 
-        draft.hyper = _nested(config)
+        hyper = _nested(config)
+        rule = hyper.get("optimizer")
+        if (
+            folder.contract is Contract.BUNDLED
+            and isinstance(rule, dict)
+            and "learning_rate" in rule
+        ):
+            hyper.pop("learning_rate", None)  # 0.1's; it stands there in full.
+        draft.hyper = hyper
         run = build(draft, setting, missing)
         return replace(
             run,
