@@ -13,7 +13,7 @@ from typing import TextIO
 class Report:
     """Counts examples, and says so every `interval` batches.
 
-    now: seconds, of a clock that never goes back. fraction: of the epoch, where known.
+    now: seconds, of a clock that never goes back.
     """
 
     def __init__(self, out: TextIO, interval: int, now: Callable[[], float]) -> None:
@@ -21,12 +21,13 @@ class Report:
         self.is_terminal = out.isatty()
         self.name: Callable[[int], str] = lambda epoch: f"epoch {epoch}"
         self.wide = 0
+        self.expected = 0  # examples of this worker in an epoch: as many as in the one before
         self.begin()
 
     def begin(self) -> None:
         """An epoch begins."""
         self.started = self.since = self.now()
-        self.examples_since = 0
+        self.trained = self.examples_since = 0
 
     def batch(
         self,
@@ -34,9 +35,9 @@ class Report:
         number: int,
         size: int,
         numbers: Callable[[], Mapping[str, float]],
-        fraction: float | None = None,
     ) -> None:
         """A batch was trained. numbers: asked for only where a line is due."""
+        self.trained += size
         self.examples_since += size
         if number % self.interval:
             return
@@ -44,7 +45,8 @@ class Report:
         rate = self.examples_since / max(now - self.since, 1e-9)
         self.since, self.examples_since = now, 0
         line = f"{self.name(epoch)}, batch {number}, {words(numbers())}, {rate:,.0f} examples/s"
-        if self.is_terminal and fraction:
+        if self.is_terminal and self.expected:
+            fraction = min(1.0, self.trained / self.expected)
             left = (now - self.started) * (1 - fraction) / fraction
             line += f", {fraction:.0%}, {left:.0f} s left"
         self._rewrite(line) if self.is_terminal else self.line(line)
@@ -52,6 +54,7 @@ class Report:
     def end(self, epoch: int, numbers: Mapping[str, float], examples: int) -> None:
         """An epoch has ended; numbers, examples: over all workers."""
         seconds = max(self.now() - self.started, 1e-9)
+        self.expected = self.trained
         self.line(
             f"{self.name(epoch)} done, {words(numbers)}, {examples:,} examples"
             f" in {seconds:.1f} s ({examples / seconds:,.0f} examples/s)"

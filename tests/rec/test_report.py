@@ -1,0 +1,36 @@
+"""What a run says on a terminal."""
+
+from __future__ import annotations
+
+import io
+
+from paddock.rec.report import Report
+
+
+class Terminal(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_has_one_line_with_what_is_left_of_the_epoch() -> None:
+    """From the second epoch on, which is as long as the first one was."""
+    now = [0.0]
+    out = Terminal()
+    report = Report(out, 1, lambda: now[0])
+    for epoch in range(2):
+        report.begin()
+        for number in range(4):
+            now[0] += 1
+            report.batch(epoch, number, 10, lambda: {"loss": 0.5})
+        report.end(epoch, {"loss": 0.5}, 40)
+    shown = [
+        part.strip() for part in out.getvalue().replace("\n", "\r").split("\r") if part.strip()
+    ]
+    assert shown[:4] == [f"epoch 0, batch {n}, loss 0.5000, 10 examples/s" for n in range(4)]
+    assert shown[4].startswith("epoch 0 done")
+    assert [line.rpartition("examples/s")[2] for line in shown[5:9]] == [
+        ", 25%, 3 s left", ", 50%, 2 s left", ", 75%, 1 s left", ", 100%, 0 s left"
+    ]  # fmt: skip
+    assert out.getvalue().count("\n") == 2
