@@ -144,6 +144,9 @@ class Host:
     def _mounts(self) -> Iterator[str]:
         yield f"mount --bind {self.hosts.etc}/hosts /etc/hosts"
         yield "mount -t tmpfs none /dev/shm"
+        # What is at its own place only on the laptop, for tests whose hosts have frameworks.
+        packages = self.hosts.packages
+        yield f"mkdir -p {packages}\nmount --bind {Path(sys.prefix).resolve()} {packages}"
         for path in OURS:
             for private, here in ((HOME, self.home), (TMP, self.tmp)):
                 if private in path.parents and (self.number == LAPTOP or path == BASE):
@@ -230,6 +233,7 @@ class Hosts:
         self.folder.chmod(0o755)
         self.etc = self.folder / "etc"
         self.shared = self.folder / "shared"  # at the same path on every host
+        self.packages = self.folder / "packages"  # those of .venv, on every host
         self.ssh_config = self.etc / "ssh_config"
         self.machines = self.etc / "machines"  # as mpirun --hostfile takes it
         self.bridge = bridge or Bridge()
