@@ -11,7 +11,7 @@ from paddock.data.generate.on_demand import generated
 from paddock.rec.bundled.opening import open_model
 from paddock.rec.learner import Place
 from paddock.rec.settings import Reading
-from rec.models.made import FRAMEWORKS, MODELS, run_of
+from rec.models.made import MODELS, run_of
 
 pytest.importorskip("torch")
 pytest.importorskip("paddle")
@@ -46,10 +46,12 @@ def auc_of(model: str, framework: str, rate: float, examples: int) -> tuple[floa
     return metric.value(), float(best)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_ctr_dnn_comes_within_a_hundredth_of_the_best_auc(framework: str) -> None:
-    """With few ids in a slot, so that half a minute is enough; the bundled config has 1000."""
-    found, best = auc_of("rank/dnn", framework, 0.001, 200_000)
+def test_ctr_dnn_comes_within_a_hundredth_of_the_best_auc() -> None:
+    """With few ids in a slot, so that half a minute is enough; the bundled config has 1000.
+
+    With PyTorch; Paddle has the same losses, step by step (tests/rec/models/test_models_real.py).
+    """
+    found, best = auc_of("rank/dnn", "torch", 0.001, 200_000)
     assert best - 0.01 < found < best + 0.01
 
 
