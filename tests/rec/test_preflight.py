@@ -51,5 +51,8 @@ def test_what_an_earlier_run_writes_need_not_be_there(run: Run, tmp_path: Path) 
 
 
 def test_paths_of_a_cluster_are_those_of_its_hosts(run: Run) -> None:
-    """Nothing is looked for here."""
-    preflight(recipe(replace(run, warm_start="nowhere"), engine=Engine.CLUSTER, workers=9))
+    """What is refused here is not looked for there."""
+    wrong = replace(run, warm_start="nowhere")
+    with pytest.raises(UsageError, match="warm start: no checkpoint"):
+        preflight(recipe(wrong))
+    preflight(recipe(wrong, engine=Engine.CLUSTER, workers=9))
