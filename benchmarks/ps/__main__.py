@@ -10,6 +10,7 @@ import platform
 import signal
 import sys
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from benchmarks.ps.bench import ROOT, Bench
@@ -33,15 +34,25 @@ IDLE_SECONDS = 60.0
 
 def main() -> int:
     """Run the named benchmarks, or all; 1 when a target was missed or something failed."""
+    args = flags("benchmarks.ps", NAMES, quick=f"{', '.join(QUICK)}; small and once: a minute")
+    if sys.platform != "linux":
+        print("the benchmarks read /proc and need Linux", file=sys.stderr)
+        return 2
+    idle = 0.0 if args.quick else args.idle
+    bench = Bench(args.source, quick=args.quick, idle_seconds=idle, with_peer=not args.no_peer)
+    names = args.names or (QUICK if args.quick else NAMES)
+    return measure("benchmarks.ps", names, bench, args.json)
+
+
+def flags(package: str, names: Mapping[str, str], *, quick: str) -> argparse.Namespace:
+    """What was typed. names: of the benchmarks, and what each measures."""
     words = argparse.ArgumentParser(
-        prog="python -m benchmarks.ps",
-        epilog="\n".join(f"{name:12}{what}" for name, what in NAMES.items()),
+        prog=f"python -m {package}",
+        epilog="\n".join(f"{name:12}{what}" for name, what in names.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     words.add_argument("names", nargs="*", metavar="name", help="which to run; all by default")
-    words.add_argument(
-        "--quick", action="store_true", help=f"{', '.join(QUICK)}; small and once: a minute"
-    )
+    words.add_argument("--quick", action="store_true", help=quick)
     words.add_argument("--json", metavar="FILE", help="write every sample to FILE")
     words.add_argument("--no-peer", action="store_true", help="ours only")
     words.add_argument(
@@ -51,24 +62,23 @@ def main() -> int:
         "--source", type=Path, default=ROOT / "src", help="the folder of another copy of paddock"
     )
     args = words.parse_args()
-    unknown = [name for name in args.names if name not in NAMES]
+    unknown = [name for name in args.names if name not in names]
     if unknown:
-        words.error(f"no benchmark '{unknown[0]}'; there are: {', '.join(NAMES)}")
-    if sys.platform != "linux":
-        print("the benchmarks read /proc and need Linux", file=sys.stderr)
-        return 2
+        words.error(f"no benchmark '{unknown[0]}'; there are: {', '.join(names)}")
+    return args
+
+
+def measure(package: str, names: Iterable[str], bench: Bench, json_file: str | None) -> int:
+    """Run benchmarks of a package, one after the other; the exit code."""
     # SIGTERM unwinds, so that no server is left behind.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    idle = 0.0 if args.quick else args.idle
-    bench = Bench(args.source, quick=args.quick, idle_seconds=idle, with_peer=not args.no_peer)
-    names = args.names or (QUICK if args.quick else NAMES)
     began, load = time.monotonic(), os.getloadavg()[0]
     figures: list[Figure] = []
     try:
         for name in names:
             print(f"{name} ...", end=" ", file=sys.stderr, flush=True)
             at = time.monotonic()
-            figures += importlib.import_module(f"benchmarks.ps.{name}").measure(bench)
+            figures += importlib.import_module(f"{package}.{name}").measure(bench)
             print(f"{time.monotonic() - at:.0f} s", file=sys.stderr, flush=True)
     finally:
         bench.close()
@@ -78,7 +88,7 @@ def main() -> int:
         f"{os.getloadavg()[0]:.1f} after; {time.monotonic() - began:.0f} s; "
         f"peer: PaddlePaddle 2.6.2 ({bench.about_peer})"
     )
-    return report(figures, bench.problems, about, args.json)
+    return report(figures, bench.problems, about, json_file)
 
 
 def report(figures: list[Figure], problems: list[str], about: str, json_file: str | None) -> int:

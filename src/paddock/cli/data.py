@@ -8,10 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
+from paddock.cli.orders import Order, flag, run_order
 from paddock.cli.ps_text import aligned, size_text
-from paddock.cli.pserver import missing_extra
 from paddock.errors import UsageError
 
 TYPE_CHECKING = False
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from paddock.data.formats.format import Format
     from paddock.data.manifest import Manifest
 
-# The names of a flag, and what argparse makes of it.
-Flag = tuple[tuple[str, ...], dict[str, Any]]
 PROGRESS_SECONDS = 0.2
 FORMATS = ("auto", "slots", "criteo", "csv", "parquet")
 HEAD_BYTES = 1 << 18  # that tell what the format is
@@ -29,44 +26,7 @@ HEAD_BYTES = 1 << 18  # that tell what the format is
 
 def run(argv: Sequence[str]) -> int:
     """Carry out one order; the exit code."""
-    words = list(argv)
-    if not words or words[0] in ("-h", "--help"):
-        from paddock.cli.help import command_help
-
-        print(command_help("data"), end="")
-        for name, (what, _, _) in ORDERS.items():
-            print(f"  {name:<10}{what}")
-        print("flags of each: paddock data ORDER --help")
-        return 0
-    if words[0] not in ORDERS:
-        from paddock.jobfile.suggest import nearest
-
-        hint = nearest(words[0], ORDERS) or "one of " + ", ".join(ORDERS)
-        raise UsageError(f"'{words[0]}' is not an order of paddock data", hint=hint)
-    what, flags, action = ORDERS[words[0]]
-    parser = _Parser(
-        prog=f"paddock data {words[0]}",
-        description=what[0].upper() + what[1:] + ".",
-        allow_abbrev=False,
-    )
-    for names, facts in flags:
-        parser.add_argument(*names, **facts)
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    try:
-        given = parser.parse_args(_with_key(words[1:]))
-    except SystemExit:  # --help, which has been printed; errors are UsageErrors.
-        return 0
-    try:
-        return action(given)
-    except ImportError as error:
-        raise missing_extra(error) from error
-
-
-class _Parser(argparse.ArgumentParser):
-    """Tells errors as the other commands do."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}", hint=f"{self.prog} --help")
+    return run_order("data", ORDERS, _with_key(list(argv)))
 
 
 class _Progress:
@@ -113,24 +73,20 @@ def _with_key(words: list[str]) -> list[str]:
     return words
 
 
-def _flag(*names: str, **facts: Any) -> Flag:
-    return names, facts
-
-
-PATHS = _flag(
+PATHS = flag(
     "paths", nargs="+", metavar="PATH", help="files, directories, globs or URLs (fsspec) of data"
 )
 KINDS = ("criteo", "census", "words", "shapes")
 SPLITS = ("lines", "bytes", "rows", "key")
 RULES = ("modulo", "blocks", "size")
 GENERATE = (
-    _flag("kind", choices=KINDS, help="what it is like"),
-    _flag("--out", required=True, metavar="DIR", help="where to write it"),
-    _flag("--examples", required=True, type=int, metavar="N", help="how many, all files together"),
-    _flag("--files", type=int, default=1, metavar="K", help="how many files [1]"),
-    _flag("--seed", type=int, default=1, metavar="S", help="another seed, other examples [1]"),
-    _flag("--vocab", type=int, metavar="V", help="categories of a slot [1000], or words [2000]"),
-    _flag(
+    flag("kind", choices=KINDS, help="what it is like"),
+    flag("--out", required=True, metavar="DIR", help="where to write it"),
+    flag("--examples", required=True, type=int, metavar="N", help="how many, all files together"),
+    flag("--files", type=int, default=1, metavar="K", help="how many files [1]"),
+    flag("--seed", type=int, default=1, metavar="S", help="another seed, other examples [1]"),
+    flag("--vocab", type=int, metavar="V", help="categories of a slot [1000], or words [2000]"),
+    flag(
         "--format",
         metavar="FORM",
         help="criteo: slots, tsv; census: slots; words: text, ngram; shapes: npz, raw [the first]",
@@ -138,47 +94,45 @@ GENERATE = (
 )
 SPLIT = (
     PATHS,
-    _flag("--count", required=True, type=int, metavar="N", help="how many shards"),
-    _flag(
+    flag("--count", required=True, type=int, metavar="N", help="how many shards"),
+    flag(
         "--by",
         choices=SPLITS,
         default="lines",
         help="equal lines, bytes or rows in order (Parquet: lines and bytes are whole row groups); "
         "or 'key COLUMN': all lines with the same value in one shard [lines]",
     ),
-    _flag("--key", metavar="COLUMN", help=argparse.SUPPRESS),  # what --by key becomes
-    _flag("--seed", type=int, metavar="S", help="shuffle the lines; the same order for each seed"),
-    _flag("--out", metavar="DIR", help="where to write them [FILE-shards]"),
-    _flag("--name", help="of the shards, before their numbers [the first file's]"),
-    _flag("--legacy", action="store_true", help="total/N + 1 lines a shard, as prepare.py had it"),
+    flag("--key", metavar="COLUMN", help=argparse.SUPPRESS),  # what --by key becomes
+    flag("--seed", type=int, metavar="S", help="shuffle the lines; the same order for each seed"),
+    flag("--out", metavar="DIR", help="where to write them [FILE-shards]"),
+    flag("--name", help="of the shards, before their numbers [the first file's]"),
+    flag("--legacy", action="store_true", help="total/N + 1 lines a shard, as prepare.py had it"),
 )
 CHECK = (
     PATHS,
-    _flag(
+    flag(
         "--format",
         default="auto",
         metavar="FORM",
         help="slots, criteo, csv, parquet, or a reader's .py [what the first line looks like]",
     ),
-    _flag(
-        "--sparse-slots", metavar="SLOTS", help="'click 1 2 3', the label first [as in the data]"
-    ),
-    _flag("--dense-slots", metavar="SLOTS", help="'dense_feature:13' [as in the data]"),
-    _flag("--config", metavar="FILE", help="a config.yaml that declares the slots"),
-    _flag("--padding", type=int, default=0, help="the id of an absent slot [0]"),
-    _flag("--samples", type=int, default=10, metavar="N", help="how many examples to show [10]"),
-    _flag("--workers", type=int, metavar="N", help="whether so many workers have a file each"),
+    flag("--sparse-slots", metavar="SLOTS", help="'click 1 2 3', the label first [as in the data]"),
+    flag("--dense-slots", metavar="SLOTS", help="'dense_feature:13' [as in the data]"),
+    flag("--config", metavar="FILE", help="a config.yaml that declares the slots"),
+    flag("--padding", type=int, default=0, help="the id of an absent slot [0]"),
+    flag("--samples", type=int, default=10, metavar="N", help="how many examples to show [10]"),
+    flag("--workers", type=int, metavar="N", help="whether so many workers have a file each"),
 )
 PLAN = (
     PATHS,
-    _flag("--workers", required=True, type=int, metavar="N", help="how many there will be"),
-    _flag(
+    flag("--workers", required=True, type=int, metavar="N", help="how many there will be"),
+    flag(
         "--by",
         choices=RULES,
         default="blocks",
         help="number of the name modulo N; contiguous blocks; about the same bytes [blocks]",
     ),
-    _flag(
+    flag(
         "--repeat", action="store_true", help="fewer files than workers: several read the same one"
     ),
 )
@@ -317,7 +271,7 @@ def _plan(given: argparse.Namespace) -> int:
 
 
 # Order -> what it does, its flags, and who does it.
-ORDERS: dict[str, tuple[str, tuple[Flag, ...], Callable[[argparse.Namespace], int]]] = {
+ORDERS: dict[str, Order] = {
     "generate": ("write data whose best possible score is known", GENERATE, _generate),
     "split": ("cut files into shards for workers", SPLIT, _split),
     "check": ("read data as training would, and say what is wrong with it", CHECK, _check),

@@ -12,16 +12,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from paddock.cli.orders import Order, flag, run_order
 from paddock.cli.ps_endpoints import logged_endpoints
 from paddock.cli.ps_text import aligned, moved_text, size_text, status_text
-from paddock.cli.pserver import missing_extra
 from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
 
 TYPE_CHECKING = False
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from paddock.ps.client.admin import Admin, Seen
     from paddock.ps.durable.checkpoint import Checkpoint
 
-# The names of a flag, and what argparse makes of it.
-Flag = tuple[tuple[str, ...], dict[str, Any]]
 FORMATS = ("npz", "safetensors", "paddle")
 TIMEOUT_SECONDS = 10.0
 PORT = 7163  # of the witness
@@ -38,71 +36,29 @@ PORT = 7163  # of the witness
 
 def run(argv: Sequence[str]) -> int:
     """Carry out one order; the exit code."""
-    words = list(argv)
-    if not words or words[0] in ("-h", "--help"):
-        from paddock.cli.help import command_help
-
-        print(command_help("ps"), end="")
-        for name, (what, _, _) in ORDERS.items():
-            print(f"  {name:<10}{what}")
-        print("flags of each: paddock ps ORDER --help")
-        return 0
-    if words[0] not in ORDERS:
-        from paddock.jobfile.suggest import nearest
-
-        hint = nearest(words[0], ORDERS) or "one of " + ", ".join(ORDERS)
-        raise UsageError(f"'{words[0]}' is not an order of paddock ps", hint=hint)
-    what, flags, action = ORDERS[words[0]]
-    parser = _Parser(
-        prog=f"paddock ps {words[0]}",
-        description=what[0].upper() + what[1:] + ".",
-        allow_abbrev=False,
-    )
-    for names, facts in flags:
-        parser.add_argument(*names, **facts)
-    if words[0] != "witness":
-        parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    try:
-        given = parser.parse_args(words[1:])
-    except SystemExit:  # --help, which has been printed; errors are UsageErrors.
-        return 0
-    try:
-        return action(given)
-    except ImportError as error:
-        raise missing_extra(error) from error
-
-
-class _Parser(argparse.ArgumentParser):
-    """Tells errors as the other commands do."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}", hint=f"{self.prog} --help")
+    return run_order("ps", ORDERS, argv, silent=("witness",))
 
 
 # ----------------------------------------------------------------------------------------- flags
 
 
-def _flag(*names: str, **facts: Any) -> Flag:
-    return names, facts
-
-
 SERVERS = (
-    _flag(
+    flag(
         "--endpoints",
         metavar="LIST",
         help="host:port of every server, in order, commas between, '|' before a replica's "
         "(else $PADDLE_PSERVERS_IP_PORT_LIST)",
     ),
-    _flag(
+    flag(
         "--log_dir",
         "--log-dir",
         metavar="DIR",
         help="instead of --endpoints: the log directory of the job, which paddock launch runs",
     ),
-    _flag("--token-file", metavar="FILE", help="the servers' secret (else $PADDOCK_PS_TOKEN_FILE)"),
-    _flag("--tls-ca", metavar="FILE", help="whom to trust, PEM (else $PADDOCK_PS_TLS_CA)"),
-    _flag("--job", metavar="NAME", help="the job, for orders that change it (else $PADDLE_JOB_ID)"),
-    _flag(
+    flag("--token-file", metavar="FILE", help="the servers' secret (else $PADDOCK_PS_TOKEN_FILE)"),
+    flag("--tls-ca", metavar="FILE", help="whom to trust, PEM (else $PADDOCK_PS_TLS_CA)"),
+    flag("--job", metavar="NAME", help="the job, for orders that change it (else $PADDLE_JOB_ID)"),
+    flag(
         "--timeout",
         type=float,
         default=TIMEOUT_SECONDS,
@@ -110,17 +66,17 @@ SERVERS = (
         help=f"longest wait for a server [{TIMEOUT_SECONDS:g}]",
     ),
 )
-TABLE = _flag("--table", required=True, metavar="NAME")
-TABLES = _flag("--table", action="append", metavar="NAME", help="which table; repeatable [all]")
-FORMAT = _flag("--format", choices=FORMATS, required=True)
-RULE = _flag(
+TABLE = flag("--table", required=True, metavar="NAME")
+TABLES = flag("--table", action="append", metavar="NAME", help="which table; repeatable [all]")
+FORMAT = flag("--format", choices=FORMATS, required=True)
+RULE = flag(
     "--rule",
     default="naive",
     help="Paddle's rule, which says what columns its text has: naive, adagrad, std_adagrad, "
     "adam, shared_adam [naive]",
 )
 SOURCE = (
-    _flag("--checkpoint", metavar="DIR", help="read this one; no server is asked [the tables now]"),
+    flag("--checkpoint", metavar="DIR", help="read this one; no server is asked [the tables now]"),
     TABLES,
     *SERVERS,
 )
@@ -381,15 +337,15 @@ def _explain(given: argparse.Namespace) -> int:
 
 
 # Order -> what it does, its flags, and who carries it out.
-ORDERS: dict[str, tuple[str, Sequence[Flag], Callable[[argparse.Namespace], int]]] = {
+ORDERS: dict[str, Order] = {
     "status": ("show each server, and who is waited for", SERVERS, _status),
     "tables": ("show the tables", SERVERS, _tables),
     "save": (
         "write a checkpoint",
         (
-            _flag("directory", help="directory that all servers see"),
-            _flag("--mode", choices=("full", "delta"), default="full"),
-            _flag("--keep", type=int, default=3, metavar="N", help="checkpoints to keep [3]"),
+            flag("directory", help="directory that all servers see"),
+            flag("--mode", choices=("full", "delta"), default="full"),
+            flag("--keep", type=int, default=3, metavar="N", help="checkpoints to keep [3]"),
             *SERVERS,
         ),
         _save,
@@ -397,9 +353,9 @@ ORDERS: dict[str, tuple[str, Sequence[Flag], Callable[[argparse.Namespace], int]
     "load": (
         "read a checkpoint, of any number of servers",
         (
-            _flag("directory", help="what was saved to, or one checkpoint in it"),
-            _flag("--name", default="", help="which one there [the newest whole one]"),
-            _flag("--from-job", metavar="NAME", help="the job that saved it, if another"),
+            flag("directory", help="what was saved to, or one checkpoint in it"),
+            flag("--name", default="", help="which one there [the newest whole one]"),
+            flag("--from-job", metavar="NAME", help="the job that saved it, if another"),
             *SERVERS,
         ),
         _load,
@@ -409,8 +365,8 @@ ORDERS: dict[str, tuple[str, Sequence[Flag], Callable[[argparse.Namespace], int]
         "give a shard to another server, while trainers go on",
         (
             TABLE,
-            _flag("--shard", required=True, type=int, metavar="N", help="from 0"),
-            _flag("--to", required=True, type=int, metavar="SERVER", help="from 0"),
+            flag("--shard", required=True, type=int, metavar="N", help="from 0"),
+            flag("--to", required=True, type=int, metavar="SERVER", help="from 0"),
             *SERVERS,
         ),
         _move,
@@ -421,7 +377,7 @@ ORDERS: dict[str, tuple[str, Sequence[Flag], Callable[[argparse.Namespace], int]
         "write weights as npz, safetensors or Paddle's text",
         (
             FORMAT,
-            _flag("--out", required=True, metavar="PATH", help="file; paddle: directory"),
+            flag("--out", required=True, metavar="PATH", help="file; paddle: directory"),
             RULE,
             *SOURCE,
         ),
@@ -431,11 +387,11 @@ ORDERS: dict[str, tuple[str, Sequence[Flag], Callable[[argparse.Namespace], int]
         "read weights into a table, or into a checkpoint",
         (
             FORMAT,
-            _flag("--in", required=True, dest="path", metavar="PATH"),
+            flag("--in", required=True, dest="path", metavar="PATH"),
             TABLE,
             RULE,
-            _flag("--checkpoint", metavar="DIR", help="make one there instead; no server is asked"),
-            _flag(
+            flag("--checkpoint", metavar="DIR", help="make one there instead; no server is asked"),
+            flag(
                 "--spec",
                 metavar="FILE",
                 help="with --checkpoint: the table's spec, JSON as in ps tables",
@@ -447,8 +403,8 @@ ORDERS: dict[str, tuple[str, Sequence[Flag], Callable[[argparse.Namespace], int]
     "publish": (
         "make weights the version that serving readers get",
         (
-            _flag("directory", help="where paddock.ps serving readers look"),
-            _flag("--keep", type=int, default=2, metavar="N", help="versions to keep [2]"),
+            flag("directory", help="where paddock.ps serving readers look"),
+            flag("--keep", type=int, default=2, metavar="N", help="versions to keep [2]"),
             *SOURCE,
         ),
         _publish,
@@ -456,28 +412,28 @@ ORDERS: dict[str, tuple[str, Sequence[Flag], Callable[[argparse.Namespace], int]
     "witness": (
         "say which server of a pair may serve",
         (
-            _flag("--data-dir", required=True, metavar="DIR", help="where it keeps who may serve"),
-            _flag(
+            flag("--data-dir", required=True, metavar="DIR", help="where it keeps who may serve"),
+            flag(
                 "--port",
                 type=int,
                 default=PORT,
                 metavar="PORT",
                 help=f"0 for any free one [{PORT}]",
             ),
-            _flag("--bind", default="", metavar="HOST", help="[127.0.0.1; 0.0.0.0 with a token]"),
-            _flag("--token-file", default="", metavar="FILE", help="the servers' secret"),
-            _flag("--tls-cert", default="", metavar="FILE", help="certificate, PEM"),
-            _flag("--tls-key", default="", metavar="FILE", help="its key, PEM"),
+            flag("--bind", default="", metavar="HOST", help="[127.0.0.1; 0.0.0.0 with a token]"),
+            flag("--token-file", default="", metavar="FILE", help="the servers' secret"),
+            flag("--tls-cert", default="", metavar="FILE", help="certificate, PEM"),
+            flag("--tls-key", default="", metavar="FILE", help="its key, PEM"),
         ),
         _witness,
     ),
     "explain": (
         "say what each strategy gives and takes",
         (
-            _flag("strategy", nargs="*", help="which [all]"),
-            _flag("--staleness", type=int, default=0, metavar="N"),
-            _flag("--window", type=int, default=2, metavar="N"),
-            _flag("--geo-step", type=int, default=100, metavar="N"),
+            flag("strategy", nargs="*", help="which [all]"),
+            flag("--staleness", type=int, default=0, metavar="N"),
+            flag("--window", type=int, default=2, metavar="N"),
+            flag("--geo-step", type=int, default=100, metavar="N"),
         ),
         _explain,
     ),

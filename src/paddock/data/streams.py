@@ -296,6 +296,15 @@ def stream(
     return DataStream(port, feed, chunks)
 
 
+def refuse_loader_process(loader: object) -> None:
+    """Raises: UsageError in a loader's worker process. loader: what get_worker_info() gives."""
+    if loader is not None:
+        raise UsageError(
+            "a loader's worker process reads ahead, and cannot say what was used",
+            hint="DataLoader(data, batch_size=None, num_workers=0), and parse= in the stream",
+        )
+
+
 def _not_alone(env: Mapping[str, str]) -> list[Problem]:
     """Several processes that each read everything would train every record several times."""
     for one in PROCESSES:

@@ -15,8 +15,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from paddock.data.streams import DataStream
-from paddock.errors import UsageError
+from paddock.data.streams import DataStream, refuse_loader_process
 
 
 class StreamDataset(IterableDataset):  # type: ignore[misc]  # torch is not installed where mypy runs
@@ -27,11 +26,7 @@ class StreamDataset(IterableDataset):  # type: ignore[misc]  # torch is not inst
 
     def __iter__(self) -> Iterator[Any]:
         """Raises: UsageError in a loader's worker process."""
-        if get_worker_info() is not None:
-            raise UsageError(
-                "a loader's worker process reads ahead, and cannot say what was used",
-                hint="DataLoader(data, batch_size=None, num_workers=0), and parse= in the stream",
-            )
+        refuse_loader_process(get_worker_info())
         yield from self.data
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from paddock.data.files import GENERATED
 from paddock.errors import Problem
 from paddock.rec.config.keys import nearest
 from paddock.rec.config.unused import key_of
@@ -17,7 +18,7 @@ def is_elsewhere(path: str) -> bool:
     >>> is_elsewhere("s3://b/x"), is_elsewhere("generated:criteo?seed=1"), is_elsewhere("data")
     (True, True, False)
     """
-    return "://" in path or path.startswith("generated:")
+    return "://" in path or path.startswith(GENERATED)
 
 
 def missing_data(runs: Sequence[Run], form: str) -> Iterator[Problem]:
