@@ -18,7 +18,8 @@ def test_rates_and_areas_are_read_from_a_reports_own_lines() -> None:
     for epoch in range(2):
         report.begin()
         report.end(epoch, {"loss": 0.6, "auc": 0.7 + epoch / 10}, 8000)
-    report.line(f"test, {words({'loss': 0.5, 'auc': 0.81})}")
+    best = "the best possible auc on these examples: 0.8205"
+    report.line(f"test, {words({'loss': 0.5, 'auc': 0.81})} ({best})")
     found = epochs_of(out.getvalue())
     assert [line.get("auc") for line in found] == [0.7, 0.8, 0.81]
     assert rate_of([found]) == found[1]["rate"] == 2000.0
