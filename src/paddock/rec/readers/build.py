@@ -6,23 +6,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
 
 from paddock.data.chunks import Chunk
 from paddock.data.files import blocks, find_files
-from paddock.data.formats.columns import unpack
 from paddock.data.formats.criteo import IDS, CriteoFormat
 from paddock.data.formats.csv import CsvFormat, header_of
 from paddock.data.formats.format import Format, nearest
 from paddock.data.formats.parquet import ParquetFormat
 from paddock.data.formats.samples import dense_and_label
-from paddock.data.formats.show import text_of
 from paddock.data.formats.slots import SlotFormat
 from paddock.data.formats.table import columns_from
 from paddock.errors import UsageError
 from paddock.rec.readers.legacy import LegacyFormat
-from paddock.rec.readers.pieces import cut_units, read_unit
 from paddock.rec.readers.pipe import PipeFormat
 from paddock.rec.readers.source import Chunks, ChunkSource, Options
 from paddock.rec.settings import Reading
@@ -96,15 +92,3 @@ def make_source(
 def _is_random() -> bool:
     """Whether hash() of a text is another one in each process."""
     return os.environ.get("PYTHONHASHSEED", "random") in ("", "random")
-
-
-def first_samples(form: Format, chunks: Iterable[Chunk], count: int = 10) -> list[str]:
-    """The first examples as parsed, a line for each; a bad line says why it is none."""
-    lines: list[str] = []
-    for unit in cut_units(form, chunks):
-        for piece in read_unit(form, unit):
-            lines += [f"bad line {bad.line + 1}: {bad.reason}" for bad in islice(piece.bad, count)]
-            lines += text_of(unpack(piece.examples), count)
-            if len(lines) >= count:
-                return lines[:count]
-    return lines
