@@ -20,6 +20,7 @@ from paddock.data.files import GENERATED
 from paddock.data.generate.on_demand import generated
 from paddock.data.manifest import read_manifest
 from paddock.errors import PaddockError, UsageError, problem_text
+from paddock.ps.client.checkpoints import check_save
 from paddock.rec import loop, saver
 from paddock.rec.deal import Dealt
 from paddock.rec.events import open_events
@@ -165,6 +166,8 @@ def _train(
         keeper = OnDisk(run, opened.learner)
     elif team.worker == 0:
         keeper = OnServers(run, opened.learner, team)
+        if run.saving.directory is not None:  # Known now, not after the first epoch.
+            check_save(client.peers, run.saving.directory)
         if online is not None:
             keeper = PassKeeper(online, run.saving, team, client, keeper)
     return loop.train(
