@@ -24,10 +24,12 @@ from paddock.ps.client.checkpoints import check_save
 from paddock.rec import loop, saver
 from paddock.rec.deal import Dealt
 from paddock.rec.events import open_events
-from paddock.rec.learner import Dealing, Learner, Opened, Place, Source
+from paddock.rec.learner import Dealing, Learner, Leasable, Opened, Place, Source
+from paddock.rec.leased import Leased
 from paddock.rec.online.keeping import PassDue, PassKeeper
 from paddock.rec.online.passes import Passes
 from paddock.rec.online.schedule import Online, online_of
+from paddock.rec.preflight import not_dynamic
 from paddock.rec.report import Report, words
 from paddock.rec.settings import Contract, Reading, Run, Task
 from paddock.rec.start import Start, is_of_servers, load
@@ -84,12 +86,14 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
         run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
         report.name = lambda number: f"pass {online.name(number)}"
     with _connected(run) as client:
+        if no := not_dynamic(run, has_servers=client is not None):
+            raise UsageError.of([no])
         team: Team = Alone()
         if client is not None:
             team = Served(client, run=number, geo_step=run.strategy.geo_step)
         if team.is_over():
             return {}
-        start = Start(run, client, team)
+        start = Start(run, client, team, number)
         team.prepare(start.load)
         servers = 0 if client is None else len(client.place.endpoints)
         place = Place(team.worker, team.workers, servers)
@@ -144,9 +148,7 @@ def _train(
     due = saver.Due(run.saving, time.monotonic)
     source: Source
     if online is None:
-        source = opened.source(run.reading)
-        if not isinstance(source, Dealing):
-            source = _dealt(opened, place)(run.reading)
+        source = source_of(run.reading, run, opened, team, report, place)
     else:
         due = PassDue(run.saving, time.monotonic, online)
         source = Passes(
@@ -183,6 +185,22 @@ def _train(
     )
 
 
+def source_of(
+    reading: Reading, run: Run, opened: Opened, team: Team, report: Report, place: Place
+) -> Source:
+    """The training data of this worker. Raises UsageError."""
+    source = opened.source(reading)
+    if reading.assignment != "dynamic":
+        return source if isinstance(source, Dealing) else _dealt(opened, place)(reading)
+    if not isinstance(source, Leasable):
+        raise UsageError(
+            f"run {run.name!r}: assignment is dynamic, and its reader gives no chunks",
+            hint="assignment: blocks, modulo or size",
+        )
+    assert isinstance(team, Served), "refused before"
+    return Leased(run, source.lot(), team, opened.learner, report.line)
+
+
 def _dealt(opened: Opened, place: Place) -> Callable[[Reading], Source]:
     """The sources of a model, which can go on after another number of workers if its own can."""
     share = opened.share
@@ -214,6 +232,7 @@ class OnDisk:
         directory = self.run.saving.export_directory
         if directory is None:
             return
+        self.learner.refresh()  # Others may have learned since this worker's last batch.
         is_apart = directory != self.run.saving.directory
         name = str(epoch) if self.run.contract is Contract.DYGRAPH else f"epoch-{epoch:05d}"
         saver.write(directory, name, ALL, self.learner.export, is_latest=is_apart)
