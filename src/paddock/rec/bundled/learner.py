@@ -20,6 +20,7 @@ from paddock.ps.spec import OptimizerSpec
 from paddock.rec.bundled.alone import Alone
 from paddock.rec.bundled.export import export_model, import_model, is_export
 from paddock.rec.bundled.processors import prepare
+from paddock.rec.bundled.rule import rule_of
 from paddock.rec.learner import Place
 from paddock.rec.metrics import METRICS, Metric
 from paddock.rec.models.inputs import Hyper
@@ -30,11 +31,6 @@ MODEL = "model.json"
 FRAMEWORKS = {"torch": "torch", "paddle": "paddlepaddle"}  # and what pip calls it
 # Strategies in which rows may be a batch old.
 AHEAD = ("async", "half_async", "staleness")
-# optimizer.class of PaddleRec's files -> the rule's name, and its options where they differ.
-RULES: dict[str, str] = {
-    "adam": "adam", "adamw": "adamw", "sgd": "sgd", "adagrad": "adagrad", "momentum": "momentum",
-    "rmsprop": "rmsprop", "ftrl": "ftrl",
-}  # fmt: skip
 
 
 class BundledLearner:
@@ -153,18 +149,6 @@ class BundledLearner:
     def _name(self) -> str:
         folder = Path(self.run.model_file).resolve().parent
         return f"{folder.parent.name}/{folder.name}"
-
-
-def rule_of(hyper: Hyper) -> OptimizerSpec:
-    """The optimizer that a config names. Raises UsageError for one that is not known."""
-    name = hyper("optimizer.class", "Adam")
-    hyper("optimizer.strategy", "sync")  # The job's strategy is read elsewhere.
-    if name.lower() not in RULES:
-        raise UsageError(
-            f"hyper_parameters.optimizer.class is {name!r}", hint="one of " + ", ".join(RULES)
-        )
-    l2 = hyper("optimizer.l2", 0.0)
-    return OptimizerSpec(RULES[name.lower()], hyper("optimizer.learning_rate", 0.001), l2=l2)
 
 
 def make_net(run: Run, client: Any, rule: OptimizerSpec) -> Net:
