@@ -16,7 +16,7 @@ from paddock.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.data.files import DataFile
+    from paddock.data.chunks import DataFile
     from paddock.data.formats.format import Format
     from paddock.data.manifest import Manifest
 
@@ -187,13 +187,13 @@ def _split(given: argparse.Namespace) -> int:
 
 def _check(given: argparse.Namespace) -> int:
     from paddock.cli.data_text import report_json, report_text
-    from paddock.data.assign import Piece, assign
+    from paddock.data.assign import assign
     from paddock.data.check import check
     from paddock.data.files import find_files
 
     files = find_files(given.paths)
     if given.workers is not None:
-        assign([Piece(file.path, file.size) for file in files], given.workers)
+        assign(files, given.workers)
     name, form = _format(given, files)
     report = check(files, form, given.samples, given.padding, _Progress(size_text))
     print(json.dumps(report_json(name, report)) if given.json else report_text(name, report))
@@ -256,11 +256,10 @@ def _slots_of(path: str) -> tuple[object, object]:
 
 
 def _plan(given: argparse.Namespace) -> int:
-    from paddock.data.assign import Piece, assign
+    from paddock.data.assign import assign
     from paddock.data.files import find_files
 
-    pieces = [Piece(file.path, file.size) for file in find_files(given.paths)]
-    plan = assign(pieces, given.workers, given.by, repeat=given.repeat)
+    plan = assign(find_files(given.paths), given.workers, given.by, repeat=given.repeat)
     if given.json:
         workers = [
             {

@@ -13,11 +13,10 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import IO, Any, cast
 
-from paddock.data.chunks import Chunk
+from paddock.data.chunks import Chunk, DataFile
 from paddock.errors import PaddockError, Problem, UsageError
 
 BLOCK_BYTES = 2 << 20
@@ -30,14 +29,6 @@ MARKERS = (MANIFEST, "done", "donefile", "to.hadoop.done")
 MARKER_ENDS = (".done", ".donefile", ".crc", ".tmp", "~")
 GENERATED = "generated:"
 GLOB_SIGNS = frozenset("*?[")
-
-
-@dataclass(frozen=True, order=True)
-class DataFile:
-    """A file of data: its local path or URL, and how many bytes it has."""
-
-    path: str
-    size: int
 
 
 # ------------------------------------------------------------------------------------------- find

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from paddock.data.chunks import Chunk
-from paddock.data.files import DataFile, blocks, is_compressed, is_parquet, is_url
+from paddock.data.chunks import Chunk, DataFile
+from paddock.data.files import blocks, is_compressed, is_parquet, is_url
 from paddock.data.keys import key_of
 from paddock.data.manifest import (
     Manifest,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from paddock.data.assign import Piece, assign
+from paddock.data.assign import assign
 from paddock.data.chunks import Chunk
 from paddock.data.files import Chunks, blocks, cut_files, find_files
 from paddock.data.formats.criteo import IDS, CriteoFormat
@@ -94,12 +94,10 @@ def make_source(
 
 def chunks_of(reading: Reading, place: Place) -> Sequence[Chunk]:
     """Of the files that are a worker's; all, where they are leased one by one."""
-    files = {one.path: one for one in find_files(reading.paths)}
+    files = find_files(reading.paths)
     if reading.assignment == "dynamic":
-        return Chunks(list(files.values()), CHUNK_BYTES)
-    pieces = [Piece(one.path, one.size) for one in files.values()]
-    plan = assign(pieces, place.workers, reading.assignment)
-    return cut_files(files[piece.path] for piece in plan.parts[place.worker])
+        return Chunks(files, CHUNK_BYTES)
+    return cut_files(assign(files, place.workers, reading.assignment).parts[place.worker])
 
 
 def _is_random() -> bool:
