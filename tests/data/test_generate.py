@@ -112,6 +112,8 @@ def test_the_entropy_is_that_of_the_words_drawn() -> None:
     surprise = -np.log(shares[context, ids[:, 2:]]).mean()
     assert surprise == pytest.approx(language.entropy(), abs=0.02)
     assert np.allclose(shares.sum(1), 1)
+    is_likeliest = shares[context].argmax(-1) == ids[:, 2:]
+    assert is_likeliest.mean() == pytest.approx(language.facts()["best_accuracy"], abs=0.01)
 
 
 def test_five_words_are_written_as_prepare_py_does(tmp_path: Path) -> None:
