@@ -55,7 +55,9 @@ class Reading:
     loader_processes: int = 0
     shuffle: int = 0
     drop_last: bool = False
+    bad_max: int = 0  # lines that are left out, of a worker's epoch; dynamic: of a chunk
     assignment: str = "blocks"  # blocks | modulo | size | dynamic
+    aside_max: int | None = None  # dynamic: chunks that cannot be read, of an epoch; None: any
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,17 @@ from paddock.data.files import GENERATED
 from paddock.data.generate.on_demand import generated
 from paddock.data.manifest import read_manifest
 from paddock.errors import PaddockError, UsageError, problem_text
+from paddock.ps.client.checkpoints import check_save
 from paddock.rec import loop, saver
 from paddock.rec.copies import Copied, Copies
 from paddock.rec.deal import Dealt
 from paddock.rec.events import open_events
-from paddock.rec.learner import Dealing, Learner, Opened, Place, Source
+from paddock.rec.learner import Dealing, Learner, Leasable, Opened, Place, Source
+from paddock.rec.leased import Leased
 from paddock.rec.online.keeping import PassDue, PassKeeper
 from paddock.rec.online.passes import Passes
 from paddock.rec.online.schedule import Online, online_of
+from paddock.rec.preflight import not_dynamic
 from paddock.rec.report import Report, words
 from paddock.rec.settings import Contract, Reading, Run, Task
 from paddock.rec.start import Start, is_of_servers, load
@@ -84,12 +87,14 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
         run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
         report.name = lambda number: f"pass {online.name(number)}"
     with _connected(run) as client, _copied(run, client) as tables:
+        if no := not_dynamic(run, has_servers=client is not None):
+            raise UsageError.of([no])
         team: Team = Alone() if tables is None else Copies(tables)
         if client is not None:
             team = Served(client, run=number, geo_step=run.strategy.geo_step)
         if team.is_over():
             return {}
-        start = Start(run, client, team)
+        start = Start(run, client, team, number)
         team.prepare(start.load)
         servers = 0 if client is None else len(client.place.endpoints)
         place = Place(team.worker, team.workers, servers)
@@ -166,9 +171,7 @@ def _train(
     due = saver.Due(run.saving, time.monotonic)
     source: Source
     if online is None:
-        source = opened.source(run.reading)
-        if not isinstance(source, Dealing):
-            source = _dealt(opened, place)(run.reading)
+        source = source_of(run.reading, run, opened, team, report, place)
     else:
         due = PassDue(run.saving, time.monotonic, online)
         source = Passes(
@@ -188,6 +191,8 @@ def _train(
         keeper = OnDisk(run, opened.learner, team.whole) if team.worker == 0 else None
     elif team.worker == 0:
         keeper = OnServers(run, opened.learner, team)
+        if client is not None and run.saving.directory is not None:
+            check_save(client.peers, run.saving.directory)  # Known now, not after an epoch.
         if online is not None and client is not None:
             keeper = PassKeeper(online, run.saving, team, client, keeper)
     return loop.train(
@@ -201,6 +206,22 @@ def _train(
         open_events(run.event_directory) if run.event_directory and team.worker == 0 else None,
         position=position,
     )
+
+
+def source_of(
+    reading: Reading, run: Run, opened: Opened, team: Team, report: Report, place: Place
+) -> Source:
+    """The training data of this worker. Raises UsageError."""
+    source = opened.source(reading)
+    if reading.assignment != "dynamic":
+        return source if isinstance(source, Dealing) else _dealt(opened, place)(reading)
+    if not isinstance(source, Leasable):
+        raise UsageError(
+            f"run {run.name!r}: assignment is dynamic, and its reader gives no chunks",
+            hint="assignment: blocks, modulo or size",
+        )
+    assert isinstance(team, Served), "refused before"
+    return Leased(run, source.lot(), team, opened.learner, report.line)
 
 
 def _dealt(opened: Opened, place: Place) -> Callable[[Reading], Source]:
@@ -239,6 +260,7 @@ class OnDisk:
         directory = self.run.saving.export_directory
         if directory is None:
             return
+        self.learner.refresh()  # Others may have learned since this worker's last batch.
         is_apart = directory != self.run.saving.directory
         name = str(epoch) if self.run.contract is Contract.DYGRAPH else f"epoch-{epoch:05d}"
         saver.write(directory, name, ALL, self.learner.export, is_latest=is_apart)

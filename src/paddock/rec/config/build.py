@@ -110,6 +110,8 @@ def _reading(values: Mapping[str, Any], side: str, setting: Setting) -> Reading 
     found = {**_below(values, "reading", _OF_READING), **_below(values, side, _OF_READING)}
     if side == "test":
         found.pop("shuffle", None)
+        if found.get("assignment") == "dynamic":  # Nobody's to learn: each reads a part.
+            del found["assignment"]
     module = values.get(f"{side}.module") or values.get("reading.module")
     if f"{side}.reader" not in values and (module or "reader" not in found):
         found["reader"] = module or "reader"
