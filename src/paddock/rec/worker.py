@@ -109,7 +109,7 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
             if run.test is not None:
                 source = opened.source(run.test)
                 numbers = loop.evaluate(opened.learner, source, team, report, "test", 0)
-                report.line(f"test, {words(numbers)}{_best(run.test)}")
+                report.line(f"test, {words(numbers)}{_best(run.test, numbers)}")
         team.finish()
         return numbers
 
@@ -118,14 +118,15 @@ def _nothing(line: str) -> None:
     """Of an online run: it always resumes, and who begins has nothing to."""
 
 
-def _best(reading: Reading) -> str:
+def _best(reading: Reading, numbers: Mapping[str, float]) -> str:
     """What is known of the best that a model can do on generated data."""
     for path in reading.paths:
         directory = generated(path) if path.startswith(GENERATED) else path
         manifest = read_manifest(Path(directory)) if os.path.isdir(directory) else None
-        best = manifest.facts.get("bayes_auc") if manifest is not None else None
-        if isinstance(best, float):
-            return f" (the best possible auc on these examples: {best:.4f})"
+        facts = manifest.facts if manifest is not None else {}
+        for name, fact in (("auc", "bayes_auc"), ("accuracy", "best_accuracy")):
+            if name in numbers and isinstance(best := facts.get(fact), float):
+                return f" (the best possible {name} on these examples: {best:.4f})"
     return ""
 
 
