@@ -118,6 +118,11 @@ class Reader:
         if problem not in self.problems:
             self.problems.append(problem)
 
+    def table(self, *path: str) -> dict[str, Any]:
+        """What is below a key; nothing where it is no table."""
+        found = self.document.get(path)
+        return found if isinstance(found, dict) else {}
+
     def use_all(self, section: Path) -> None:
         """All below a section are somebody's."""
         for path in self.document.leaves():
