@@ -77,7 +77,7 @@ def _with_key(words: list[str]) -> list[str]:
 PATHS = flag(
     "paths", nargs="+", metavar="PATH", help="files, directories, globs or URLs (fsspec) of data"
 )
-KINDS = ("criteo", "census", "words", "shapes")
+KINDS = ("criteo", "census", "interests", "words", "shapes")
 SPLITS = ("lines", "bytes", "rows", "key")
 RULES = ("modulo", "blocks", "size")
 GENERATE = (
@@ -86,11 +86,17 @@ GENERATE = (
     flag("--examples", required=True, type=int, metavar="N", help="how many, all files together"),
     flag("--files", type=int, default=1, metavar="K", help="how many files [1]"),
     flag("--seed", type=int, default=1, metavar="S", help="another seed, other examples [1]"),
-    flag("--vocab", type=int, metavar="V", help="categories of a slot [1000], or words [2000]"),
+    flag(
+        "--vocab",
+        type=int,
+        metavar="V",
+        help="categories of a slot or items [1000], or words [2000]",
+    ),
     flag(
         "--format",
         metavar="FORM",
-        help="criteo: slots, tsv; census: slots; words: text, ngram; shapes: npz, raw [the first]",
+        help="criteo: slots, tsv; census, interests: slots; words: text, ngram; shapes: npz, raw "
+        "[the first]",
     ),
 )
 SPLIT = (

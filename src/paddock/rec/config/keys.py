@@ -255,6 +255,7 @@ STRATEGIES = {
 DEVICES = {word: word for word in ("cpu", "gpu", "xpu", "npu")}
 ASSIGNMENTS = {word: word for word in ("blocks", "modulo", "size", "dynamic")}
 FRAMEWORKS = {word: word for word in ("paddle", "torch")}
+MISSING = {word: word for word in ("fail", "init", "zero")}
 FLEETS = {"ps": "ps", "pslib": "ps", "collective": "collective"}
 KINDS: dict[str, Callable[[Any], Any]] = {
     "any": lambda value: value,
@@ -273,5 +274,6 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "device": _choice(DEVICES),
     "assignment": _choice(ASSIGNMENTS),
     "framework": _choice(FRAMEWORKS),
+    "missing": _choice(MISSING),
     "fleet_mode": _choice(FLEETS),
 }
