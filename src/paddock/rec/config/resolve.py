@@ -17,7 +17,7 @@ from paddock.data.files import GENERATED
 from paddock.errors import Problem, UsageError
 from paddock.rec.config import backend as backends
 from paddock.rec.config import v01, v2, v18
-from paddock.rec.config.build import DEFAULT, FORMATS, Draft, Setting, build, laid_over
+from paddock.rec.config.build import DEFAULT, FORMATS, Draft, Setting, build
 from paddock.rec.config.data import is_elsewhere, missing_data
 from paddock.rec.config.document import Document, Path, flatten, parse, read_value, set_value
 from paddock.rec.config.folder import look
@@ -97,7 +97,9 @@ class _Resolver:
         drafts = reading(reader, is_evaluation=is_evaluation)
         cluster = self._backend()
         for draft in drafts:
-            draft.settings = laid_over(self.base, draft.settings)
+            # A bundled model's settings go before the defaults of the file's form.
+            said = {name: g for name, g in draft.settings.items() if g.source != DEFAULT}
+            draft.settings = {**draft.settings, **self.base, **said}
         engine, source, wrong = choose_engine(drafts, cluster, document.name)
         more, odd = check_backend(engine, source, cluster, self.request, submits=self._submits())
         self.problems += [*wrong, *more]
