@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from paddock.rec.learner import Opened, Place, Source
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.readers.build import IDS_KEY, chunks_of, make_format
 from paddock.rec.readers.source import ChunkSource, Options
+from paddock.rec.report import say
 from paddock.rec.settings import Reading, Run
 
 FORMATS = ("slots", "criteo", "words", "images")
@@ -24,7 +24,7 @@ def open_model(run: Run, client: Any, place: Place) -> Opened:
     learner = BundledLearner(run, place, client)
     if learner.unread and place.worker == 0:
         names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)
-        _say(f"not read by this model: {names}")
+        say(f"not read by this model: {names}")
     return Opened(learner, Reader(run, place), lambda reading, one: Reader(run, one)(reading))
 
 
@@ -42,7 +42,7 @@ class Reader:
             reading.drop_last, reading.bad_max,
         )  # fmt: skip
         chunks = chunks_of(reading, self.place)
-        return ChunkSource(format_of(reading, self.run), chunks, options, warn=_say)
+        return ChunkSource(format_of(reading, self.run), chunks, options, warn=say)
 
 
 def format_of(reading: Reading, run: Run) -> Format:
@@ -61,8 +61,3 @@ def format_of(reading: Reading, run: Run) -> Format:
     raise UsageError(
         f"runner.reader is {reading.reader!r}", hint="bundled models have " + ", ".join(FORMATS)
     )
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
