@@ -82,10 +82,12 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
     run = with_epochs(run)
     report = Report(sys.stdout, run.print_interval, time.monotonic)
     online = online_of(run.config, run.name) if run.task is Task.TRAIN else None
+    say: Callable[[str], None] = report.line
     if online is not None:
         # Passes are numbered epochs; who comes again goes on at the next one.
         run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
         report.name = lambda number: f"pass {online.name(number)}"
+        say = _nothing
     with _connected(run) as client, _copied(run, client) as tables:
         if no := not_dynamic(run, has_servers=client is not None):
             raise UsageError.of([no])
@@ -94,7 +96,7 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
             team = Served(client, run=number, geo_step=run.strategy.geo_step)
         if team.is_over():
             return {}
-        start = Start(run, client, team, number)
+        start = Start(run, client, team, number, say=say)
         team.prepare(start.load)
         servers = 0 if client is None else len(client.place.endpoints)
         place = Place(team.worker, team.workers, servers)
@@ -110,6 +112,10 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
                 report.line(f"test, {words(numbers)}{_best(run.test, numbers)}")
         team.finish()
         return numbers
+
+
+def _nothing(line: str) -> None:
+    """Of an online run: it always resumes, and who begins has nothing to."""
 
 
 def _best(reading: Reading, numbers: Mapping[str, float]) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from paddock.data.files import GENERATED
 from paddock.errors import Problem, UsageError
 from paddock.rec.config import backend as backends
 from paddock.rec.config import v01, v2, v18
@@ -28,7 +29,7 @@ from paddock.rec.config.places import (
     find_workspace,
     read_text,
 )
-from paddock.rec.config.unused import key_of, own_key, unused
+from paddock.rec.config.unused import is_known, key_of, own_key, unused
 from paddock.rec.config.where import (
     check_backend,
     choose_cluster,
@@ -126,10 +127,17 @@ class _Resolver:
         raise UsageError(what, hint=NO_FORM)
 
     def _full(self, key: str) -> str:
-        """A short word of -o in full: epochs -> runner.epochs, strategy -> runner.sync_mode."""
+        """A short word of -o in full: epochs -> runner.epochs, strategy -> runner.sync_mode.
+
+        Also the last word of a hyper-parameter of the file: learning_rate.
+        """
         if "." in key or key in TOP_WORDS or key in self.document.tree:
             return key
-        return own_key(self.form, key)
+        own = own_key(self.form, key)
+        leaves = [path for path in self.document.leaves() if path[-1] == key]
+        if is_known(self.form, own) or len(leaves) != 1 or "hyper_parameters" not in leaves[0]:
+            return own
+        return ".".join(map(str, leaves[0]))
 
     def _find_workspace(self) -> None:
         path: Path = ("workspace",)
@@ -251,6 +259,7 @@ class _Resolver:
     def _run(self, draft: Draft, config: Mapping[str, object]) -> Run | None:
         said = draft.settings
         self._drop_missing(said)
+        self._drop_test(said)
         model = said.get("model")
         file = None if model is None or model.value is None else self.world.path(model.value)
         home = self.workspace if self.form != "v2" else self.directory
@@ -313,6 +322,21 @@ class _Resolver:
                 f"{given.source}: the bundled model has no {os.path.basename(path)}; "
                 f"{shown} is used"
             )
+
+    def _drop_test(self, said: Settings) -> None:
+        """The bundled model's own test data say nothing of what was trained on the user's."""
+        own = self.world.is_bundled(self.directory)
+
+        def is_theirs(given: Given | None, name: str) -> bool:
+            if given is None or given is self.base.get(name):
+                return False
+            return not own or given.source.startswith("-o")
+
+        data = said.get("reading.data")
+        if data is None or str(data.value).startswith(GENERATED):
+            return
+        if is_theirs(data, "reading.data") and not is_theirs(said.get("test.data"), "test.data"):
+            said.pop("test.data", None)
 
     def _with_reader(self, run: Run, side: str, said: Settings) -> Any:
         """The reading with its reader as a path, a format's name, or a module of the folder."""
