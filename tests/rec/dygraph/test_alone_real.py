@@ -162,6 +162,35 @@ def test_what_a_folder_lacks_is_named(folder: Path, tmp_path: Path) -> None:
         Folder(str(folder), {})
 
 
+def test_a_folder_with_its_own_trainer_is_told(folder: Path) -> None:
+    """Two of PaddleRec's give an optimizer and more, which its common trainer cannot use, too."""
+    path = folder / "dygraph_model.py"
+    made = "    def create_optimizer(self, dy_model, config):\n        return None, None\n"
+    path.write_text(path.read_text() + made)
+    with own_modules(folder), pytest.raises(UsageError, match="create_optimizer gives tuple"):
+        open_model(run_of(folder), None, Place())
+
+
+def test_files_of_several_kinds_are_read_by_all_workers(folder: Path) -> None:
+    """A reader may need one file to understand another; each example is trained once all the same.
+
+    PaddleRec's news models are so: of two workers the one had articles, the other who read them.
+    """
+    data = folder / "data" / "train"
+    (data / "part-1").rename(data / "ids.txt")
+    run = run_of(folder)
+    assert run.reading is not None
+    with own_modules(folder):
+        whole, *own = (
+            [
+                item.batch[-1].numpy().tolist()
+                for item in open_model(run, None, place).source(run.reading).open(0, None)
+            ]
+            for place in (Place(), Place(0, 2), Place(1, 2))
+        )
+    assert own == [whole[::2], whole[1::2]]
+
+
 def test_modules_of_two_folders_are_kept_apart(folder: Path, tmp_path: Path) -> None:
     """Both have a net.py; a process may run one after the other."""
     other = copy_example(tmp_path / "other")

@@ -51,6 +51,12 @@ class DygraphLearner:
         with user_code(folder.directory), unique_name.guard():
             self.net: Any = folder.model.create_model(config)
             self.optimizer: Any = folder.model.create_optimizer(self.net, config)
+            if not callable(getattr(self.optimizer, "step", None)):
+                raise UsageError(
+                    f"{folder.directory}: create_optimizer gives {type(self.optimizer).__name__}, "
+                    "not an optimizer",
+                    hint="a folder with a trainer of its own (trainer.py) runs with that only",
+                )
             self._found, names = folder.model.create_metrics()
         self.metrics: Mapping[str, Metric] = {
             name: Counted(self._finder(at))
