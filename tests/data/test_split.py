@@ -218,7 +218,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = written(tmp_path / "f", 9)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "other").write_bytes(b"")
-    monkeypatch.setattr(os, "copy_file_range", full)
+    monkeypatch.setattr(os, "sendfile", full)
     with pytest.raises(PaddockError, match="No space left on device"):
         split(wanted([path], 3), quiet)
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["other"]
@@ -247,19 +247,6 @@ def test_a_killed_split_leaves_nothing_under_the_names(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob(".out-*"))) == 1
     assert b"".join(shards(wanted([path], 3))) == path.read_bytes()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["f", "out"]
-
-
-def test_without_copy_file_range_bytes_go_through_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between some file systems the kernel does not copy."""
-
-    def apart(*args: object) -> int:
-        raise OSError(errno.EXDEV, "Invalid cross-device link")
-
-    path = written(tmp_path / "f", 9)
-    monkeypatch.setattr(os, "copy_file_range", apart)
-    assert b"".join(shards(wanted([path], 3))) == path.read_bytes()
 
 
 def test_the_manifest_tells_what_was_split(tmp_path: Path) -> None:

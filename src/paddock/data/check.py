@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from paddock.data.batch import Bag, Floats
-from paddock.data.chunks import Chunk
-from paddock.data.files import DataFile, blocks, is_compressed, is_url
+from paddock.data.chunks import Chunk, DataFile
+from paddock.data.files import blocks, is_compressed, is_url
 from paddock.data.formats.format import Coverage, Format, Parsed, RowFormat
 from paddock.data.formats.show import text_of
 from paddock.data.ids import IdCounts

@@ -6,7 +6,6 @@ all at once (manifest.publishing).
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from bisect import bisect_right
@@ -17,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from paddock.data.chunks import Chunk
-from paddock.data.files import DataFile, blocks, is_compressed, is_parquet, is_url
+from paddock.data.chunks import Chunk, DataFile
+from paddock.data.files import blocks, is_compressed, is_parquet, is_url
 from paddock.data.keys import key_of
 from paddock.data.manifest import (
     Manifest,
@@ -38,8 +37,6 @@ BLOCK = 4 << 20
 BUCKET_BYTES = 64 << 20  # of lines that are shuffled in memory
 HELD_BYTES = 64 << 20  # waiting to be appended to buckets or shards
 NUMBER = re.compile(r"-\d+(?=(\.\w+)*$)")
-# copy_file_range(2): not between these file systems, or not on this kernel.
-NO_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 
 Progress = Callable[[int, int], None]
 Place = tuple[int, int]  # number of a file, offset in it
@@ -257,10 +254,13 @@ def _copy_all(
                 if _ends_open(path):  # A file without a last newline does not run into the next.
                     target.write(b"\n")
                 with sources[number].open("rb", buffering=0) as source:
-                    for at in range(first, last, BLOCK * 16):
-                        size = min(BLOCK * 16, last - at)
-                        _copy(source.fileno(), target.fileno(), at, size, sources[number])
-                        done += size
+                    while first < last:
+                        size = min(BLOCK * 16, last - first)
+                        sent = os.sendfile(target.fileno(), source.fileno(), first, size)
+                        if not sent:
+                            what = f"'{sources[number]}' became shorter while it was read"
+                            raise PaddockError(what, hint="split it again")
+                        first, done = first + sent, done + sent
                         progress(min(done, total), total)
 
 
@@ -271,34 +271,6 @@ def _ends_open(path: Path) -> bool:
             return False
         file.seek(-1, os.SEEK_END)
         return file.read(1) != b"\n"
-
-
-def _copy(source: int, target: int, at: int, size: int, path: Path) -> None:
-    """Copy bytes inside the kernel where it can."""
-    end = at + size
-    copy = getattr(os, "copy_file_range", None)
-    while at < end:
-        try:
-            if copy is None:
-                raise OSError(errno.ENOSYS, "no copy_file_range")
-            done = copy(source, target, end - at, at)
-        except OSError as error:
-            if error.errno not in NO_COPY:
-                raise
-            copy = _copy_through
-            continue
-        if not done:
-            raise PaddockError(f"'{path}' became shorter while it was read", hint="split it again")
-        at += done
-
-
-def _copy_through(source: int, target: int, size: int, at: int) -> int:
-    """As os.copy_file_range, through memory."""
-    data = os.pread(source, min(size, BLOCK), at)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(target, view) :]
-    return len(data)
 
 
 def _stored(file: DataFile, spool: Path, number: int) -> Path:

@@ -6,10 +6,12 @@ values with them; that of a run without servers afterwards, by the learner.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from paddock import ps
 from paddock.errors import UsageError
+from paddock.ps.client.checkpoints import objection_to_resume
 from paddock.ps.durable.checkpoint import MANIFEST, Checkpoint, latest_name, open_checkpoint
 from paddock.rec import saver
 from paddock.rec.deal import deal
@@ -25,8 +27,11 @@ class Start:
     afterwards, and neither where an earlier life of this worker has begun.
     """
 
-    def __init__(self, run: Run, client: ps.Client | None, team: Team, number: int = 0) -> None:
-        self.run, self.client, self.team, self.number = run, client, team, number
+    def __init__(
+        self, run: Run, client: ps.Client | None, team: Team, number: int = 0, *,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:  # fmt: skip
+        self.run, self.client, self.team, self.number, self.say = run, client, team, number, say
 
     @property
     def is_leased(self) -> bool:
@@ -37,6 +42,7 @@ class Start:
         """With servers, by worker 0: have them load; how many epochs are over."""
         checkpoint = self._resumed()
         if checkpoint is None and self.run.task is Task.TRAIN:
+            self._tell_afresh()
             warm = self.run.warm_start
             checkpoint = open_checkpoint(warm) if warm and is_of_servers(warm) else None
             if checkpoint is not None and self.client is not None:
@@ -47,7 +53,26 @@ class Start:
         if checkpoint is None or self.client is None:
             return 0
         load(self.client, str(checkpoint.path))
-        return cut_of(checkpoint.positions).epoch
+        cut = cut_of(checkpoint.positions)
+        is_dealt = self.is_leased or len(cut.ats) not in (0, self.team.workers)
+        if self.run.strategy.name != "sync" and (
+            is_dealt or objection_to_resume(checkpoint, len(self.client.peers))
+        ):
+            self.say(
+                f"going on from {checkpoint.path}: batches that were open when it was made may be "
+                f"trained twice, as strategy is {self.run.strategy.name}; in sync none is"
+            )
+        return cut.epoch
+
+    def _tell_afresh(self) -> None:
+        """Who asks to resume may have named another directory."""
+        if self.run.resume:
+            where = self.run.saving.directory or "no save_dir"
+            warm = self.run.warm_start
+            self.say(
+                f"nothing to resume in {where}: starts "
+                + ("afresh" if warm is None else f"from {warm}")
+            )
 
     def choose(self, learner: Learner, source: Source, *, can_deal: bool) -> Position | None:
         """Where this worker goes on; None: from the beginning. can_deal: whether source is Dealt.
@@ -86,6 +111,7 @@ class Start:
             learner.load(where)
             position: Position | None = saver.read_state(where).get("position")
             return position
+        self._tell_afresh()
         if self.run.warm_start is not None:
             learner.load(saver.latest(self.run.warm_start))
         return None

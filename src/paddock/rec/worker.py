@@ -98,10 +98,12 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
     run = with_epochs(run)
     report = Report(sys.stdout, run.print_interval, time.monotonic)
     online = online_of(run.config, run.name) if run.task is Task.TRAIN else None
+    say: Callable[[str], None] = report.line
     if online is not None:
         # Passes are numbered epochs; who comes again goes on at the next one.
         run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
         report.name = lambda number: f"pass {online.name(number)}"
+        say = _nothing
     with _connected(run) as client, _copied(run, client) as tables:
         if no := not_dynamic(run, has_servers=client is not None):
             raise UsageError.of([no])
@@ -110,7 +112,7 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
             team = Served(client, run=number, geo_step=run.strategy.geo_step)
         if team.is_over():
             return {}
-        start = Start(run, client, team, number)
+        start = Start(run, client, team, number, say=say)
         team.prepare(start.load)
         servers = 0 if client is None else len(client.place.endpoints)
         place = Place(team.worker, team.workers, servers)
@@ -123,19 +125,24 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
             if run.test is not None:
                 source = opened.source(run.test)
                 numbers = loop.evaluate(opened.learner, source, team, report, "test", 0)
-                report.line(f"test, {words(numbers)}{_best(run.test)}")
+                report.line(f"test, {words(numbers)}{_best(run.test, numbers)}")
         team.finish()
         return numbers
 
 
-def _best(reading: Reading) -> str:
+def _nothing(line: str) -> None:
+    """Of an online run: it always resumes, and who begins has nothing to."""
+
+
+def _best(reading: Reading, numbers: Mapping[str, float]) -> str:
     """What is known of the best that a model can do on generated data."""
     for path in reading.paths:
         directory = generated(path) if path.startswith(GENERATED) else path
         manifest = read_manifest(Path(directory)) if os.path.isdir(directory) else None
-        best = manifest.facts.get("bayes_auc") if manifest is not None else None
-        if isinstance(best, float):
-            return f" (the best possible auc on these examples: {best:.4f})"
+        facts = manifest.facts if manifest is not None else {}
+        for name, fact in (("auc", "bayes_auc"), ("accuracy", "best_accuracy")):
+            if name in numbers and isinstance(best := facts.get(fact), float):
+                return f" (the best possible {name} on these examples: {best:.4f})"
     return ""
 
 

@@ -314,6 +314,26 @@ def test_a_model_of_fluid_is_refused_with_lines_and_what_to_write(bench: Bench) 
     assert "hooks/model.py:11: fluid.layers.fc cannot run | paddle.nn.Linear" in told
 
 
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ("import paddle.fluid as fluid", ""),  # Some do, and use nothing of it.
+        ("import paddle.fluid\nkind = paddle.fluid.core.VarDesc.VarType.FP16", ""),
+        ("from paddle import fluid\nx = fluid.layers.gather(x, at)", ""),
+        ("import paddle.fluid as F\nx = F.layers.fc(x, 2)", "net.py:2: F.layers.fc cannot run"),
+        ("x = paddle.fluid.layers.fc(x, 2)", "net.py:1: paddle.fluid.layers.fc cannot run"),
+        ("import paddle.fluid.layers as L", "net.py:1: import of paddle.fluid.layers cannot run"),
+    ],
+)
+def test_a_2x_model_may_say_of_fluid_what_there_is(bench: Bench, said: str, refused: str) -> None:
+    """Their own folders of 2.0 to 2.4 do."""
+    bench.put({"two/net.py": said, "two/dygraph_model.py": "import net\nclass DygraphModel: pass"})
+    if refused:
+        assert refused in bench.problems("-m", "two")
+    else:
+        assert bench.resolve("-m", "two").runs[0].contract is Contract.DYGRAPH
+
+
 def test_a_2x_model_may_name_the_static_graph_in_branches(bench: Bench) -> None:
     """PaddleRec's own net.py do, for a mode that dygraph never takes."""
     assert bench.resolve("-m", "two").runs[0].contract is Contract.DYGRAPH

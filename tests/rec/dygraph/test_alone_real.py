@@ -205,3 +205,16 @@ def test_floats_and_whole_numbers_compute_floats() -> None:
         assert float(half * 2) == 1.0 and int(two) == 2
     with pytest.raises(TypeError):
         half * two
+
+
+def test_scalars_are_put_together_and_gone_names_are_there() -> None:
+    """As folders of 2.0 to 2.4 have it; whole tensors are put together as ever."""
+    one, row = paddle.to_tensor(1.5), paddle.to_tensor([[1.0, 2.0]])
+    with as_in_paddle_2():
+        assert paddle.concat([one, one * 2], axis=-1).tolist() == [1.5, 3.0]
+        assert paddle.concat(x=(row, row), axis=1).tolist() == [[1.0, 2.0, 1.0, 2.0]]
+        assert paddle.is_compiled_with_npu() is False
+        from paddle import fluid
+
+        assert row.dtype == fluid.core.VarDesc.VarType.FP32
+        assert fluid.layers.gather(row, paddle.to_tensor([0])).tolist() == [[1.0, 2.0]]

@@ -109,7 +109,7 @@ def test_one_worker_learns_alike_in_other_strategies(folder: Path, strategy: str
     check_same(folder, strategy)
 
 
-def test_a_scheduler_drives_the_servers_rate(folder: Path) -> None:
+def with_schedule(folder: Path) -> None:
     """Stepped by the model's own forward, as PaddleRec's trainer steps none."""
     rewrite(
         folder,
@@ -132,7 +132,27 @@ def test_a_scheduler_drives_the_servers_rate(folder: Path) -> None:
         "        logits = dy_model(slots, dense)\n        loss",
         "        self.schedule.step()\n        logits = dy_model(slots, dense)\n        loss",
     )
+
+
+def test_a_scheduler_drives_the_servers_rate(folder: Path) -> None:
+    """Also where all rows wait for it."""
+    with_schedule(folder)
     check_same(folder)
+
+
+def test_another_life_goes_on_in_the_schedule(folder: Path) -> None:
+    """It began anew, with its first rate, after a resume, too: its state is no table's."""
+    with_schedule(folder)
+    with (
+        inside(1) as endpoints,
+        own_modules(folder),
+        Client(endpoints, trainer=0, trainers=1) as client,
+    ):
+        learn(folder, client)
+        place = Place(0, 1, 1)
+        again: Any = open_model(run_of(folder), client, place).learner
+        assert again.optimizer._learning_rate.last_epoch == STEPS
+        assert np.isclose(again.optimizer.get_lr(), 0.01 * 0.7**STEPS)
 
 
 def test_parameters_have_their_own_rate_and_decay(folder: Path) -> None:
@@ -167,20 +187,89 @@ def test_running_statistics_are_those_of_alone(folder: Path) -> None:
     check_same(folder)
 
 
-def test_a_padding_id_gives_zeros_and_never_learns(folder: Path) -> None:
-    """Its row stays zero; the losses are those of alone."""
-    rewrite(folder, "net.py", "sparse=True,", "sparse=True, padding_idx=1,")
-    with as_in_paddle_2():
-        wanted, _ = plain_losses(folder, STEPS)
+LOOK_UP = "        found = [self.factors(ids).squeeze(1) for ids in slots]\n"
+WIDTHS = "        widths = [slots"
+WIDE = "return self.wide(dense)"
+SECOND = [
+    ("net.py", WIDTHS, "        self.some = nn.Linear(3, 1)\n        self.turn = 0\n" + WIDTHS),
+    (
+        "net.py",
+        LOOK_UP,
+        LOOK_UP + "        self.turn += 1\n"
+        "        extra = self.some(dense) if self.turn % 2 else 0\n",
+    ),
+    ("net.py", WIDE, "return extra + self.wide(dense)"),
+]
+# What a model may do beside the example: changes of its files.
+ODD: dict[str, list[tuple[str, str, str]]] = {
+    # Its row has a gradient in Paddle, too, and counts in the norm.
+    "padding_id": [
+        ("net.py", "sparse=True,", "sparse=True, padding_idx=1,"),
+        ("dygraph_model.py", LAZY, OPTIMIZERS["clipped"]),
+    ],
+    # clear_grad() leaves zeros behind, by which momentum goes on.
+    "layer_in_every_second_batch": SECOND,
+    "layer_in_every_second_batch_momentum": [
+        *SECOND,
+        ("dygraph_model.py", LAZY, OPTIMIZERS["momentum"]),
+    ],
+    # In a plain list: the optimizer knows its parameters, the model does not.
+    "layer_of_the_optimizer_alone": [
+        (
+            "net.py",
+            "self.tower.append(linear)",
+            "self.tower.append(linear)\n        self.hidden = [nn.Linear(dense_width, 1)]",
+        ),
+        ("net.py", WIDE, "return self.hidden[0](dense) + self.wide(dense)"),
+        (
+            "dygraph_model.py",
+            "dy_model.parameters()",
+            "dy_model.parameters() + dy_model.hidden[0].parameters()",
+        ),
+    ],
+    # eval() is no no_grad().
+    "embedding_in_eval": [("net.py", LOOK_UP, "        self.factors.eval()\n" + LOOK_UP)],
+    # The assignment is no use of the weight.
+    "two_embeddings_of_one_weight": [
+        (
+            "net.py",
+            WIDTHS,
+            "        self.second = nn.Embedding(vocabulary, factors, sparse=True)\n"
+            "        self.second.weight = self.factors.weight\n" + WIDTHS,
+        ),
+        (
+            "net.py",
+            LOOK_UP,
+            LOOK_UP.replace("self.factors(ids)", "(self.factors(ids) + self.second(ids))"),
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_models_have_the_numbers_of_alone(folder: Path, name: str) -> None:
+    """Each learned something else on the servers, and nothing said so."""
+    for change in ODD[name]:
+        rewrite(folder, *change)
+    check_same(folder)
+
+
+def test_a_loss_over_all_parameters_is_refused(folder: Path) -> None:
+    """Those of the embeddings were left out of its norm, without a word."""
+    norm = "sum((one**2).sum() for one in dy_model.parameters())"
+    rewrite(
+        folder,
+        "dygraph_model.py",
+        "(logits, label)\n        self",
+        f"(logits, label) + {norm}\n        self",
+    )
     with (
         inside(1) as endpoints,
         own_modules(folder),
-        Client(endpoints, trainer=0, trainers=1, strategy="sync") as client,
+        Client(endpoints, trainer=0, trainers=1) as client,
+        pytest.raises(UsageError, match="asks for all its parameters"),
     ):
-        losses, learner = learn(folder, client)
-        learner.save(str(folder))
-    assert np.allclose(losses, wanted, rtol=1e-5, atol=1e-6)
-    assert not paddle.load(str(folder / "rec.pdparams"))["factors.weight"][1].numpy().any()
+        learn(folder, client)
 
 
 def workers(folder: Path, *words: str, count: int = 2) -> list[list[float]]:

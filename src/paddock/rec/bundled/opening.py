@@ -6,15 +6,13 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from paddock.data.formats.criteo import CriteoFormat
 from paddock.data.formats.format import Format
-from paddock.data.formats.slots import SlotFormat
 from paddock.errors import UsageError
 from paddock.rec.bundled.formats import ImageFormat, WordFormat
 from paddock.rec.bundled.learner import BundledLearner, device_of
 from paddock.rec.learner import Opened, Place, Source
 from paddock.rec.models.inputs import Hyper
-from paddock.rec.readers.build import chunks_of
+from paddock.rec.readers.build import IDS_KEY, chunks_of, make_format
 from paddock.rec.readers.source import ChunkSource, Options
 from paddock.rec.settings import Reading, Run
 
@@ -56,11 +54,8 @@ def format_of(reading: Reading, run: Run) -> Format:
             f"pipe_command is {reading.pipe_command!r}, and bundled models read files themselves",
             hint="leave it out, and write what it prints to files: paddock data check shows them",
         )
-    if reading.reader == "slots":
-        dense = tuple(reading.dense_slots.items())
-        return SlotFormat(reading.sparse_slots, dense, reading.padding, reading.label)
-    if reading.reader == "criteo":
-        return CriteoFormat(Hyper(run.hyper)("sparse_feature_number", 1000001))
+    if reading.reader in ("slots", "criteo"):
+        return make_format(reading, {IDS_KEY: Hyper(run.hyper)("sparse_feature_number", 1000001)})
     if reading.reader == "words":
         return WordFormat()
     if reading.reader == "images":

@@ -15,8 +15,8 @@ FORMATS = ("slots", "criteo", "csv", "parquet", "words", "images")
 _LAST = 1 << 31
 _OF_READING = {each.name for each in fields(Reading)} - {"paths", "batch_size"}
 _OF_SAVING = {each.name for each in fields(Saving)}
-_OF_RUN = ("framework", "epochs", "print_interval", "device", "seed", "warm_start", "resume",
-           "evaluate_from", "event_directory")  # fmt: skip
+_OF_RUN = ("framework", "epochs", "print_interval", "device", "seed", "warm_start",
+           "warm_start_missing", "resume", "evaluate_from", "event_directory")  # fmt: skip
 
 
 @dataclass

@@ -76,7 +76,7 @@ def parse(text: str, name: str) -> Document:
     if len(text) > MAX_BYTES:
         raise UsageError(f"{name} is larger than {MAX_BYTES} bytes")
     if yaml is None:
-        raise UsageError(f"reading {name} needs PyYAML", hint="pip install PyYAML")
+        raise UsageError(f"reading {name} needs PyYAML", hint="pip install 'paddock[rec]'")
     try:
         loader = _loader()(text)
         node = loader.get_single_node()

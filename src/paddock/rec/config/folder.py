@@ -43,6 +43,8 @@ INSTEAD = {
     "paddle.static.data": "inputs come as tensors: net(inputs, is_infer)",
     "paddle.enable_static": "leave it out: models run in dygraph form",
 }
+# What models of 2.x say of fluid, and rec.dygraph.paddle2 gives.
+GIVEN = ("fluid.core.VarDesc.VarType.", "fluid.layers.gather")
 
 
 @dataclass(frozen=True)
@@ -142,21 +144,22 @@ def _reached(path: str, directory: str) -> list[str]:
 def _refused(tree: ast.AST, contract: Contract) -> Iterator[tuple[int, str, str]]:
     """Line, name and replacement of what cannot run.
 
-    PaddleRec 2.x models name paddle.static in branches that dygraph never takes; an import of
-    fluid fails in any case.
+    PaddleRec 2.x models name paddle.static in branches that dygraph never takes; some import
+    fluid and use nothing, or what there is, of it.
     """
+    is_dygraph = contract is Contract.DYGRAPH
     aliases = {"fluid": "fluid"}
     for node in ast.walk(tree):
         for name, alias in _bindings(node):
             if name == "paddle.fluid" or name.startswith("paddle.fluid."):
                 short = name.removeprefix("paddle.")
-                aliases[alias] = short
-                yield getattr(node, "lineno", 0), f"import of {name}", _instead(short)
+                if alias != "paddle":  # What `import paddle.fluid` brings in.
+                    aliases[alias] = short
+                if short != "fluid" or not is_dygraph:
+                    yield getattr(node, "lineno", 0), f"import of {name}", _instead(short)
             elif name.startswith("paddle.static") and contract is Contract.HOOKS:
                 aliases[alias] = name
                 yield getattr(node, "lineno", 0), f"import of {name}", _instead(name)
-    if contract is Contract.DYGRAPH:
-        return
     inner = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute) or id(node) in inner:
@@ -165,6 +168,8 @@ def _refused(tree: ast.AST, contract: Contract) -> Iterator[tuple[int, str, str]
         head, _, rest = dotted.partition(".")
         full = f"{aliases[head]}.{rest}" if head in aliases else dotted
         full = full.removeprefix("paddle.") if full.startswith("paddle.fluid.") else full
+        if is_dygraph and (full.startswith(GIVEN) or not full.startswith("fluid.")):
+            continue
         if full.startswith(("fluid.", "paddle.static.")) or full == "paddle.enable_static":
             yield node.lineno, dotted, _instead(full)
 

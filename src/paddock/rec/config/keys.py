@@ -118,6 +118,11 @@ class Reader:
         if problem not in self.problems:
             self.problems.append(problem)
 
+    def table(self, *path: str) -> dict[str, Any]:
+        """What is below a key; nothing where it is no table."""
+        found = self.document.get(path)
+        return found if isinstance(found, dict) else {}
+
     def use_all(self, section: Path) -> None:
         """All below a section are somebody's."""
         for path in self.document.leaves():
@@ -261,6 +266,7 @@ STRATEGIES = {
 DEVICES = {word: word for word in ("cpu", "gpu", "xpu", "npu")}
 ASSIGNMENTS = {word: word for word in ("blocks", "modulo", "size", "dynamic")}
 FRAMEWORKS = {word: word for word in ("paddle", "torch")}
+MISSING = {word: word for word in ("fail", "init", "zero")}
 FLEETS = {"ps": "ps", "pslib": "ps", "collective": "collective"}
 KINDS: dict[str, Callable[[Any], Any]] = {
     "any": lambda value: value,
@@ -279,5 +285,6 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "device": _choice(DEVICES),
     "assignment": _choice(ASSIGNMENTS),
     "framework": _choice(FRAMEWORKS),
+    "missing": _choice(MISSING),
     "fleet_mode": _choice(FLEETS),
 }

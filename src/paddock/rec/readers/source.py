@@ -16,9 +16,9 @@ import numpy as np
 
 from paddock.data.batch import Batch
 from paddock.data.chunks import Chunk
+from paddock.data.files import Chunks as Leased
 from paddock.data.formats.columns import Packed, cut, join, take, unpack
 from paddock.data.formats.format import Coverage, Format, Parsed
-from paddock.data.streams import Chunks as Leased
 from paddock.data.streams import chunk_name
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.learner import Item, Lot
