@@ -164,14 +164,10 @@ def _copied(run: Run, client: ps.Client | None) -> Iterator[Copied | None]:
     if client is not None or workers == 1:
         yield None
         return
-    if run.contract is not Contract.BUNDLED:
-        raise UsageError(
-            f"run {run.name!r}: {workers} workers and no servers, which only bundled models can",
-            hint="server_num: 1 or more; all parameters are then with the servers",
-        )
     from paddock.rec.bundled.learner import framework_of
 
-    group = framework_of(run).GROUP()
+    framework = run.framework if run.contract is Contract.BUNDLED else "paddle"
+    group = framework_of(replace(run, framework=framework)).GROUP()
     try:
         yield Copied(group)
     finally:
@@ -213,7 +209,7 @@ def _train(
         position = {"epoch": online.numbers[0], "step": 0, "at": None}
     keeper: loop.Keeper | None = None
     if isinstance(team, Alone):
-        keeper = OnDisk(run, opened.learner, team.whole) if team.worker == 0 else None
+        keeper = OnDisk(run, opened.learner, team.positions) if team.worker == 0 else None
     elif team.worker == 0:
         keeper = OnServers(run, opened.learner, team)
         if client is not None and run.saving.directory is not None:
@@ -260,13 +256,13 @@ def _dealt(opened: Opened, place: Place) -> Callable[[Reading], Source]:
 class OnDisk:
     """Checkpoints of a run without servers: the model and where it goes on, in one directory.
 
-    whole: of the first worker's position where all of them go on.
+    positions: of the first worker's position those of all, by number.
     """
 
     def __init__(
-        self, run: Run, learner: Learner, whole: Callable[[Position], Position] = dict
+        self, run: Run, learner: Learner, positions: Callable[[Position], dict[str, Position]]
     ) -> None:
-        self.run, self.learner, self.whole = run, learner, whole
+        self.run, self.learner, self.positions = run, learner, positions
 
     def save(self, position: Position) -> None:
         """Whole, or not at all."""
@@ -275,7 +271,7 @@ class OnDisk:
 
         def fill(aside: str) -> None:
             self.learner.save(aside)
-            saver.write_state(aside, {"position": self.whole(position)})
+            saver.write_state(aside, {"positions": self.positions(position)})
 
         saving = self.run.saving
         saver.write(str(saving.directory), f"step-{position['step']:012d}", saving.keep, fill)
@@ -295,7 +291,7 @@ class OnServers(OnDisk):
     """Checkpoints of a run with servers, by worker 0: one cut of shards, dense part, positions."""
 
     def __init__(self, run: Run, learner: Learner, team: Team) -> None:
-        super().__init__(run, learner)
+        super().__init__(run, learner, lambda position: {})  # The servers have them.
         self.team = team
 
     def save(self, position: Position) -> None:
