@@ -99,7 +99,7 @@ class Start:
 
     def _choose_alone(self, learner: Learner) -> Position | None:
         directory = self.run.saving.directory
-        if self.run.resume and directory is not None and saver.names(directory):
+        if self.run.resume and directory is not None and Path(directory, saver.LATEST).is_file():
             where = saver.latest(directory)
             # Bundled models write the files of one server, and where they are beside them.
             if is_of_servers(where) and not Path(where, saver.STATE).is_file():

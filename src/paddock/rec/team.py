@@ -88,7 +88,8 @@ class Team(Protocol):
 class Alone:
     """One worker, no servers."""
 
-    worker, workers = 0, 1
+    worker: int = 0
+    workers: int = 1
 
     def is_over(self) -> bool:
         """There is no earlier life."""
@@ -116,6 +117,10 @@ class Alone:
 
     def end_epoch(self, position: Position) -> None:
         """Nobody to wait for."""
+
+    def whole(self, position: Position) -> Position:
+        """Where all go on."""
+        return position
 
     def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Its own."""

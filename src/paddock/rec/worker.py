@@ -20,7 +20,9 @@ from paddock.data.files import GENERATED
 from paddock.data.generate.on_demand import generated
 from paddock.data.manifest import read_manifest
 from paddock.errors import PaddockError, UsageError, problem_text
+from paddock.ps.client.checkpoints import check_save
 from paddock.rec import loop, saver
+from paddock.rec.copies import Copied, Copies
 from paddock.rec.deal import Dealt
 from paddock.rec.events import open_events
 from paddock.rec.learner import Dealing, Learner, Leasable, Opened, Place, Source
@@ -39,7 +41,7 @@ OPENINGS = {
     Contract.DYGRAPH: "paddock.rec.dygraph.opening",
     Contract.HOOKS: "paddock.rec.hooks.opening",
 }
-SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
+SERVERS, WORKERS = "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINERS_NUM"
 
 ALL = 1 << 30  # checkpoints kept
 
@@ -86,10 +88,10 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
         run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
         report.name = lambda number: f"pass {online.name(number)}"
         say = _nothing
-    with _connected(run) as client:
+    with _connected(run) as client, _copied(run, client) as tables:
         if no := not_dynamic(run, has_servers=client is not None):
             raise UsageError.of([no])
-        team: Team = Alone()
+        team: Team = Alone() if tables is None else Copies(tables)
         if client is not None:
             team = Served(client, run=number, geo_step=run.strategy.geo_step)
         if team.is_over():
@@ -99,7 +101,7 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
         servers = 0 if client is None else len(client.place.endpoints)
         place = Place(team.worker, team.workers, servers)
         opening = importlib.import_module(OPENINGS[run.contract])
-        opened: Opened = opening.open_model(run, client, place)
+        opened: Opened = opening.open_model(run, tables if client is None else client, place)
         if run.task is Task.EVALUATE:
             numbers = _evaluate(run, opened, client, team, report)
         else:
@@ -138,6 +140,27 @@ def _connected(run: Run) -> Iterator[ps.Client | None]:
         yield client
 
 
+@contextmanager
+def _copied(run: Run, client: ps.Client | None) -> Iterator[Copied | None]:
+    """What several workers without servers share; None with servers, and for one worker."""
+    workers = int(os.environ.get(WORKERS) or 1)
+    if client is not None or workers == 1:
+        yield None
+        return
+    if run.contract is not Contract.BUNDLED:
+        raise UsageError(
+            f"run {run.name!r}: {workers} workers and no servers, which only bundled models can",
+            hint="server_num: 1 or more; all parameters are then with the servers",
+        )
+    from paddock.rec.bundled.learner import framework_of
+
+    group = framework_of(run).GROUP()
+    try:
+        yield Copied(group)
+    finally:
+        group.close()
+
+
 def _train(
     run: Run,
     opened: Opened,
@@ -169,11 +192,13 @@ def _train(
     if online is not None and (position is None or position["epoch"] < online.numbers[0]):
         position = {"epoch": online.numbers[0], "step": 0, "at": None}
     keeper: loop.Keeper | None = None
-    if client is None:
-        keeper = OnDisk(run, opened.learner)
+    if isinstance(team, Alone):
+        keeper = OnDisk(run, opened.learner, team.whole) if team.worker == 0 else None
     elif team.worker == 0:
         keeper = OnServers(run, opened.learner, team)
-        if online is not None:
+        if client is not None and run.saving.directory is not None:
+            check_save(client.peers, run.saving.directory)  # Known now, not after an epoch.
+        if online is not None and client is not None:
             keeper = PassKeeper(online, run.saving, team, client, keeper)
     return loop.train(
         run,
@@ -213,10 +238,15 @@ def _dealt(opened: Opened, place: Place) -> Callable[[Reading], Source]:
 
 
 class OnDisk:
-    """Checkpoints of a run without servers: the model and where it goes on, in one directory."""
+    """Checkpoints of a run without servers: the model and where it goes on, in one directory.
 
-    def __init__(self, run: Run, learner: Learner) -> None:
-        self.run, self.learner = run, learner
+    whole: of the first worker's position where all of them go on.
+    """
+
+    def __init__(
+        self, run: Run, learner: Learner, whole: Callable[[Position], Position] = dict
+    ) -> None:
+        self.run, self.learner, self.whole = run, learner, whole
 
     def save(self, position: Position) -> None:
         """Whole, or not at all."""
@@ -225,7 +255,7 @@ class OnDisk:
 
         def fill(aside: str) -> None:
             self.learner.save(aside)
-            saver.write_state(aside, {"position": position})
+            saver.write_state(aside, {"position": self.whole(position)})
 
         saving = self.run.saving
         saver.write(str(saving.directory), f"step-{position['step']:012d}", saving.keep, fill)
