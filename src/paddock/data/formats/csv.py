@@ -82,7 +82,8 @@ class CsvFormat:
                     0.0 if not text and column.kind is Kind.NUMBER else plain_number(text.encode())
                 )
             if value is None:
-                return f"column {column.name!r}: {text[:40]!r} is no {column.kind.value}"
+                hashed = f"; {column.name}%1000001 hashes words" * (column.kind is Kind.ID)
+                return f"column {column.name!r}: {text[:40]!r} is no {column.kind.value}{hashed}"
             row.append(value)
         return row
 
