@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from paddock.cli.orders import Order, flag, run_order
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from paddock.data.files import DataFile
     from paddock.data.formats.format import Format
     from paddock.data.manifest import Manifest
+    from paddock.rec.settings import Reading
 
 PROGRESS_SECONDS = 0.2
 FORMATS = ("auto", "slots", "criteo", "csv", "parquet")
@@ -118,7 +120,7 @@ CHECK = (
     ),
     flag("--sparse-slots", metavar="SLOTS", help="'click 1 2 3', the label first [as in the data]"),
     flag("--dense-slots", metavar="SLOTS", help="'dense_feature:13' [as in the data]"),
-    flag("--config", metavar="FILE", help="a config.yaml that declares the slots"),
+    flag("--config", metavar="FILE", help="a config.yaml of paddock rec, which says how"),
     flag("--padding", type=int, default=0, help="the id of an absent slot [0]"),
     flag("--samples", type=int, default=10, metavar="N", help="how many examples to show [10]"),
     flag("--workers", type=int, metavar="N", help="whether so many workers have a file each"),
@@ -205,9 +207,10 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
     from paddock.data.chunks import Chunk
     from paddock.data.files import blocks, is_parquet
     from paddock.rec.readers.build import make_format
-    from paddock.rec.settings import Reading
 
-    name = given.format
+    name, (said, config) = given.format, _said(given.config)
+    if name == "auto" and said.reader:
+        name = said.reader
     if not name.endswith(".py") and name not in FORMATS:
         raise UsageError(f"no format '{name}'", hint=f"{', '.join(FORMATS)}, or a reader's .py")
     is_table = is_parquet(files[0].path)
@@ -216,8 +219,8 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
     if name == "auto":
         name = "parquet" if is_table else declared.format_of(head)
     slots = declared.read_slots(given.sparse_slots, given.dense_slots)
-    if given.config is not None:
-        slots = declared.slots_of_config(_yaml(given.config), given.config)
+    if said.sparse_slots or said.dense_slots:
+        slots = declared.Slots(said.sparse_slots, tuple(said.dense_slots.items()))
     if slots is None and name in ("csv", "parquet"):
         line = (
             "Parquet" if is_table else repr(head.split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
@@ -227,24 +230,28 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
             hint="say which columns it has with --sparse-slots and --dense-slots, or --format",
         )
     slots = slots or (declared.slots_of_lines(head) if name == "slots" else declared.Slots(()))
-    label = None if slots.has_label else ""
-    paths = tuple(file.path for file in files)
-    reading = Reading(
-        paths, 1, name, sparse_slots=slots.sparse, dense_slots=dict(slots.dense), label=label,
-        padding=given.padding,
+    reading = replace(
+        said, paths=tuple(file.path for file in files), reader=name, sparse_slots=slots.sparse,
+        dense_slots=dict(slots.dense), label=said.label if slots.has_label else "",
+        padding=given.padding or said.padding,
     )  # fmt: skip
-    return name, make_format(reading, {})
+    return name, make_format(reading, config)
 
 
-def _yaml(path: str) -> object:
-    try:
-        import yaml
-    except ImportError:
-        raise UsageError(f"'{path}' needs PyYAML", hint="pip install PyYAML") from None
-    try:
-        return yaml.safe_load(Path(path).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"'{path}' cannot be read: {error}", hint="check --config") from error
+def _said(config: str | None) -> tuple[Reading, Mapping[str, object]]:
+    """What a config of `paddock rec` says of its data, and all its keys. Raises UsageError."""
+    from paddock.rec.config.resolve import resolve
+    from paddock.rec.settings import Contract, Reading
+
+    nothing = Reading((), 1, "")
+    if config is None:
+        return nothing, {}
+    # As inside of a cluster: the data that it names need not be here.
+    recipe = resolve(["-m", config, "-r", "WORKER", "-o", "engine=cluster"])
+    run = recipe.runs[0]
+    reading = run.reading or run.test or nothing
+    # A RecDataset makes batches of its own; what it reads is seen in the lines.
+    return replace(reading, reader="") if run.contract is Contract.DYGRAPH else reading, run.config
 
 
 def _plan(given: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from paddock.errors import UsageError
@@ -44,36 +43,6 @@ def read_slots(sparse: str | None, dense: str | None) -> Slots | None:
 
 def _words(text: str) -> list[str]:
     return text.replace(",", " ").split()
-
-
-def slots_of_config(config: object, where: str) -> Slots:
-    """The first `sparse_slots` and `dense_slots` of a config.yaml of any generation.
-
-    config: what YAML gives. Raises: UsageError where there are none.
-    """
-    found: dict[str, str] = {}
-    for key, value in _leaves(config):
-        if key in ("sparse_slots", "dense_slots"):
-            text = " ".join(map(str, value)) if isinstance(value, list) else str(value or "")
-            found.setdefault(key, text)
-    slots = read_slots(found.get("sparse_slots"), found.get("dense_slots"))
-    if slots is None:
-        raise UsageError(
-            f"'{where}' has no sparse_slots and no dense_slots",
-            hint="name them with --sparse-slots and --dense-slots",
-        )
-    return slots
-
-
-def _leaves(value: object) -> Iterator[tuple[str, object]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if not isinstance(inner, Mapping):
-                yield str(key), inner
-            yield from _leaves(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _leaves(inner)
 
 
 def format_of(block: bytes) -> str:
