@@ -144,7 +144,7 @@ def test_check_takes_slots_from_a_config(
         (["--workers", "2"], "1 files for 2 workers"),
         (["--format", "avro"], "no format 'avro'"),
         (["--config", "no.yaml"], "no.yaml"),
-        (["--dense-slots", "d"], "has no width"),
+        (["--dense-slots", "d:x"], "'d:x' is not name:width"),
     ],
 )
 def test_what_cannot_be_checked_is_bad_use(

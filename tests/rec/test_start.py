@@ -40,7 +40,7 @@ def test_a_bundled_model_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None
         inner = Path(aside, "step-000000000016")
         inner.mkdir()
         (inner / MANIFEST).write_text("{}")
-        saver.write_state(aside, {"position": POSITION})
+        saver.write_state(aside, {"positions": {"0": {**POSITION, "workers": 1}}})
 
     saver.write(str(tmp_path), "step-000000000016", 3, fill)
     learner, told = Loaded(), list[str]()

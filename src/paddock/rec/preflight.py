@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from paddock.data.assign import Piece, assign
+from paddock.data.assign import assign
 from paddock.data.files import find_files
 from paddock.errors import Problem, UsageError
 from paddock.rec.events import check_events
@@ -75,7 +75,7 @@ def _check_data(run: Run, reading: Reading, workers: int) -> None:
     files = find_files(reading.paths)
     # Others than bundled models may read every workers-th batch.
     if reading.assignment != "dynamic" and run.contract is Contract.BUNDLED:
-        assign([Piece(one.path, one.size) for one in files], workers)
+        assign(files, workers)
 
 
 def _said(check: Callable[[], object]) -> tuple[Problem, ...]:

@@ -6,8 +6,9 @@ values with them; that of a run without servers afterwards, by the learner.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from paddock import ps
 from paddock.errors import UsageError
@@ -80,12 +81,12 @@ class Start:
         Raises UsageError.
         """
         if self.client is None:
-            return self._choose_alone(learner)
+            return self._choose_alone(learner, source, can_deal=can_deal)
         checkpoint = self._resumed()
         if checkpoint is not None:
             where, mine = str(checkpoint.path), self.client.traffic.tables
             check_tables(where, [spec.name for spec in checkpoint.specs], mine)
-            return self._position(checkpoint, source, can_deal=can_deal)
+            return self._position(where, checkpoint.positions, source, can_deal=can_deal)
         if self.run.warm_start is not None:
             self._warm(self.run.warm_start, learner)
         return None
@@ -97,7 +98,7 @@ class Start:
             return None
         return open_checkpoint(directory)
 
-    def _choose_alone(self, learner: Learner) -> Position | None:
+    def _choose_alone(self, learner: Learner, source: Source, *, can_deal: bool) -> Position | None:
         directory = self.run.saving.directory
         if self.run.resume and directory is not None and Path(directory, saver.LATEST).is_file():
             where = saver.latest(directory)
@@ -109,21 +110,26 @@ class Start:
                     "others from an export",
                 )
             learner.load(where)
-            position: Position | None = saver.read_state(where).get("position")
-            return position
+            positions = saver.read_state(where).get("positions", {})
+            return self._position(where, positions, source, can_deal=can_deal)
         self._tell_afresh()
         if self.run.warm_start is not None:
             learner.load(saver.latest(self.run.warm_start))
         return None
 
     def _position(
-        self, checkpoint: Checkpoint, source: Source, *, can_deal: bool
+        self,
+        where: str,
+        positions: Mapping[str, Mapping[str, Any] | None],
+        source: Source,
+        *,
+        can_deal: bool,
     ) -> Position | None:
         """This worker's, of the checkpoint's; dealt anew where there were more or fewer."""
-        cut = cut_of(checkpoint.positions)
+        cut = cut_of(positions)
         if self.run.reading is not None:
-            check_assignment(str(checkpoint.path), cut, self.run.reading.assignment)
-        found = checkpoint.positions.get(str(self.team.worker))
+            check_assignment(where, cut, self.run.reading.assignment)
+        found = positions.get(str(self.team.worker))
         if len(cut.ats) in (0, self.team.workers) or (self.is_leased and found is not None):
             return (
                 None if found is None else {name: found[name] for name in ("epoch", "step", "at")}
@@ -133,7 +139,7 @@ class Start:
         is_whole = all(at is None for at in cut.ats)
         if not is_whole and not can_deal and not isinstance(source, Dealing):
             raise UsageError(
-                f"checkpoint {checkpoint.path} is of {len(cut.ats)} workers in the middle of epoch "
+                f"checkpoint {where} is of {len(cut.ats)} workers in the middle of epoch "
                 f"{cut.epoch}, this run has {self.team.workers}, and its reader cannot deal anew "
                 "what is left",
                 hint=f"go on with {len(cut.ats)} workers",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from paddock import ps
 from paddock.data.files import GENERATED
 from paddock.data.generate.on_demand import generated
 from paddock.data.manifest import read_manifest
-from paddock.errors import PaddockError, UsageError, problem_text
+from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text
 from paddock.ps.client.checkpoints import check_save
 from paddock.rec import loop, saver
 from paddock.rec.copies import Copied, Copies
@@ -48,17 +49,32 @@ ALL = 1 << 30  # checkpoints kept
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say; returns the exit code."""
+    runs: Sequence[Run] = ()
     try:
         from paddock.rec.config.resolve import resolve
 
         recipe = resolve(list(sys.argv[1:] if argv is None else argv))
-        for number, run in enumerate(of_one_strategy(recipe.runs)):
+        runs = of_one_strategy(recipe.runs)
+        for number, run in enumerate(runs):
             carry_out(run, number)
     except PaddockError as error:
         sys.stderr.write(problem_text(error))
         sys.stderr.flush()
         return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\npaddock: stopped by Ctrl-C; {kept(runs)}\n")
+        sys.stderr.flush()
+        return EXIT_SIGNAL_BASE + signal.SIGINT
     return 0
+
+
+def kept(runs: Sequence[Run]) -> str:
+    """Where training that was stopped can go on."""
+    for run in reversed(runs):
+        where = run.saving.directory
+        if run.task is Task.TRAIN and where and os.path.isfile(os.path.join(where, saver.LATEST)):
+            return f"{saver.latest(where)} is the newest checkpoint: resume=true goes on there"
+    return "there is no checkpoint"
 
 
 def of_one_strategy(runs: Sequence[Run]) -> list[Run]:
@@ -109,7 +125,7 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
             if run.test is not None:
                 source = opened.source(run.test)
                 numbers = loop.evaluate(opened.learner, source, team, report, "test", 0)
-                report.line(f"test, {words(numbers)}{_best(run.test)}")
+                report.line(f"test, {words(numbers)}{_best(run.test, numbers)}")
         team.finish()
         return numbers
 
@@ -118,14 +134,15 @@ def _nothing(line: str) -> None:
     """Of an online run: it always resumes, and who begins has nothing to."""
 
 
-def _best(reading: Reading) -> str:
+def _best(reading: Reading, numbers: Mapping[str, float]) -> str:
     """What is known of the best that a model can do on generated data."""
     for path in reading.paths:
         directory = generated(path) if path.startswith(GENERATED) else path
         manifest = read_manifest(Path(directory)) if os.path.isdir(directory) else None
-        best = manifest.facts.get("bayes_auc") if manifest is not None else None
-        if isinstance(best, float):
-            return f" (the best possible auc on these examples: {best:.4f})"
+        facts = manifest.facts if manifest is not None else {}
+        for name, fact in (("auc", "bayes_auc"), ("accuracy", "best_accuracy")):
+            if name in numbers and isinstance(best := facts.get(fact), float):
+                return f" (the best possible {name} on these examples: {best:.4f})"
     return ""
 
 
@@ -147,14 +164,10 @@ def _copied(run: Run, client: ps.Client | None) -> Iterator[Copied | None]:
     if client is not None or workers == 1:
         yield None
         return
-    if run.contract is not Contract.BUNDLED:
-        raise UsageError(
-            f"run {run.name!r}: {workers} workers and no servers, which only bundled models can",
-            hint="server_num: 1 or more; all parameters are then with the servers",
-        )
     from paddock.rec.bundled.learner import framework_of
 
-    group = framework_of(run).GROUP()
+    framework = run.framework if run.contract is Contract.BUNDLED else "paddle"
+    group = framework_of(replace(run, framework=framework)).GROUP()
     try:
         yield Copied(group)
     finally:
@@ -185,6 +198,9 @@ def _train(
     position = team.start(
         lambda: start.choose(opened.learner, source, can_deal=opened.share is not None)
     )
+    where = run.saving.directory
+    if position is None and where and os.path.isfile(os.path.join(where, saver.LATEST)):
+        report.line(f"{saver.latest(where)} is an earlier run's; resume=true would go on there")
     if position is not None and position["step"]:
         report.line(
             f"going on in {report.name(position['epoch'])}, {position['step']} batches done"
@@ -193,7 +209,7 @@ def _train(
         position = {"epoch": online.numbers[0], "step": 0, "at": None}
     keeper: loop.Keeper | None = None
     if isinstance(team, Alone):
-        keeper = OnDisk(run, opened.learner, team.whole) if team.worker == 0 else None
+        keeper = OnDisk(run, opened.learner, team.positions) if team.worker == 0 else None
     elif team.worker == 0:
         keeper = OnServers(run, opened.learner, team)
         if client is not None and run.saving.directory is not None:
@@ -240,13 +256,13 @@ def _dealt(opened: Opened, place: Place) -> Callable[[Reading], Source]:
 class OnDisk:
     """Checkpoints of a run without servers: the model and where it goes on, in one directory.
 
-    whole: of the first worker's position where all of them go on.
+    positions: of the first worker's position those of all, by number.
     """
 
     def __init__(
-        self, run: Run, learner: Learner, whole: Callable[[Position], Position] = dict
+        self, run: Run, learner: Learner, positions: Callable[[Position], dict[str, Position]]
     ) -> None:
-        self.run, self.learner, self.whole = run, learner, whole
+        self.run, self.learner, self.positions = run, learner, positions
 
     def save(self, position: Position) -> None:
         """Whole, or not at all."""
@@ -255,7 +271,7 @@ class OnDisk:
 
         def fill(aside: str) -> None:
             self.learner.save(aside)
-            saver.write_state(aside, {"position": self.whole(position)})
+            saver.write_state(aside, {"positions": self.positions(position)})
 
         saving = self.run.saving
         saver.write(str(saving.directory), f"step-{position['step']:012d}", saving.keep, fill)
@@ -275,7 +291,7 @@ class OnServers(OnDisk):
     """Checkpoints of a run with servers, by worker 0: one cut of shards, dense part, positions."""
 
     def __init__(self, run: Run, learner: Learner, team: Team) -> None:
-        super().__init__(run, learner)
+        super().__init__(run, learner, lambda position: {})  # The servers have them.
         self.team = team
 
     def save(self, position: Position) -> None:

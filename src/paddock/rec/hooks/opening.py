@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from paddock.data.batch import Bag, Batch
 from paddock.ps import Client
+from paddock.rec.copies import Copied
 from paddock.rec.dygraph.learner import DygraphLearner
 from paddock.rec.hooks.model import HookedModel
 from paddock.rec.learner import Item, Lot, Opened, Place, Source
@@ -20,7 +21,7 @@ from paddock.rec.readers.source import ChunkSource
 from paddock.rec.settings import Reading, Run
 
 
-def open_model(run: Run, client: Client | None, place: Place) -> Opened:
+def open_model(run: Run, client: Client | Copied | None, place: Place) -> Opened:
     """The model as a Learner, and its readers as Sources."""
     say = _say if place.worker == 0 else _nothing
     model = HookedModel(run)
