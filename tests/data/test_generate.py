@@ -181,7 +181,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     """What stands in the directory stays as it is."""
     generate(Wanted("words", tmp_path / "w", 5), quiet)
     before = texts(tmp_path / "w")
-    with pytest.raises(UsageError, match="exists"):
+    with pytest.raises(UsageError, match="already there"):
         generate(Wanted("words", tmp_path / "w", 6), quiet)
     assert texts(tmp_path / "w") == before
 

@@ -2,9 +2,11 @@
 
     for lines in paddock.data.stream("train/", batch_size=512):                 # one process
         ...
-    for lines in paddock.data.stream("train/", batch_size=512, client=client):  # a job with servers
-        ...
-        client.step()
+    data = paddock.data.stream("train/", batch_size=512, passes=3, client=client)  # with servers
+    for epoch in data.epochs():
+        for lines in data:
+            ...
+            client.step()
 
 To ask for the next batch says that the one before was used. With a client, every trainer of the job
 calls it alike; chunks go to who is free, and come back when a trainer dies.
@@ -133,8 +135,14 @@ class DataStream:
         return found
 
     def _warn(self) -> None:
-        """Name what was set aside since the last time."""
-        aside = self.report().get("aside", [])
+        """Name what was set aside since the last time. Raises: PaddockError where all was."""
+        report = self.report()
+        aside = report.get("aside", [])
+        if aside and not self.is_shared and not report["records"]:
+            raise PaddockError(
+                f"nothing of the data could be read; {aside[0]['name']}: {aside[0]['reason']}",
+                hint="paddock data check; encoding=None gives bytes",
+            )
         fresh, self._named = aside[self._named :], len(aside)
         if fresh:
             names = [f"{a['name']} from record {a['start']} on: {a['reason']}" for a in fresh]
@@ -201,8 +209,9 @@ def stream(
     """Batches of `batch_size` records of the files, each record once a pass.
 
     paths: files, directories, globs or URLs; a record is a line without its newline, or a row of
-    Parquet as a dict. parse: of a list of records, the batch. passes: how many there are; 0: as
-    many as loops. seed: of the order of chunks, None as listed. encoding: None gives bytes.
+    Parquet as a dict. parse: of a list of records, the batch. passes: how many the job makes; 0: a
+    loop is the pass that is open, or a new one: who comes when it is over reads all of it again.
+    seed: of the order of chunks, None as listed. encoding: None gives bytes.
     tries: how often a chunk may fail before it is set aside. aside: how many may be, None any.
     name: of these data, where a job reads several. alone: this process reads everything, also
     where others train beside it.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from paddock import ps
 from paddock.data.files import GENERATED
 from paddock.data.generate.on_demand import generated
 from paddock.data.manifest import read_manifest
-from paddock.errors import PaddockError, UsageError, problem_text
+from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text
 from paddock.ps.client.checkpoints import check_save
 from paddock.rec import loop, saver
 from paddock.rec.copies import Copied, Copies
@@ -48,17 +49,32 @@ ALL = 1 << 30  # checkpoints kept
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say; returns the exit code."""
+    runs: Sequence[Run] = ()
     try:
         from paddock.rec.config.resolve import resolve
 
         recipe = resolve(list(sys.argv[1:] if argv is None else argv))
-        for number, run in enumerate(of_one_strategy(recipe.runs)):
+        runs = of_one_strategy(recipe.runs)
+        for number, run in enumerate(runs):
             carry_out(run, number)
     except PaddockError as error:
         sys.stderr.write(problem_text(error))
         sys.stderr.flush()
         return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\npaddock: stopped by Ctrl-C; {kept(runs)}\n")
+        sys.stderr.flush()
+        return EXIT_SIGNAL_BASE + signal.SIGINT
     return 0
+
+
+def kept(runs: Sequence[Run]) -> str:
+    """Where training that was stopped can go on."""
+    for run in reversed(runs):
+        where = run.saving.directory
+        if run.task is Task.TRAIN and where and os.path.isfile(os.path.join(where, saver.LATEST)):
+            return f"{saver.latest(where)} is the newest checkpoint: resume=true goes on there"
+    return "there is no checkpoint"
 
 
 def of_one_strategy(runs: Sequence[Run]) -> list[Run]:
@@ -189,6 +205,9 @@ def _train(
     position = team.start(
         lambda: start.choose(opened.learner, source, can_deal=opened.share is not None)
     )
+    where = run.saving.directory
+    if position is None and where and os.path.isfile(os.path.join(where, saver.LATEST)):
+        report.line(f"{saver.latest(where)} is an earlier run's; resume=true would go on there")
     if position is not None and position["step"]:
         report.line(
             f"going on in {report.name(position['epoch'])}, {position['step']} batches done"

@@ -1,22 +1,22 @@
 """What every format gives: a block of bytes becomes a batch, and a list of what was wrong with it.
 
 A format is a value: it can be pickled for a process that parses, and `parse` remembers nothing.
-The same bytes give the same batch in every process. No I/O here.
+The same bytes give the same batch in every process.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from paddock.data.chunks import Chunk
+from paddock.data.files import blocks
 
+if TYPE_CHECKING:
     from paddock.data.batch import Batch
-    from paddock.data.chunks import Chunk
 
 # Bad lines of one block that are kept with their reason; the others are only counted.
 BAD_KEPT = 100
@@ -97,6 +97,14 @@ class RowFormat(Protocol):
 
 
 Format = TextFormat | RowFormat
+
+
+def parse_chunk(form: Format, chunk: Chunk) -> Iterator[tuple[bytes | None, Parsed]]:
+    """Each block of a chunk, None where there are none, and what is in it."""
+    if isinstance(form, RowFormat):
+        yield from ((None, parsed) for parsed in form.read(chunk))
+    else:
+        yield from ((block, form.parse(block)) for block in blocks(chunk))
 
 
 @dataclass

@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 
 from paddock.data.batch import Floats, Ids
 from paddock.data.formats.format import BAD_KEPT
-from paddock.data.formats.numbers import (
-    BLANK,
-    NEWLINE,
-    Text,
-    read_integer,
-    read_number,
-    skip_field,
-)
+from paddock.data.formats.numbers import BLANK, NEWLINE, Text, read_integer, read_number, skip_field
 from paddock.ps.jit import kernel
 
 SPARSE, DENSE, LABEL, UNKNOWN = 0, 1, 2, 3

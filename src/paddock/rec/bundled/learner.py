@@ -153,11 +153,17 @@ class BundledLearner:
 
 def make_net(run: Run, client: Any, rule: OptimizerSpec) -> Net:
     """The framework of the run. Raises UsageError when it is not known or not installed."""
-    options = {"threads": run.strategy.threads, "device": run.device}
-    if (run.framework, run.device) == ("torch", "gpu"):
-        options["device"] = "cuda"
+    options = {"threads": run.strategy.threads, "device": device_of(run)}
     net: Net = framework_of(run).NET(client, rule, run.seed, **options)
     return net
+
+
+def device_of(run: Run) -> str:
+    """The device as the framework calls it: the CPU where a GPU is wanted and none is here."""
+    module = framework_of(run)
+    if run.device == "gpu":
+        return str(module.GPU) if module.has_gpu() else "cpu"
+    return run.device
 
 
 def framework_of(run: Run) -> Any:

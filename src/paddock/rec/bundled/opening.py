@@ -9,7 +9,7 @@ from typing import Any
 from paddock.data.formats.format import Format
 from paddock.errors import UsageError
 from paddock.rec.bundled.formats import ImageFormat, WordFormat
-from paddock.rec.bundled.learner import BundledLearner
+from paddock.rec.bundled.learner import BundledLearner, device_of
 from paddock.rec.learner import Opened, Place, Source
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.readers.build import IDS_KEY, chunks_of, make_format
@@ -25,6 +25,8 @@ def open_model(run: Run, client: Any, place: Place) -> Opened:
     if learner.unread and place.worker == 0:
         names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)
         _say(f"not read by this model: {names}")
+    if run.device == "gpu" and device_of(run) == "cpu" and place.worker == 0:
+        _say(f"device is gpu, but {run.framework} sees none here: training on the CPU")
     return Opened(learner, Reader(run, place), lambda reading, one: Reader(run, one)(reading))
 
 

@@ -136,3 +136,9 @@ class TorchGroup:
 
 
 NET, GROUP = TorchNet, TorchGroup
+GPU = "cuda"
+
+
+def has_gpu() -> bool:
+    """Whether PyTorch sees one."""
+    return bool(torch.cuda.is_available())
