@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.data.chunks import Chunk
-from paddock.data.files import DataFile, blocks, cut_files, find_files
+from paddock.data.chunks import Chunk, DataFile
+from paddock.data.files import blocks, cut_files, find_files
 from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:

@@ -104,7 +104,7 @@ def refuse_taken(directory: Path, names: Iterable[str]) -> None:
     taken = [name for name in (*names, MANIFEST) if (directory / name).exists()]
     if taken:
         more = f" and {len(taken) - 1} more" if len(taken) > 1 else ""
-        message = f"'{directory / taken[0]}'{more} exists"
+        message = f"already there: '{directory / taken[0]}'{more}"
         raise UsageError.of([Problem(message, "choose another --out, or remove what is there")])
 
 

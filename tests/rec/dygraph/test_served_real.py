@@ -14,6 +14,7 @@ import pytest
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client
+from paddock.rec.copies import Copied
 from paddock.rec.learner import Place
 from ps.running import environment, inside
 from rec.dygraph.folders import copy_example, own_modules, plain_losses, run_of
@@ -101,6 +102,37 @@ def test_every_optimizer_gives_the_numbers_of_alone(folder: Path, name: str) -> 
     """Losses and all weights, embeddings too, after a dozen steps."""
     rewrite(folder, "dygraph_model.py", LAZY, OPTIMIZERS[name])
     check_same(folder)
+
+
+class Alike:
+    """A group of two workers that have the same batches."""
+
+    rank, size = 0, 2
+
+    def add(self, numbers: np.ndarray) -> None:
+        """The other one's numbers are these."""
+        numbers *= 2
+
+    def close(self) -> None:
+        """Nobody leaves."""
+
+
+def test_a_dense_folder_is_copied_without_servers(folder: Path, tmp_path: Path) -> None:
+    """The mean of the workers' gradients moves all copies; saved with the optimizer's state."""
+    rewrite(folder, "net.py", "sparse=True", "sparse=False")
+    rewrite(folder, "dygraph_model.py", LAZY, OPTIMIZERS["adam"])
+    with as_in_paddle_2():
+        wanted, weights = plain_losses(folder, STEPS)
+    with own_modules(folder):
+        losses, learner = learn(folder, Copied(Alike()))  # type: ignore[arg-type]
+        learner.save(str(tmp_path))
+        again = learn(folder, Copied(Alike()), steps=0)[1]  # type: ignore[arg-type]
+        again.load(str(tmp_path))
+    assert np.allclose(losses, wanted, rtol=1e-5, atol=1e-6)
+    assert again._client.digest() == learner._client.digest()
+    saved = paddle.load(str(tmp_path / "rec.pdparams"))
+    for name, wanted_values in weights.items():
+        assert np.allclose(saved[name].numpy(), wanted_values, **NEAR), name
 
 
 @pytest.mark.parametrize("strategy", ["half_async", "geo"])

@@ -338,6 +338,11 @@ class Served:
 
     # --------------------------------------------------------------------------- the whole model
 
+    def go_on(self) -> None:
+        """The tables were loaded: parameters and steps as they have them."""
+        self._begin_count()
+        self.pull()
+
     def pull(self) -> None:
         """Dense parameters become the servers' newest ones."""
         self._is_behind = False
