@@ -86,6 +86,17 @@ def write(
     return str(target)
 
 
+def link(checkpoint: str, directory: str) -> None:
+    """The model's files of a checkpoint in another directory, too, without a copy where it can."""
+    for file in Path(checkpoint).iterdir():
+        if file.name == STATE:
+            continue
+        try:
+            os.link(file, Path(directory, file.name))
+        except OSError:  # A file system without links.
+            shutil.copy2(file, directory)
+
+
 def _sync(path: Path) -> None:
     """What is in a directory, and its entries, are on the disk."""
     for one in [*path.iterdir(), path] if path.is_dir() else [path]:
