@@ -316,6 +316,7 @@ def _evaluate(
         elif path is not None:
             opened.learner.load(path)
         name = "model" if path is None else os.path.basename(path)
+        name = f"epoch {name}" if name.isdigit() else name
         source = opened.source(run.test)
         numbers = loop.evaluate(opened.learner, source, team, report, "judged", index)
         report.line(f"{name}, {words(numbers)}")

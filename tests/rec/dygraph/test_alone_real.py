@@ -61,6 +61,15 @@ def test_batches_go_on_behind_a_position(folder: Path) -> None:
     assert (rest[0].batch[1].numpy() == items[5].batch[1].numpy()).all()
 
 
+def test_without_a_batch_size_an_item_of_the_data_set_is_a_batch(folder: Path) -> None:
+    """Data sets that draw tasks, or pairs, give whole batches."""
+    with own_modules(folder):
+        run = run_of(folder, runner__train_batch_size=0)
+        assert run.reading is not None
+        items = list(open_model(run, None, Place()).source(run.reading).open(0, None))
+    assert len(items) == 2 * 640 and items[0].batch[0].shape == [1]
+
+
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_read_every_example_once(folder: Path, workers: int) -> None:
     """Two files: of two workers each has one, of three each has a third of the batches."""
