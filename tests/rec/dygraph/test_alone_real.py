@@ -17,7 +17,7 @@ with warnings.catch_warnings():
     paddle = pytest.importorskip("paddle")
 from paddock.rec.dygraph.folder import Folder
 from paddock.rec.dygraph.opening import open_model
-from paddock.rec.dygraph.paddle2 import as_in_paddle_2
+from paddock.rec.dygraph.paddle2 import as_in_paddle_2, within_its_rows
 
 pytestmark = pytest.mark.real
 
@@ -256,3 +256,17 @@ def test_scalars_are_put_together_and_gone_names_are_there() -> None:
 
         assert row.dtype == fluid.core.VarDesc.VarType.FP32
         assert fluid.layers.gather(row, paddle.to_tensor([0])).tolist() == [[1.0, 2.0]]
+
+
+def test_adam_moves_no_row_that_nobody_asked_for() -> None:
+    """Paddle's own moves one in every fourth first step, at times to NaN."""
+    for _ in range(40):
+        table = paddle.nn.Embedding(2000, 5, sparse=True)
+        adam = paddle.optimizer.Adam(0.001, parameters=table.parameters())
+        before = table.weight.numpy().copy()
+        with within_its_rows(adam):
+            rows = table(paddle.to_tensor([[3, 7], [7, 29]]))
+        rows.sum().backward()
+        adam.step()
+        assert rows.shape == [2, 2, 5]
+        assert np.flatnonzero((table.weight.numpy() != before).any(1)).tolist() == [3, 7, 29]

@@ -15,6 +15,7 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client
 from paddock.rec.dygraph.counted import Counted, counts_of, number
 from paddock.rec.dygraph.folder import Folder, user_code
+from paddock.rec.dygraph.paddle2 import within_its_rows
 from paddock.rec.dygraph.served import Served
 from paddock.rec.metrics import Metric
 from paddock.rec.pickles import read_arrays
@@ -87,9 +88,10 @@ class DygraphLearner:
         with user_code(self._folder.directory):
             if self._served is None:
                 self.optimizer.clear_grad()
-                loss, self._found, printed = hooks.train_forward(
-                    self.net, self._found, batch, config
-                )
+                with within_its_rows(self.optimizer):
+                    loss, self._found, printed = hooks.train_forward(
+                        self.net, self._found, batch, config
+                    )
                 loss.backward()
                 check_finite(loss, self.net)
                 self.optimizer.step()
