@@ -5,18 +5,24 @@ What is checked is what the scripts computed, not that they ran.
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
 import re
 import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Done, Launch, Need
 
 TWO = ("--nproc_per_node", "2")
+RAY_SHUFFLE = Path(__file__).parents[2] / "examples" / "data" / "ray_shuffle.py"
 
 
 def expect_clean(done: Done, code: int = 0) -> None:
@@ -142,3 +148,29 @@ def test_a_crashed_job_is_restarted_from_its_checkpoint(launch: Launch, tmp_path
     assert "rank 1 attempt 1: starting at step 20" in done.log(1)
     for rank in (0, 1):
         assert f"rank {rank} attempt 1: trained all 40 steps" in done.log(rank)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None,
+    reason="Ray and what it needs are 335 MB, for one example: pip install 'ray[data]'",
+)
+def test_shards_that_ray_shuffled_hold_each_line_once(tmp_path: Path) -> None:
+    """Data that outgrows one machine; Ray runs here, on loopback, and is gone afterwards."""
+    clicks, out = tmp_path / "clicks", tmp_path / "shuffled"
+    data = [sys.executable, "-m", "paddock", "data"]
+    made = ["generate", "criteo", "--out", str(clicks), "--examples", "400", "--files", "2"]
+    subprocess.run([*data, *made], check=True, capture_output=True)
+    parts = sorted(clicks.glob("part-*"))
+    argv = [sys.executable, str(RAY_SHUFFLE), *map(str, parts)]
+    argv += ["--out", str(out), "--count", "3", "--seed", "1"]
+    with tempfile.TemporaryDirectory(prefix="ray-") as home:  # Its sockets' paths are short.
+        env = {**os.environ, "HOME": home, "RAY_TMPDIR": home}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    shards = [path.read_text().splitlines() for path in sorted(out.iterdir())]
+    whole = [line for part in parts for line in part.read_text().splitlines()]
+    assert sorted(len(lines) for lines in shards) == [133, 133, 134]
+    found = [line for lines in shards for line in lines]
+    assert sorted(found) == sorted(whole) and found != whole
+    checked = subprocess.run([*data, "check", str(out), "--json"], capture_output=True, check=True)
+    assert json.loads(checked.stdout)["wrong"] == []

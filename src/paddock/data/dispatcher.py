@@ -25,7 +25,7 @@ NUMBERS_A_RECORD = w.LEASES_MAX
 
 
 class Dispatcher:
-    """Answers {"stream": name, "do": begin | turn | leave | found | look, ...}."""
+    """Answers {"stream": name, "do": begin | turn | leave | found | forget | look, ...}."""
 
     def answer(
         self, who: tuple[int, int] | None, question: Mapping[str, Any], desk: Desk
@@ -41,6 +41,9 @@ class Dispatcher:
         dispatch = Dispatch(notes, desk.serial * NUMBERS_A_RECORD, desk.past)
         if question.get("do") == "look" or who is None:
             return dispatch.describe()
+        if question.get("do") == "forget":
+            desk.keep({f"{name}/{key}": None for key in notes})
+            return {}
         event = event_from(who, question)
         aside = len(dispatch.aside)
         reply = dispatch.handle(event)

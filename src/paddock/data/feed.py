@@ -10,7 +10,7 @@ same batches. A batch goes on in the next chunk, unless one of the two leases sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -36,7 +36,8 @@ from paddock.errors import PaddockError, UsageError
 
 # What reading and parsing data may raise; anything else is a bug, and ends the program.
 UNREADABLE = (PaddockError, OSError, ValueError, EOFError)
-# (number of the chunk, records to skip) -> its other records, in lists, none of them empty.
+# (number of the chunk, records to skip) -> its other records in parts, none of them empty: lists,
+# or whatever else has a length and can be sliced.
 Read = Callable[[int, int], Iterator[Sequence[Any]]]
 
 
@@ -102,11 +103,27 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Item:
-    """A batch and where its records are from."""
+    """A batch and where its records are from. parts: the records, as they were read. position: of
+    the worker behind it, all that another life needs to know: what is used of leases in work."""
 
-    records: list[Any] = field(default_factory=list)
+    parts: list[Sequence[Any]] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     batch: Any = None
+    position: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """How many records."""
+        return sum(map(len, self.parts))
+
+
+def flat(parts: list[Sequence[Any]]) -> list[Any]:
+    """The records of all parts.
+
+    >>> flat([["a", "b"], ["c"]])
+    ['a', 'b', 'c']
+    """
+    return [record for part in parts for record in part]
 
 
 class Feed:
@@ -119,7 +136,7 @@ class Feed:
         read: Read,
         batch_size: int,
         *,
-        make: Callable[[list[Any]], Any] = lambda records: records,
+        make: Callable[[list[Sequence[Any]]], Any] = flat,
         name: Callable[[int], str] = str,
     ) -> None:
         self.port = port
@@ -178,14 +195,18 @@ class Feed:
 
     # ---------------------------------------------------------------------------------- batches
 
-    def items(self) -> Iterator[Item]:
-        """The batches of one pass that this worker gets. Whoever takes them says what it used."""
+    def items(self) -> Iterator[Item | None]:
+        """The batches of one pass that this worker gets. Whoever takes them says what it used.
+
+        None: before the next one comes, use all that was given. The dispatcher is asked only
+        then, so that what it is told never depends on how far somebody reads ahead.
+        """
         self.begin()
         self._latest = None
         for held in self._held.values():  # What a loop was left with was not used.
             if held.read != held.used:
                 held.rewind(held.used)
-        while not self.is_ended and (item := self._next()) is not None:
+        while not self.is_ended and (item := (yield from self._next())) is not None:
             yield item
         self.pass_ += not self.is_ended
         self.is_ended = self.is_ended or 0 < self.plan.passes <= self.pass_
@@ -193,6 +214,7 @@ class Feed:
     def batches(self) -> Iterator[Any]:
         """The same; to ask for the next one says that the one before was used."""
         for item in self.items():
+            assert item is not None, "each was used before the next"
             self._latest = item
             yield item.batch
             self.use_latest()
@@ -202,10 +224,9 @@ class Feed:
         """The batch is trained, in this process: note it. In the order of the batches."""
         for span in item.spans:
             self._held[span.number].used = span.stop
-        position = self.position
-        if position != self._noted:
-            self.port.note(position)
-            self._noted = position
+        if item.position != self._noted:
+            self.port.note(item.position)
+            self._noted = item.position
 
     def use_latest(self) -> None:
         """The batch that was asked for last is trained."""
@@ -213,45 +234,50 @@ class Feed:
         if item is not None:
             self.use(item)
 
-    @property
-    def position(self) -> dict[str, Any]:
-        """What was used of the leases in work: all that another life needs to know."""
-        held = [h for _, h in sorted(self._held.items()) if h.used > h.lease.start]
-        return {"pass": self.pass_, "open": [[h.lease.number, h.used] for h in held]}
-
-    def _next(self) -> Item | None:
-        """The next batch, None when the pass is over."""
-        while (item := self._gather()) is not None:
+    def _next(self) -> Generator[None, None, Item | None]:
+        """The next batch, None when the pass is over. Yields as items() does."""
+        while (item := (yield from self._gather())) is not None:
             try:
-                item.batch = self._make(item.records)
+                item.batch = self._make(item.parts)
+                # No lease ends before it is used: the dispatcher is asked behind that.
+                held = [h for _, h in sorted(self._held.items()) if h.read > h.lease.start]
+                seen = [[h.lease.number, h.read] for h in held]
+                item.position = {"pass": self.pass_, "open": seen}
                 return item
             except UNREADABLE as error:
                 self._fail(item, _reason(error))
         return None
 
-    def _gather(self) -> Item | None:
-        """The records of the next batch, None when the pass is over."""
+    def _gather(self) -> Generator[None, None, Item | None]:
+        """The records of the next batch, None when the pass is over. Yields as items() does."""
         item, idle = Item(), 0
-        while len(item.records) < self._size:
+        while item.size < self._size:
             held = next((h for h in self._held.values() if h.end is None), None)
             if held is not None:
-                if item.records and self._is_apart(item, held):
+                if item.parts and self._is_apart(item, held):
                     break
                 self._take(held, item)
                 continue
-            if item.records and len(self._held) >= LEASES_MAX:
+            if item.parts and len(self._held) >= LEASES_MAX:
                 break
+            while self._is_behind(item):
+                yield None
             asked = self._turn()
             if asked is None:
                 return None
             if asked:
                 idle = 0
-            elif item.records:
+            elif item.parts:
                 break
             else:
                 self.port.idle(idle)
                 idle += 1
         return item
+
+    def _is_behind(self, item: Item) -> bool:
+        """Whether batches before this one were given and are not used yet."""
+        begins = {span.number: span.start for span in item.spans}
+        return any(h.used < begins.get(n, h.read) for n, h in self._held.items())
 
     def _is_apart(self, item: Item, held: Held) -> bool:
         """Whether the batch must not go on in this chunk."""
@@ -269,13 +295,13 @@ class Feed:
                     held.end = ""
         except UNREADABLE as error:
             held.end = _reason(error)
-        taken = held.ahead[: self._size - len(item.records)]
+        taken = held.ahead[: self._size - item.size]
         if not taken:
             return
         held.ahead = held.ahead[len(taken) :]
         start = held.read
         held.read += len(taken)
-        item.records.extend(taken)
+        item.parts.append(taken)
         if item.spans and item.spans[-1].number == held.lease.number:
             start = item.spans.pop().start
         item.spans.append(Span(held.lease.number, start, held.read))

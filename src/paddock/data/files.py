@@ -243,12 +243,13 @@ def blocks(chunk: Chunk, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
     with open_file(chunk.path) as file:
         if is_compressed(chunk.path):
             with gzip.open(file) as text:
-                yield from _lines_of(cast("IO[bytes]", text), chunk, block_bytes)
+                yield from lines_of(cast("IO[bytes]", text), chunk, block_bytes)
         else:
-            yield from _lines_of(file, chunk, block_bytes)
+            yield from lines_of(file, chunk, block_bytes)
 
 
-def _lines_of(file: IO[bytes], chunk: Chunk, block_bytes: int) -> Iterator[bytes]:
+def lines_of(file: IO[bytes], chunk: Chunk, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
+    """The same, of what is open; a chunk without an end is all of it. It may be a pipe."""
     path, end = chunk.path, chunk.end if chunk.end >= 0 else END_OF_FILE
     rest, at = b"", 0
     is_within = chunk.start == 0

@@ -122,12 +122,7 @@ def publishing(directory: Path, what: str) -> Iterator[Path]:
         parent = directory.parent if is_new else directory
         parent.mkdir(parents=True, exist_ok=True)
         stem = f".{directory.name}-paddock-"
-        _sweep(parent, stem)
-        temporary = parent / f"{stem}{os.getpid()}.tmp"
-        temporary.mkdir()
-        held = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX)
+        with aside(parent, stem, sweep=stem) as temporary:
             yield temporary
             sync_files(temporary)
             sync_path(temporary)
@@ -136,9 +131,24 @@ def publishing(directory: Path, what: str) -> Iterator[Path]:
             else:
                 _move(temporary, directory)
             sync_path(parent)
-        finally:
-            remove_tree(temporary)
-            os.close(held)
+
+
+@contextmanager
+def aside(parent: Path, stem: str, *, sweep: str) -> Iterator[Path]:
+    """A directory to fill and rename; what is left of it goes.
+
+    sweep: those of processes that have gone, whose names begin so, go first.
+    """
+    _sweep(parent, sweep)
+    temporary = parent / f"{stem}{os.getpid()}.tmp"
+    temporary.mkdir()
+    held = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield temporary
+    finally:
+        remove_tree(temporary)
+        os.close(held)
 
 
 def _move(source: Path, directory: Path) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.data.chunks import Chunk
 from paddock.data.dispatch_words import Plan
-from paddock.data.feed import Feed, Item
+from paddock.data.feed import Feed, Item, flat
 from paddock.data.feed_ports import Alone, Shared
 from paddock.data.files import (
     DataFile,
@@ -150,9 +150,9 @@ class DataStream:
         yield from self._feed.batches()
         self._warn()
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[Item | None]:
         """As a loop over the stream, but nothing counts as used before `used(item)`: for programs
-        that read ahead. An item has a batch and its records."""
+        that read ahead. None: the next one comes when all that were given are used."""
         yield from self._feed.items()
         self._warn()
 
@@ -290,7 +290,7 @@ def stream(
         plan,
         lambda index, skip: read_records(chunks[index], skip, encoding),
         batch_size,
-        make=parse or (lambda records: records),
+        make=lambda parts: parse(flat(parts)) if parse is not None else flat(parts),
         name=lambda index: chunk_name(chunks[index]),
     )
     return DataStream(port, feed, chunks)

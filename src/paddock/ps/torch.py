@@ -12,6 +12,7 @@ The optimizers run on the servers; torch computes losses and gradients, any torc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -199,9 +200,14 @@ class Trainer(TrainerBase):
 
     dense_type = DenseParameters
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.optimizer = TableOptimizer(self)
+    @cached_property
+    def optimizer(self) -> TableOptimizer:
+        # Not before somebody asks: the first optimizer of a process imports torch's compiler, as
+        # long as all the rest of torch takes (torch 2.15, torch/_compile.py).
+        return TableOptimizer(self)
 
     def end(self) -> None:
-        self.optimizer.step()  # A scheduler counts its calls.
+        if "optimizer" in self.__dict__:
+            self.optimizer.step()  # A scheduler counts its calls.
+        else:
+            super().end()

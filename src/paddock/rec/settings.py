@@ -40,7 +40,8 @@ class Reading:
 
     paths: files, directories, globs or fsspec URLs. reader: a user's .py, or the name of a format
     (`slots`, `criteo`, `csv`, `parquet`). sparse_slots: in the file's order, the label first.
-    dense_slots: name -> width. shuffle: examples in memory to draw from, 0 for none.
+    dense_slots: name -> width. shuffle: examples in memory to draw from, 0 for none. batch_size: 0
+    where the reader makes the batches.
     """
 
     paths: tuple[str, ...]
@@ -55,7 +56,9 @@ class Reading:
     loader_processes: int = 0
     shuffle: int = 0
     drop_last: bool = False
+    bad_max: int = 0  # lines that are left out, of a worker's epoch; dynamic: of a chunk
     assignment: str = "blocks"  # blocks | modulo | size | dynamic
+    aside_max: int | None = None  # dynamic: chunks that cannot be read, of an epoch; None: any
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from paddock.ps.durable.checkpoint import MANIFEST, Checkpoint, latest_name, ope
 from paddock.rec import saver
 from paddock.rec.deal import deal
 from paddock.rec.learner import Dealing, Learner, Source
-from paddock.rec.resume import check_tables, cut_of
+from paddock.rec.leased import forget
+from paddock.rec.resume import check_assignment, check_tables, cut_of
 from paddock.rec.settings import Run, Task
 from paddock.rec.team import Position, Team
 
@@ -24,8 +25,13 @@ class Start:
     afterwards, and neither where an earlier life of this worker has begun.
     """
 
-    def __init__(self, run: Run, client: ps.Client | None, team: Team) -> None:
-        self.run, self.client, self.team = run, client, team
+    def __init__(self, run: Run, client: ps.Client | None, team: Team, number: int = 0) -> None:
+        self.run, self.client, self.team, self.number = run, client, team, number
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether the servers give out the data, and know how far that is."""
+        return self.run.reading is not None and self.run.reading.assignment == "dynamic"
 
     def load(self) -> int:
         """With servers, by worker 0: have them load; how many epochs are over."""
@@ -35,6 +41,8 @@ class Start:
             checkpoint = open_checkpoint(warm) if warm and is_of_servers(warm) else None
             if checkpoint is not None and self.client is not None:
                 load(self.client, str(checkpoint.path))
+                if self.is_leased:
+                    forget(self.client, self.number)
             return 0
         if checkpoint is None or self.client is None:
             return 0
@@ -66,7 +74,7 @@ class Start:
 
     def _choose_alone(self, learner: Learner) -> Position | None:
         directory = self.run.saving.directory
-        if self.run.resume and directory is not None and saver.names(directory):
+        if self.run.resume and directory is not None and Path(directory, saver.LATEST).is_file():
             where = saver.latest(directory)
             # Bundled models write the files of one server, and where they are beside them.
             if is_of_servers(where) and not Path(where, saver.STATE).is_file():
@@ -87,11 +95,15 @@ class Start:
     ) -> Position | None:
         """This worker's, of the checkpoint's; dealt anew where there were more or fewer."""
         cut = cut_of(checkpoint.positions)
-        if len(cut.ats) in (0, self.team.workers):
-            found = checkpoint.positions.get(str(self.team.worker))
+        if self.run.reading is not None:
+            check_assignment(str(checkpoint.path), cut, self.run.reading.assignment)
+        found = checkpoint.positions.get(str(self.team.worker))
+        if len(cut.ats) in (0, self.team.workers) or (self.is_leased and found is not None):
             return (
                 None if found is None else {name: found[name] for name in ("epoch", "step", "at")}
             )
+        if self.is_leased:
+            return {"epoch": cut.epoch, "step": cut.step, "at": None}
         is_whole = all(at is None for at in cut.ats)
         if not is_whole and not can_deal and not isinstance(source, Dealing):
             raise UsageError(

@@ -21,13 +21,17 @@ from paddock.data.files import GENERATED
 from paddock.data.generate.on_demand import generated
 from paddock.data.manifest import read_manifest
 from paddock.errors import PaddockError, UsageError, problem_text
+from paddock.ps.client.checkpoints import check_save
 from paddock.rec import loop, saver
+from paddock.rec.copies import Copied, Copies
 from paddock.rec.deal import Dealt
 from paddock.rec.events import open_events
-from paddock.rec.learner import Dealing, Learner, Opened, Place, Source
+from paddock.rec.learner import Dealing, Learner, Leasable, Opened, Place, Source
+from paddock.rec.leased import Leased
 from paddock.rec.online.keeping import PassDue, PassKeeper
 from paddock.rec.online.passes import Passes
 from paddock.rec.online.schedule import Online, online_of
+from paddock.rec.preflight import not_dynamic
 from paddock.rec.report import Report, words
 from paddock.rec.settings import Contract, Reading, Run, Task
 from paddock.rec.start import Start, is_of_servers, load
@@ -38,7 +42,7 @@ OPENINGS = {
     Contract.DYGRAPH: "paddock.rec.dygraph.opening",
     Contract.HOOKS: "paddock.rec.hooks.opening",
 }
-SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
+SERVERS, WORKERS = "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINERS_NUM"
 
 ALL = 1 << 30  # checkpoints kept
 
@@ -83,18 +87,20 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
         # Passes are numbered epochs; who comes again goes on at the next one.
         run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
         report.name = lambda number: f"pass {online.name(number)}"
-    with _connected(run) as client:
-        team: Team = Alone()
+    with _connected(run) as client, _copied(run, client) as tables:
+        if no := not_dynamic(run, has_servers=client is not None):
+            raise UsageError.of([no])
+        team: Team = Alone() if tables is None else Copies(tables)
         if client is not None:
             team = Served(client, run=number, geo_step=run.strategy.geo_step)
         if team.is_over():
             return {}
-        start = Start(run, client, team)
+        start = Start(run, client, team, number)
         team.prepare(start.load)
         servers = 0 if client is None else len(client.place.endpoints)
         place = Place(team.worker, team.workers, servers)
         opening = importlib.import_module(OPENINGS[run.contract])
-        opened: Opened = opening.open_model(run, client, place)
+        opened: Opened = opening.open_model(run, tables if client is None else client, place)
         if run.task is Task.EVALUATE:
             numbers = _evaluate(run, opened, client, team, report)
         else:
@@ -129,6 +135,27 @@ def _connected(run: Run) -> Iterator[ps.Client | None]:
         yield client
 
 
+@contextmanager
+def _copied(run: Run, client: ps.Client | None) -> Iterator[Copied | None]:
+    """What several workers without servers share; None with servers, and for one worker."""
+    workers = int(os.environ.get(WORKERS) or 1)
+    if client is not None or workers == 1:
+        yield None
+        return
+    if run.contract is not Contract.BUNDLED:
+        raise UsageError(
+            f"run {run.name!r}: {workers} workers and no servers, which only bundled models can",
+            hint="server_num: 1 or more; all parameters are then with the servers",
+        )
+    from paddock.rec.bundled.learner import framework_of
+
+    group = framework_of(run).GROUP()
+    try:
+        yield Copied(group)
+    finally:
+        group.close()
+
+
 def _train(
     run: Run,
     opened: Opened,
@@ -144,9 +171,7 @@ def _train(
     due = saver.Due(run.saving, time.monotonic)
     source: Source
     if online is None:
-        source = opened.source(run.reading)
-        if not isinstance(source, Dealing):
-            source = _dealt(opened, place)(run.reading)
+        source = source_of(run.reading, run, opened, team, report, place)
     else:
         due = PassDue(run.saving, time.monotonic, online)
         source = Passes(
@@ -162,11 +187,13 @@ def _train(
     if online is not None and (position is None or position["epoch"] < online.numbers[0]):
         position = {"epoch": online.numbers[0], "step": 0, "at": None}
     keeper: loop.Keeper | None = None
-    if client is None:
-        keeper = OnDisk(run, opened.learner)
+    if isinstance(team, Alone):
+        keeper = OnDisk(run, opened.learner, team.whole) if team.worker == 0 else None
     elif team.worker == 0:
         keeper = OnServers(run, opened.learner, team)
-        if online is not None:
+        if client is not None and run.saving.directory is not None:
+            check_save(client.peers, run.saving.directory)  # Known now, not after an epoch.
+        if online is not None and client is not None:
             keeper = PassKeeper(online, run.saving, team, client, keeper)
     return loop.train(
         run,
@@ -181,6 +208,22 @@ def _train(
     )
 
 
+def source_of(
+    reading: Reading, run: Run, opened: Opened, team: Team, report: Report, place: Place
+) -> Source:
+    """The training data of this worker. Raises UsageError."""
+    source = opened.source(reading)
+    if reading.assignment != "dynamic":
+        return source if isinstance(source, Dealing) else _dealt(opened, place)(reading)
+    if not isinstance(source, Leasable):
+        raise UsageError(
+            f"run {run.name!r}: assignment is dynamic, and its reader gives no chunks",
+            hint="assignment: blocks, modulo or size",
+        )
+    assert isinstance(team, Served), "refused before"
+    return Leased(run, source.lot(), team, opened.learner, report.line)
+
+
 def _dealt(opened: Opened, place: Place) -> Callable[[Reading], Source]:
     """The sources of a model, which can go on after another number of workers if its own can."""
     share = opened.share
@@ -190,10 +233,15 @@ def _dealt(opened: Opened, place: Place) -> Callable[[Reading], Source]:
 
 
 class OnDisk:
-    """Checkpoints of a run without servers: the model and where it goes on, in one directory."""
+    """Checkpoints of a run without servers: the model and where it goes on, in one directory.
 
-    def __init__(self, run: Run, learner: Learner) -> None:
-        self.run, self.learner = run, learner
+    whole: of the first worker's position where all of them go on.
+    """
+
+    def __init__(
+        self, run: Run, learner: Learner, whole: Callable[[Position], Position] = dict
+    ) -> None:
+        self.run, self.learner, self.whole = run, learner, whole
         self._newest: str | None = None
 
     def save(self, position: Position) -> None:
@@ -203,7 +251,7 @@ class OnDisk:
 
         def fill(aside: str) -> None:
             self.learner.save(aside)
-            saver.write_state(aside, {"position": position})
+            saver.write_state(aside, {"position": self.whole(position)})
 
         saving = self.run.saving
         name = f"step-{position['step']:012d}"
@@ -214,6 +262,7 @@ class OnDisk:
         directory = self.run.saving.export_directory
         if directory is None:
             return
+        self.learner.refresh()  # Others may have learned since this worker's last batch.
         is_apart = directory != self.run.saving.directory
         is_dygraph = self.run.contract is Contract.DYGRAPH
         name = str(epoch) if is_dygraph else f"epoch-{epoch:05d}"

@@ -32,35 +32,33 @@ NOISE = 0.01
 
 
 @pytest.mark.limit(170)
-@pytest.mark.parametrize("framework", list(SCRIPTS))
-def test_two_async_trainers_learn_as_well_as_one(framework: str) -> None:
+@pytest.mark.parametrize("framework", ["paddle", "jax"])  # torch: below
+def test_two_async_trainers_learn(framework: str) -> None:
     """Twice 100,000 examples, 2 epochs, Adam: 0.80 is wanted, Paddle's own server had 0.579."""
     pytest.importorskip(framework)
-    alone = train(SCRIPTS[framework], trainers=1).number("AUC")
-    both = train(SCRIPTS[framework], trainers=2, count=2).number("AUC")
-    assert alone >= 0.80
-    assert both >= 0.80
-    assert both >= alone - NOISE
+    assert train(SCRIPTS[framework], trainers=2, count=2).number("AUC") >= 0.80
+
+
+@pytest.mark.limit(170)
+def test_two_trainers_learn_as_well_as_one() -> None:
+    """In sync the same batches, cut in halves: the same model but for rounding. Async: nearly."""
+    pytest.importorskip("torch")
+    alone = train(SCRIPTS["torch"], "--strategy", "sync", trainers=1).number("AUC")
+    both = train(SCRIPTS["torch"], "--strategy", "sync", trainers=2, count=2).number("AUC")
+    assert abs(both - alone) < 0.002
+    apart = train(SCRIPTS["torch"], trainers=2, count=2).number("AUC")
+    assert apart >= max(0.80, alone - NOISE)
 
 
 @pytest.mark.limit(170)
 @pytest.mark.parametrize("framework", list(SCRIPTS))
-def test_two_sync_runs_end_with_the_same_bits(framework: str) -> None:
-    """Whoever was faster, and with one server or two."""
-    pytest.importorskip(framework)
-    words = ("--strategy", "sync", "--examples", "40000", "--epochs", "1")
-    one = train(SCRIPTS[framework], *words, trainers=2, count=1).text("parameters")
-    two = train(SCRIPTS[framework], *words, trainers=2, count=2).text("parameters")
-    assert one == two
-
-
-@pytest.mark.limit(170)
-@pytest.mark.parametrize("framework", ["torch", "paddle"])
-def test_killed_servers_change_no_bit(framework: str, tmp_path: Path) -> None:
-    """kill -9 of one server, then of the other, while two trainers go on: nothing is lost."""
+def test_neither_who_is_faster_nor_how_many_serve_nor_who_is_killed_changes_a_bit(
+    framework: str, tmp_path: Path
+) -> None:
+    """In sync: one server, and two that are killed in turn, kill -9, while two trainers go on."""
     pytest.importorskip(framework)
     words = ("--strategy", "sync", "--epochs", "1", "--examples", "40000", "--batch", "512")
-    calm = train(SCRIPTS[framework], *words, trainers=2, count=2).text("parameters")
+    calm = train(SCRIPTS[framework], *words, trainers=2, count=1).text("parameters")
     servers = Servers(2, 2, tmp_path)
     try:
         servers.start_all()
@@ -76,16 +74,6 @@ def test_killed_servers_change_no_bit(framework: str, tmp_path: Path) -> None:
         assert finish(trainers).text("parameters") == calm
     finally:
         servers.end()
-
-
-@pytest.mark.limit(170)
-def test_two_sync_trainers_reach_the_auc_of_one() -> None:
-    """The same batches, cut in halves: the same model but for rounding."""
-    pytest.importorskip("torch")
-    words = ("--strategy", "sync")
-    alone = train(SCRIPTS["torch"], *words, trainers=1).number("AUC")
-    both = train(SCRIPTS["torch"], *words, trainers=2, count=2).number("AUC")
-    assert abs(both - alone) < 0.002
 
 
 @pytest.mark.limit(120)
@@ -130,31 +118,3 @@ def test_one_fleet_script_is_server_and_trainer() -> None:
             process.communicate(timeout=10)
     assert [process.returncode for process in processes[:2]] == [0, 0]
     assert "PADDLE_PSERVERS_IP_PORT_LIST" not in os.environ
-
-
-@pytest.mark.limit(120)
-@pytest.mark.parametrize(
-    ("script", "words", "printed"),
-    [
-        ("numpy_ten_lines.py", [], "mean error"),
-        ("fleet_script.py", ["--strategy", "sync", "--examples", "20000"], "AUC"),
-    ],
-)
-def test_the_launcher_runs_servers_and_trainers(
-    script: str, words: list[str], printed: str, tmp_path: Path
-) -> None:
-    """A script that runs no server gets `paddock pserver`, one that does is its own server."""
-    if script == "fleet_script.py":
-        pytest.importorskip("torch")
-    launch = ["-m", "paddock", "launch", "--log_dir", str(tmp_path)]
-    numbers = ["--server_num", "2", "--worker_num", "2"]
-    done = subprocess.run(
-        [sys.executable, *launch, *numbers, str(EXAMPLES / script), *words],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert printed in done.stdout

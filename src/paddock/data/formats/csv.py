@@ -14,7 +14,7 @@ import numpy as np
 
 from paddock.data.batch import Batch
 from paddock.data.formats.columns import Packed, unpack
-from paddock.data.formats.format import BAD_KEPT, Bad, Parsed
+from paddock.data.formats.format import Parsed, read_lines
 from paddock.data.formats.hashing import text_id
 from paddock.data.formats.numbers import plain_integer, plain_number
 from paddock.data.formats.table import Column, Kind
@@ -48,27 +48,17 @@ class CsvFormat:
 
     def parse(self, block: bytes) -> Parsed:
         """The examples of the block; a line that is the header is none."""
-        bad: list[Bad] = []
-        rows: list[list[float]] = []
         places = [self.header.index(column.name) for column in self.columns]
-        lines = block.split(b"\n")
-        if not lines[-1]:
-            del lines[-1]
-        bad_count = offset = 0
-        texts = (line.decode("utf-8", "replace").removesuffix("\r") for line in lines)
-        for number, text in enumerate(texts):
-            if text.strip():
-                fields = self._fields(text)
-                row = self._row(fields, places) if tuple(fields) != self.header else None
-                if isinstance(row, str):
-                    bad_count += 1
-                    if len(bad) < BAD_KEPT:
-                        bad.append(Bad(number, offset, row))
-                elif row is not None:
-                    rows.append(row)
-            offset += len(lines[number]) + 1
+
+        def row(line: bytes) -> list[float] | str | None:
+            fields = self._fields(line.decode("utf-8", "replace").removesuffix("\r"))
+            is_example = line.strip() and tuple(fields) != self.header
+            return self._row(fields, places) if is_example else None
+
+        lines = read_lines(block, row)
+        rows = lines.found
         seen = dict.fromkeys((column.name for column in self.columns), len(rows))
-        return Parsed(_batch(self.columns, rows), len(lines), tuple(bad), bad_count, seen)
+        return Parsed(_batch(self.columns, rows), lines.count, lines.bad, lines.bad_count, seen)
 
     def _fields(self, text: str) -> list[str]:
         if '"' not in text:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +46,39 @@ class Parsed:
     bad_count: int = 0
     seen: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[str, int] = field(default_factory=dict)
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Lines(Generic[T]):
+    """What the lines of a block are, as Parsed has it."""
+
+    found: list[T]
+    count: int
+    bad: tuple[Bad, ...]
+    bad_count: int
+
+
+def read_lines(block: bytes, read: Callable[[bytes], T | str | None]) -> Lines[T]:
+    """What `read` makes of each line: an example, None for none, or what is wrong in words."""
+    lines = block.split(b"\n")
+    if not lines[-1]:
+        del lines[-1]
+    good: list[T] = []
+    bad: list[Bad] = []
+    bad_count = offset = 0
+    for number, line in enumerate(lines):
+        found = read(line)
+        if isinstance(found, str):
+            bad_count += 1
+            if len(bad) < BAD_KEPT:
+                bad.append(Bad(number, offset, found))
+        elif found is not None:
+            good.append(found)
+        offset += len(line) + 1
+    return Lines(good, len(lines), tuple(bad), bad_count)
 
 
 class TextFormat(Protocol):

@@ -6,9 +6,6 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from paddock.data.assign import Piece, assign
-from paddock.data.chunks import Chunk
-from paddock.data.files import cut_files, find_files
 from paddock.data.formats.criteo import CriteoFormat
 from paddock.data.formats.format import Format
 from paddock.data.formats.slots import SlotFormat
@@ -17,6 +14,7 @@ from paddock.rec.bundled.formats import ImageFormat, WordFormat
 from paddock.rec.bundled.learner import BundledLearner
 from paddock.rec.learner import Opened, Place, Source
 from paddock.rec.models.inputs import Hyper
+from paddock.rec.readers.build import chunks_of
 from paddock.rec.readers.source import ChunkSource, Options
 from paddock.rec.settings import Reading, Run
 
@@ -43,21 +41,10 @@ class Reader:
         """Raises UsageError for data that is not there or too little for all workers."""
         options = Options(
             reading.batch_size, reading.loader_processes, reading.shuffle, self.run.seed,
-            reading.drop_last,
+            reading.drop_last, reading.bad_max,
         )  # fmt: skip
-        return ChunkSource(format_of(reading, self.run), self.chunks(reading), options, warn=_say)
-
-    def chunks(self, reading: Reading) -> list[Chunk]:
-        """Of the files that are this worker's."""
-        if reading.assignment == "dynamic":
-            raise UsageError(
-                "runner.assignment is 'dynamic', which `paddock rec` has not",
-                hint="blocks, modulo or size; in a script of your own: paddock.data.stream",
-            )
-        files = {one.path: one for one in find_files(reading.paths)}
-        pieces = [Piece(one.path, one.size) for one in files.values()]
-        plan = assign(pieces, self.place.workers, reading.assignment)
-        return cut_files(files[piece.path] for piece in plan.parts[self.place.worker])
+        chunks = chunks_of(reading, self.place)
+        return ChunkSource(format_of(reading, self.run), chunks, options, warn=_say)
 
 
 def format_of(reading: Reading, run: Run) -> Format:

@@ -110,10 +110,13 @@ def _reading(values: Mapping[str, Any], side: str, setting: Setting) -> Reading 
     found = {**_below(values, "reading", _OF_READING), **_below(values, side, _OF_READING)}
     if side == "test":
         found.pop("shuffle", None)
+        if found.get("assignment") == "dynamic":  # Nobody's to learn: each reads a part.
+            del found["assignment"]
     module = values.get(f"{side}.module") or values.get("reading.module")
     if f"{side}.reader" not in values and (module or "reader" not in found):
         found["reader"] = module or "reader"
     if (pipe := values.get("pipe_command")) is not None:
         found.setdefault("pipe_command", pipe)
-    size = values.get(f"{side}.batch_size") or values.get("reading.batch_size") or 1
+    none = 0 if setting.contract is Contract.DYGRAPH else 1
+    size = values.get(f"{side}.batch_size") or values.get("reading.batch_size") or none
     return Reading(paths=(setting.locate(str(data)),), batch_size=size, **found)

@@ -74,7 +74,7 @@ def look(
     if os.path.isfile(path):
         tree = _tree(path, world, problems)
         names = _classes(tree)
-        if tree is not None and any(name.startswith(OURS) for name in _imports(tree)):
+        if tree is not None and any(name.startswith(OURS) for name in imports(tree)):
             return Folder(Contract.BUNDLED, directory, path, _bundled_source(directory, world))
         if tree is not None and "Model" not in names:
             what = f"{_shown(path, world)} has no class Model"
@@ -131,7 +131,7 @@ def _reached(path: str, directory: str) -> list[str]:
     found = [path]
     for file in found:
         tree = _quiet_tree(file)
-        for name in _imports(tree) if tree is not None else ():
+        for name in imports(tree) if tree is not None else ():
             for candidate in (name, name.rpartition(".")[0]):
                 inner = os.path.join(directory, *candidate.split(".")) + ".py"
                 if candidate and os.path.isfile(inner) and inner not in found:
@@ -192,7 +192,8 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, str]]:
             yield f"{node.module}.{alias.name}", alias.asname or alias.name
 
 
-def _imports(tree: ast.AST) -> list[str]:
+def imports(tree: ast.AST) -> list[str]:
+    """Full names of all that a module imports."""
     return [name for node in ast.walk(tree) for name, _ in _bindings(node)]
 
 
