@@ -41,6 +41,15 @@ def test_all_that_is_missing_is_said_at_once(
         assert part in said
 
 
+def test_a_data_set_of_ones_own_may_want_directories(run: Run, tmp_path: Path) -> None:
+    """Images, a directory for each class. A reader of ours has nothing to read there."""
+    (tmp_path / "images" / "class-0").mkdir(parents=True)
+    of_images = replace(run, reading=Reading((str(tmp_path / "images"),), 8))
+    preflight(recipe(replace(of_images, contract=Contract.DYGRAPH)))
+    with pytest.raises(UsageError, match="has no file of data"):
+        preflight(recipe(of_images))
+
+
 def test_what_an_earlier_run_writes_need_not_be_there(run: Run, tmp_path: Path) -> None:
     """A recipe that trains and then judges; alone the second one is refused."""
     trains = replace(run, saving=Saving(str(tmp_path / "out")))
