@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from paddock import ps
@@ -241,6 +242,7 @@ class OnDisk:
         self, run: Run, learner: Learner, whole: Callable[[Position], Position] = dict
     ) -> None:
         self.run, self.learner, self.whole = run, learner, whole
+        self._newest: str | None = None
 
     def save(self, position: Position) -> None:
         """Whole, or not at all."""
@@ -252,7 +254,8 @@ class OnDisk:
             saver.write_state(aside, {"position": self.whole(position)})
 
         saving = self.run.saving
-        saver.write(str(saving.directory), f"step-{position['step']:012d}", saving.keep, fill)
+        name = f"step-{position['step']:012d}"
+        self._newest = saver.write(str(saving.directory), name, saving.keep, fill)
 
     def export(self, epoch: int) -> None:
         """What a plain program loads."""
@@ -261,8 +264,13 @@ class OnDisk:
             return
         self.learner.refresh()  # Others may have learned since this worker's last batch.
         is_apart = directory != self.run.saving.directory
-        name = str(epoch) if self.run.contract is Contract.DYGRAPH else f"epoch-{epoch:05d}"
-        saver.write(directory, name, ALL, self.learner.export, is_latest=is_apart)
+        is_dygraph = self.run.contract is Contract.DYGRAPH
+        name = str(epoch) if is_dygraph else f"epoch-{epoch:05d}"
+        fill = self.learner.export
+        if is_dygraph and not is_apart and self._newest is not None:
+            # with_epochs: due when a checkpoint is, of the same two files.
+            fill = partial(saver.link, self._newest)
+        saver.write(directory, name, ALL, fill, is_latest=is_apart)
 
 
 class OnServers(OnDisk):

@@ -337,6 +337,8 @@ def test_tree_models_and_unknown_engines_are_refused(bench: Bench) -> None:
     told = bench.problems("-m", "two", "-o", "engine=tdm_cluster")
     assert "tree-based deep match is not supported" in told
     assert "did you mean 'local_cluster'?" in bench.problems("-m", "two", "-o", "engine=local_cl")
+    known = "choose one of single, local_cluster, cluster"
+    assert bench.problems("-m", "two", "-o", "engine=moon").endswith(known)
 
 
 def test_a_file_of_no_form_says_which_keys_it_has(bench: Bench) -> None:
