@@ -137,8 +137,9 @@ def test_check_takes_slots_from_a_config(
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a").write_text("click:0 7:1\nclick:1 7:2\n")
     (tmp_path / "config.yaml").write_text(config)
-    words = ("check", tmp_path / "data", "--config", tmp_path / "config.yaml")
-    assert told in said(capsys, *words, code=code)
+    for place in (tmp_path / "config.yaml", tmp_path):
+        words = ("check", tmp_path / "data", "--config", place)
+        assert told in said(capsys, *words, code=code)
 
 
 @pytest.mark.parametrize(

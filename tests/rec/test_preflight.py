@@ -36,7 +36,7 @@ def test_all_that_is_missing_is_said_at_once(
     with pytest.raises(UsageError) as raised:
         preflight(recipe(wrong, workers=3))
     said = "\n".join(problem.message for problem in raised.value.problems)
-    for part in ("2 files for 3 workers", "none", "warm start: no checkpoint in 'nowhere'",
+    for part in ("2 files for 3 workers", "none", "warm_start: no checkpoint in 'nowhere'",
                  "curves are wanted in 'curves'"):  # fmt: skip
         assert part in said
 
@@ -46,7 +46,7 @@ def test_what_an_earlier_run_writes_need_not_be_there(run: Run, tmp_path: Path) 
     trains = replace(run, saving=Saving(str(tmp_path / "out")))
     judges = replace(run, task=Task.EVALUATE, evaluate_from=str(tmp_path / "out"), test=run.reading)
     preflight(recipe(trains, judges))
-    with pytest.raises(UsageError, match="evaluation: no checkpoint in"):
+    with pytest.raises(UsageError, match="infer_load_path: no checkpoint in"):
         preflight(recipe(judges))
 
 
@@ -65,6 +65,6 @@ def test_data_on_demand_needs_servers_and_all_of_the_data(run: Run, tmp_path: Pa
 def test_paths_of_a_cluster_are_those_of_its_hosts(run: Run) -> None:
     """What is refused here is not looked for there."""
     wrong = replace(run, warm_start="nowhere")
-    with pytest.raises(UsageError, match="warm start: no checkpoint"):
+    with pytest.raises(UsageError, match="warm_start: no checkpoint"):
         preflight(recipe(wrong))
     preflight(recipe(wrong, engine=Engine.CLUSTER, workers=9))

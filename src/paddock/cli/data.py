@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -250,8 +251,10 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
 def _slots_of(path: str) -> tuple[object, object]:
     """The first sparse_slots and dense_slots of a config.yaml of any generation."""
     from paddock.rec.config.document import parse
-    from paddock.rec.config.places import read_text
+    from paddock.rec.config.places import CONFIG, read_text
 
+    if os.path.isdir(path):  # As -m of paddock rec takes it.
+        path = os.path.join(path, CONFIG)
     document = parse(read_text(path, path), path)
     found = {at[-1]: document.get(at) for at in reversed(list(document.leaves()))}
     slots = found.get("sparse_slots"), found.get("dense_slots")

@@ -60,11 +60,12 @@ def _problems(run: Run, workers: int, written: list[str]) -> list[Problem]:
         if reading is not None and not (is_online and reading is run.reading):
             found += _said(lambda one=reading: _check_data(run, one, workers))  # type: ignore[misc]
     judged = run.evaluate_from if run.task is Task.EVALUATE else None
-    for what, path in (("warm start", run.warm_start), ("evaluation", judged)):
+    for word, path in (("warm_start", run.warm_start), ("infer_load_path", judged)):
         if path is None or any(path.startswith(made) for made in written):
             continue
         if not os.path.isdir(path):
-            found.append(Problem(f"{what}: no checkpoint in {path!r}", "where a run has saved"))
+            hint = f"-o {word}=DIR, a directory that a run has saved into"
+            found.append(Problem(f"{word}: no checkpoint in {path!r}", hint))
     directory = run.event_directory
     if directory is not None:
         found += _said(lambda: check_events(directory))

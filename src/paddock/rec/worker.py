@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -50,6 +51,8 @@ ALL = 1 << 30  # checkpoints kept
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say; returns the exit code."""
     runs: Sequence[Run] = ()
+    # Paddle 3.3 says it whenever it is imported, to people who compile nothing.
+    warnings.filterwarnings("ignore", "No ccache found", UserWarning)
     try:
         from paddock.rec.config.resolve import resolve
 
