@@ -334,3 +334,16 @@ def test_parquet_that_cannot_be_split_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             split(wanted(paths, 2, **facts), quiet)
+
+
+def test_two_splits_into_one_directory_do_not_mix(tmp_path: Path) -> None:
+    """Both said that all was well, and the manifest was of who came last."""
+    out = tmp_path / "out"
+
+    def other(done: int, total: int) -> None:
+        out.mkdir(exist_ok=True)
+        (out / "manifest.json").write_text("of another split")
+
+    with pytest.raises(UsageError, match="manifest.json' exists"):
+        split(wanted([written(tmp_path / "a", 10)], 2), other)
+    assert [path.name for path in out.iterdir()] == ["manifest.json"]

@@ -94,6 +94,13 @@ def test_chunk_that_cannot_be_parsed_is_set_aside_and_named(folder: Path) -> Non
     assert [one["reason"] for one in report["aside"]] == ["ValueError: line 50 is bad"]
 
 
+def test_a_pass_of_which_nothing_can_be_read_fails(tmp_path: Path) -> None:
+    """Text of another encoding: the loop had no turn, and the model was what it began as."""
+    (tmp_path / "part-0").write_bytes("\u4e2d\n".encode("gbk"))
+    with pytest.raises(PaddockError, match=r"nothing of the data could be read; .*part-0.*utf-8"):
+        list(stream(tmp_path, 8))
+
+
 def test_chunk_set_aside_fails_the_job_where_none_may_be(folder: Path) -> None:
     """aside=0: the error names the chunk."""
     (folder / "part-0").write_bytes(b"\xff\xfe\n" * 10)

@@ -6,8 +6,10 @@ The plan is the same on every node, and checked: each file has one worker, each 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 
 from paddock.data.chunks import DataFile
 from paddock.errors import Problem, UsageError
@@ -79,7 +81,7 @@ def assign(
         problems.append(Problem(f"{workers} workers, at least 1 is needed"))
     if not pieces:
         problems.append(Problem("there are no files to deal out"))
-    twice = sorted({p.path for p in pieces if sum(q.path == p.path for q in pieces) > 1})
+    twice = sorted(path for path, count in Counter(p.path for p in pieces).items() if count > 1)
     if twice:
         problems.append(Problem(f"'{twice[0]}' is given twice", "each file is read once"))
     if problems:
@@ -138,9 +140,11 @@ def _blocks(pieces: Sequence[DataFile], workers: int) -> list[list[DataFile]]:
 def _size(pieces: Sequence[DataFile], workers: int) -> list[list[DataFile]]:
     """The largest first, each to who has least; at most 4/3 of the best (Graham 1969)."""
     parts: list[list[DataFile]] = [[] for _ in range(workers)]
+    held = [(0, 0, worker) for worker in range(workers)]  # bytes, files: a heap
     for piece in sorted(pieces, key=lambda piece: (-piece.size, piece.path)):
-        part = min(parts, key=lambda part: (sum(p.size for p in part), len(part)))
-        part.append(piece)
+        size, count, worker = held[0]
+        heapreplace(held, (size + piece.size, count + 1, worker))
+        parts[worker].append(piece)
     return [sorted(part, key=lambda piece: piece.path) for part in parts]
 
 

@@ -56,7 +56,9 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[DataFile]:
         except UsageError as error:
             problems += error.problems
             continue
-        found.update((file.path, file) for file in files)
+        for file in files:  # ./part-0 is part-0.
+            name = file.path if is_url(file.path) else os.path.abspath(file.path)
+            found.setdefault(name, file)
     if problems:
         raise UsageError.of(problems)
     if not found:
@@ -89,8 +91,10 @@ def _local(path: str) -> list[DataFile]:
             names = sorted(e.path for e in entries if is_data_name(e.name) and e.is_file())
         if not names:
             raise _empty(path)
-    elif os.path.exists(path):
+    elif os.path.isfile(path):
         names = [path]
+    elif os.path.exists(path):
+        raise UsageError(f"'{path}' is a pipe or a device", hint="write it to a file first")
     elif GLOB_SIGNS & set(path):
         names = sorted(n for n in glob.glob(path, recursive=True) if _is_wanted(n))
         if not names:
@@ -305,6 +309,9 @@ def lines_of(file: IO[bytes], chunk: Chunk, block_bytes: int = BLOCK_BYTES) -> I
         if len(rest) > LINE_BYTES_MAX:
             message = f"'{path}' has a line of more than {LINE_BYTES_MAX} bytes"
             raise PaddockError(message, hint="is it text? Parquet is named *.parquet, gzip *.gz")
+    if at < end != END_OF_FILE:
+        message = f"'{path}' ends at byte {at}, and had at least {end} when it was listed"
+        raise PaddockError(message, hint="data must not change while it is read")
     if rest:
         yield rest
 

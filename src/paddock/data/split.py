@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paddock.data.chunks import Chunk, DataFile
 from paddock.data.files import blocks, is_compressed, is_parquet, is_url
@@ -215,12 +217,16 @@ def _offset(path: Path, counted: list[int], line: int) -> int:
     if line == 0:
         return 0
     # The line begins behind newline number `line`, counted from 1.
-    block = next(i for i in range(len(counted) - 1) if counted[i + 1] >= line)
+    block = bisect_left(counted, line) - 1
+    return block * BLOCK + int(_ends(path, block)[line - counted[block] - 1]) + 1
+
+
+@lru_cache(1)  # Many shards may begin in one block.
+def _ends(path: Path, block: int) -> NDArray[np.int64]:
+    """Where a block has its newlines."""
     with path.open("rb") as file:
         file.seek(block * BLOCK)
-        data = np.frombuffer(file.read(BLOCK), np.uint8)
-    ends = np.flatnonzero(data == 10)
-    return block * BLOCK + int(ends[line - counted[block] - 1]) + 1
+        return np.flatnonzero(np.frombuffer(file.read(BLOCK), np.uint8) == 10)
 
 
 def _refuse_few(lines: int, count: int) -> None:

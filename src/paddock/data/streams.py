@@ -135,8 +135,14 @@ class DataStream:
         return found
 
     def _warn(self) -> None:
-        """Name what was set aside since the last time."""
-        aside = self.report().get("aside", [])
+        """Name what was set aside since the last time. Raises: PaddockError where all was."""
+        report = self.report()
+        aside = report.get("aside", [])
+        if aside and not self.is_shared and not report["records"]:
+            raise PaddockError(
+                f"nothing of the data could be read; {aside[0]['name']}: {aside[0]['reason']}",
+                hint="paddock data check; encoding=None gives bytes",
+            )
         fresh, self._named = aside[self._named :], len(aside)
         if fresh:
             names = [f"{a['name']} from record {a['start']} on: {a['reason']}" for a in fresh]

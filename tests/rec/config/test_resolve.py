@@ -68,6 +68,15 @@ def test_a_folder_of_2x_is_read_with_data_relative_to_its_file(bench: Bench) -> 
     assert recipe.warnings == ()
 
 
+def test_a_path_that_a_model_opens_itself_is_found_in_its_folder(bench: Bench) -> None:
+    """Models were started in their folder, and open files by names relative to it."""
+    bench.put({"here/": ""})
+    words = ("dictionary=./data/part-0", "other=here/part-0", "none=no/such", "mode=data")
+    run = bench.resolve("-m", "two", "-o", *(f"runner.{word}" for word in words)).runs[0]
+    found = [run.config[f"runner.{word.partition('=')[0]}"] for word in words]
+    assert found == [str(bench.root / "two/data/part-0"), "here/part-0", "no/such", "data"]
+
+
 def test_words_of_2x_change_several_keys_after_one_o(bench: Bench) -> None:
     """python -u tools/trainer.py -m config.yaml -o runner.epochs=1 runner.use_gpu=true."""
     run = bench.resolve("-m", "two", "-o", "runner.epochs=1", "runner.use_gpu=true").runs[0]

@@ -194,12 +194,20 @@ class _Resolver:
 
         return VARIABLE.sub(value, text)
 
+    def _found(self, text: str) -> str:
+        """A path that a model opens itself, also where PaddleRec was not started in its folder."""
+        if "/" not in text or os.path.exists(self.world.path(text)):
+            return text
+        inside = os.path.normpath(os.path.join(self.directory, text))
+        return inside if os.path.exists(inside) else text
+
     def _flat(self) -> dict[str, object]:
         """Every key flat and dotted, as models read them."""
         found: dict[str, object] = dict(self.base_flat)
         for name, value in flatten(self.document.tree).items():
             if isinstance(value, str):
                 value = self._expand(value, self.document.source(tuple(name.split("."))), ())
+                value = self._found(value)
             found[name] = value
         for name in [name for name in found if name.startswith(OLD_HYPER)]:
             found[name.removeprefix("train.model.")] = found[name]

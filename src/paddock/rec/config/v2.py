@@ -54,6 +54,7 @@ RUNNER: tuple[Key, ...] = with_ours((
     mapped("split_file_list", "each worker always reads its own part of the data"),
     mapped("dataset_debug", "paddock data check shows the first samples"),
     mapped("use_auc", "metrics are the model's create_metrics"),
+    mapped("auc_num", "the same"),
     mapped("idle_rows", "exact or still: with servers, rows that no example has"),
     mapped("use_gloo", "workers meet through the servers"),
     mapped("model_path", "dygraph_model.py beside config.yaml is the model"),

@@ -16,6 +16,7 @@ from paddock.ps import Client
 from paddock.rec.copies import Copied
 from paddock.rec.dygraph.counted import Counted, counts_of, number
 from paddock.rec.dygraph.folder import Folder, user_code
+from paddock.rec.dygraph.paddle2 import within_its_rows
 from paddock.rec.dygraph.served import Served
 from paddock.rec.metrics import Metric
 from paddock.rec.pickles import read_arrays
@@ -51,6 +52,12 @@ class DygraphLearner:
         with user_code(folder.directory), unique_name.guard():
             self.net: Any = folder.model.create_model(config)
             self.optimizer: Any = folder.model.create_optimizer(self.net, config)
+            if not callable(getattr(self.optimizer, "step", None)):
+                raise UsageError(
+                    f"{folder.directory}: create_optimizer gives {type(self.optimizer).__name__}, "
+                    "not an optimizer",
+                    hint="a folder with a trainer of its own (trainer.py) runs with that only",
+                )
             self._found, names = folder.model.create_metrics()
         self.metrics: Mapping[str, Metric] = {
             name: Counted(self._finder(at))
@@ -89,9 +96,10 @@ class DygraphLearner:
         with user_code(self._folder.directory):
             if self._served is None:
                 self.optimizer.clear_grad()
-                loss, self._found, printed = hooks.train_forward(
-                    self.net, self._found, batch, config
-                )
+                with within_its_rows(self.optimizer):
+                    loss, self._found, printed = hooks.train_forward(
+                        self.net, self._found, batch, config
+                    )
                 loss.backward()
                 check_finite(loss, self.net)
                 self.optimizer.step()
