@@ -41,6 +41,25 @@ def test_all_that_is_missing_is_said_at_once(
         assert part in said
 
 
+def test_slots_that_the_first_lines_lack_are_told_before_training(run: Run, tmp_path: Path) -> None:
+    """PaddleRec's own file declares dense_var, its data has dense_feature: it learnt zeros."""
+    assert run.reading is not None
+    (tmp_path / "part-0").write_text("click:1 1:2 dense_feature:0.5\n" * 3)
+
+    def told(*sparse: str, **dense: int) -> list[str]:
+        reading = replace(run.reading, sparse_slots=sparse, dense_slots=dense)  # type: ignore[type-var]
+        return preflight(recipe(replace(run, reading=reading)))
+
+    assert told("click", "1", dense_feature=1) == told("click", "1") == []
+    assert told("click", "1", "2", dense_feature=1) == []  # It may come later.
+    absent, other = told("click", "1", dense_var=13)
+    assert absent.endswith(
+        "part-0: slot 'dense_var' is declared and in none of 3 examples; the data has "
+        "'dense_feature'"
+    )
+    assert other.endswith("not declared; declared is 'dense_var'")
+
+
 def test_what_an_earlier_run_writes_need_not_be_there(run: Run, tmp_path: Path) -> None:
     """A recipe that trains and then judges; alone the second one is refused."""
     trains = replace(run, saving=Saving(str(tmp_path / "out")))
