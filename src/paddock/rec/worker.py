@@ -343,7 +343,7 @@ def _evaluate(
         name = "model" if path is None else os.path.basename(path)
         source = opened.source(run.test)
         numbers = loop.evaluate(opened.learner, source, team, report, "judged", index)
-        report.line(f"{name}, {words(numbers)}")
+        report.line(f"{name}, {words(numbers)}{_best(run.test, numbers)}")
     return numbers
 
 
