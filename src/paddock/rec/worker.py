@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -51,6 +52,8 @@ ALL = 1 << 30  # checkpoints kept
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say; returns the exit code."""
     runs: Sequence[Run] = ()
+    # Paddle 3.3 says it whenever it is imported, to people who compile nothing.
+    warnings.filterwarnings("ignore", "No ccache found", UserWarning)
     try:
         from paddock.rec.config.resolve import resolve
 
@@ -356,7 +359,7 @@ def _evaluate(
         name = f"epoch {name}" if name.isdigit() else name
         source = opened.source(run.test)
         numbers = loop.evaluate(opened.learner, source, team, report, "judged", index)
-        report.line(f"{name}, {words(numbers)}")
+        report.line(f"{name}, {words(numbers)}{_best(run.test, numbers)}")
     return numbers
 
 

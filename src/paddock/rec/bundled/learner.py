@@ -179,9 +179,10 @@ def framework_of(run: Run) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in FRAMEWORKS:
             raise
+        other = next(name for name in FRAMEWORKS if name != error.name)
         raise UsageError(
             f"runner.framework is {run.framework}, and {error.name} is not installed",
-            hint=f"pip install {FRAMEWORKS[error.name]}; or runner.framework: torch | paddle",
+            hint=f"pip install {FRAMEWORKS[error.name]}; or -o framework={other}",
         ) from error
 
 
