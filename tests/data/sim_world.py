@@ -21,7 +21,7 @@ from typing import Any
 
 from paddock.data.dispatch_words import Begin, Event, Found, Leave, Plan, Reply, Turn
 from paddock.data.dispatcher import Dispatcher, question_of, reply_from
-from paddock.data.feed import Feed, records_by_lease
+from paddock.data.feed import Feed, Item, flat, records_by_lease
 from paddock.ps.consistency.positions import Mark, Positions, Progress
 
 SERVERS = 2
@@ -53,7 +53,7 @@ class Disk:
 class Sim:
     """A world of one seed. deaths: how many workers may die. gone: workers that stay away.
 
-    die_at: worker 0 dies at exactly this point of its own.
+    die_at: worker 0 dies at exactly this point of its own. ahead: batches that programs read ahead.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Sim:
         gone: Sequence[int] = (),
         die_at: int | None = None,
         bad: Sequence[int] = (),
+        ahead: int = 0,
     ) -> None:
         self.draw = random.Random(seed)
         self.strategy = strategy
@@ -78,6 +79,7 @@ class Sim:
         self.gone = set(gone)
         self.die_at = die_at
         self.bad = frozenset(bad)
+        self.ahead = ahead
         firsts = [sum(chunks[:i]) for i in range(len(chunks))]
         self.chunks = [range(f, f + n) for f, n in zip(firsts, chunks, strict=True)]
         self.plan = Plan("d", len(chunks), passes, seed)
@@ -170,11 +172,20 @@ class Sim:
         feed = Feed(port, self.plan, self.read, self.batch_size, make=self.parse)
         feed.begin()
         while not feed.is_ended:
-            for records in feed.batches():
-                port.train(records)
-                feed.use_latest()
-                port.step()
+            given: list[Item] = []  # not used yet
+            for item in feed.items():
+                given += [item] if item is not None else []
+                while len(given) > (0 if item is None else self.ahead):
+                    self.use(port, feed, given.pop(0))
+            for item in given:
+                self.use(port, feed, item)
         feed.leave()
+
+    def use(self, port: SimPort, feed: Feed, item: Item) -> None:
+        """Train a batch."""
+        port.train(item.batch)
+        feed.use(item)
+        port.step()
 
     def read(self, chunk: int, skip: int) -> Iterator[Sequence[int]]:
         """Records in lists of at most 5."""
@@ -182,8 +193,9 @@ class Sim:
         for at in range(0, len(records), 5):
             yield list(records[at : at + 5])
 
-    def parse(self, records: list[int]) -> list[int]:
+    def parse(self, parts: list[Sequence[int]]) -> list[int]:
         """Some records cannot be parsed."""
+        records = flat(parts)
         for record in records:
             if record in self.bad:
                 raise ValueError(f"record {record}")

@@ -122,15 +122,23 @@ def test_generated_data_is_good(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert "nothing is wrong" in said(capsys, "check", tmp_path / form, "--workers", 2)
 
 
+@pytest.mark.parametrize(
+    ("config", "code", "told"),
+    [
+        ("dataset:\n- {sparse_slots: click 8}\n", 1, "slot '8' is declared and in none"),
+        ("train:\n  reader:\n    sparse_slots: 'click, 7'\n", 0, "nothing is wrong"),
+        ("runner: {}\n", 2, "has no sparse_slots and no dense_slots"),
+    ],
+)
 def test_check_takes_slots_from_a_config(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], config: str, code: int, told: str
 ) -> None:
-    """The file that training will use; a slot that it misspells is wrong."""
+    """The file that training will use, of any age; a slot that it misspells is wrong."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a").write_text("click:0 7:1\nclick:1 7:2\n")
-    (tmp_path / "config.yaml").write_text("dataset:\n- {sparse_slots: click 8}\n")
+    (tmp_path / "config.yaml").write_text(config)
     words = ("check", tmp_path / "data", "--config", tmp_path / "config.yaml")
-    assert "slot '8' is declared and in none" in said(capsys, *words, code=1)
+    assert told in said(capsys, *words, code=code)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +146,8 @@ def test_check_takes_slots_from_a_config(
     [
         (["--workers", "2"], "1 files for 2 workers"),
         (["--format", "avro"], "no format 'avro'"),
-        (["--config", "no.yaml"], "'no.yaml' cannot be read"),
-        (["--dense-slots", "d"], "has no width"),
+        (["--config", "no.yaml"], "cannot read no.yaml"),
+        (["--dense-slots", "d:x"], "'d:x' is not name:width"),
     ],
 )
 def test_what_cannot_be_checked_is_bad_use(

@@ -22,7 +22,9 @@ def test_each_record_is_trained_once_where_workers_come_back(strategy: str, bloc
     """Workers die at any point and come back; the dispatcher dies around its writes, and its
     answers are lost."""
     for seed in range(block * 25, block * 25 + 25):
-        sim = Sim(seed, strategy=strategy, workers=1 + seed % 4, batch_size=1 + seed % 5)
+        sim = Sim(
+            seed, strategy=strategy, workers=1 + seed % 4, batch_size=1 + seed % 5, ahead=seed % 3
+        )
         sim.run()
         check_exact(sim)
 
@@ -33,7 +35,10 @@ def test_worker_may_die_at_each_of_its_points_and_come_back(strategy: str) -> No
     point, was_reached = 0, True
     while was_reached:
         point += 1
-        sim = Sim(5, strategy=strategy, workers=2, chunks=(5, 2, 6), passes=2, die_at=point)
+        sim = Sim(
+            5, strategy=strategy, workers=2, chunks=(5, 2, 6), passes=2, die_at=point,
+            ahead=point % 2,
+        )  # fmt: skip
         sim.run()
         check_exact(sim)
         was_reached = sim.disk.lives[0] > 1

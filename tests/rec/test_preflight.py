@@ -50,6 +50,18 @@ def test_what_an_earlier_run_writes_need_not_be_there(run: Run, tmp_path: Path) 
         preflight(recipe(judges))
 
 
+def test_data_on_demand_needs_servers_and_all_of_the_data(run: Run, tmp_path: Path) -> None:
+    """The servers give them out; two files are enough for any number of workers."""
+    assert run.reading is not None
+    dynamic = replace(run, reading=replace(run.reading, assignment="dynamic"))
+    preflight(recipe(dynamic, workers=9))
+    with pytest.raises(UsageError, match="dynamic, and there are no servers"):
+        preflight(recipe(dynamic, engine=Engine.SINGLE))
+    online = replace(dynamic, config={"runner.days": "20191001"})
+    with pytest.raises(UsageError, match="learns pass by pass"):
+        preflight(recipe(online))
+
+
 def test_paths_of_a_cluster_are_those_of_its_hosts(run: Run) -> None:
     """What is refused here is not looked for there."""
     wrong = replace(run, warm_start="nowhere")

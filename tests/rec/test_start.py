@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps.durable.checkpoint import MANIFEST
 from paddock.rec import saver
 from paddock.rec.settings import Contract, Run, Saving, Task
@@ -27,9 +27,10 @@ class Loaded(Counter):
         self.path = directory
 
 
-def start_in(root: Path) -> Start:
+def start_in(root: Path, told: list[str]) -> Start:
     run = Run("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py")
-    return Start(replace(run, saving=Saving(str(root)), resume=True), None, Alone())
+    run = replace(run, saving=Saving(str(root)), resume=True)
+    return Start(run, None, Alone(), say=told.append)
 
 
 def test_a_bundled_model_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
@@ -39,12 +40,20 @@ def test_a_bundled_model_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None
         inner = Path(aside, "step-000000000016")
         inner.mkdir()
         (inner / MANIFEST).write_text("{}")
-        saver.write_state(aside, {"position": POSITION})
+        saver.write_state(aside, {"positions": {"0": {**POSITION, "workers": 1}}})
 
     saver.write(str(tmp_path), "step-000000000016", 3, fill)
-    learner = Loaded()
-    assert start_in(tmp_path).choose(learner, Numbers(1), can_deal=False) == POSITION
+    learner, told = Loaded(), list[str]()
+    assert start_in(tmp_path, told).choose(learner, Numbers(1), can_deal=False) == POSITION
     assert learner.path == str(tmp_path / "step-000000000016")
+    assert told == []
+
+
+def test_who_has_nothing_to_resume_is_told_so(tmp_path: Path) -> None:
+    """It may be another directory that was meant."""
+    told: list[str] = []
+    assert start_in(tmp_path, told).choose(Loaded(), Numbers(1), can_deal=False) is None
+    assert told == [f"nothing to resume in {tmp_path}: starts afresh"]
 
 
 def test_a_checkpoint_of_servers_is_not_gone_on_from_without_them(tmp_path: Path) -> None:
@@ -53,4 +62,49 @@ def test_a_checkpoint_of_servers_is_not_gone_on_from_without_them(tmp_path: Path
     (tmp_path / "step-000000000016" / MANIFEST).write_text("{}")
     (tmp_path / "LATEST").write_text("step-000000000016\n")
     with pytest.raises(UsageError, match="was made by servers, and this run has none"):
-        start_in(tmp_path).choose(Loaded(), Numbers(1), can_deal=False)
+        start_in(tmp_path, []).choose(Loaded(), Numbers(1), can_deal=False)
+
+
+def saved(root: Path, *steps: int, keep: int = 2) -> None:
+    for step in steps:
+        saver.write(str(root), f"step-{step:012d}", keep, lambda aside: None)
+
+
+def test_keep_removes_checkpoints_and_nothing_else(tmp_path: Path) -> None:
+    """All directories but the newest `keep` went: the user's own, and exported epochs."""
+    for name in ("mine", "0", "step-by-step"):
+        (tmp_path / name).mkdir()
+    saved(tmp_path, 1, 2, 3)
+    found = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    assert found == {"mine", "0", "step-by-step", "step-000000000002", "step-000000000003"}
+
+
+def test_a_first_run_begins_where_directories_of_others_are(tmp_path: Path) -> None:
+    """resume=true took any directory for a checkpoint, and loaded what is none."""
+    (tmp_path / "mine").mkdir()
+    learner = Loaded()
+    assert start_in(tmp_path, []).choose(learner, Numbers(1), can_deal=False) is None
+    assert not learner.path
+
+
+def test_what_a_killed_save_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    """Each would stay for good, as large as the model."""
+    (tmp_path / ".paddock-step-000000000001-1.tmp").mkdir()
+    saved(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["LATEST", "step-000000000002"]
+
+
+def test_a_step_saved_again_is_never_without_a_checkpoint(tmp_path: Path) -> None:
+    """Killed between two renames, LATEST named what was not there any more."""
+    saved(tmp_path, 1)
+    (tmp_path / "step-000000000001").rename(tmp_path / ".step-000000000001.old")
+    assert saver.latest(str(tmp_path)) == str(tmp_path / ".step-000000000001.old")
+    saved(tmp_path, 1, 1)
+    assert saver.latest(str(tmp_path)) == str(tmp_path / "step-000000000001")
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    """It was a traceback."""
+    (tmp_path / "out").write_text("")
+    with pytest.raises(PaddockError, match=r"a checkpoint in .*out: "):
+        saved(tmp_path / "out", 1)

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from paddock.cli.orders import Order, flag, run_order
@@ -15,7 +16,7 @@ from paddock.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.data.files import DataFile
+    from paddock.data.chunks import DataFile
     from paddock.data.formats.format import Format
     from paddock.data.manifest import Manifest
 
@@ -76,7 +77,7 @@ def _with_key(words: list[str]) -> list[str]:
 PATHS = flag(
     "paths", nargs="+", metavar="PATH", help="files, directories, globs or URLs (fsspec) of data"
 )
-KINDS = ("criteo", "census", "words", "shapes")
+KINDS = ("criteo", "census", "interests", "words", "shapes")
 SPLITS = ("lines", "bytes", "rows", "key")
 RULES = ("modulo", "blocks", "size")
 GENERATE = (
@@ -85,11 +86,17 @@ GENERATE = (
     flag("--examples", required=True, type=int, metavar="N", help="how many, all files together"),
     flag("--files", type=int, default=1, metavar="K", help="how many files [1]"),
     flag("--seed", type=int, default=1, metavar="S", help="another seed, other examples [1]"),
-    flag("--vocab", type=int, metavar="V", help="categories of a slot [1000], or words [2000]"),
+    flag(
+        "--vocab",
+        type=int,
+        metavar="V",
+        help="categories of a slot or items [1000], or words [2000]",
+    ),
     flag(
         "--format",
         metavar="FORM",
-        help="criteo: slots, tsv; census: slots; words: text, ngram; shapes: npz, raw [the first]",
+        help="criteo: slots, tsv; census, interests: slots; words: text, ngram; shapes: npz, raw "
+        "[the first]",
     ),
 )
 SPLIT = (
@@ -186,13 +193,13 @@ def _split(given: argparse.Namespace) -> int:
 
 def _check(given: argparse.Namespace) -> int:
     from paddock.cli.data_text import report_json, report_text
-    from paddock.data.assign import Piece, assign
+    from paddock.data.assign import assign
     from paddock.data.check import check
     from paddock.data.files import find_files
 
     files = find_files(given.paths)
     if given.workers is not None:
-        assign([Piece(file.path, file.size) for file in files], given.workers)
+        assign(files, given.workers)
     name, form = _format(given, files)
     report = check(files, form, given.samples, given.padding, _Progress(size_text))
     print(json.dumps(report_json(name, report)) if given.json else report_text(name, report))
@@ -204,6 +211,7 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
     from paddock.data import declared
     from paddock.data.chunks import Chunk
     from paddock.data.files import blocks, is_parquet
+    from paddock.rec.config.keys import KINDS, BadValue
     from paddock.rec.readers.build import make_format
     from paddock.rec.settings import Reading
 
@@ -215,10 +223,11 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
     head = next((b for f in texts for b in blocks(Chunk(f.path), HEAD_BYTES)), b"")
     if name == "auto":
         name = "parquet" if is_table else declared.format_of(head)
-    slots = declared.read_slots(given.sparse_slots, given.dense_slots)
+    sparse, dense = given.sparse_slots, given.dense_slots
     if given.config is not None:
-        slots = declared.slots_of_config(_yaml(given.config), given.config)
-    if slots is None and name in ("csv", "parquet"):
+        sparse, dense = _slots_of(given.config)
+    is_declared = bool(sparse or dense)
+    if not is_declared and name in ("csv", "parquet"):
         line = (
             "Parquet" if is_table else repr(head.split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
         )
@@ -226,33 +235,37 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
             f"{files[0].path}: neither slot text nor Criteo's: {line}",
             hint="say which columns it has with --sparse-slots and --dense-slots, or --format",
         )
-    slots = slots or (declared.slots_of_lines(head) if name == "slots" else declared.Slots(()))
-    label = None if slots.has_label else ""
-    paths = tuple(file.path for file in files)
-    reading = Reading(
-        paths, 1, name, sparse_slots=slots.sparse, dense_slots=dict(slots.dense), label=label,
-        padding=given.padding,
-    )  # fmt: skip
+    reading = Reading(tuple(file.path for file in files), 1, name, padding=given.padding)
+    if is_declared:
+        try:
+            names, widths = KINDS["names"](sparse or ""), KINDS["name:width"](dense or "")
+        except BadValue as error:
+            raise UsageError(*error.args[:1], hint=error.args[1]) from error
+        reading = replace(reading, sparse_slots=names, dense_slots=widths)
+    elif name == "slots":
+        return name, replace(declared.slots_of_lines(head), padding=given.padding)
     return name, make_format(reading, {})
 
 
-def _yaml(path: str) -> object:
-    try:
-        import yaml
-    except ImportError:
-        raise UsageError(f"'{path}' needs PyYAML", hint="pip install PyYAML") from None
-    try:
-        return yaml.safe_load(Path(path).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"'{path}' cannot be read: {error}", hint="check --config") from error
+def _slots_of(path: str) -> tuple[object, object]:
+    """The first sparse_slots and dense_slots of a config.yaml of any generation."""
+    from paddock.rec.config.document import parse
+    from paddock.rec.config.places import read_text
+
+    document = parse(read_text(path, path), path)
+    found = {at[-1]: document.get(at) for at in reversed(list(document.leaves()))}
+    slots = found.get("sparse_slots"), found.get("dense_slots")
+    if not any(slots):
+        hint = "name them with --sparse-slots and --dense-slots"
+        raise UsageError(f"'{path}' has no sparse_slots and no dense_slots", hint=hint)
+    return slots
 
 
 def _plan(given: argparse.Namespace) -> int:
-    from paddock.data.assign import Piece, assign
+    from paddock.data.assign import assign
     from paddock.data.files import find_files
 
-    pieces = [Piece(file.path, file.size) for file in find_files(given.paths)]
-    plan = assign(pieces, given.workers, given.by, repeat=given.repeat)
+    plan = assign(find_files(given.paths), given.workers, given.by, repeat=given.repeat)
     if given.json:
         workers = [
             {

@@ -10,33 +10,17 @@ same batches. A batch goes on in the next chunk, unless one of the two leases sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from paddock.data.dispatch_words import (
-    LEASES_MAX,
-    Anew,
-    Ask,
-    Begin,
-    Differs,
-    Event,
-    Failed,
-    Found,
-    Granted,
-    Lease,
-    Leave,
-    Over,
-    Plan,
-    Reply,
-    Report,
-    Turn,
-)
+from paddock.data import dispatch_words as w
 from paddock.errors import PaddockError, UsageError
 
 # What reading and parsing data may raise; anything else is a bug, and ends the program.
 UNREADABLE = (PaddockError, OSError, ValueError, EOFError)
-# (number of the chunk, records to skip) -> its other records, in lists, none of them empty.
+# (number of the chunk, records to skip) -> its other records in parts, none of them empty: lists,
+# or whatever else has a length and can be sliced.
 Read = Callable[[int, int], Iterator[Sequence[Any]]]
 
 
@@ -57,7 +41,7 @@ class Port(Protocol):
     def resume(self, *, exactly: bool) -> None:
         """Batches follow. exactly: those that the life before did after its position, again."""
 
-    def ask(self, event: Event) -> Reply:
+    def ask(self, event: w.Event) -> w.Reply:
         """The dispatcher's reply; the event may come to it twice."""
 
     def seen_of(self, worker: int) -> dict[int, tuple[int, int]]:
@@ -79,7 +63,7 @@ class Held:
     were used, in positions that are kept. end: None while there is more, "" behind its last
     record, else why the next one cannot be read."""
 
-    lease: Lease
+    lease: w.Lease
     read: int
     used: int
     kept: int
@@ -102,11 +86,27 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Item:
-    """A batch and where its records are from."""
+    """A batch and where its records are from. parts: the records, as they were read. position: of
+    the worker behind it, all that another life needs to know: what is used of leases in work."""
 
-    records: list[Any] = field(default_factory=list)
+    parts: list[Sequence[Any]] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     batch: Any = None
+    position: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """How many records."""
+        return sum(map(len, self.parts))
+
+
+def flat(parts: list[Sequence[Any]]) -> list[Any]:
+    """The records of all parts.
+
+    >>> flat([["a", "b"], ["c"]])
+    ['a', 'b', 'c']
+    """
+    return [record for part in parts for record in part]
 
 
 class Feed:
@@ -115,11 +115,11 @@ class Feed:
     def __init__(
         self,
         port: Port,
-        plan: Plan,
+        plan: w.Plan,
         read: Read,
         batch_size: int,
         *,
-        make: Callable[[list[Any]], Any] = lambda records: records,
+        make: Callable[[list[Sequence[Any]]], Any] = flat,
         name: Callable[[int], str] = str,
     ) -> None:
         self.port = port
@@ -142,8 +142,8 @@ class Feed:
         if self._has_begun:
             return
         seen = self.port.seen()
-        reply = self.port.ask(Begin(self.port.worker, self.port.life, self.plan, seen))
-        if isinstance(reply, Differs):
+        reply = self.port.ask(w.Begin(self.port.worker, self.port.life, self.plan, seen))
+        if isinstance(reply, w.Differs):
             held = reply.held
             raise UsageError(
                 f"other data are being read: {held.chunks} chunks ({held.digest}, seed "
@@ -152,7 +152,7 @@ class Feed:
                 hint="name the same files in every worker, and in every life until the pass is "
                 "over; two sets of data in one job need two names: stream(..., name=)",
             )
-        assert isinstance(reply, Granted)
+        assert isinstance(reply, w.Granted)
         self._has_begun = True
         self.pass_ = reply.pass_ + (reply.is_over and not reply.leases)
         self.is_ended = 0 < self.plan.passes <= self.pass_
@@ -160,7 +160,7 @@ class Feed:
             self._hold(lease, seen.get(lease.number, 0))
         self.port.resume(exactly=not reply.is_robbed)
 
-    def _hold(self, lease: Lease, done: int = 0) -> None:
+    def _hold(self, lease: w.Lease, done: int = 0) -> None:
         if lease.number not in self._held:
             start = max(lease.start, done)
             self._held[lease.number] = Held(lease, start, start, start)
@@ -174,18 +174,22 @@ class Feed:
         seen = {number: held.kept for number, held in self._held.items()}
         self._held.clear()
         self._latest = None
-        self.port.ask(Leave(self.port.worker, self.port.life, seen))
+        self.port.ask(w.Leave(self.port.worker, self.port.life, seen))
 
     # ---------------------------------------------------------------------------------- batches
 
-    def items(self) -> Iterator[Item]:
-        """The batches of one pass that this worker gets. Whoever takes them says what it used."""
+    def items(self) -> Iterator[Item | None]:
+        """The batches of one pass that this worker gets. Whoever takes them says what it used.
+
+        None: before the next one comes, use all that was given. The dispatcher is asked only
+        then, so that what it is told never depends on how far somebody reads ahead.
+        """
         self.begin()
         self._latest = None
         for held in self._held.values():  # What a loop was left with was not used.
             if held.read != held.used:
                 held.rewind(held.used)
-        while not self.is_ended and (item := self._next()) is not None:
+        while not self.is_ended and (item := (yield from self._next())) is not None:
             yield item
         self.pass_ += not self.is_ended
         self.is_ended = self.is_ended or 0 < self.plan.passes <= self.pass_
@@ -193,6 +197,7 @@ class Feed:
     def batches(self) -> Iterator[Any]:
         """The same; to ask for the next one says that the one before was used."""
         for item in self.items():
+            assert item is not None, "each was used before the next"
             self._latest = item
             yield item.batch
             self.use_latest()
@@ -202,10 +207,9 @@ class Feed:
         """The batch is trained, in this process: note it. In the order of the batches."""
         for span in item.spans:
             self._held[span.number].used = span.stop
-        position = self.position
-        if position != self._noted:
-            self.port.note(position)
-            self._noted = position
+        if item.position != self._noted:
+            self.port.note(item.position)
+            self._noted = item.position
 
     def use_latest(self) -> None:
         """The batch that was asked for last is trained."""
@@ -213,45 +217,50 @@ class Feed:
         if item is not None:
             self.use(item)
 
-    @property
-    def position(self) -> dict[str, Any]:
-        """What was used of the leases in work: all that another life needs to know."""
-        held = [h for _, h in sorted(self._held.items()) if h.used > h.lease.start]
-        return {"pass": self.pass_, "open": [[h.lease.number, h.used] for h in held]}
-
-    def _next(self) -> Item | None:
-        """The next batch, None when the pass is over."""
-        while (item := self._gather()) is not None:
+    def _next(self) -> Generator[None, None, Item | None]:
+        """The next batch, None when the pass is over. Yields as items() does."""
+        while (item := (yield from self._gather())) is not None:
             try:
-                item.batch = self._make(item.records)
+                item.batch = self._make(item.parts)
+                # No lease ends before it is used: the dispatcher is asked behind that.
+                held = [h for _, h in sorted(self._held.items()) if h.read > h.lease.start]
+                seen = [[h.lease.number, h.read] for h in held]
+                item.position = {"pass": self.pass_, "open": seen}
                 return item
             except UNREADABLE as error:
                 self._fail(item, _reason(error))
         return None
 
-    def _gather(self) -> Item | None:
-        """The records of the next batch, None when the pass is over."""
+    def _gather(self) -> Generator[None, None, Item | None]:
+        """The records of the next batch, None when the pass is over. Yields as items() does."""
         item, idle = Item(), 0
-        while len(item.records) < self._size:
+        while item.size < self._size:
             held = next((h for h in self._held.values() if h.end is None), None)
             if held is not None:
-                if item.records and self._is_apart(item, held):
+                if item.parts and self._is_apart(item, held):
                     break
                 self._take(held, item)
                 continue
-            if item.records and len(self._held) >= LEASES_MAX:
+            if item.parts and len(self._held) >= w.LEASES_MAX:
                 break
+            while self._is_behind(item):
+                yield None
             asked = self._turn()
             if asked is None:
                 return None
             if asked:
                 idle = 0
-            elif item.records:
+            elif item.parts:
                 break
             else:
                 self.port.idle(idle)
                 idle += 1
         return item
+
+    def _is_behind(self, item: Item) -> bool:
+        """Whether batches before this one were given and are not used yet."""
+        begins = {span.number: span.start for span in item.spans}
+        return any(h.used < begins.get(n, h.read) for n, h in self._held.items())
 
     def _is_apart(self, item: Item, held: Held) -> bool:
         """Whether the batch must not go on in this chunk."""
@@ -269,13 +278,13 @@ class Feed:
                     held.end = ""
         except UNREADABLE as error:
             held.end = _reason(error)
-        taken = held.ahead[: self._size - len(item.records)]
+        taken = held.ahead[: self._size - item.size]
         if not taken:
             return
         held.ahead = held.ahead[len(taken) :]
         start = held.read
         held.read += len(taken)
-        item.records.extend(taken)
+        item.parts.append(taken)
         if item.spans and item.spans[-1].number == held.lease.number:
             start = item.spans.pop().start
         item.spans.append(Span(held.lease.number, start, held.read))
@@ -299,33 +308,33 @@ class Feed:
         ended = [h for h in self._held.values() if h.end is not None and h.used == h.read]
         self._keep(wanted=bool(ended))
         ended = [held for held in ended if held.kept == held.read]
-        reports = tuple(Report(h.lease.number, h.read, h.end or "") for h in ended)
+        reports = tuple(w.Report(h.lease.number, h.read, h.end or "") for h in ended)
         for held in ended:
             del self._held[held.lease.number]
-        turn = Turn(
+        turn = w.Turn(
             self.port.worker,
             self.port.life,
             self.plan.digest,
             self.pass_,
             reports,
-            min(len(self._held) + 1, LEASES_MAX),
+            min(len(self._held) + 1, w.LEASES_MAX),
         )
         reply = self.port.ask(turn)
-        while isinstance(reply, Ask):
+        while isinstance(reply, w.Ask):
             seen = self.port.seen_of(reply.worker)
-            self.port.ask(Found(reply.worker, reply.life, seen))
+            self.port.ask(w.Found(reply.worker, reply.life, seen))
             reply = self.port.ask(turn)
-        if isinstance(reply, Over):
+        if isinstance(reply, w.Over):
             self.is_ended = self.is_ended or reply.is_last
             return None
-        if isinstance(reply, Granted):
+        if isinstance(reply, w.Granted):
             fresh = [lease for lease in reply.leases if lease.number not in self._held]
             for lease in fresh:
                 self._hold(lease)
             return bool(fresh)
-        if isinstance(reply, Failed):
+        if isinstance(reply, w.Failed):
             raise self._failure(reply)
-        if isinstance(reply, Anew):
+        if isinstance(reply, w.Anew):
             raise PaddockError(
                 f"the dispatcher does not know worker {self.port.worker} in pass {self.pass_} any "
                 "more: a checkpoint was loaded, or other data were begun",
@@ -333,7 +342,7 @@ class Feed:
             )
         return False
 
-    def _failure(self, reply: Failed) -> PaddockError:
+    def _failure(self, reply: w.Failed) -> PaddockError:
         names = [f"{self._name(a.chunk)} from record {a.start} on: {a.reason}" for a in reply.aside]
         return PaddockError(
             f"chunks of data could not be read: {len(names)}, {self.plan.aside} are allowed: "

@@ -20,7 +20,9 @@ DIM_MAX = 1024
 # is part of a checkpoint; the number of servers is not.
 SHARDS = 64
 INITIALIZERS = ("uniform", "normal", "zeros", "constant", "xavier")
-SCHEDULES = ("constant", "exponential", "natural_exp", "noam", "inverse_time", "piecewise")
+SCHEDULES = (
+    "constant", "exponential", "natural_exp", "noam", "inverse_time", "piecewise", "cosine",
+)  # fmt: skip
 EVICTIONS = ("refuse", "lru")
 
 
@@ -46,6 +48,7 @@ class ScheduleSpec:
     inverse_time: 1 / (1 + rate * step / every). staircase floors step / every.
     noam: dim ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5).
     piecewise: values[i] before boundaries[i], values[-1] after the last.
+    cosine: half a wave from 1 at step 0 to rate at step `every`, and rate after it.
     warmup_steps (all but noam): linear from warmup_start to the schedule.
     """
 
@@ -343,6 +346,8 @@ def _schedule_facts(spec: ScheduleSpec) -> _Facts:
     if spec.kind == "exponential":
         # A growing one would overflow at a step that depends on the machine's patience.
         yield 0.0 < spec.rate <= 1.0, f"rate is {spec.rate}", "exponential: above 0, at most 1"
+    if spec.kind == "cosine":
+        yield 0.0 <= spec.rate <= 1.0, f"rate is {spec.rate}", "cosine: from 0 to 1"
     if spec.kind in ("natural_exp", "inverse_time"):
         yield spec.rate >= 0.0, f"rate is {spec.rate}", f"{spec.kind}: 0 or more"
     if spec.kind == "noam":

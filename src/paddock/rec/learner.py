@@ -26,11 +26,19 @@ class Place:
 
 @dataclass(frozen=True)
 class Item:
-    """A batch on its way to a learner: its size, and where its reader is behind it (JSON)."""
+    """A batch on its way to a learner: its size, and where its reader is behind it (JSON).
+
+    used: called when it was trained.
+    """
 
     batch: Any
     size: int
     position: object
+    used: Callable[[], None] = lambda: None
+
+
+# Of a source that goes on when all that it gave was trained.
+PAUSE = Item(None, 0, None)
 
 
 class Source(Protocol):
@@ -49,6 +57,31 @@ class Dealing(Source, Protocol):
 
         positions: of each of them, an Item's; None: it had read nothing.
         """
+
+
+@dataclass(frozen=True)
+class Lot:
+    """Data in chunks, each of which any worker may read. digest: equal for equal chunks.
+
+    size: records of a batch. name: of a chunk, for people. read: (epoch, chunk, records to skip)
+    -> the others, in parts. make: of the parts of a batch, what a learner trains, and how many
+    examples that is.
+    """
+
+    digest: str
+    chunks: int
+    size: int
+    name: Callable[[int], str]
+    read: Callable[[int, int, int], Iterator[Any]]
+    make: Callable[[list[Any]], tuple[Any, int]]
+
+
+@runtime_checkable
+class Leasable(Source, Protocol):
+    """A source whose chunks can go to whichever worker is free: `assignment: dynamic`."""
+
+    def lot(self) -> Lot:
+        """Its chunks, of all workers."""
 
 
 class Learner(Protocol):

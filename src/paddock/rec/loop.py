@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from paddock.errors import PaddockError, UsageError
-from paddock.rec.learner import Item, Learner, Source
+from paddock.rec.learner import PAUSE, Item, Learner, Source
 from paddock.rec.report import Report
 from paddock.rec.saver import Due
 from paddock.rec.settings import Run
@@ -60,6 +60,7 @@ def train(
             team.before_step(here)
             found = _batch(learner, item, run.name, epoch, number)
             team.after_step(here)
+            item.used()
             losses += found.get("loss", 0.0) * item.size
             examples += item.size
             report.batch(epoch, number, item.size, lambda f=found: {**f, **values(learner)})  # type: ignore[misc]
@@ -149,14 +150,16 @@ def exports(run: Run, epoch: int) -> bool:
 
 
 def _ahead(items: Iterator[Item], learner: Learner) -> Iterator[Item]:
-    """Each item, after its follower's rows were asked for."""
-    current = next(items, None)
-    while current is not None:
-        following = next(items, None)
-        if following is not None:
-            learner.prefetch(following.batch)
-        yield current
+    """Each item, after its follower's rows were asked for; before a PAUSE there is none."""
+    current = PAUSE
+    for following in items:
+        if current is not PAUSE:
+            if following is not PAUSE:
+                learner.prefetch(following.batch)
+            yield current
         current = following
+    if current is not PAUSE:
+        yield current
 
 
 def _batch(learner: Learner, item: Item, name: str, epoch: int, number: int) -> Mapping[str, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from paddock.data.assign import Piece, assign
+from paddock.data.assign import assign
 from paddock.data.files import find_files
 from paddock.errors import Problem, UsageError
 from paddock.rec.events import check_events
@@ -19,6 +19,10 @@ from paddock.rec.settings import Contract, Engine, Reading, Recipe, Run, Task
 
 def preflight(recipe: Recipe) -> None:
     """Raises UsageError with all problems."""
+    has_servers = recipe.engine is not Engine.SINGLE and recipe.cluster.servers > 0
+    refused = [no for run in recipe.runs if (no := not_dynamic(run, has_servers=has_servers))]
+    if refused:
+        raise UsageError.of(refused)
     if recipe.engine is Engine.CLUSTER:
         return
     workers = 1 if recipe.engine is Engine.SINGLE else recipe.cluster.workers
@@ -29,6 +33,24 @@ def preflight(recipe: Recipe) -> None:
         written += [run.saving.directory] if run.saving.directory else []
     if found:
         raise UsageError.of(found)
+
+
+def not_dynamic(run: Run, *, has_servers: bool) -> Problem | None:
+    """Why a run cannot have `assignment: dynamic`; None where it can, or does not ask."""
+    if run.task is not Task.TRAIN or run.reading is None or run.reading.assignment != "dynamic":
+        return None
+    if not has_servers:
+        return Problem(
+            f"run {run.name!r}: assignment is dynamic, and there are no servers, which give out "
+            "the data",
+            "engine local_cluster or cluster with server_num; or assignment: blocks",
+        )
+    if online_of(run.config, run.name) is not None:
+        return Problem(
+            f"run {run.name!r}: assignment is dynamic, and it learns pass by pass as data come",
+            "assignment: size deals out each pass when it is there",
+        )
+    return None
 
 
 def _problems(run: Run, workers: int, written: list[str]) -> list[Problem]:
@@ -51,8 +73,9 @@ def _problems(run: Run, workers: int, written: list[str]) -> list[Problem]:
 
 def _check_data(run: Run, reading: Reading, workers: int) -> None:
     files = find_files(reading.paths)
-    if run.contract is Contract.BUNDLED:  # The others read every workers-th batch.
-        assign([Piece(one.path, one.size) for one in files], workers)
+    # Others than bundled models may read every workers-th batch.
+    if reading.assignment != "dynamic" and run.contract is Contract.BUNDLED:
+        assign(files, workers)
 
 
 def _said(check: Callable[[], object]) -> tuple[Problem, ...]:

@@ -46,6 +46,34 @@ def cut_of(positions: Mapping[str, Mapping[str, Any] | None]) -> Cut:
     return Cut(epoch, max(one["step"] for one in found.values()), tuple(ats))
 
 
+def is_leased(at: object) -> bool:
+    """Whether a source's position is of chunks that were leased: `assignment: dynamic`.
+
+    >>> is_leased({"pass": 0, "open": [[7, 512]]}), is_leased({"chunk": 1, "done": 5})
+    (True, False)
+    """
+    return isinstance(at, dict) and "open" in at
+
+
+def check_assignment(where: str, cut: Cut, assignment: str) -> None:
+    """Raises UsageError when a checkpoint's data were given out in another way.
+
+    >>> check_assignment("out", Cut(0, 3, ({"chunk": 1, "done": 5},)), "dynamic")
+    Traceback (most recent call last):
+    ...
+    paddock.errors.UsageError: checkpoint out is of a run with another assignment than dynamic \
+(hint: go on with the one it had, or warm_start from it)
+    """
+    known = [is_leased(at) for at in cut.ats if at is not None]
+    is_dynamic = assignment == "dynamic"
+    # Nothing is known where nobody has begun the epoch; those of dynamic the servers count.
+    if any(known) != is_dynamic and (known or (is_dynamic and cut.epoch)):
+        raise UsageError(
+            f"checkpoint {where} is of a run with another assignment than {assignment}",
+            hint="go on with the one it had, or warm_start from it",
+        )
+
+
 def check_tables(where: str, there: Iterable[str], here: Iterable[str]) -> None:
     """Raises UsageError when a checkpoint's tables are not those of the model.
 

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paddock.data.manifest import aside
 from paddock.errors import UsageError
+from paddock.ps.durable.files import remove_tree, sync_files, sync_path, writing
 from paddock.rec.settings import Saving
 
 LATEST = "LATEST"
+ASIDE = ".paddock-"
+DIGITS = "0123456789"
 STATE = "rec.json"
 MINUTE = 60.0
 
@@ -57,44 +61,38 @@ def write(
     """A checkpoint `directory/name`, made by `fill(aside)`; older than the newest `keep` go.
 
     A crash on the way leaves what was there, and LATEST names a whole one; is_latest: this one.
+    Raises PaddockError where it cannot be written.
     """
     root = Path(directory)
-    root.mkdir(parents=True, exist_ok=True)
-    aside = root / f".{name}.{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    try:
-        fill(str(aside))
-        _sync(aside)
-        target = root / name
-        old = root / f".{name}.old"
-        if target.exists():
-            target.rename(old)
-        aside.rename(target)
-        shutil.rmtree(old, ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
-    if is_latest:
-        pointer = root / f".{LATEST}.{os.getpid()}"
-        pointer.write_text(name + "\n", encoding="utf-8")
-        pointer.replace(root / LATEST)
-    _sync(root)
-    for outlived in names(directory)[: -max(1, keep)]:
+    with writing("a checkpoint", root):
+        root.mkdir(parents=True, exist_ok=True)
+        target, old = root / name, _old(root / name)
+        with aside(root, f"{ASIDE}{name}-", sweep=ASIDE) as filled:
+            fill(str(filled))
+            sync_files(filled)
+            sync_path(filled)
+            if target.exists():
+                remove_tree(old)
+                target.rename(old)
+            filled.rename(target)
+        remove_tree(old)
+        if is_latest:
+            pointer = root / f".{LATEST}.{os.getpid()}"
+            pointer.write_text(name + "\n", encoding="utf-8")
+            pointer.replace(root / LATEST)
+        sync_path(root)
+    # Others' directories may stand here: the user's, exported epochs.
+    alike = re.compile(re.escape(name.rstrip(DIGITS)) + f"[{DIGITS}]+")
+    kept = [one for one in names(directory) if alike.fullmatch(one)]
+    for outlived in kept[: -max(1, keep)]:
         if outlived != name:
-            shutil.rmtree(root / outlived, ignore_errors=True)
+            remove_tree(root / outlived)
     return str(target)
 
 
-def _sync(path: Path) -> None:
-    """What is in a directory, and its entries, are on the disk."""
-    for one in [*path.iterdir(), path] if path.is_dir() else [path]:
-        if one.is_file() or one == path:
-            handle = os.open(one, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+def _old(target: Path) -> Path:
+    """Where a checkpoint waits while another one takes its name."""
+    return target.with_name(f".{target.name}.old")
 
 
 def names(directory: str) -> list[str]:
@@ -111,6 +109,7 @@ def latest(path: str) -> str:
     root = Path(path)
     if (root / LATEST).is_file():
         root = root / (root / LATEST).read_text(encoding="utf-8").strip()
+        root = root if root.is_dir() or not _old(root).is_dir() else _old(root)
     if not root.is_dir():
         raise UsageError(f"no checkpoint in {path!r}", hint="the directory that a run saved into")
     return str(root)

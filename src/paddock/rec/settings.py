@@ -55,7 +55,9 @@ class Reading:
     loader_processes: int = 0
     shuffle: int = 0
     drop_last: bool = False
+    bad_max: int = 0  # lines that are left out, of a worker's epoch; dynamic: of a chunk
     assignment: str = "blocks"  # blocks | modulo | size | dynamic
+    aside_max: int | None = None  # dynamic: chunks that cannot be read, of an epoch; None: any
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ class Cluster:
     storage: str | None = None
     cpus: str | None = None
     log_level: int | None = None
+    max_restart: int | None = None  # of processes that were killed; None: see engines
     options: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -88,7 +88,8 @@ class Team(Protocol):
 class Alone:
     """One worker, no servers."""
 
-    worker, workers = 0, 1
+    worker: int = 0
+    workers: int = 1
 
     def is_over(self) -> bool:
         """There is no earlier life."""
@@ -117,6 +118,10 @@ class Alone:
     def end_epoch(self, position: Position) -> None:
         """Nobody to wait for."""
 
+    def positions(self, position: Position) -> dict[str, Position]:
+        """Of all workers, by number, as a checkpoint of servers has them."""
+        return {"0": {**position, "workers": 1}}
+
     def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Its own."""
         return counts
@@ -142,6 +147,8 @@ class Served:
         self.is_sync = client.strategy.name == "sync"
         self.is_geo = client.strategy.name == "geo"
         self._noted: Position | None = None
+        self._noted_at = -1  # the step of sync
+        self._open: Position | None = None  # in geo, not exchanged yet
         sums, zeros = ps.OptimizerSpec("sum"), ps.InitialSpec("zeros")
         if self.is_sync:
             client.create(ps.SparseSpec(ENDED, 1, sums, zeros, merge="sum"))
@@ -217,7 +224,7 @@ class Served:
         whole = {**position, "run": self.run, "workers": self.workers}
         if whole != self._noted:
             self.client.note_position(whole)
-            self._noted = whole
+            self._noted, self._noted_at = whole, self.client.traffic.step
 
     def before_step(self, position: Position) -> None:
         """In sync a position belongs to the step that is open."""
@@ -226,8 +233,19 @@ class Served:
 
     def after_step(self, position: Position) -> None:
         """Where pushes are applied at once it travels behind them; in geo behind an exchange."""
-        if not self.is_sync and self.is_even(position):
+        self._open = None if self.is_even(position) else position
+        if not self.is_sync and self._open is None:
             self._note(position)
+
+    def keep(self, *, wanted: bool) -> bool:
+        """Whether all that was noted is kept for good. wanted: do what can be done for it."""
+        if self.is_sync:
+            return self.client.traffic.step > self._noted_at
+        if wanted:
+            if self._open is not None:
+                self._note(self._open)
+            self.client.flush()
+        return wanted
 
     def is_even(self, position: Position) -> bool:
         """In geo only where differences were exchanged."""

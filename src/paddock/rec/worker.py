@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,14 +20,18 @@ from paddock import ps
 from paddock.data.files import GENERATED
 from paddock.data.generate.on_demand import generated
 from paddock.data.manifest import read_manifest
-from paddock.errors import PaddockError, UsageError, problem_text
+from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text
+from paddock.ps.client.checkpoints import check_save
 from paddock.rec import loop, saver
+from paddock.rec.copies import Copied, Copies
 from paddock.rec.deal import Dealt
 from paddock.rec.events import open_events
-from paddock.rec.learner import Dealing, Learner, Opened, Place, Source
+from paddock.rec.learner import Dealing, Learner, Leasable, Opened, Place, Source
+from paddock.rec.leased import Leased
 from paddock.rec.online.keeping import PassDue, PassKeeper
 from paddock.rec.online.passes import Passes
 from paddock.rec.online.schedule import Online, online_of
+from paddock.rec.preflight import not_dynamic
 from paddock.rec.report import Report, words
 from paddock.rec.settings import Contract, Reading, Run, Task
 from paddock.rec.start import Start, is_of_servers, load
@@ -37,24 +42,39 @@ OPENINGS = {
     Contract.DYGRAPH: "paddock.rec.dygraph.opening",
     Contract.HOOKS: "paddock.rec.hooks.opening",
 }
-SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
+SERVERS, WORKERS = "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINERS_NUM"
 
 ALL = 1 << 30  # checkpoints kept
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say; returns the exit code."""
+    runs: Sequence[Run] = ()
     try:
         from paddock.rec.config.resolve import resolve
 
         recipe = resolve(list(sys.argv[1:] if argv is None else argv))
-        for number, run in enumerate(of_one_strategy(recipe.runs)):
+        runs = of_one_strategy(recipe.runs)
+        for number, run in enumerate(runs):
             carry_out(run, number)
     except PaddockError as error:
         sys.stderr.write(problem_text(error))
         sys.stderr.flush()
         return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\npaddock: stopped by Ctrl-C; {kept(runs)}\n")
+        sys.stderr.flush()
+        return EXIT_SIGNAL_BASE + signal.SIGINT
     return 0
+
+
+def kept(runs: Sequence[Run]) -> str:
+    """Where training that was stopped can go on."""
+    for run in reversed(runs):
+        where = run.saving.directory
+        if run.task is Task.TRAIN and where and os.path.isfile(os.path.join(where, saver.LATEST)):
+            return f"{saver.latest(where)} is the newest checkpoint: resume=true goes on there"
+    return "there is no checkpoint"
 
 
 def of_one_strategy(runs: Sequence[Run]) -> list[Run]:
@@ -78,22 +98,26 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
     run = with_epochs(run)
     report = Report(sys.stdout, run.print_interval, time.monotonic)
     online = online_of(run.config, run.name) if run.task is Task.TRAIN else None
+    say: Callable[[str], None] = report.line
     if online is not None:
         # Passes are numbered epochs; who comes again goes on at the next one.
         run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
         report.name = lambda number: f"pass {online.name(number)}"
-    with _connected(run) as client:
-        team: Team = Alone()
+        say = _nothing
+    with _connected(run) as client, _copied(run, client) as tables:
+        if no := not_dynamic(run, has_servers=client is not None):
+            raise UsageError.of([no])
+        team: Team = Alone() if tables is None else Copies(tables)
         if client is not None:
             team = Served(client, run=number, geo_step=run.strategy.geo_step)
         if team.is_over():
             return {}
-        start = Start(run, client, team)
+        start = Start(run, client, team, number, say=say)
         team.prepare(start.load)
         servers = 0 if client is None else len(client.place.endpoints)
         place = Place(team.worker, team.workers, servers)
         opening = importlib.import_module(OPENINGS[run.contract])
-        opened: Opened = opening.open_model(run, client, place)
+        opened: Opened = opening.open_model(run, tables if client is None else client, place)
         if run.task is Task.EVALUATE:
             numbers = _evaluate(run, opened, client, team, report)
         else:
@@ -101,19 +125,24 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
             if run.test is not None:
                 source = opened.source(run.test)
                 numbers = loop.evaluate(opened.learner, source, team, report, "test", 0)
-                report.line(f"test, {words(numbers)}{_best(run.test)}")
+                report.line(f"test, {words(numbers)}{_best(run.test, numbers)}")
         team.finish()
         return numbers
 
 
-def _best(reading: Reading) -> str:
+def _nothing(line: str) -> None:
+    """Of an online run: it always resumes, and who begins has nothing to."""
+
+
+def _best(reading: Reading, numbers: Mapping[str, float]) -> str:
     """What is known of the best that a model can do on generated data."""
     for path in reading.paths:
         directory = generated(path) if path.startswith(GENERATED) else path
         manifest = read_manifest(Path(directory)) if os.path.isdir(directory) else None
-        best = manifest.facts.get("bayes_auc") if manifest is not None else None
-        if isinstance(best, float):
-            return f" (the best possible auc on these examples: {best:.4f})"
+        facts = manifest.facts if manifest is not None else {}
+        for name, fact in (("auc", "bayes_auc"), ("accuracy", "best_accuracy")):
+            if name in numbers and isinstance(best := facts.get(fact), float):
+                return f" (the best possible {name} on these examples: {best:.4f})"
     return ""
 
 
@@ -126,6 +155,23 @@ def _connected(run: Run) -> Iterator[ps.Client | None]:
     # When differences are exchanged is the team's to say.
     with ps.Client(strategy=run.strategy.name, geo_step=NEVER) as client:
         yield client
+
+
+@contextmanager
+def _copied(run: Run, client: ps.Client | None) -> Iterator[Copied | None]:
+    """What several workers without servers share; None with servers, and for one worker."""
+    workers = int(os.environ.get(WORKERS) or 1)
+    if client is not None or workers == 1:
+        yield None
+        return
+    from paddock.rec.bundled.learner import framework_of
+
+    framework = run.framework if run.contract is Contract.BUNDLED else "paddle"
+    group = framework_of(replace(run, framework=framework)).GROUP()
+    try:
+        yield Copied(group)
+    finally:
+        group.close()
 
 
 def _train(
@@ -143,9 +189,7 @@ def _train(
     due = saver.Due(run.saving, time.monotonic)
     source: Source
     if online is None:
-        source = opened.source(run.reading)
-        if not isinstance(source, Dealing):
-            source = _dealt(opened, place)(run.reading)
+        source = source_of(run.reading, run, opened, team, report, place)
     else:
         due = PassDue(run.saving, time.monotonic, online)
         source = Passes(
@@ -154,6 +198,9 @@ def _train(
     position = team.start(
         lambda: start.choose(opened.learner, source, can_deal=opened.share is not None)
     )
+    where = run.saving.directory
+    if position is None and where and os.path.isfile(os.path.join(where, saver.LATEST)):
+        report.line(f"{saver.latest(where)} is an earlier run's; resume=true would go on there")
     if position is not None and position["step"]:
         report.line(
             f"going on in {report.name(position['epoch'])}, {position['step']} batches done"
@@ -161,11 +208,13 @@ def _train(
     if online is not None and (position is None or position["epoch"] < online.numbers[0]):
         position = {"epoch": online.numbers[0], "step": 0, "at": None}
     keeper: loop.Keeper | None = None
-    if client is None:
-        keeper = OnDisk(run, opened.learner)
+    if isinstance(team, Alone):
+        keeper = OnDisk(run, opened.learner, team.positions) if team.worker == 0 else None
     elif team.worker == 0:
         keeper = OnServers(run, opened.learner, team)
-        if online is not None:
+        if client is not None and run.saving.directory is not None:
+            check_save(client.peers, run.saving.directory)  # Known now, not after an epoch.
+        if online is not None and client is not None:
             keeper = PassKeeper(online, run.saving, team, client, keeper)
     return loop.train(
         run,
@@ -180,6 +229,22 @@ def _train(
     )
 
 
+def source_of(
+    reading: Reading, run: Run, opened: Opened, team: Team, report: Report, place: Place
+) -> Source:
+    """The training data of this worker. Raises UsageError."""
+    source = opened.source(reading)
+    if reading.assignment != "dynamic":
+        return source if isinstance(source, Dealing) else _dealt(opened, place)(reading)
+    if not isinstance(source, Leasable):
+        raise UsageError(
+            f"run {run.name!r}: assignment is dynamic, and its reader gives no chunks",
+            hint="assignment: blocks, modulo or size",
+        )
+    assert isinstance(team, Served), "refused before"
+    return Leased(run, source.lot(), team, opened.learner, report.line)
+
+
 def _dealt(opened: Opened, place: Place) -> Callable[[Reading], Source]:
     """The sources of a model, which can go on after another number of workers if its own can."""
     share = opened.share
@@ -189,10 +254,15 @@ def _dealt(opened: Opened, place: Place) -> Callable[[Reading], Source]:
 
 
 class OnDisk:
-    """Checkpoints of a run without servers: the model and where it goes on, in one directory."""
+    """Checkpoints of a run without servers: the model and where it goes on, in one directory.
 
-    def __init__(self, run: Run, learner: Learner) -> None:
-        self.run, self.learner = run, learner
+    positions: of the first worker's position those of all, by number.
+    """
+
+    def __init__(
+        self, run: Run, learner: Learner, positions: Callable[[Position], dict[str, Position]]
+    ) -> None:
+        self.run, self.learner, self.positions = run, learner, positions
 
     def save(self, position: Position) -> None:
         """Whole, or not at all."""
@@ -201,7 +271,7 @@ class OnDisk:
 
         def fill(aside: str) -> None:
             self.learner.save(aside)
-            saver.write_state(aside, {"position": position})
+            saver.write_state(aside, {"positions": self.positions(position)})
 
         saving = self.run.saving
         saver.write(str(saving.directory), f"step-{position['step']:012d}", saving.keep, fill)
@@ -211,6 +281,7 @@ class OnDisk:
         directory = self.run.saving.export_directory
         if directory is None:
             return
+        self.learner.refresh()  # Others may have learned since this worker's last batch.
         is_apart = directory != self.run.saving.directory
         name = str(epoch) if self.run.contract is Contract.DYGRAPH else f"epoch-{epoch:05d}"
         saver.write(directory, name, ALL, self.learner.export, is_latest=is_apart)
@@ -220,7 +291,7 @@ class OnServers(OnDisk):
     """Checkpoints of a run with servers, by worker 0: one cut of shards, dense part, positions."""
 
     def __init__(self, run: Run, learner: Learner, team: Team) -> None:
-        super().__init__(run, learner)
+        super().__init__(run, learner, lambda position: {})  # The servers have them.
         self.team = team
 
     def save(self, position: Position) -> None:

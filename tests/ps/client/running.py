@@ -73,9 +73,11 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(count: int = 1, *words: str, data: Path | None = None) -> Iterator[Fleet]:
+def fleet(
+    count: int = 1, *words: str, data: Path | None = None, kind: type[Fleet] = Fleet
+) -> Iterator[Fleet]:
     """Servers that end with the block."""
-    made = Fleet(count, words, data)
+    made = kind(count, words, data)
     try:
         yield made
     finally:

@@ -51,6 +51,12 @@ def test_piecewise_changes_at_its_boundaries() -> None:
     assert _rates(schedule) == pytest.approx([0.1, 0.1, 0.1, 0.05, 0.05, 0.01, 0.01])
 
 
+def test_cosine_falls_half_a_wave_and_stays() -> None:
+    """From lr to its share, slowly at both ends."""
+    rates = _rates(ScheduleSpec("cosine", rate=0.1, every=100), (0, 50, 100, 1000))
+    assert rates == pytest.approx([0.1, 0.055, 0.01, 0.01])
+
+
 def test_warmup_is_a_straight_line_to_the_schedule() -> None:
     """From warmup_start, in parts of lr; afterwards the schedule as if there had been none."""
     schedule = ScheduleSpec("exponential", 0.5, every=10, warmup_steps=10, warmup_start=0.1)
@@ -67,8 +73,8 @@ def test_far_steps_end_in_small_numbers_not_in_errors() -> None:
 
 def test_unknown_kind_names_the_known() -> None:
     """Told with the value and what could stand there."""
-    (problem,) = check_fields(ScheduleSpec("cosine"), "schedule")
-    assert problem.message == "schedule: kind is 'cosine'"
+    (problem,) = check_fields(ScheduleSpec("sine"), "schedule")
+    assert problem.message == "schedule: kind is 'sine'"
     assert "natural_exp" in problem.hint
     assert tuple(sorted(KINDS)) == tuple(sorted(SCHEDULES))
 
@@ -78,6 +84,7 @@ def test_unknown_kind_names_the_known() -> None:
     [
         (ScheduleSpec("exponential", rate=0.0, every=0), ["every is 0", "rate is 0.0"]),
         (ScheduleSpec("exponential", rate=1.5), ["rate is 1.5"]),
+        (ScheduleSpec("cosine", rate=1.5), ["rate is 1.5"]),
         (ScheduleSpec("natural_exp", rate=-1.0), ["rate is -1.0"]),
         (ScheduleSpec("inverse_time", rate=math.nan), ["rate is nan"]),
         (ScheduleSpec("noam", dim=0), ["dim is 0", "warmup_steps is 0"]),

@@ -63,20 +63,6 @@ def test_either_goes_on_from_a_checkpoint_of_the_other(tmp_path: Path) -> None:
     assert after.digest() == whole.digest()
 
 
-def test_workers_without_servers_learn_the_mean_of_dense_gradients() -> None:
-    """Copies of a model stay alike; tables of rows cannot be copied."""
-
-    def mean(grads: np.ndarray) -> None:
-        grads *= 0.5
-
-    alone = Alone(mean=mean)
-    alone.create(ps.DenseSpec("dense", 4, ps.OptimizerSpec("sgd", 1.0)))
-    alone.push_dense("dense", np.ones(4, np.float32))
-    assert alone.pull_dense("dense").tolist() == [-0.5] * 4
-    with pytest.raises(UsageError, match="several workers and no servers"):
-        alone.create(ROWS)
-
-
 def test_a_checkpoint_of_other_tables_is_refused(tmp_path: Path) -> None:
     """A width that differs is named."""
     begun = Alone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from paddock import ps
 from paddock.errors import UsageError
-from paddock.rec.bundled.learner import BundledLearner
+from paddock.rec.bundled.learner import BundledLearner, framework_of
+from paddock.rec.bundled.opening import open_model
 from paddock.rec.learner import Place
 from ps.adapters.served import servers
 from rec.models.made import FRAMEWORKS, batch_of, clicks, run_of
@@ -33,6 +35,18 @@ def trained(framework: str, client: Any = None, model: str = "rank/dnn") -> Bund
         learner.prefetch(batch_of(model, seed + 1))
         learner.train(batch_of(model, seed))
     return learner
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_who_wants_a_gpu_and_has_none_is_told(
+    framework: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with a 2.x folder; it was a traceback of the framework."""
+    run = replace(run_of("rank/dnn", framework, HYPER), device="gpu")
+    monkeypatch.setattr(framework_of(run), "has_gpu", lambda: False)
+    open_model(run, None, Place()).learner.train(batch_of("rank/dnn", 0))
+    told = f"device is gpu, but {framework} sees none here: training on the CPU\n"
+    assert capsys.readouterr().out == told
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -68,6 +68,15 @@ def test_a_folder_of_2x_is_read_with_data_relative_to_its_file(bench: Bench) -> 
     assert recipe.warnings == ()
 
 
+def test_a_path_that_a_model_opens_itself_is_found_in_its_folder(bench: Bench) -> None:
+    """Models were started in their folder, and open files by names relative to it."""
+    bench.put({"here/": ""})
+    words = ("dictionary=./data/part-0", "other=here/part-0", "none=no/such", "mode=data")
+    run = bench.resolve("-m", "two", "-o", *(f"runner.{word}" for word in words)).runs[0]
+    found = [run.config[f"runner.{word.partition('=')[0]}"] for word in words]
+    assert found == [str(bench.root / "two/data/part-0"), "here/part-0", "no/such", "data"]
+
+
 def test_words_of_2x_change_several_keys_after_one_o(bench: Bench) -> None:
     """python -u tools/trainer.py -m config.yaml -o runner.epochs=1 runner.use_gpu=true."""
     run = bench.resolve("-m", "two", "-o", "runner.epochs=1", "runner.use_gpu=true").runs[0]
@@ -96,6 +105,19 @@ def test_a_word_of_ours_works_where_the_form_has_another_key_for_it(bench: Bench
         assert str(run.saving.directory).endswith("kept"), model
         assert str(run.warm_start).endswith("two/data"), model
         assert not [told for told in recipe.warnings if "nothing reads" in told], model
+
+
+def test_a_hyper_parameter_of_the_file_is_its_last_word_in_o(bench: Bench) -> None:
+    """-o learning_rate=0.01 trained with the file's: "did you mean 'runner.engine'?"."""
+    bench.put({"old/config.yaml": OLD})
+    recipe = bench.resolve("-m", "old", "-o", "rows=8")
+    assert (recipe.runs[0].hyper["rows"], recipe.warnings) == (8, ())
+    recipe = bench.resolve("-m", "paddlerec.models.rank.dnn", "-o", "learning_rate=0.5", "lr=1")
+    assert recipe.runs[0].hyper["optimizer"] == {"class": "Adam", "learning_rate": 0.5}
+    (warning,) = recipe.warnings
+    assert warning.endswith("nothing reads runner.lr; leave it out")
+    (warning,) = bench.resolve("-m", "two", "-o", "runner.rowz=8").warnings
+    assert warning.endswith("did you mean 'hyper_parameters.rows'?")
 
 
 def test_a_word_of_ours_in_the_file_is_told_the_key_of_its_form(bench: Bench) -> None:
@@ -162,8 +184,10 @@ def test_a_dotted_name_is_a_bundled_model(bench: Bench, name: str) -> None:
 
 def test_an_unknown_dotted_name_is_told_the_nearest(bench: Bench) -> None:
     """A name is easily mistyped."""
-    told = bench.problems("-m", "paddlerec.models.rank.dmn")
-    assert "did you mean 'paddlerec.models.rank.dnn'?" in told
+    for word in ("paddlerec.models.rank.dmn", "rank.dnn", "dnn", "paddlerec.dnn"):
+        assert "did you mean 'paddlerec.models.rank.dnn'?" in bench.problems("-m", word), word
+    for word in ("paddlerec.models.multitask.esmm", "paddlerec.models", "esmm"):
+        assert "bundled are paddlerec.models.rank.dnn" in bench.problems("-m", word), word
 
 
 def test_a_file_about_a_bundled_model_may_say_a_few_keys_only(bench: Bench) -> None:
@@ -200,6 +224,23 @@ def test_who_says_what_to_judge_by_is_not_judged_by_other_data(bench: Bench) -> 
     assert trains.test is None
     assert judges.test is not None
     assert judges.test.paths == (str(bench.world.path("clicks")),)
+
+
+@pytest.mark.parametrize("model", ["mine/config.yaml", "paddlerec.models.rank.dnn"])
+def test_a_model_of_ones_own_data_is_not_judged_by_the_package(bench: Bench, model: str) -> None:
+    """Their AUC on generated data was printed, with the best possible one beside it."""
+    bench.put({"clicks/part-0": "click:1 1:2", "mine/config.yaml": """
+        train:
+          workspace: "paddlerec.models.rank.dnn"
+          reader: {train_data_path: clicks}
+        """})  # fmt: skip
+    words = [] if model.endswith("yaml") else ["-o", "train_data_dir=clicks"]
+    (run,) = bench.resolve("-m", model, *words).runs
+    assert run.test is None
+    own = "train_data_dir=generated:criteo?examples=9"
+    for said in ([own], ["test_data_dir=clicks"], ["test_data_dir=clicks", own]):
+        (run,) = bench.resolve("-m", "paddlerec.models.rank.dnn", "-o", *said).runs
+        assert run.test is not None, said
 
 
 def test_files_that_a_bundled_model_lacks_are_its_own_ones(bench: Bench) -> None:
@@ -280,6 +321,26 @@ def test_a_model_of_fluid_is_refused_with_lines_and_what_to_write(bench: Bench) 
     assert "hooks/model.py:4: import of paddle.fluid cannot run | write it in dygraph" in told
     assert "hooks/model.py:10: fluid.embedding cannot run | paddle.nn.Embedding" in told
     assert "hooks/model.py:11: fluid.layers.fc cannot run | paddle.nn.Linear" in told
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ("import paddle.fluid as fluid", ""),  # Some do, and use nothing of it.
+        ("import paddle.fluid\nkind = paddle.fluid.core.VarDesc.VarType.FP16", ""),
+        ("from paddle import fluid\nx = fluid.layers.gather(x, at)", ""),
+        ("import paddle.fluid as F\nx = F.layers.fc(x, 2)", "net.py:2: F.layers.fc cannot run"),
+        ("x = paddle.fluid.layers.fc(x, 2)", "net.py:1: paddle.fluid.layers.fc cannot run"),
+        ("import paddle.fluid.layers as L", "net.py:1: import of paddle.fluid.layers cannot run"),
+    ],
+)
+def test_a_2x_model_may_say_of_fluid_what_there_is(bench: Bench, said: str, refused: str) -> None:
+    """Their own folders of 2.0 to 2.4 do."""
+    bench.put({"two/net.py": said, "two/dygraph_model.py": "import net\nclass DygraphModel: pass"})
+    if refused:
+        assert refused in bench.problems("-m", "two")
+    else:
+        assert bench.resolve("-m", "two").runs[0].contract is Contract.DYGRAPH
 
 
 def test_a_2x_model_may_name_the_static_graph_in_branches(bench: Bench) -> None:

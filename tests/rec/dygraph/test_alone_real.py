@@ -17,7 +17,7 @@ with warnings.catch_warnings():
     paddle = pytest.importorskip("paddle")
 from paddock.rec.dygraph.folder import Folder
 from paddock.rec.dygraph.opening import open_model
-from paddock.rec.dygraph.paddle2 import as_in_paddle_2
+from paddock.rec.dygraph.paddle2 import as_in_paddle_2, within_its_rows
 
 pytestmark = pytest.mark.real
 
@@ -162,6 +162,35 @@ def test_what_a_folder_lacks_is_named(folder: Path, tmp_path: Path) -> None:
         Folder(str(folder), {})
 
 
+def test_a_folder_with_its_own_trainer_is_told(folder: Path) -> None:
+    """Two of PaddleRec's give an optimizer and more, which its common trainer cannot use, too."""
+    path = folder / "dygraph_model.py"
+    made = "    def create_optimizer(self, dy_model, config):\n        return None, None\n"
+    path.write_text(path.read_text() + made)
+    with own_modules(folder), pytest.raises(UsageError, match="create_optimizer gives tuple"):
+        open_model(run_of(folder), None, Place())
+
+
+def test_files_of_several_kinds_are_read_by_all_workers(folder: Path) -> None:
+    """A reader may need one file to understand another; each example is trained once all the same.
+
+    PaddleRec's news models are so: of two workers the one had articles, the other who read them.
+    """
+    data = folder / "data" / "train"
+    (data / "part-1").rename(data / "ids.txt")
+    run = run_of(folder)
+    assert run.reading is not None
+    with own_modules(folder):
+        whole, *own = (
+            [
+                item.batch[-1].numpy().tolist()
+                for item in open_model(run, None, place).source(run.reading).open(0, None)
+            ]
+            for place in (Place(), Place(0, 2), Place(1, 2))
+        )
+    assert own == [whole[::2], whole[1::2]]
+
+
 def test_modules_of_two_folders_are_kept_apart(folder: Path, tmp_path: Path) -> None:
     """Both have a net.py; a process may run one after the other."""
     other = copy_example(tmp_path / "other")
@@ -205,3 +234,30 @@ def test_floats_and_whole_numbers_compute_floats() -> None:
         assert float(half * 2) == 1.0 and int(two) == 2
     with pytest.raises(TypeError):
         half * two
+
+
+def test_scalars_are_put_together_and_gone_names_are_there() -> None:
+    """As folders of 2.0 to 2.4 have it; whole tensors are put together as ever."""
+    one, row = paddle.to_tensor(1.5), paddle.to_tensor([[1.0, 2.0]])
+    with as_in_paddle_2():
+        assert paddle.concat([one, one * 2], axis=-1).tolist() == [1.5, 3.0]
+        assert paddle.concat(x=(row, row), axis=1).tolist() == [[1.0, 2.0, 1.0, 2.0]]
+        assert paddle.is_compiled_with_npu() is False
+        from paddle import fluid
+
+        assert row.dtype == fluid.core.VarDesc.VarType.FP32
+        assert fluid.layers.gather(row, paddle.to_tensor([0])).tolist() == [[1.0, 2.0]]
+
+
+def test_adam_moves_no_row_that_nobody_asked_for() -> None:
+    """Paddle's own moves one in every fourth first step, at times to NaN."""
+    for _ in range(40):
+        table = paddle.nn.Embedding(2000, 5, sparse=True)
+        adam = paddle.optimizer.Adam(0.001, parameters=table.parameters())
+        before = table.weight.numpy().copy()
+        with within_its_rows(adam):
+            rows = table(paddle.to_tensor([[3, 7], [7, 29]]))
+        rows.sum().backward()
+        adam.step()
+        assert rows.shape == [2, 2, 5]
+        assert np.flatnonzero((table.weight.numpy() != before).any(1)).tolist() == [3, 7, 29]

@@ -72,3 +72,6 @@ def test_hyper_parameters_have_the_type_of_their_default() -> None:
             hyper(name, default)
     with pytest.raises(UsageError, match="not a list of whole numbers"):
         hyper("sizes", [1])
+    with pytest.raises(UsageError, match="not a list of numbers"):
+        hyper("sizes", [0.5])
+    assert Hyper({"values": [1, "1e-3", 0.5]})("values", [0.5]) == [1.0, 0.001, 0.5]

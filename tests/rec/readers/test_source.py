@@ -14,6 +14,7 @@ from paddock.data.batch import Bag
 from paddock.data.chunks import Chunk
 from paddock.data.files import cut_files, find_files
 from paddock.data.formats.slots import SlotFormat
+from paddock.data.streams import Chunks
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.learner import Item
 from paddock.rec.readers import pieces, source
@@ -104,13 +105,18 @@ def test_processes_and_threads_hand_over_the_same_batches(
     assert all_ids(beside.open(0, alone[6].position)) == [ids(item) for item in alone[7:]]
 
 
-def test_leased_chunks_arrive_one_by_one(chunks: list[Chunk]) -> None:
-    """A function of the epoch gives them; it is asked for no more than are read."""
-    found = all_ids(
-        ChunkSource(FORM, lambda epoch: iter(chunks[epoch:]), Options(50)).open(1, None)
-    )
-    assert flat(found)[-1] == COUNT - 1
-    assert flat(found)[0] > 0
+@pytest.mark.parametrize("shuffle", [0, 20])
+def test_a_leased_chunk_goes_on_behind_any_example(chunks: list[Chunk], shuffle: int) -> None:
+    """Its order is that of the epoch, whoever reads it, and from wherever."""
+    files = find_files([str(Path(chunks[0].path).parent)])
+    lot = ChunkSource(FORM, Chunks(files, 130), Options(8, shuffle=shuffle, seed=5)).lot()
+    every = [list(lot.read(1, number, 0)) for number in range(lot.chunks)]
+    found = [ids(Item(*lot.make(parts), None)) for parts in every if parts]
+    assert sorted(flat(found)) == list(range(COUNT))
+    assert (flat(found) == list(range(COUNT))) == (not shuffle)
+    for number, parts in enumerate(found):
+        for skip in range(len(parts)):
+            assert ids(Item(*lot.make(list(lot.read(1, number, skip))), None)) == parts[skip:]
 
 
 @pytest.mark.parametrize("processes", [0, 1])

@@ -33,6 +33,12 @@ class Packed:
     label: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     other: dict[str, Any] = field(default_factory=dict)
 
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, where: slice) -> Packed:
+        return cut(self, *where.indices(self.size)[:2])
+
 
 def matrix(batch: Batch, slots: Sequence[str]) -> Ids:
     """(examples, len(slots)) int64: the slots side by side, without a copy where they are so.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from paddock.data.batch import Floats, Ids
 from paddock.data.formats.columns import Packed, unpack
-from paddock.data.formats.format import BAD_KEPT, Bad, Parsed
+from paddock.data.formats.format import BAD_KEPT, Bad, Parsed, read_lines
 from paddock.data.formats.hashing import SHORT_BYTES, short_hash, text_id
 from paddock.data.formats.numbers import NEWLINE, Text, plain_number, read_number
 from paddock.errors import UsageError
@@ -188,33 +188,22 @@ def _read_line(
 
 def _parse_plain(form: CriteoFormat, block: bytes) -> Parsed:
     """What `_parse_compiled` gives, by splitting lines."""
-    lines = block.split(b"\n")
-    if not lines[-1]:
-        del lines[-1]
-    matrix, dense, label = [], [], []
-    bad: list[Bad] = []
-    bad_count = offset = 0
-    for number, line in enumerate(lines):
+
+    def row(line: bytes) -> tuple[list[float], list[int]] | str | None:
         fields = line.removesuffix(b"\r").split(b"\t")
-        if fields != [b""]:
-            values = _numbers(fields)
-            if isinstance(values, str):
-                bad_count += 1
-                if len(bad) < BAD_KEPT:
-                    bad.append(Bad(number, offset, values))
-            else:
-                label.append(values[0])
-                dense.append((np.array(values[1:]) - MIN) / RANGE)
-                matrix.append(
-                    [text_id(str(i), fields[i], form.ids) for i in range(1 + NUMBERS, FIELDS)]
-                )
-        offset += len(line) + 1
+        values = _numbers(fields) if fields != [b""] else None
+        if values is None or isinstance(values, str):
+            return values
+        return values, [text_id(str(i), fields[i], form.ids) for i in range(1 + NUMBERS, FIELDS)]
+
+    lines = read_lines(block, row)
+    numbers = np.array([numbers for numbers, _ in lines.found]).reshape(-1, 1 + NUMBERS)
     rows = (
-        np.array(matrix, np.int64).reshape(-1, CATEGORIES),
-        np.array(dense, np.float32).reshape(-1, NUMBERS),
-        np.array(label, np.float32),
+        np.array([ids for _, ids in lines.found], np.int64).reshape(-1, CATEGORIES),
+        ((numbers[:, 1:] - MIN) / RANGE).astype(np.float32),
+        numbers[:, 0].astype(np.float32),
     )
-    return _parsed(rows, len(lines), tuple(bad), bad_count)
+    return _parsed(rows, lines.count, lines.bad, lines.bad_count)
 
 
 def _numbers(fields: list[bytes]) -> list[float] | str:

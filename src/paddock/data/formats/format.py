@@ -1,22 +1,22 @@
 """What every format gives: a block of bytes becomes a batch, and a list of what was wrong with it.
 
 A format is a value: it can be pickled for a process that parses, and `parse` remembers nothing.
-The same bytes give the same batch in every process. No I/O here.
+The same bytes give the same batch in every process.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
+
+from paddock.data.chunks import Chunk
+from paddock.data.files import blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from paddock.data.batch import Batch
-    from paddock.data.chunks import Chunk
 
 # Bad lines of one block that are kept with their reason; the others are only counted.
 BAD_KEPT = 100
@@ -48,6 +48,39 @@ class Parsed:
     unknown: Mapping[str, int] = field(default_factory=dict)
 
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Lines(Generic[T]):
+    """What the lines of a block are, as Parsed has it."""
+
+    found: list[T]
+    count: int
+    bad: tuple[Bad, ...]
+    bad_count: int
+
+
+def read_lines(block: bytes, read: Callable[[bytes], T | str | None]) -> Lines[T]:
+    """What `read` makes of each line: an example, None for none, or what is wrong in words."""
+    lines = block.split(b"\n")
+    if not lines[-1]:
+        del lines[-1]
+    good: list[T] = []
+    bad: list[Bad] = []
+    bad_count = offset = 0
+    for number, line in enumerate(lines):
+        found = read(line)
+        if isinstance(found, str):
+            bad_count += 1
+            if len(bad) < BAD_KEPT:
+                bad.append(Bad(number, offset, found))
+        elif found is not None:
+            good.append(found)
+        offset += len(line) + 1
+    return Lines(good, len(lines), tuple(bad), bad_count)
+
+
 class TextFormat(Protocol):
     """A format of lines."""
 
@@ -64,6 +97,14 @@ class RowFormat(Protocol):
 
 
 Format = TextFormat | RowFormat
+
+
+def parse_chunk(form: Format, chunk: Chunk) -> Iterator[tuple[bytes | None, Parsed]]:
+    """Each block of a chunk, None where there are none, and what is in it."""
+    if isinstance(form, RowFormat):
+        yield from ((None, parsed) for parsed in form.read(chunk))
+    else:
+        yield from ((block, form.parse(block)) for block in blocks(chunk))
 
 
 @dataclass

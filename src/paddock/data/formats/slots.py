@@ -6,6 +6,7 @@ Fields are apart by blanks or tabs; an empty line is nothing. No I/O here.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,7 +15,7 @@ import numpy as np
 from paddock.data.batch import Bag, Batch, Ids
 from paddock.data.formats import slot_kernel as kernel
 from paddock.data.formats.columns import Packed, unpack
-from paddock.data.formats.format import BAD_KEPT, Bad, Parsed
+from paddock.data.formats.format import BAD_KEPT, Bad, Parsed, read_lines
 from paddock.data.formats.numbers import plain_integer, plain_number
 from paddock.errors import Problem, UsageError
 from paddock.ps.jit import HAVE_NUMBA
@@ -87,15 +88,6 @@ class SlotFormat:
         return _parse_compiled(self, block) if HAVE_NUMBA else _parse_plain(self, block)
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What both parsers find: rows, and the later ids of slots that have several."""
-
-    rows: kernel.Rows
-    size: int
-    more: Ids
-
-
 @lru_cache(64)
 def _table(form: SlotFormat) -> kernel.Slots:
     """The declared slots; not to be changed."""
@@ -107,32 +99,18 @@ def _table(form: SlotFormat) -> kernel.Slots:
     if form.label_slot:
         kinds.append((form.label_slot, kernel.LABEL, 0, 1))
     room = len(kinds) + kernel.UNKNOWN_MAX
-    names = b"".join(slot.encode() for slot, *_ in kinds)
-    spare = bytes(kernel.UNKNOWN_MAX * kernel.UNKNOWN_BYTES)
+    letters = sum(len(slot.encode()) for slot, *_ in kinds) + kernel.UNKNOWN_BYTES
     table = kernel.Slots(
-        np.frombuffer(names + spare, np.uint8),
+        np.zeros(letters, np.uint8),
         np.zeros((room, 5), np.int64),
         np.full(1 << (2 * room).bit_length(), -1, np.int64),
         np.full(room + 1, -1, np.int64),
     )
-    begin = 0
     for i, (slot, kind, column, width) in enumerate(kinds):
-        size = len(slot.encode())
-        table.facts[i] = begin, size, kind, column, width
-        begin += size
-        place = _bucket(slot.encode(), len(table.bucket))
-        while table.bucket[place] >= 0:
-            place = (place + 1) % len(table.bucket)
-        table.bucket[place] = i
+        name = np.frombuffer(slot.encode(), np.uint8)
+        kernel.find_slot(name, 0, len(name), table, i)
+        table.facts[i, kernel.KIND :] = kind, column, width
     return table
-
-
-def _bucket(name: bytes, buckets: int) -> int:
-    """Where `find_slot` begins to look for a name (FNV-1a)."""
-    code = 0xCBF29CE484222325
-    for byte in name:
-        code = (code ^ byte) * 0x100000001B3 & (1 << 64) - 1
-    return (code ^ code >> 32) & buckets - 1
 
 
 def _rows(form: SlotFormat, lines: int, values: int, slots: int) -> kernel.Rows:
@@ -164,7 +142,7 @@ def _parse_compiled(form: SlotFormat, block: bytes) -> Parsed:
     times = rows.seen[:known].tolist()
     seen = dict(zip(names[:declared], times[:declared], strict=True))
     unknown = {slot: n for slot, n in zip(names, times, strict=True) if n and slot not in seen}
-    batch = _batch(form, _Found(rows, size, rows.more[:more]))
+    batch = _batch(form, rows, size, rows.more[:more])
     return Parsed(batch, lines, bad, bad_count, seen, unknown)
 
 
@@ -196,9 +174,8 @@ def _reason(form: SlotFormat, reason: int, slot: str, text: bytes) -> str:
     return f"{times} label {slot!r}"
 
 
-def _batch(form: SlotFormat, found: _Found) -> Batch:
-    """The columns of the rows; slots that have several ids somewhere are Bags."""
-    rows, size, more = found.rows, found.size, found.more
+def _batch(form: SlotFormat, rows: kernel.Rows, size: int, more: Ids) -> Batch:
+    """The columns of the rows; slots that have several ids somewhere are Bags. more: see Rows."""
     matrix = rows.matrix[:size]
     several = set(np.unique(more[:, 1]).tolist())
     single = [i for i in range(len(form.sparse)) if i not in several]
@@ -229,56 +206,38 @@ def _batch(form: SlotFormat, found: _Found) -> Batch:
 
 def _parse_plain(form: SlotFormat, block: bytes) -> Parsed:
     """What `_parse_compiled` gives, by splitting lines."""
-    lines = block.split(b"\n")
-    if not lines[-1]:
-        del lines[-1]
-    kinds = {slot.encode(): (kernel.SPARSE, i) for i, slot in enumerate(form.sparse)}
-    column = 0
-    for slot, width in form.dense:
-        kinds[slot.encode()] = (kernel.DENSE, column)
-        column += width
-    if form.label_slot:
-        kinds[form.label_slot.encode()] = (kernel.LABEL, 0)
-    rows = _rows(form, len(lines), 0, 0)
+    kinds = {slot.encode(): kernel.SPARSE for slot in form.sparse}
+    kinds |= {slot.encode(): kernel.DENSE for slot, _ in form.dense}
+    kinds |= {form.label_slot.encode(): kernel.LABEL} if form.label_slot else {}
+    lines = read_lines(block, lambda line: _line(form, line.split(), kinds))
+    rows = _rows(form, len(lines.found), 0, 0)
     more: list[tuple[int, int, int]] = []
-    seen = dict.fromkeys(kinds, 0)
-    unknown: dict[bytes, int] = {}
-    bad: list[Bad] = []
-    bad_count = size = offset = 0
-    for number, line in enumerate(lines):
-        fields = line.split()
-        found = _line(form, fields, kinds) if fields else None
-        if isinstance(found, str):
-            bad_count += 1
-            if len(bad) < BAD_KEPT:
-                bad.append(Bad(number, offset, found))
-        elif found is not None:
-            _store(form, rows, size, found, more)
-            for name, values in found.items():
-                if name in kinds:
-                    seen[name] += 1
-                else:
-                    unknown[name] = unknown.get(name, 0) + len(values)
-            size += 1
-        offset += len(line) + 1
-    later = np.array(more, np.int64).reshape(-1, 3)
-    return Parsed(
-        _batch(form, _Found(rows, size, later)), len(lines), tuple(bad), bad_count,
-        {slot.decode(): times for slot, times in seen.items()},
-        {slot.decode("utf-8", "replace"): times for slot, times in unknown.items()},
-    )  # fmt: skip
+    seen = dict.fromkeys((slot.decode() for slot in kinds), 0)
+    unknown: Counter[str] = Counter()
+    for row, found in enumerate(lines.found):
+        _store(form, rows, row, found, more)
+        for slot, values in found.items():
+            name = slot.decode("utf-8", "replace")
+            if slot in kinds:
+                seen[name] += 1
+            else:
+                unknown[name] += len(values)
+    batch = _batch(form, rows, len(lines.found), np.array(more, np.int64).reshape(-1, 3))
+    return Parsed(batch, lines.count, lines.bad, lines.bad_count, seen, unknown)
 
 
 def _line(
-    form: SlotFormat, fields: list[bytes], kinds: dict[bytes, tuple[int, int]]
-) -> dict[bytes, list[float]] | str:
-    """The values of each slot of a line, or what is wrong with it."""
+    form: SlotFormat, fields: list[bytes], kinds: dict[bytes, int]
+) -> dict[bytes, list[float]] | str | None:
+    """The values of each slot of a line, or what is wrong with it; None of an empty one."""
+    if not fields:
+        return None
     found: dict[bytes, list[float]] = {}
     for field in fields:
         slot, colon, text = field.partition(b":")
         if not colon or not slot:
             return _reason(form, kernel.NO_COLON, "", field)
-        kind = kinds.get(slot, (kernel.UNKNOWN, 0))[0]
+        kind = kinds.get(slot, kernel.UNKNOWN)
         value: float | None = 0
         if kind == kernel.SPARSE:
             value = plain_integer(text)

@@ -31,6 +31,21 @@ LOADS_MAX = 5  # of one order, while shards move
 SAVES_MAX = 3  # of one order, while servers are started again
 
 
+def check_save(peers: Sequence[Peer], directory: str) -> None:
+    """Whether this process and all servers can write there; asked before hours of training.
+
+    Raises PaddockError.
+    """
+    path = Path(directory).absolute()
+    name = begin_checkpoint(path, 0)
+    try:
+        order = {"do": "check save", "directory": str(path), "name": name}
+        for peer in peers:
+            peer.ask(Op.CONTROL, order, wait=True)
+    finally:
+        abandon_checkpoint(path, name)
+
+
 def save(peers: Sequence[Peer], directory: str, mode: str, job: str, *, keep: int = 3) -> str:
     """Write a checkpoint; its name. mode "delta": the rows changed since the newest one there."""
     if mode not in MODES:

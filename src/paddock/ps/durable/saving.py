@@ -5,6 +5,7 @@ Whoever asks for the save calls begin_checkpoint and commit_checkpoint; each ser
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,23 @@ def abandon_checkpoint(directory: Path | str, name: str) -> None:
     remove_tree(Path(directory) / (name + ".tmp"))
 
 
+def see_checkpoint(directory: Path | str, name: str, index: int) -> Path:
+    """Where server number `index` is to write. Raises PaddockError when it is not there for it."""
+    parent = Path(directory) / (name + ".tmp")
+    if not parent.is_dir():
+        raise PaddockError(
+            f"server {index} does not see {parent}",
+            hint="a checkpoint's directory must be shared by all servers and by the trainer "
+            "that saves",
+        )
+    if not os.access(parent, os.W_OK):
+        raise PaddockError(
+            f"server {index} may not write to {parent}",
+            hint="a checkpoint is written by all servers and by the trainer that saves",
+        )
+    return parent
+
+
 def write_part(
     directory: Path | str,
     name: str,
@@ -83,17 +101,11 @@ def write_part(
     base has from another identity is written whole.
     Raises PaddockError when it cannot be written.
     """
-    parent = Path(directory) / (name + ".tmp")
+    parent = see_checkpoint(directory, name, index)
     place = f"server-{index}"
     path = parent / place
     entries: list[Entry] = []
     version = (lsn, server, generation)
-    if not parent.is_dir():
-        raise PaddockError(
-            f"server {index} does not see {parent}",
-            hint="a checkpoint's directory must be shared by all servers and by the trainer "
-            "that saves",
-        )
     with writing("cannot save a checkpoint", parent):
         if path.exists():  # The order came twice: the connection broke, or this server died.
             remove_tree(path)

@@ -6,12 +6,14 @@ Factors of the optimizer's own lr, at step 0, 1, 2, ...; p = step / every, floor
     natural_exp   exp(-rate * p)
     inverse_time  1 / (1 + rate * p)
     piecewise     values[i] while step < boundaries[i], values[-1] after     (MultiStepLR)
+    cosine        rate + (1 - rate) * (1 + cos(pi * min(p, 1))) / 2       (CosineAnnealingLR)
     noam          dim ** -0.5 * min(s ** -0.5, s * warmup_steps ** -1.5), s = max(step, 1)
 With warmup_steps (all but noam, which has its own): a straight line from warmup_start at step 0
 to the schedule's value at warmup_steps (LinearLR before a constant). The schedule itself is not
 shifted: it counts from step 0.
 
-Source: noam: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, equation 3; the others as
+Source: noam: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, equation 3; cosine: Loshchilov
+and Hutter 2017, https://arxiv.org/abs/1608.03983, equation 5, one period; the others as
 paddle.optimizer.lr and torch.optim.lr_scheduler have them.
 """
 
@@ -86,11 +88,17 @@ def _noam(schedule: ScheduleSpec, step: int) -> float:
     return float(schedule.dim**-0.5 * min(s**-0.5, s * schedule.warmup_steps**-1.5))
 
 
+def _cosine(schedule: ScheduleSpec, step: int) -> float:
+    wave = 1.0 + math.cos(math.pi * min(1.0, _periods(schedule, step)))
+    return schedule.rate + (1.0 - schedule.rate) * wave / 2.0
+
+
 KINDS: dict[str, Callable[[ScheduleSpec, int], float]] = {
     "constant": lambda schedule, step: 1.0,
     "exponential": lambda schedule, step: schedule.rate ** _periods(schedule, step),
     "natural_exp": lambda schedule, step: math.exp(-schedule.rate * _periods(schedule, step)),
     "inverse_time": lambda schedule, step: 1.0 / (1.0 + schedule.rate * _periods(schedule, step)),
     "noam": _noam,
+    "cosine": _cosine,
     "piecewise": lambda schedule, step: schedule.values[bisect_right(schedule.boundaries, step)],
 }

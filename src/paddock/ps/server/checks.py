@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from paddock.errors import PaddockError
 from paddock.ps.consistency.positions import position_objection
 from paddock.ps.durable.checkpoint import Checkpoint, check_specs, open_checkpoint
+from paddock.ps.durable.saving import see_checkpoint
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import BODY_MAX, Header, Op
 from paddock.ps.protocol.refusals import Refusal
@@ -356,6 +357,14 @@ def _check_lives(store: Store, step: int, members: dict[int, int]) -> None:
                     "server 0 does not know of it: the end of its log is lost",
                     hint=AFTER_A_LOSS,
                 )
+
+
+def check_save(store: Store, order: dict[str, Any]) -> None:
+    """Whether this server can write its part of a checkpoint. Raises Refusal or PaddockError."""
+    directory, name = (order.get(key) for key in ("directory", "name"))
+    if not isinstance(directory, str) or not isinstance(name, str):
+        raise Refusal("usage", f"a checkpoint {name!r} in {directory!r} cannot be")
+    see_checkpoint(directory, name, store.server)
 
 
 def open_ordered(order: dict[str, Any]) -> Checkpoint:

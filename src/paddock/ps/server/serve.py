@@ -392,6 +392,9 @@ class Server:
             return self._take_cut()
         if what == "save":
             return self._write_save(order)
+        if what == "check save":
+            checks.check_save(self.store, order)
+            return {}
         if what == "check load":
             checks.check_load(self.store, order)
             return {}

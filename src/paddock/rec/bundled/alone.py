@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,17 +41,12 @@ class AlonePlace:
 
 
 class Alone:
-    """Tables of this process, called as a Client is.
+    """Tables of this process, called as a Client is."""
 
-    mean: makes of each dense gradient the mean over all workers, in place: training with copies of
-    the model. Then there are no sparse tables.
-    """
-
-    def __init__(self, *, job: str = "default", mean: Callable[[Floats], None] | None = None):
+    def __init__(self, *, job: str = "default") -> None:
         self.place = AlonePlace()
         self.job = job
         self.steps = 0
-        self._mean = mean
         self._sparse: dict[str, SparseTable] = {}
         self._dense: dict[str, DenseTable] = {}
         self._rates: dict[str, Rates] = {}
@@ -64,11 +59,6 @@ class Alone:
             raise UsageError.of(problems)
         if isinstance(spec, DenseSpec):
             self._dense.setdefault(spec.name, DenseTable(spec, range(spec.shards)))
-        elif self._mean is not None:
-            raise UsageError(
-                f"table {spec.name!r} of rows by id, several workers and no servers",
-                hint="servers hold such tables: engine local_cluster or cluster",
-            )
         elif spec.name not in self._sparse:
             self._sparse[spec.name] = SparseTable(spec, Updater(spec.optimizer, spec.dim))
         self._rates.setdefault(spec.name, Rates())
@@ -112,8 +102,6 @@ class Alone:
 
     def push_dense(self, table: str, grads: Floats, *, used: Sequence[bool] | None = None) -> None:
         """One step of the optimizer for the parts that are used. grads may be overwritten."""
-        if self._mean is not None:
-            self._mean(grads)
         found = self._dense[table]
         for start, stop in found.spec.runs(used):
             found.push(start, grads[start:stop], lr=self._rate(table))

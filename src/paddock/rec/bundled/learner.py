@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import math
@@ -19,6 +20,7 @@ from paddock.ps.spec import OptimizerSpec
 from paddock.rec.bundled.alone import Alone
 from paddock.rec.bundled.export import export_model, import_model, is_export
 from paddock.rec.bundled.processors import prepare
+from paddock.rec.bundled.rule import rule_of
 from paddock.rec.learner import Place
 from paddock.rec.metrics import METRICS, Metric
 from paddock.rec.models.inputs import Hyper
@@ -26,34 +28,22 @@ from paddock.rec.models.net import Model, Net, Output
 from paddock.rec.settings import Run
 
 MODEL = "model.json"
-FRAMEWORKS = ("torch", "paddle")
+FRAMEWORKS = {"torch": "torch", "paddle": "paddlepaddle"}  # and what pip calls it
 # Strategies in which rows may be a batch old.
 AHEAD = ("async", "half_async", "staleness")
-# optimizer.class of PaddleRec's files -> the rule's name, and its options where they differ.
-RULES: dict[str, str] = {
-    "adam": "adam", "adamw": "adamw", "sgd": "sgd", "adagrad": "adagrad", "momentum": "momentum",
-    "rmsprop": "rmsprop", "ftrl": "ftrl",
-}  # fmt: skip
 
 
 class BundledLearner:
     """A Learner of one of the bundled models; see paddock.rec.learner for its calls.
 
-    client: a paddock.ps.Client where there are servers; None keeps the tables in this process.
-    mean: makes a gradient the mean over the workers, where they train copies without servers.
+    client: a paddock.ps.Client where there are servers, a Copied where workers train copies; None
+    keeps the tables in this process.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        place: Place,
-        client: Any = None,
-        *,
-        mean: Callable[[NDArray[np.float32]], None] | None = None,
-    ) -> None:
+    def __init__(self, run: Run, place: Place, client: Any = None) -> None:
         self.run, self.place = run, place
         hyper = Hyper(run.hyper)
-        self.client = Alone(mean=mean) if client is None else client
+        self.client = Alone() if client is None else client
         self.net = make_net(run, self.client, rule_of(hyper))
         self.model = load_model(run.model_file)(self.net, hyper)
         self.unread = hyper.unread
@@ -161,44 +151,38 @@ class BundledLearner:
         return f"{folder.parent.name}/{folder.name}"
 
 
-def rule_of(hyper: Hyper) -> OptimizerSpec:
-    """The optimizer that a config names. Raises UsageError for one that is not known."""
-    name = hyper("optimizer.class", "Adam")
-    hyper("optimizer.strategy", "sync")  # The job's strategy is read elsewhere.
-    if name.lower() not in RULES:
-        raise UsageError(
-            f"hyper_parameters.optimizer.class is {name!r}", hint="one of " + ", ".join(RULES)
-        )
-    l2 = hyper("optimizer.l2", 0.0)
-    return OptimizerSpec(RULES[name.lower()], hyper("optimizer.learning_rate", 0.001), l2=l2)
-
-
 def make_net(run: Run, client: Any, rule: OptimizerSpec) -> Net:
     """The framework of the run. Raises UsageError when it is not known or not installed."""
-    options: dict[str, Any] = {"threads": run.strategy.threads, "device": run.device}
+    options = {"threads": run.strategy.threads, "device": device_of(run)}
+    net: Net = framework_of(run).NET(client, rule, run.seed, **options)
+    return net
+
+
+def device_of(run: Run) -> str:
+    """The device as the framework calls it: the CPU where a GPU is wanted and none is here."""
+    module = framework_of(run)
+    if run.device == "gpu":
+        return str(module.GPU) if module.has_gpu() else "cpu"
+    return run.device
+
+
+def framework_of(run: Run) -> Any:
+    """The module of the run's framework: its NET and GROUP. Raises UsageError as make_net does."""
     cpuinfo = Path("/proc/cpuinfo")
     prepare(os.environ, cpuinfo.read_text() if cpuinfo.is_file() else "")
+    if run.framework not in FRAMEWORKS:
+        raise UsageError(
+            f"runner.framework is {run.framework!r}", hint="one of " + ", ".join(FRAMEWORKS)
+        )
     try:
-        if run.framework == "torch":
-            from paddock.rec.models.torch_nn import TorchNet
-
-            options["device"] = "cuda" if run.device == "gpu" else run.device
-            return TorchNet(client, rule, run.seed, **options)
-        if run.framework == "paddle":
-            from paddock.rec.models.paddle_nn import PaddleNet
-
-            return PaddleNet(client, rule, run.seed, **options)
+        return importlib.import_module(f"paddock.rec.models.{run.framework}_nn")
     except ModuleNotFoundError as error:
         if error.name not in FRAMEWORKS:
             raise
-        names = {"torch": "torch", "paddle": "paddlepaddle"}
         raise UsageError(
             f"runner.framework is {run.framework}, and {error.name} is not installed",
-            hint=f"pip install {names[error.name or '']}; or runner.framework: torch | paddle",
+            hint=f"pip install {FRAMEWORKS[error.name]}; or runner.framework: torch | paddle",
         ) from error
-    raise UsageError(
-        f"runner.framework is {run.framework!r}", hint="one of " + ", ".join(FRAMEWORKS)
-    )
 
 
 def load_model(path: str) -> Callable[[Net, Hyper], Model]:

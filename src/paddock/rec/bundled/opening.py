@@ -6,17 +6,13 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from paddock.data.assign import Piece, assign
-from paddock.data.chunks import Chunk
-from paddock.data.files import cut_files, find_files
-from paddock.data.formats.criteo import CriteoFormat
 from paddock.data.formats.format import Format
-from paddock.data.formats.slots import SlotFormat
 from paddock.errors import UsageError
 from paddock.rec.bundled.formats import ImageFormat, WordFormat
-from paddock.rec.bundled.learner import BundledLearner
+from paddock.rec.bundled.learner import BundledLearner, device_of
 from paddock.rec.learner import Opened, Place, Source
 from paddock.rec.models.inputs import Hyper
+from paddock.rec.readers.build import IDS_KEY, chunks_of, make_format
 from paddock.rec.readers.source import ChunkSource, Options
 from paddock.rec.settings import Reading, Run
 
@@ -29,6 +25,8 @@ def open_model(run: Run, client: Any, place: Place) -> Opened:
     if learner.unread and place.worker == 0:
         names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)
         _say(f"not read by this model: {names}")
+    if run.device == "gpu" and device_of(run) == "cpu" and place.worker == 0:
+        _say(f"device is gpu, but {run.framework} sees none here: training on the CPU")
     return Opened(learner, Reader(run, place), lambda reading, one: Reader(run, one)(reading))
 
 
@@ -43,21 +41,10 @@ class Reader:
         """Raises UsageError for data that is not there or too little for all workers."""
         options = Options(
             reading.batch_size, reading.loader_processes, reading.shuffle, self.run.seed,
-            reading.drop_last,
+            reading.drop_last, reading.bad_max,
         )  # fmt: skip
-        return ChunkSource(format_of(reading, self.run), self.chunks(reading), options, warn=_say)
-
-    def chunks(self, reading: Reading) -> list[Chunk]:
-        """Of the files that are this worker's."""
-        if reading.assignment == "dynamic":
-            raise UsageError(
-                "runner.assignment is 'dynamic', which `paddock rec` has not",
-                hint="blocks, modulo or size; in a script of your own: paddock.data.stream",
-            )
-        files = {one.path: one for one in find_files(reading.paths)}
-        pieces = [Piece(one.path, one.size) for one in files.values()]
-        plan = assign(pieces, self.place.workers, reading.assignment)
-        return cut_files(files[piece.path] for piece in plan.parts[self.place.worker])
+        chunks = chunks_of(reading, self.place)
+        return ChunkSource(format_of(reading, self.run), chunks, options, warn=_say)
 
 
 def format_of(reading: Reading, run: Run) -> Format:
@@ -67,11 +54,8 @@ def format_of(reading: Reading, run: Run) -> Format:
             f"pipe_command is {reading.pipe_command!r}, and bundled models read files themselves",
             hint="leave it out, and write what it prints to files: paddock data check shows them",
         )
-    if reading.reader == "slots":
-        dense = tuple(reading.dense_slots.items())
-        return SlotFormat(reading.sparse_slots, dense, reading.padding, reading.label)
-    if reading.reader == "criteo":
-        return CriteoFormat(Hyper(run.hyper)("sparse_feature_number", 1000001))
+    if reading.reader in ("slots", "criteo"):
+        return make_format(reading, {IDS_KEY: Hyper(run.hyper)("sparse_feature_number", 1000001)})
     if reading.reader == "words":
         return WordFormat()
     if reading.reader == "images":

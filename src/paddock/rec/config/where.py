@@ -92,7 +92,7 @@ def choose_cluster(drafts: Sequence[Draft], counts: Settings) -> Cluster:
         name.removeprefix("cluster."): given.value for name, given in counts.items()
     }
     options = dict(values.pop("options", None) or {})
-    if any(map(is_collective, drafts)) and not values.get("servers"):
+    if not values.get("servers", 0 if any(map(is_collective, drafts)) else 1):
         values["servers"] = 0
         devices = [g.value for d in drafts if (g := d.settings.get("devices")) is not None]
         options["collective"] = True

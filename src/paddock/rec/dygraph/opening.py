@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from paddock.ps import Client
+from paddock.rec.copies import Copied
 from paddock.rec.dygraph.folder import Folder
 from paddock.rec.dygraph.learner import DygraphLearner
 from paddock.rec.dygraph.reading import Batches
@@ -12,7 +13,7 @@ from paddock.rec.learner import Opened, Place
 from paddock.rec.settings import Run
 
 
-def open_model(run: Run, client: Client | None, place: Place) -> Opened:
+def open_model(run: Run, client: Client | Copied | None, place: Place) -> Opened:
     """The model as a Learner, and its readers as Sources."""
     folder = Folder(run.model_directory, run.config)
     learner = DygraphLearner(run, folder, client, _say if place.worker == 0 else _nothing)

@@ -10,16 +10,23 @@ Paddle 2's int * float was cut to whole numbers, which no model can have meant. 
 (paddle.multiply) raised in both.
 
 float() and int() of a tensor of shape [1], the scalar of Paddle 2: since numpy 2.4 an error.
+
+concat of scalars: those of Paddle 2 had shape [1], those of Paddle 3 have none to be put together.
+
+Names that are gone: is_compiled_with_npu (NPUs are custom devices now), and the little of
+paddle.fluid that models of 2.0 to 2.4 still say; rec.config.folder refuses what else they say.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import paddle
-from paddle.nn import initializer
+from paddle.nn import functional, initializer
 
 OPERATORS = (
     "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "rpow",
@@ -44,11 +51,66 @@ def as_in_paddle_2() -> Iterator[None]:
     begin = initializer.TruncatedNormal.__init__
     changed.append((initializer.TruncatedNormal, "__init__", begin))
     initializer.TruncatedNormal.__init__ = _cut_at_two(begin)
+    changed.append((paddle, "concat", paddle.concat))
+    paddle.concat = _of_scalars(paddle.concat)
+    _give_back_what_is_gone()
     try:
         yield
     finally:
         for owner, name, own in changed:
             setattr(owner, name, own)
+
+
+@contextmanager
+def within_its_rows(optimizer: Any) -> Iterator[None]:
+    """Within it Adam moves the rows of sparse embeddings by their own gradients only.
+
+    Without lazy_mode Paddle's kernel compares each row of the table with the next one of the
+    gradient, and has no end: behind the gradient's last row it reads on, and takes what it finds
+    for rows and gradients. Of 400 first steps 111 moved a row that no id had asked for, 4 to NaN.
+    So the table's last row is always asked for, too, and has a gradient of zero.
+    Source: paddlepaddle 3.3.1 on a CPU; phi/kernels/funcs/adam_functors.h, SparseAdamFunctor.
+    """
+    own = functional.embedding
+    if type(optimizer).__name__ == "Adam" and not optimizer._lazy_mode:
+        functional.embedding = _asking_for_the_last(own)
+    try:
+        yield
+    finally:
+        functional.embedding = own
+
+
+def _asking_for_the_last(own: Callable[..., Any]) -> Callable[..., Any]:
+    def embedding(x: Any, weight: Any, *rest: Any, **options: Any) -> Any:
+        if not options.get("sparse"):
+            return own(x, weight, *rest, **options)
+        last = paddle.full([1], weight.shape[0] - 1, x.dtype)
+        rows = own(paddle.concat([x.reshape([-1]), last]), weight, *rest, **options)
+        return rows[:-1].reshape([*x.shape, weight.shape[1]])
+
+    return embedding
+
+
+def _give_back_what_is_gone() -> None:
+    """For good: a module that imports a name keeps it."""
+    if not hasattr(paddle, "is_compiled_with_npu"):
+        paddle.is_compiled_with_npu = lambda: paddle.is_compiled_with_custom_device("npu")
+    if not hasattr(paddle, "fluid"):
+        fluid: Any = ModuleType("paddle.fluid")
+        kinds = {"FP16": "float16", "FP32": "float32", "FP64": "float64", "BOOL": "bool",
+                 "INT32": "int32", "INT64": "int64"}  # fmt: skip
+        types = SimpleNamespace(**{kind: getattr(paddle, name) for kind, name in kinds.items()})
+        fluid.core = SimpleNamespace(VarDesc=SimpleNamespace(VarType=types))
+        fluid.layers = SimpleNamespace(gather=paddle.gather)
+        sys.modules["paddle.fluid"] = paddle.fluid = fluid
+
+
+def _of_scalars(own: Callable[..., Any]) -> Callable[..., Any]:
+    def concat(x: Any, axis: Any = 0, name: Any = None) -> Any:
+        scalars = isinstance(x, (list, tuple)) and x and all(one.ndim == 0 for one in x)
+        return own([one.reshape([1]) for one in x] if scalars else x, axis, name)
+
+    return concat
 
 
 def _promoting(own: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -1,11 +1,15 @@
 """The batches of a user's RecDataset, through paddle.io.DataLoader, dealt to the workers.
 
-Where there are at least as many files as workers each worker has files of its own, contiguous
-blocks of the sorted list; else all read all, and worker w trains every workers-th batch from w on.
+Where there are at least as many files as workers, and all of a kind by their names, each worker
+has files of its own, contiguous blocks of the sorted list; else all read all, and worker w trains
+every workers-th batch from w on. Some data sets need all of their files: articles.txt with what
+was read of them in browse.txt, or x.npy with y.npy.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -118,12 +122,15 @@ class Dealt(io.BatchSampler):  # type: ignore[misc]  # Paddle has no types.
 def shares(files: Sequence[str], workers: int) -> list[Share]:
     """Each worker's part of the files.
 
-    >>> [share.files for share in shares(["a", "b", "c"], 2)]
-    [('a', 'b'), ('c',)]
+    >>> [share.files for share in shares(["p-0", "p-1", "p-2"], 2)]
+    [('p-0', 'p-1'), ('p-2',)]
     >>> shares(["a"], 2)[1]
     Share(files=('a',), number=1, of=2)
+    >>> shares(["train/articles.txt", "train/browse.txt"], 2)[0].of
+    2
     """
-    if len(files) < workers:
+    kinds = {re.sub(r"\d+", "", os.path.basename(file)) for file in files}
+    if len(files) < workers or len(kinds) > 1:
         return [Share(tuple(files), worker, workers) for worker in range(workers)]
     return [Share(tuple(block(files, worker, workers))) for worker in range(workers)]
 

@@ -8,43 +8,13 @@ net() is called for each batch. It sets `_cost`, `_metrics` and `_infer_results`
 from __future__ import annotations
 
 import inspect
-import os
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from types import ModuleType
+from collections.abc import Mapping
 from typing import Any
 
 from paddock.errors import UsageError
+from paddock.rec.readers.shims import ENVS, NAMESPACE, Settings
 
 OPTIMIZERS = ("SGD", "ADAM", "ADAGRAD")
-NAMESPACE = "train.model"  # of v0.1
-
-
-class Settings:
-    """What `envs` of PaddleRec looks up: keys of config.yaml, whichever generation wrote it.
-
-    >>> Settings({"train.model.hyper_parameters.dim": 9}).find("hyper_parameters.dim")
-    9
-    >>> Settings({"hyper_parameters.dim": 9}).find("hyper_parameters.dim", 1, "train.model")
-    9
-    """
-
-    def __init__(self, config: Mapping[str, object]) -> None:
-        self._config = config
-
-    def find(self, name: str, default: Any = None, namespace: str | None = None) -> Any:
-        """The value of a key."""
-        first = f"{namespace}.{name}" if namespace else name
-        bare = name.removeprefix(f"{NAMESPACE}.")
-        for key in (first, name, bare, f"{NAMESPACE}.{bare}"):
-            if key in self._config:
-                return self._config[key]
-        return default
-
-    def all(self) -> dict[str, object]:
-        """All keys."""
-        return dict(self._config)
 
 
 class ModelBase:
@@ -196,40 +166,12 @@ class PosNegRatio(Metric):
     """See Metric."""
 
 
-@contextmanager
-def standing_in(settings: Settings) -> Iterator[None]:
-    """paddlerec.core.* is there while a user's file is loaded, unless the real one is."""
-    envs = {
-        "get_global_env": settings.find,
-        "get_global_envs": settings.all,
-        "get_platform": lambda: "LINUX",
-        "get_fleet_mode": lambda: "PS",
-        "get_trainer": lambda: "",
-        "get_runtime_environ": os.environ.get,
-    }
+def packages(settings: Settings) -> dict[str, dict[str, Any]]:
+    """paddlerec.core.*, as a user's file imports it."""
     metrics = {one.__name__: one for one in (AUC, PrecisionRecall, RecallK, PosNegRatio)}
-    modules: dict[str, dict[str, Any]] = {
-        "paddlerec": {},
-        "paddlerec.core": {},
+    return {
         "paddlerec.core.model": {"ModelBase": ModelBase, "Model": ModelBase},
         "paddlerec.core.metric": {"Metric": Metric},
         "paddlerec.core.metrics": metrics,
-        "paddlerec.core.utils": {},
-        "paddlerec.core.utils.envs": envs,
+        ENVS: settings.envs(),
     }
-    kept = {name: sys.modules.get(name) for name in modules}
-    for name, has in modules.items():
-        sys.modules[name] = module = ModuleType(name)
-        module.__path__ = []
-        module.__dict__.update(has)
-        above, _, last = name.rpartition(".")
-        if above:
-            setattr(sys.modules[above], last, module)
-    try:
-        yield
-    finally:
-        for name, before in kept.items():
-            if before is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = before

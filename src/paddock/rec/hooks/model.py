@@ -7,9 +7,7 @@ and the names of its metrics before the first batch.
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,8 +20,9 @@ from paddle import nn
 
 from paddock.errors import UsageError
 from paddock.rec.dygraph.folder import user_code
-from paddock.rec.hooks.base import ModelBase, Settings, standing_in
+from paddock.rec.hooks.base import ModelBase, packages
 from paddock.rec.metrics import METRICS, Metric
+from paddock.rec.readers.shims import Settings, load_file, standing_in
 from paddock.rec.settings import Reading, Run, Task
 
 MODULE = "paddock_users_model"
@@ -133,23 +132,15 @@ class HookedModel:
     def _load(self, reading: Reading | None) -> ModelBase:
         path, settings = self.run.model_file, Settings(self.config)
         slots = (reading.sparse_slots, tuple(reading.dense_slots)) if reading else ((), ())
-        sys.path.insert(0, self.directory)  # It may import its neighbours.
-        try:
-            with standing_in(settings), user_code(self.directory):
-                spec = importlib.util.spec_from_file_location(MODULE, path)
-                assert spec is not None and spec.loader is not None
-                module = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(module)
-                kind = getattr(module, "Model", None)
-                if not (isinstance(kind, type) and issubclass(kind, ModelBase)):
-                    raise UsageError(
-                        f"{path} has no class Model(ModelBase)",
-                        hint="from paddlerec.core.model import ModelBase",
-                    )
-                kind.settings, kind.slots = settings, slots
-                return kind(settings.all())
-        finally:
-            sys.path.remove(self.directory)
+        with standing_in(packages(settings), self.directory), user_code(self.directory):
+            kind = getattr(load_file(path, MODULE), "Model", None)
+            if not (isinstance(kind, type) and issubclass(kind, ModelBase)):
+                raise UsageError(
+                    f"{path} has no class Model(ModelBase)",
+                    hint="from paddlerec.core.model import ModelBase",
+                )
+            kind.settings, kind.slots = settings, slots
+            return kind(settings.all())
 
     def _try_out(self, made: ModelBase, zeros: Inputs, is_infer: bool) -> None:
         """A batch that changes nothing: no gradients, no statistics, the same random numbers."""

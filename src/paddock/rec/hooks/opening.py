@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.assign import Piece, assign
 from paddock.data.batch import Bag, Batch
-from paddock.data.chunks import Chunk
-from paddock.data.files import cut_files, find_files
 from paddock.ps import Client
+from paddock.rec.copies import Copied
 from paddock.rec.dygraph.learner import DygraphLearner
 from paddock.rec.hooks.model import HookedModel
-from paddock.rec.learner import Item, Opened, Place, Source
-from paddock.rec.readers.build import make_source
+from paddock.rec.learner import Item, Lot, Opened, Place, Source
+from paddock.rec.readers.build import chunks_of, make_source
+from paddock.rec.readers.source import ChunkSource
 from paddock.rec.settings import Reading, Run
 
 
-def open_model(run: Run, client: Client | None, place: Place) -> Opened:
+def open_model(run: Run, client: Client | Copied | None, place: Place) -> Opened:
     """The model as a Learner, and its readers as Sources."""
     say = _say if place.worker == 0 else _nothing
     model = HookedModel(run)
@@ -36,21 +35,22 @@ def open_model(run: Run, client: Client | None, place: Place) -> Opened:
     return Opened(learner, lambda reading: share(reading, place), share)
 
 
-def chunks_of(reading: Reading, place: Place) -> list[Chunk]:
-    """Of the files that are this worker's."""
-    files = {one.path: one for one in find_files(reading.paths)}
-    pieces = [Piece(one.path, one.size) for one in files.values()]
-    rule = "blocks" if reading.assignment == "dynamic" else reading.assignment
-    plan = assign(pieces, place.workers, rule)
-    return cut_files(files[piece.path] for piece in plan.parts[place.worker])
-
-
 @dataclass(frozen=True)
 class Inputs:
     """Batches as the arrays that net() is given, by slot: (examples, width) each."""
 
-    inner: Source
+    inner: ChunkSource
     reading: Reading
+
+    def lot(self) -> Lot:
+        """See Leasable."""
+        lot = self.inner.lot()
+
+        def make(parts: list[Any]) -> tuple[Any, int]:
+            batch, size = lot.make(parts)
+            return arrays_of(batch, self.reading), size
+
+        return replace(lot, make=make)
 
     def open(self, epoch: int, position: object | None) -> Iterator[Item]:
         """See Source."""

@@ -16,7 +16,7 @@ from paddock.data.batch import Bag, Batch
 from paddock.data.formats.columns import matrix
 from paddock.errors import UsageError
 
-Value = TypeVar("Value", int, float, str, bool, list[int])
+Value = TypeVar("Value", int, float, str, bool, list[int], list[float])
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,12 @@ class Hyper:
             value = _number(value)
         is_right = type(value) is type(default)
         if kind == "list":
-            kind = "list of whole numbers"
-            is_right = is_right and all(type(one) is int for one in value)
+            element: Any = default[0]  # type: ignore[index]  # Lists have one that says the type.
+            each = type(element)
+            kind = "list of " + ("whole numbers" if each is int else "numbers")
+            if is_right and each is float:
+                value = [_number(one) if type(one) in (int, str) else one for one in value]
+            is_right = is_right and all(type(one) is each for one in value)
         if not is_right:
             raise UsageError(
                 f"hyper_parameters.{name} is {value!r}, not a {kind}", hint=f"as in {default!r}"

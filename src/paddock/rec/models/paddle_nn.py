@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import paddle
 from numpy.typing import NDArray
-from paddle import nn
+from paddle import distributed, nn
 from paddle.nn import functional
 from paddle.utils import dlpack
 
@@ -129,3 +129,30 @@ def _with(layer: nn.Layer, **values: NDArray[Any]) -> nn.Layer:
     for name, value in values.items():
         getattr(layer, name).set_value(value)
     return layer
+
+
+class PaddleGroup:
+    """All processes of a job of `paddock launch`, on their processors. A Group."""
+
+    def __init__(self) -> None:
+        distributed.init_parallel_env()  # Of PADDLE_MASTER, PADDLE_TRAINER_ID and the endpoints.
+        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+
+    def add(self, numbers: NDArray[Any]) -> None:
+        """In place, the sum over all."""
+        tensor = paddle.to_tensor(numbers)
+        distributed.all_reduce(tensor)
+        numbers[...] = tensor.numpy()
+
+    def close(self) -> None:
+        """This process leaves."""
+        distributed.destroy_process_group()
+
+
+NET, GROUP = PaddleNet, PaddleGroup
+GPU = "gpu"
+
+
+def has_gpu() -> bool:
+    """Whether Paddle sees one."""
+    return bool(paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import distributed, nn
 from torch.nn import functional
 
 from paddock.ps import torch as ps_torch
@@ -117,3 +117,28 @@ def _with(layer: nn.Module, **values: NDArray[Any]) -> nn.Module:
     for name, value in values.items():
         setattr(layer, name, nn.Parameter(torch.from_numpy(np.ascontiguousarray(value))))
     return layer
+
+
+class TorchGroup:
+    """All processes of a job of `paddock launch`, on their processors. A Group."""
+
+    def __init__(self) -> None:
+        distributed.init_process_group("gloo")  # Of RANK, WORLD_SIZE and MASTER_ADDR.
+        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+
+    def add(self, numbers: NDArray[Any]) -> None:
+        """In place, the sum over all."""
+        distributed.all_reduce(torch.from_numpy(numbers))
+
+    def close(self) -> None:
+        """This process leaves."""
+        distributed.destroy_process_group()
+
+
+NET, GROUP = TorchNet, TorchGroup
+GPU = "cuda"
+
+
+def has_gpu() -> bool:
+    """Whether PyTorch sees one."""
+    return bool(torch.cuda.is_available())

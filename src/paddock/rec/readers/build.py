@@ -6,25 +6,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 
+from paddock.data.assign import assign
 from paddock.data.chunks import Chunk
-from paddock.data.files import blocks, find_files
-from paddock.data.formats.columns import unpack
+from paddock.data.files import Chunks, blocks, cut_files, find_files
 from paddock.data.formats.criteo import IDS, CriteoFormat
 from paddock.data.formats.csv import CsvFormat, header_of
 from paddock.data.formats.format import Format, nearest
 from paddock.data.formats.parquet import ParquetFormat
 from paddock.data.formats.samples import dense_and_label
-from paddock.data.formats.show import text_of
 from paddock.data.formats.slots import SlotFormat
 from paddock.data.formats.table import columns_from
+from paddock.data.streams import CHUNK_BYTES
 from paddock.errors import UsageError
+from paddock.rec.learner import Place
 from paddock.rec.readers.legacy import LegacyFormat
-from paddock.rec.readers.pieces import cut_units, read_unit
 from paddock.rec.readers.pipe import PipeFormat
-from paddock.rec.readers.source import Chunks, ChunkSource, Options
+from paddock.rec.readers.source import ChunkSource, Options
 from paddock.rec.settings import Reading
 
 FORMATS = ("slots", "criteo", "csv", "parquet")
@@ -73,12 +72,12 @@ def _header(reading: Reading) -> tuple[str, ...]:
 
 
 def make_source(
-    reading: Reading, chunks: Chunks, config: Mapping[str, object], *, seed: int,
+    reading: Reading, chunks: Sequence[Chunk], config: Mapping[str, object], *, seed: int,
     warn: Callable[[str], None],
 ) -> ChunkSource:  # fmt: skip
     """The batches of these chunks, as the reading says.
 
-    chunks: of this worker, for each epoch the same, or a function of the epoch.
+    chunks: of this worker.
     """
     form, processes = make_format(reading, config), reading.loader_processes
     if isinstance(form, LegacyFormat) and form.uses_hash and _is_random():
@@ -88,23 +87,19 @@ def make_source(
         )
         processes = max(1, processes)
     options = Options(
-        reading.batch_size, processes, reading.shuffle, seed, drop_last=reading.drop_last
+        reading.batch_size, processes, reading.shuffle, seed, reading.drop_last, reading.bad_max
     )
     return ChunkSource(form, chunks, options, warn=warn)
+
+
+def chunks_of(reading: Reading, place: Place) -> Sequence[Chunk]:
+    """Of the files that are a worker's; all, where they are leased one by one."""
+    files = find_files(reading.paths)
+    if reading.assignment == "dynamic":
+        return Chunks(files, CHUNK_BYTES)
+    return cut_files(assign(files, place.workers, reading.assignment).parts[place.worker])
 
 
 def _is_random() -> bool:
     """Whether hash() of a text is another one in each process."""
     return os.environ.get("PYTHONHASHSEED", "random") in ("", "random")
-
-
-def first_samples(form: Format, chunks: Iterable[Chunk], count: int = 10) -> list[str]:
-    """The first examples as parsed, a line for each; a bad line says why it is none."""
-    lines: list[str] = []
-    for unit in cut_units(form, chunks):
-        for piece in read_unit(form, unit):
-            lines += [f"bad line {bad.line + 1}: {bad.reason}" for bad in islice(piece.bad, count)]
-            lines += text_of(unpack(piece.examples), count)
-            if len(lines) >= count:
-                return lines[:count]
-    return lines

@@ -5,9 +5,7 @@ Where the class has `generate_batch_from_trainfiles(files)`, it reads whole file
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,10 +14,10 @@ from typing import Any
 
 from paddock.data.chunks import Chunk
 from paddock.data.files import blocks
-from paddock.data.formats.format import BAD_KEPT, Bad, Parsed
+from paddock.data.formats.format import Parsed, read_lines
 from paddock.data.formats.samples import Sample, Slots, columns_of
-from paddock.errors import PaddockError, UsageError
-from paddock.rec.readers.shims import accepts, calls_hash, standing_in
+from paddock.errors import UsageError
+from paddock.rec.readers.shims import accepts, calls_hash, load_file, read_source, reader_packages
 
 CLASSES = ("TrainReader", "Reader", "EvaluateReader")
 SAMPLES_AT_ONCE = 4096
@@ -49,7 +47,7 @@ class LegacyFormat:
     def uses_hash(self) -> bool:
         """Whether its ids are the same only where PYTHONHASHSEED is."""
         try:
-            return calls_hash(_source(self.path))
+            return calls_hash(read_source(self.path))
         except SyntaxError:
             return False  # Loading it says so.
 
@@ -65,24 +63,18 @@ class LegacyFormat:
             yield self._parse(reader, block)
 
     def _parse(self, reader: Any, block: bytes) -> Parsed:
-        samples: list[Sample] = []
-        bad: list[Bad] = []
-        lines = block.decode("utf-8", "replace").split("\n")
-        if not lines[-1]:
-            del lines[-1]
-        bad_count = offset = 0
-        for number, line in enumerate(lines):
+        def samples(line: bytes) -> list[Sample] | str:
             try:
-                made = reader.generate_sample(line)
+                made = reader.generate_sample(line.decode("utf-8", "replace"))
                 found = made() if callable(made) else made
-                samples += [self._named(sample) for sample in found or () if sample is not None]
+                return [self._named(sample) for sample in found or () if sample is not None]
             except Exception as error:  # noqa: BLE001  # The user's code; the line is named.
-                bad_count += 1
-                if len(bad) < BAD_KEPT:
-                    text = f"{type(reader).__name__}.generate_sample: {_said(error)}"
-                    bad.append(Bad(number, offset, text))
-            offset += len(line) + 1
-        return Parsed(columns_of(samples, self.slots), len(lines), tuple(bad), bad_count)
+                said = getattr(error, "message", "") or f"{type(error).__name__}: {error}"
+                return f"{type(reader).__name__}.generate_sample: {said}"
+
+        lines = read_lines(block, samples)
+        batch = columns_of([one for some in lines.found for one in some], self.slots)
+        return Parsed(batch, lines.count, lines.bad, lines.bad_count)
 
     def _read_file(self, reader: Any, path: str) -> Iterator[Parsed]:
         made = reader.generate_batch_from_trainfiles([path])
@@ -93,7 +85,7 @@ class LegacyFormat:
 
     def _named(self, sample: Any) -> Sample:
         fields = list(sample.items() if isinstance(sample, dict) else sample)
-        if all(isinstance(f, (list, tuple)) and len(f) == 2 and _is_name(f[0]) for f in fields):
+        if all(map(_is_named, fields)):
             return fields
         names = self.names or tuple(str(i) for i in range(len(fields)))
         if len(names) != len(fields):
@@ -104,31 +96,18 @@ class LegacyFormat:
         return list(zip(names, fields, strict=True))
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, PaddockError):
-        return error.message
-    return f"{type(error).__name__}: {error}"
-
-
-def _source(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+def _is_named(field: Any) -> bool:
+    return isinstance(field, (list, tuple)) and len(field) == 2 and isinstance(field[0], str)
 
 
 @lru_cache(8)
 def _load(form: LegacyFormat) -> Any:
     """The reader, set up; one for this process."""
-    source, directory = _source(form.path), os.path.dirname(os.path.abspath(form.path))
     config = dict(form.config)
-    sys.path.insert(0, directory)  # It may import its neighbours.
     try:
-        with standing_in(source, config):
-            module = _module(form.path)
-            reader = _make(_class(form, module), form.config_path)
+        with reader_packages(form.path, config):
+            kind = _class(form, load_file(form.path, MODULE))
+            reader = kind(form.config_path) if accepts(kind, 1) else kind()
             if hasattr(reader, "init"):
                 _ = reader.init(config) if accepts(reader.init, 1) else reader.init()
     except SyntaxError as error:
@@ -139,18 +118,7 @@ def _load(form: LegacyFormat) -> Any:
         raise UsageError(
             f"reader '{form.path}' imports what is not here: {error}", hint="pip install it"
         ) from error
-    finally:
-        sys.path.remove(directory)
     return reader
-
-
-def _module(path: str) -> Any:
-    spec = importlib.util.spec_from_file_location(MODULE, path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _class(form: LegacyFormat, module: Any) -> Any:
@@ -159,7 +127,3 @@ def _class(form: LegacyFormat, module: Any) -> Any:
             return getattr(module, name)
     wanted = form.class_name or " or ".join(CLASSES)
     raise UsageError(f"'{form.path}' has no class {wanted}", hint="reader_class_name names it")
-
-
-def _make(kind: Any, config_path: str) -> Any:
-    return kind(config_path) if accepts(kind, 1) else kind()

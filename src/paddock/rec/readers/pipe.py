@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import IO
 
 from paddock.data.chunks import Chunk
-from paddock.data.files import BLOCK_BYTES, blocks
-from paddock.data.formats.format import BAD_KEPT, Bad, Parsed
+from paddock.data.files import blocks, lines_of
+from paddock.data.formats.format import Parsed, read_lines
 from paddock.data.formats.numbers import plain_integer, plain_number
 from paddock.data.formats.samples import Sample, Slots, columns_of
 from paddock.errors import PaddockError, UsageError
@@ -49,7 +49,7 @@ class PipeFormat:
             assert process.stdout
             feeder = _Feeder(chunk, process.stdin)
             try:
-                for block in _whole_lines(process.stdout):
+                for block in lines_of(process.stdout, Chunk(self.command)):
                     yield self._parse(block)
                 code = process.wait()
                 feeder.join()
@@ -75,40 +75,30 @@ class PipeFormat:
         )
 
     def _parse(self, block: bytes) -> Parsed:
-        samples: list[Sample] = []
-        bad: list[Bad] = []
-        bad_count = offset = 0
-        lines = block.split(b"\n")
-        if not lines[-1]:
-            del lines[-1]
-        for number, line in enumerate(lines):
-            fields = line.split()
-            sample = self._sample(fields) if fields else None
-            if isinstance(sample, str):
-                bad_count += 1
-                if len(bad) < BAD_KEPT:
-                    bad.append(Bad(number, offset, f"of pipe_command: {sample}"))
-            elif sample is not None:
-                samples.append(sample)
-            offset += len(line) + 1
-        return Parsed(columns_of(samples, self.slots), len(lines), tuple(bad), bad_count)
+        lines = read_lines(block, lambda line: self._sample(line.split()))
+        batch = columns_of(lines.found, self.slots)
+        return Parsed(batch, lines.count, lines.bad, lines.bad_count)
 
-    def _sample(self, fields: list[bytes]) -> Sample | str:
-        """The slots of a line, or what is wrong with it."""
+    def _sample(self, fields: list[bytes]) -> Sample | str | None:
+        """The slots of a line, or what is wrong with it; None of an empty one."""
+        if not fields:
+            return None
         found, at = [], 0
         for name in self.names:
             count = plain_integer(fields[at]) if at < len(fields) else None
             if count is None or not 0 <= count <= len(fields) - at - 1:
-                return f"slot {name!r}: no count, or fewer values than it says"
+                return f"of pipe_command: slot {name!r}: no count, or fewer values than it says"
             read = plain_number if name in self.slots.dense else plain_integer
             values = [read(text) for text in fields[at + 1 : at + 1 + count]]
             if None in values:
                 text = fields[at + 1 + values.index(None)].decode("utf-8", "replace")
-                return f"slot {name!r}: {text!r} is no value"
+                return f"of pipe_command: slot {name!r}: {text!r} is no value"
             found.append((name, values))
             at += 1 + count
         if at < len(fields):
-            return f"{len(fields) - at} more fields than {len(self.names)} slots have"
+            return (
+                f"of pipe_command: {len(fields) - at} more fields than {len(self.names)} slots have"
+            )
         return found
 
 
@@ -133,16 +123,3 @@ class _Feeder(threading.Thread):
         finally:
             with suppress(BrokenPipeError):
                 self._pipe.close()
-
-
-def _whole_lines(pipe: IO[bytes]) -> Iterator[bytes]:
-    rest = b""
-    while data := pipe.read(BLOCK_BYTES):
-        cut = data.rfind(b"\n") + 1
-        if cut:
-            yield rest + data[:cut]
-            rest = data[cut:]
-        else:
-            rest += data
-    if rest:
-        yield rest

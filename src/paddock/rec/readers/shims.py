@@ -1,21 +1,26 @@
-"""Stands in for the packages that old readers import: paddlerec.core, paddle.fluid's generator.
+"""Old packages that files import (paddlerec.core, paddle.fluid's generator); loading such a file.
 
-They are in sys.modules only while a user's file is loaded and set up, so that it runs as it is on
-a Paddle that has them no more. Nothing of Paddle is imported for a file that needs no more of it.
+The packages are in sys.modules only while a user's file is loaded and set up, so that it runs as it
+is on a Paddle that has them no more. Nothing of Paddle is imported for a file that needs no more.
 """
 
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
+from paddock.rec.config.folder import imports
+
 GENERATORS = ("paddle.fluid.incubate.data_generator", "paddle.distributed.fleet")
+ENVS = "paddlerec.core.utils.envs"
+NAMESPACE = "train.model"  # of v0.1
 
 
 class MultiSlotDataGenerator:
@@ -36,47 +41,43 @@ class MultiSlotDataGenerator:
     run_from_memory = run_from_stdin
 
 
-def _envs(config: Mapping[str, object]) -> dict[str, Any]:
-    def get_global_env(name: str, default: object = None, namespace: str | None = None) -> object:
-        return config.get(f"{namespace}.{name}" if namespace else name, default)
+class Settings:
+    """What `envs` of PaddleRec looks up: keys of config.yaml, whichever generation wrote it.
 
-    return {
-        "get_global_env": get_global_env,
-        "get_global_envs": lambda: dict(config),
-        "get_runtime_environ": os.environ.get,
-        "set_global_envs": lambda envs: None,
-        "load_yaml": lambda path: dict(config),
-    }
-
-
-def _modules(config: Mapping[str, object]) -> dict[str, dict[str, Any]]:
-    """Module -> what it has."""
-    generator = {
-        "MultiSlotDataGenerator": MultiSlotDataGenerator,
-        "MultiSlotStringDataGenerator": MultiSlotDataGenerator,
-    }
-    bases = dict.fromkeys(("ReaderBase", "Reader", "SlotReader"), MultiSlotDataGenerator)
-    return {
-        **dict.fromkeys(GENERATORS, generator),
-        "paddlerec.core.reader": bases,
-        "paddlerec.core.utils.envs": _envs(config),
-    }
-
-
-def imported(source: str) -> set[str]:
-    """The modules that a file imports, `a.b` for `from a import b`, too.
-
-    >>> sorted(imported("import a.b as c\\nfrom d import e"))
-    ['a.b', 'd', 'd.e']
+    >>> Settings({"train.model.hyper_parameters.dim": 9}).find("hyper_parameters.dim")
+    9
+    >>> Settings({"hyper_parameters.dim": 9}).find("hyper_parameters.dim", 1, "train.model")
+    9
     """
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._config = config
+
+    def find(self, name: str, default: Any = None, namespace: str | None = None) -> Any:
+        """The value of a key."""
+        first = f"{namespace}.{name}" if namespace else name
+        bare = name.removeprefix(f"{NAMESPACE}.")
+        for key in (first, name, bare, f"{NAMESPACE}.{bare}"):
+            if key in self._config:
+                return self._config[key]
+        return default
+
+    def all(self, *_: object) -> dict[str, object]:
+        """All keys."""
+        return dict(self._config)
+
+    def envs(self) -> dict[str, Any]:
+        """The functions of the module ENVS."""
+        return {
+            "get_global_env": self.find,
+            "get_global_envs": self.all,
+            "load_yaml": self.all,
+            "set_global_envs": lambda envs: None,
+            "get_platform": lambda: "LINUX",
+            "get_fleet_mode": lambda: "PS",
+            "get_trainer": lambda: "",
+            "get_runtime_environ": os.environ.get,
+        }
 
 
 def calls_hash(source: str) -> bool:
@@ -92,38 +93,52 @@ def calls_hash(source: str) -> bool:
 
 
 @contextmanager
-def standing_in(source: str, config: Mapping[str, object]) -> Iterator[None]:
-    """The stand-ins that the file wants are in sys.modules; afterwards they are not."""
-    wanted = imported(source)
-    given = _modules(config)
+def reader_packages(path: str, config: Mapping[str, object]) -> Iterator[None]:
+    """What a reader's file wants of old packages is there; afterwards it is not."""
+    wanted = imports(ast.parse(read_source(path)))
     if any(not _stands_in(name) for name in wanted if name.split(".")[0] == "paddle"):
         # It needs Paddle itself; only what Paddle has no more, or does otherwise, is stood in for.
         importlib.import_module("paddle.distributed.fleet")
+    names = ("MultiSlotDataGenerator", "MultiSlotStringDataGenerator")
+    bases = ("ReaderBase", "Reader", "SlotReader")
+    given: dict[str, dict[str, Any]] = {
+        **dict.fromkeys(GENERATORS, dict.fromkeys(names, MultiSlotDataGenerator)),
+        "paddlerec.core.reader": dict.fromkeys(bases, MultiSlotDataGenerator),
+        ENVS: Settings(config).envs(),
+    }
+    found = {n: has for n, has in given.items() if any(_is_part(want, n) for want in wanted)}
+    with standing_in(found, os.path.dirname(path)):
+        yield
+
+
+@contextmanager
+def standing_in(modules: Mapping[str, Mapping[str, Any]], directory: str) -> Iterator[None]:
+    """Modules of these names have that in them, others are looked for in the directory, too."""
+    directory = os.path.abspath(directory)
     put: dict[str, ModuleType] = {}
     changed: list[tuple[ModuleType, str, Any]] = []
-    for name, has in given.items():
-        if not any(_is_part(want, name) for want in wanted):
-            continue
+    for name, has in modules.items():
         if (loaded := sys.modules.get(name)) is not None:  # Its run_from_stdin() would read.
             for title, value in has.items():
                 changed.append((loaded, title, getattr(loaded, title, None)))
                 setattr(loaded, title, value)
             continue
-        parts = name.split(".")
-        for depth in range(1, len(parts) + 1):
-            path = ".".join(parts[:depth])
-            if path in put or path in sys.modules:  # What is loaded stays: others use it.
-                continue
-            put[path] = ModuleType(path)
-            put[path].__path__ = []
-            if depth > 1 and (parent := put.get(".".join(parts[: depth - 1]))) is not None:
-                setattr(parent, parts[depth - 1], put[path])
-        if name in put:
-            put[name].__dict__.update(has)
+        above, path = None, ""
+        for part in name.split("."):
+            path = f"{path}.{part}" if path else part
+            if path not in put and path not in sys.modules:  # What is loaded stays: others use it.
+                put[path] = ModuleType(path)
+                put[path].__path__ = []
+                if above is not None:
+                    setattr(above, part, put[path])
+            above = put.get(path)
+        put[name].__dict__.update(has)
     sys.modules.update(put)
+    sys.path.insert(0, directory)
     try:
         yield
     finally:
+        sys.path.remove(directory)
         for name in put:
             sys.modules.pop(name, None)
         for module, title, value in changed:
@@ -140,12 +155,24 @@ def _is_part(name: str, module: str) -> bool:
     return f"{module}.".startswith(f"{name}.") or name.startswith(f"{module}.")
 
 
+def load_file(path: str, name: str) -> Any:
+    """The module of a user's file."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read_source(path: str) -> str:
+    """The text of a Python file."""
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
 def accepts(function: Callable[..., Any], count: int) -> bool:
     """Whether it can be called with so many arguments."""
-    import inspect
-
-    try:
+    with suppress(TypeError):
         inspect.signature(function).bind(*range(count))
-    except TypeError:
-        return False
-    return True
+        return True
+    return False

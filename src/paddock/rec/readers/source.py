@@ -8,6 +8,7 @@ are drawn from windows of `shuffle` of them, each ordered by seed, epoch and the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,19 +16,18 @@ import numpy as np
 
 from paddock.data.batch import Batch
 from paddock.data.chunks import Chunk
+from paddock.data.files import Chunks as Leased
 from paddock.data.formats.columns import Packed, cut, join, take, unpack
 from paddock.data.formats.format import Coverage, Format, Parsed
+from paddock.data.streams import chunk_name
 from paddock.errors import PaddockError, UsageError
-from paddock.rec.learner import Item
-from paddock.rec.readers.ahead import Ahead
+from paddock.rec.learner import Item, Lot
+from paddock.rec.readers.ahead import PIECES_AHEAD, Ahead, is_parallel, read_in_threads
 from paddock.rec.readers.pieces import Piece, bad_place, cut_units, read_unit
 from paddock.rec.readers.processes import read_in_processes
-from paddock.rec.readers.threads import is_parallel, read_in_threads
 
-PIECES_AHEAD = 4
 # Examples behind which a declared slot that was never seen is worth a warning.
 WARN_EXAMPLES = 1000
-Chunks = Sequence[Chunk] | Callable[[int], Iterable[Chunk]]
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,11 @@ class Position:
 class ChunkSource:
     """The examples of this worker's chunks.
 
-    chunks: the same for every epoch, or a function of the epoch (leased ones arrive one by one).
     warn: gets each warning about slots, once.
     """
 
     def __init__(
-        self, form: Format, chunks: Chunks, options: Options, *,
+        self, form: Format, chunks: Sequence[Chunk], options: Options, *,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:  # fmt: skip
         self._form = form
@@ -95,25 +94,44 @@ class ChunkSource:
     def open(self, epoch: int, position: object | None) -> Iterator[Item]:
         """Batches from `position` on (None: all)."""
         start = Position.read(position)
-        chunks = self._chunks(epoch) if callable(self._chunks) else self._chunks
-        units = cut_units(self._form, islice(chunks, start.chunk, None), start.chunk)
+        with closing(self._pieces(islice(self._chunks, start.chunk, None), start.chunk)) as pieces:
+            yield from self._batches(_Stock(self._checked(pieces), start), epoch, start)
+
+    def lot(self) -> Lot:
+        """All chunks, for any worker; records are examples, and a window is of one chunk."""
+        chunks, options = self._chunks, self._options
+        assert isinstance(chunks, Leased)
+        return Lot(
+            f"{chunks.digest()}.{options.shuffle}", len(chunks), options.batch_size,
+            lambda number: chunk_name(chunks[number]), self._examples,
+            lambda parts: (unpack(join(parts)), sum(map(len, parts))),
+        )  # fmt: skip
+
+    def _examples(self, epoch: int, number: int, skip: int) -> Iterator[Packed]:
+        """Those of a chunk behind the first `skip`, in the order in which they are drawn."""
+        with closing(self._pieces([self._chunks[number]], number)) as pieces:
+            stock = _Stock(self._checked(pieces), Position(number))
+            for _, examples in self._windows(stock, epoch):
+                if skip < examples.size:
+                    yield examples[skip:]
+                skip = max(0, skip - examples.size)
+
+    def _pieces(self, chunks: Iterable[Chunk], first: int) -> Ahead[Piece]:
+        """The pieces of chunks, read ahead. first: the number of the first chunk."""
+        units = cut_units(self._form, chunks, first)
         if self._options.processes and is_parallel(self._form):
             pieces = read_in_threads(self._form, units, self._options.processes)
         elif self._options.processes:
             pieces = read_in_processes(self._form, units, self._options.processes)
         else:
             pieces = (piece for unit in units for piece in read_unit(self._form, unit))
-        ahead = Ahead(pieces, PIECES_AHEAD)
-        try:
-            yield from self._batches(_Stock(self._checked(ahead), start), epoch, start)
-        finally:
-            ahead.close()
+        return Ahead(pieces, PIECES_AHEAD)
 
-    def _batches(self, stock: _Stock, epoch: int, start: Position) -> Iterator[Item]:
+    def _windows(self, stock: _Stock, epoch: int) -> Iterator[tuple[Position, Packed]]:
+        """Examples in the order in which they are drawn, and where each window begins."""
         size, window = self._options.batch_size, max(self._options.shuffle, 0)
         # A window has whole batches, so that only the last batch of an epoch is a small one.
         span = -(-window // size) * size if window else size
-        drawn = start.drawn
         while True:
             begin = stock.position
             examples = stock.take(span)
@@ -123,6 +141,11 @@ class ChunkSource:
                 seed = [self._options.seed, epoch, begin.chunk, begin.done]
                 order = np.random.default_rng(seed).permutation(examples.size)
                 examples = take(examples, order)
+            yield begin, examples
+
+    def _batches(self, stock: _Stock, epoch: int, start: Position) -> Iterator[Item]:
+        size, drawn = self._options.batch_size, start.drawn
+        for begin, examples in self._windows(stock, epoch):
             for at in range(drawn, examples.size, size):
                 batch = cut(examples, at, at + size)
                 if batch.size < size and self._options.drop_last:

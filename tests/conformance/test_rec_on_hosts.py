@@ -1,0 +1,88 @@
+"""`paddock rec` with its two files on three hosts: by ssh, with mpirun, and in Slurm's queue."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from conformance.hosts import MPI, Hosts
+from conformance.labs import Lab
+from conformance.slurm import PROGRAMS, Slurm
+from real.conftest import need_module
+from real.hosts import need_hosts
+
+CONFIG = """\
+train:
+  epochs: 1
+  engine: cluster
+  workspace: "paddlerec.models.rank.fm"
+  framework: torch
+  trainer: {{strategy: sync}}
+  reader:
+    batch_size: 100
+    train_data_path: "generated:criteo?examples=1800&files=3&seed=1"
+  save:
+    increment: {{dirname: {saved}, epoch_interval: 1, save_last: true}}
+evaluate:
+  reader:
+    batch_size: 100
+    test_data_path: "generated:criteo?examples=900&files=3&seed=2"
+"""
+BACKEND = """\
+engine:
+  backend: {backend}
+  job_name: clicks
+  options: {options}
+  submit: {{server_num: 1, trainer_num: 1, nodes: 3}}
+"""
+DONE = re.compile(r"epoch 0 done, loss [\d.]+, auc [\d.]+, 1,800 examples")
+
+
+def options_of(backend: str, hosts: Hosts) -> dict[str, str]:
+    """What a backend.yaml says of these hosts."""
+    python = str(hosts.packages / "bin" / "python")  # torch is there
+    if backend == "ssh":
+        return {"interpreter": python, "hosts": "h1;h2;h3"}
+    root = str(hosts.shared / "jobs")
+    if backend == "slurm":
+        need_hosts(PROGRAMS)
+        Slurm(hosts)
+        return {"interpreter": python, "root": root}
+    need_hosts(MPI)
+    return {"interpreter": python, "root": root, "hostfile": str(hosts.machines)}
+
+
+def make_files(lab: Lab, saved: str) -> None:
+    """The two, in the project; checkpoints go to `saved`."""
+    (lab.project / "config.yaml").write_text(CONFIG.format(saved=saved))
+    options = options_of(lab.name, lab.hosts)
+    (lab.project / "backend.yaml").write_text(BACKEND.format(backend=lab.name, options=options))
+
+
+@pytest.mark.parametrize("backend", ["ssh", "mpi", "slurm"])
+@pytest.mark.limit(240)
+def test_the_two_files_train_on_three_hosts(hosts: Hosts, backend: str) -> None:
+    """A server and a worker on each; each worker reads a file, and what is said is over all."""
+    need_module("torch")
+    lab = Lab(backend, hosts, (), is_shared=backend != "ssh")
+    make_files(lab, saved=str(hosts.shared / "saved"))
+    done = lab.paddock("rec", "-m", "config.yaml", "-b", "backend.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    status = lab.status()
+    roles = sorted(rank["role"] for node in status["nodes"] for rank in node["ranks"])
+    assert (status["state"], roles) == ("succeeded", ["server"] * 3 + ["worker"] * 3)
+    said = "\n".join(lab.logs())
+    assert len(set(DONE.findall(said))) == 1, said
+    assert (hosts.shared / "saved" / "LATEST").read_text() == "step-000000000007\n"
+
+
+def test_a_directory_that_the_servers_do_not_share_is_told_before_training(hosts: Hosts) -> None:
+    """By ssh a relative one is on each host; the job ends before its first batch."""
+    need_module("torch")
+    lab = Lab("ssh", hosts, ())
+    make_files(lab, saved="saved")
+    done = lab.paddock("rec", "-m", "config.yaml", "-b", "backend.yaml")
+    assert done.returncode == 2
+    assert "server 1 does not see" in done.stderr + done.stdout
+    assert "epoch" not in "\n".join(lab.logs())
