@@ -95,5 +95,5 @@ def test_all_problems_are_told_together() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_many_files_are_dealt_in_one_go(rule: str) -> None:
     """Each was compared with each: a hundred thousand took hours."""
-    plan = assign([Piece(f"part-{number}", 1) for number in range(100_000)], 10_000, rule)
+    plan = assign([DataFile(f"part-{number}", 1) for number in range(100_000)], 10_000, rule)
     assert [len(part) for part in plan.parts] == [10] * 10_000
