@@ -7,11 +7,12 @@ cluster paths are those of its hosts.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from paddock.data.assign import assign
-from paddock.data.files import find_files
+from paddock.data.files import find_files, is_elsewhere
 from paddock.errors import Problem, UsageError
+from paddock.rec.config.keys import nearest
 from paddock.rec.events import check_events
 from paddock.rec.online.schedule import online_of
 from paddock.rec.settings import Contract, Engine, Reading, Recipe, Run, Task
@@ -84,3 +85,24 @@ def _said(check: Callable[[], object]) -> tuple[Problem, ...]:
     except UsageError as error:
         return error.problems
     return ()
+
+
+def missing_data(runs: Sequence[Run], key_of: Callable[[str], str]) -> Iterator[Problem]:
+    """A problem for each path that does not exist, or is a directory without files."""
+    for run in runs:
+        is_training = run.task is Task.TRAIN
+        side, reading = ("reading", run.reading) if is_training else ("test", run.test)
+        key = key_of(f"{side}.data")
+        for path in reading.paths if reading is not None else ():
+            if is_elsewhere(path) or any(c in path for c in "*?["):
+                continue
+            if not os.path.exists(path):
+                parent = os.path.dirname(path)
+                names = os.listdir(parent) if os.path.isdir(parent) else []
+                hint = nearest(os.path.basename(path), names, "write a directory")
+                if run.contract is Contract.BUNDLED:
+                    hint = f"paddock data generate makes some; or -o {key}=DIR"
+                yield Problem(f"{key}: {path} does not exist", hint)
+            elif os.path.isdir(path) and not os.listdir(path):
+                what = f"{key}: {path} is an empty directory"
+                yield Problem(what, "put files there, or name another")
