@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.rec.learner import Dealing, Place, Source
 from rec.dygraph.folders import copy_example, own_modules, plain_losses, run_of
 
@@ -285,3 +285,17 @@ def test_adam_moves_no_row_that_nobody_asked_for() -> None:
         adam.step()
         assert rows.shape == [2, 2, 5]
         assert np.flatnonzero((table.weight.numpy() != before).any(1)).tolist() == [3, 7, 29]
+
+
+@pytest.mark.parametrize("wrong", ["raise ValueError('line 7')", "sys.exit(3)", "yield [1, 2]"])
+def test_a_reader_that_fails_ends_the_run(tmp_path: Path, wrong: str) -> None:
+    """Paddle's loader lost its thread, and the job stood still for good."""
+    folder = copy_example(tmp_path / "model")
+    reader = folder / "criteo_reader.py"
+    text = reader.read_text()
+    opens = "            with open(path)"
+    reader.write_text(text.replace(opens, f"            import sys; {wrong}\n{opens}"))
+    run = run_of(folder)
+    assert run.reading is not None
+    with own_modules(folder), pytest.raises(PaddockError, match=r"\.py:\d+: "):
+        list(open_model(run, None, Place()).source(run.reading).open(0, None))

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import os
 import re
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import paddle
 from paddle import io
+from paddle.io.dataloader.collate import default_collate_fn
 
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.rec.dygraph.folder import Folder, list_files, user_code
 from paddock.rec.learner import Item, Place
 from paddock.rec.settings import Reading
@@ -82,11 +84,17 @@ class Batches:
         if isinstance(dataset, io.IterableDataset):
             # Each of several loader processes would read everything.
             options["num_workers"] = 0
-            size = reading.batch_size or None
+            dataset = Stream(dataset)
+            size = reading.batch_size or None  # None: the data set's items are batches.
+            if size is not None:
+                options["collate_fn"] = dataset.collate
             return io.DataLoader(dataset, batch_size=size, drop_last=True, **options)
         if not 0 < reading.batch_size <= len(dataset):
             raise _too_few(reading)
         dealt = Dealt(dataset, reading.batch_size, share.number, share.of)
+        if not reading.loader_processes:
+            dataset = Items(dataset)
+            options["collate_fn"] = dataset.collate
         return io.DataLoader(dataset, batch_sampler=dealt, **options)
 
     def _batches(self, loader: Any, share: Share) -> Iterator[tuple[int, Any]]:
@@ -96,12 +104,69 @@ class Batches:
         while True:
             with user_code(self._folder.directory):
                 batch = next(batches, None)
+                error = getattr(loader.dataset, "error", None) if batch is None else None
+                if isinstance(error, (PaddockError, ModuleNotFoundError)):
+                    raise error
+            if error is not None:
+                frame = traceback.extract_tb(error.__traceback__)[-1]
+                raise PaddockError(
+                    f"{frame.filename}:{frame.lineno}: {type(error).__name__}: {error}",
+                    hint="of the reader, or of examples that do not fit into one batch",
+                    exit_code=1,  # Of the user's code, not of Paddock.
+                ) from error
             if batch is None:
                 return
             if is_dealt or read % share.of == share.number:
                 own += 1
                 yield own, batch
             read += 1
+
+
+class Told:
+    """A data set that ends where its reader fails, and keeps the error.
+
+    paddle.io.DataLoader's thread dies of one, and who asks for a batch waits for good (3.3).
+    """
+
+    error: BaseException | None = None
+
+    def __init__(self, dataset: Any) -> None:
+        super().__init__()
+        self.dataset = dataset
+
+    def collate(self, examples: Any) -> Any:
+        """A batch of examples."""
+        try:
+            return default_collate_fn(examples)
+        except Exception as error:  # The user's data; raised where it is asked for.
+            self.error = error
+            raise StopIteration from error
+
+
+class Stream(Told, io.IterableDataset):  # type: ignore[misc]  # Paddle has no types.
+    """One that is iterated."""
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from self.dataset
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001  # sys.exit(), too.
+            self.error = error
+
+
+class Items(Told, io.Dataset):  # type: ignore[misc]  # Paddle has no types.
+    """One that is indexed."""
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        try:
+            return self.dataset[index]
+        except BaseException as error:
+            self.error = error
+            raise StopIteration from error
 
 
 class Dealt(io.BatchSampler):  # type: ignore[misc]  # Paddle has no types.
