@@ -29,7 +29,7 @@ NAMES = {
     "growth": "pull and push at 0.1 to 30 million rows, memory foretold",
 }
 QUICK = ("operations", "training", "start")
-IDLE_SECONDS = 60.0
+IDLE_SECONDS, IDLE_SECONDS_SHORT = 60.0, 5.0
 
 
 def main() -> int:
@@ -44,8 +44,13 @@ def main() -> int:
     return measure("benchmarks.ps", names, bench, args.json)
 
 
-def flags(package: str, names: Mapping[str, str], *, quick: str) -> argparse.Namespace:
-    """What was typed. names: of the benchmarks, and what each measures."""
+def flags(
+    package: str, names: Mapping[str, str], *, quick: str, minutes: float | None = None
+) -> argparse.Namespace:
+    """What was typed. names: of the benchmarks, and what each measures.
+
+    minutes: for all of them, where they keep to that; a round then waits for quiet 5 s at most.
+    """
     words = argparse.ArgumentParser(
         prog=f"python -m {package}",
         epilog="\n".join(f"{name:12}{what}" for name, what in names.items()),
@@ -55,9 +60,13 @@ def flags(package: str, names: Mapping[str, str], *, quick: str) -> argparse.Nam
     words.add_argument("--quick", action="store_true", help=quick)
     words.add_argument("--json", metavar="FILE", help="write every sample to FILE")
     words.add_argument("--no-peer", action="store_true", help="ours only")
+    idle = IDLE_SECONDS if minutes is None else IDLE_SECONDS_SHORT
     words.add_argument(
-        "--idle", type=float, default=IDLE_SECONDS, help="longest wait for a quiet machine, s"
+        "--idle", type=float, default=idle, help=f"longest wait for a quiet machine, s ({idle:g})"
     )
+    if minutes is not None:
+        told = f"for all of it ({minutes:g}); what there is no time for is left out"
+        words.add_argument("--minutes", type=float, default=minutes, help=told)
     words.add_argument(
         "--source", type=Path, default=ROOT / "src", help="the folder of another copy of paddock"
     )

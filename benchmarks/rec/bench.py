@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.ps.bench import ROOT, Bench
 from benchmarks.ps.group import ChildFailed, Group
+from benchmarks.ps.machine import Others
 from benchmarks.ps.peer.install import clean_environment
 from benchmarks.ps.peer.job import peer_job
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from typing import Any
+
+    from benchmarks.ps.figure import Figure
+
+    # Whose samples, of which figures, and what adds them.
+    Task = tuple[str, Sequence[Figure], Callable[[], None]]
 
 HERE = Path(__file__).resolve().parent
 DATA = ROOT / "benchmarks" / "results" / "rec-data"
-LIMIT_SECONDS = 400.0
+LEAST_SECONDS = 15.0  # for a run that was begun within its part's time
 FILES = 4  # each trainer reads every n-th
-EXAMPLES, QUICK_EXAMPLES = 200_000, 20_000
-TEST_EXAMPLES = 50_000
+EXAMPLES, QUICK_EXAMPLES = 100_000, 10_000
 VOCABULARY = 10_000  # categories of each of 26 slots
 BATCH = 512
 EPOCH = re.compile(r"epoch (\d+) done, (.*), ([\d,]+) examples in .* \(([\d,]+) examples/s\)")
@@ -28,7 +36,41 @@ TEST = re.compile(r"^test, ([^(\n]*[^(\s])", re.MULTILINE)  # behind it, the bes
 
 
 class RecBench(Bench):
-    """Adds to the parameter server's bench what runs a recipe, and its data."""
+    """Adds to the parameter server's bench what runs a recipe, its data, and a limit of time."""
+
+    seconds = 480.0  # for all parts
+    _until = float("inf")  # of the part that runs
+
+    def rounds(self, share: float, count: int, tasks: Sequence[Task]) -> None:
+        """Carry out the tasks in order, `count` times around, in this share of all the time.
+
+        What there is no time for is left out, and its figures say so. A task is begun again only
+        where it would end in time; --quick: once, without a limit.
+        """
+        begun = time.monotonic()
+        self._until = float("inf") if self.quick else begun + share * self.seconds
+        took = [0.0] * len(tasks)
+        for number in range(1 if self.quick else count):
+            if number == 0 or time.monotonic() + min(took) < self._until:
+                self.wait_idle()
+            for place, (_, figures, task) in enumerate(tasks):
+                at = time.monotonic()
+                if at + took[place] >= self._until:
+                    continue
+                others = Others()
+                task()
+                took[place] = time.monotonic() - at
+                for figure in figures:
+                    figure.busy.append(round(others.cores(), 2))
+        for place, (side, figures, _) in enumerate(tasks):
+            for figure in figures:
+                if not took[place]:
+                    figure.notes[side] = "left out: no time"
+
+    @property
+    def limit_seconds(self) -> float:
+        """Of a run that begins now."""
+        return min(400.0, max(LEAST_SECONDS, self._until - time.monotonic()))
 
     @property
     def examples(self) -> int:
@@ -66,8 +108,9 @@ class RecBench(Bench):
             env.pop("PYTHONDONTWRITEBYTECODE", None)
             child = group.start("rec", argv, env)
             try:
-                child.wait(LIMIT_SECONDS)
+                child.wait(self.limit_seconds)
             except ChildFailed as error:
+                child.kill(signal.SIGTERM)  # so that it ends what it has started
                 self.failed(f"ours: {model} {told}", error)
                 return []
             if "nothing reads" in child.text():  # It would measure something else than it says.
@@ -78,19 +121,19 @@ class RecBench(Bench):
             return [epochs_of(texts[0])]  # Its lines are over all workers.
 
     def peers(
-        self, model: str, reader: str, *, workers: int = 1, epochs: int = 2
+        self, model: str, reader: str, examples: int, *, workers: int = 1, epochs: int = 2
     ) -> list[list[dict[str, Any]]]:
         """One run of the peer's trainers; [] when it failed."""
         assert self.peer is not None
         script = str(HERE / "peer" / "train.py")
-        words = ["--data", str(self.clicks()), "--model", model, "--reader", reader]
+        words = ["--data", str(self.clicks(examples)), "--model", model, "--reader", reader]
         words += ["--batch", str(BATCH), "--epochs", str(epochs)]
         try:
             with (
                 self.group() as group,
                 peer_job(group, self.peer, script, words, trainers=workers) as job,
             ):
-                return job.run_trainers(words, LIMIT_SECONDS)
+                return job.run_trainers(words, self.limit_seconds)
         except (ChildFailed, TimeoutError) as error:
             self.failed(f"peer: {model}, {reader}", error)
             return []
@@ -107,7 +150,7 @@ class RecBench(Bench):
         env = {**clean_environment(), "PYTHONPATH": f"{self.source}:{ROOT}", "OMP_NUM_THREADS": "1"}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         try:
-            return group.start(Path(name).stem, argv, env).wait(LIMIT_SECONDS)
+            return group.start(Path(name).stem, argv, env).wait(self.limit_seconds)
         except ChildFailed as error:
             self.failed(name, error)
             return []

@@ -7,6 +7,7 @@ everything must not look like one that passed.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import uuid
@@ -138,8 +139,12 @@ def new_namespace(plane: ControlPlane) -> Iterator[str]:
     """A namespace in which pods can be created; deleted at the end."""
     kubectl = plane.kubectl
     name = f"test-{uuid.uuid4().hex[:8]}"
-    kubectl("create", "namespace", name)
-    kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=90s")
+    # The account is made here: after a restart of the API server the controllers, who would make
+    # it, look again only minutes later.
+    account = {"name": "default", "namespace": name}
+    for kind, metadata in (("Namespace", {"name": name}), ("ServiceAccount", account)):
+        wanted = {"apiVersion": "v1", "kind": kind, "metadata": metadata}
+        kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(wanted))
     try:
         yield name
     finally:

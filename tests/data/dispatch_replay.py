@@ -18,37 +18,16 @@ their order, unless ``seed=`` is given. Then::
 from __future__ import annotations
 
 import json
-import shlex
 from typing import Any
 
 from paddock.data import dispatch_words as w
 from paddock.data.dispatch import Dispatch
-
-RULE = "----"
+from transcript import replayed
 
 
 def replay(text: str) -> str:
     """The transcript with its expectations replaced by what happens now."""
-    lines, out = text.split("\n"), list[str]()
-    story: Story | None = None
-    at = 0
-    while at < len(lines):
-        out.append(lines[at])
-        at += 1
-        if at >= len(lines) or lines[at] != RULE:
-            continue
-        words = shlex.split(lines[at - 1])
-        out.append(RULE)
-        at += 1
-        while at < len(lines) and lines[at]:
-            at += 1
-        if story is None:
-            story = Story(words)
-            out.append("ok")
-        else:
-            out += story.do(words)
-    assert story is not None, "a transcript without commands"
-    return "\n".join(out)
+    return replayed(text, lambda words: Story(words).do)
 
 
 class Story:

@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.data.assign import RULES, Piece, assign
+from paddock.data.assign import RULES, assign
+from paddock.data.chunks import DataFile
 from paddock.errors import UsageError
 
 
-def pieces(*names: str) -> list[Piece]:
+def pieces(*names: str) -> list[DataFile]:
     """Files of 10 bytes."""
-    return [Piece(name, 10) for name in names]
+    return [DataFile(name, 10) for name in names]
 
 
-def dealt(found: list[Piece], workers: int, rule: str) -> list[list[str]]:
+def dealt(found: list[DataFile], workers: int, rule: str) -> list[list[str]]:
     """The names each worker has."""
     return [[piece.path for piece in part] for part in assign(found, workers, rule).parts]
 
@@ -41,7 +42,7 @@ def test_blocks_give_the_first_workers_the_rest() -> None:
 
 def test_size_gives_the_largest_first() -> None:
     """Sizes 7, 5, 4, 4 over two workers: 7 + 4 and 5 + 4."""
-    found = [Piece("a", 4), Piece("b", 7), Piece("c", 4), Piece("d", 5)]
+    found = [DataFile("a", 4), DataFile("b", 7), DataFile("c", 4), DataFile("d", 5)]
     plan = assign(found, 2, "size")
     assert [plan.bytes_of(worker) for worker in (0, 1)] == [11, 9]
     assert plan.remarks() == []
@@ -54,7 +55,7 @@ def test_size_gives_the_largest_first() -> None:
 )
 def test_every_plan_is_disjoint_and_complete(sizes: list[int], workers: int, rule: str) -> None:
     """Each file has one worker and each worker a file, or the plan is refused."""
-    found = [Piece(f"part-{number:05d}", size) for number, size in enumerate(sizes)]
+    found = [DataFile(f"part-{number:05d}", size) for number, size in enumerate(sizes)]
     if workers > len(found):
         with pytest.raises(UsageError, match="would have nothing to read"):
             assign(found, workers, rule)
@@ -80,7 +81,7 @@ def test_numbers_with_gaps_that_starve_a_worker_are_refused() -> None:
 
 def test_an_uneven_plan_is_told() -> None:
     """The slowest worker decides how long a pass takes."""
-    plan = assign([Piece("a", 100), Piece("b", 1), Piece("c", 1)], 3)
+    plan = assign([DataFile("a", 100), DataFile("b", 1), DataFile("c", 1)], 3)
     assert "worker 0 reads 2.9 times the mean" in plan.remarks()[0]
 
 
@@ -89,3 +90,10 @@ def test_all_problems_are_told_together() -> None:
     with pytest.raises(UsageError) as caught:
         assign(pieces("a", "a"), 0, "modulus")
     assert len(caught.value.problems) == 3
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_many_files_are_dealt_in_one_go(rule: str) -> None:
+    """Each was compared with each: a hundred thousand took hours."""
+    plan = assign([DataFile(f"part-{number}", 1) for number in range(100_000)], 10_000, rule)
+    assert [len(part) for part in plan.parts] == [10] * 10_000

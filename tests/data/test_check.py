@@ -7,15 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from paddock.data.check import DUPLICATE_LINES, Report, check
-from paddock.data.declared import Slots, format_of, read_slots, slots_of_config, slots_of_lines
+from paddock.data.declared import format_of, slots_of_lines
 from paddock.data.files import find_files
 from paddock.data.formats.slots import SlotFormat
 from paddock.data.generate.write import Wanted, generate
 from paddock.data.ids import EXACT_MAX, IdCounts
-from paddock.errors import UsageError
 
 FORM = SlotFormat(("click", "1", "2"), (("d", 2),))
 GOOD = "click:{} d:0.5 d:1 1:{} 2:7 2:8\n"
@@ -149,30 +147,17 @@ def test_few_ids_are_counted_exactly() -> None:
 @pytest.mark.parametrize(
     ("text", "slots"),
     [
-        (b"click:0 1:7\n", Slots(("click", "1"))),
-        (b"1:7 2:9 label:1\n", Slots(("label", "1", "2"))),
-        (b"y:1 1:7\ny:0 1:8\n", Slots(("y", "1"))),
-        (b"a:17 b:8\n", Slots(("a", "b"), has_label=False)),
-        (b"click:1 d:0.5 d:1 1:-3\n", Slots(("click", "1"), (("d", 2),))),
-        (b"\n", Slots((), (), has_label=False)),
+        (b"click:0 1:7\n", SlotFormat(("click", "1"), label="click")),
+        (b"1:7 2:9 label:1\n", SlotFormat(("label", "1", "2"), label="label")),
+        (b"y:1 1:7\ny:0 1:8\n", SlotFormat(("y", "1"), label="y")),
+        (b"a:17 b:8\n", SlotFormat(("a", "b"), label="")),
+        (b"click:1 d:0.5 d:1 1:-3\n", SlotFormat(("click", "1"), (("d", 2),), label="click")),
+        (b"\n", SlotFormat((), label="")),
     ],
 )
-def test_slots_are_seen_in_the_lines(text: bytes, slots: Slots) -> None:
+def test_slots_are_seen_in_the_lines(text: bytes, slots: SlotFormat) -> None:
     """No flag is needed to look at data."""
     assert slots_of_lines(text) == slots
-
-
-def test_slots_are_read_from_any_config() -> None:
-    """0.1, 1.8 and 2.x have the same two keys in different places."""
-    old = "train:\n  reader:\n    sparse_slots: click 1\n    dense_slots: d:13\n"
-    middle = "dataset:\n- name: t\n  sparse_slots: 'click, 1'\n  dense_slots: d:13\n"
-    for text in (old, middle):
-        found = slots_of_config(yaml.safe_load(text), "config.yaml")
-        assert found == Slots(("click", "1"), (("d", 13),))
-    with pytest.raises(UsageError, match="has no sparse_slots"):
-        slots_of_config({"runner": {}}, "config.yaml")
-    with pytest.raises(UsageError, match="'d' has no width"):
-        read_slots("click", "d")
 
 
 @pytest.mark.parametrize(

@@ -128,9 +128,14 @@ def test_check_takes_slots_from_a_config(
     """The file that training will use; a slot that it misspells is wrong."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a").write_text("click:0 7:1\nclick:1 7:2\n")
-    (tmp_path / "config.yaml").write_text("dataset:\n- {sparse_slots: click 8}\n")
+    (tmp_path / "model.py").write_text("class Model: ...\n")
+    (tmp_path / "config.yaml").write_text(
+        "runner: {train_data_dir: nowhere, train_reader_path: slots, train_batch_size: 4, "
+        "sparse_slots: click 8}\n"
+    )
     words = ("check", tmp_path / "data", "--config", tmp_path / "config.yaml")
     assert "slot '8' is declared and in none" in said(capsys, *words, code=1)
+    assert "slots" in said(capsys, *words[:3], "paddlerec.models.rank.dnn", code=1)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +143,8 @@ def test_check_takes_slots_from_a_config(
     [
         (["--workers", "2"], "1 files for 2 workers"),
         (["--format", "avro"], "no format 'avro'"),
-        (["--config", "no.yaml"], "'no.yaml' cannot be read"),
-        (["--dense-slots", "d"], "has no width"),
+        (["--config", "no.yaml"], "no.yaml"),
+        (["--dense-slots", "d:x"], "'d:x' is not name:width"),
     ],
 )
 def test_what_cannot_be_checked_is_bad_use(

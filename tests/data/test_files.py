@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.data.chunks import Chunk
-from paddock.data.files import DataFile, blocks, cut_files, find_files
+from paddock.data.chunks import Chunk, DataFile
+from paddock.data.files import blocks, cut_files, find_files
 from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
     """A glob and a directory that overlap must not train a file twice."""
     for name in ("part-1", "part-0", "other"):
         (tmp_path / name).write_bytes(b"1\n")
-    found = find_files([str(tmp_path / "part-*"), str(tmp_path / "part-0"), tmp_path])
+    again = (str(tmp_path / "part-0"), f"{tmp_path}/./part-0", f"{tmp_path}/../{tmp_path.name}")
+    found = find_files([str(tmp_path / "part-*"), *again, tmp_path])
     assert names_of(found) == ["part-0", "part-1", "other"]
 
 
@@ -54,6 +56,25 @@ def test_all_missing_paths_are_told_at_once(tmp_path: Path) -> None:
         "x*'",
     ]
     assert caught.value.exit_code == 2
+
+
+def test_a_pipe_is_no_file_of_data(tmp_path: Path) -> None:
+    """Its size is 0, so it was read as an empty file: <(zcat part.gz)."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="pipe' is a pipe or a device"):
+        find_files([tmp_path / "pipe"])
+
+
+@pytest.mark.parametrize("length", [0, 3, 11, 12, 13])
+def test_a_file_that_became_shorter_is_told(tmp_path: Path, length: int) -> None:
+    """What was missing was no record, and the pass was over: lost without a word."""
+    path = tmp_path / "part-0"
+    path.write_bytes(b"one\ntwo\nthree\nfour\n")
+    chunks = cut_files([DataFile(str(path), 19)], 10)
+    os.truncate(path, length)
+    with pytest.raises(PaddockError, match="data must not change while it is read"):
+        for chunk in chunks:
+            list(blocks(chunk))
 
 
 def test_no_path_at_all_is_refused() -> None:

@@ -13,6 +13,7 @@ import pytest
 from paddock.data.files import find_files
 from paddock.data.generate.ceiling import Ceiling
 from paddock.data.generate.criteo import DIFFS, MINS, Clicks
+from paddock.data.generate.interests import LONGEST, MATCH_WEIGHT, Interests
 from paddock.data.generate.words import CLASSES, Sentences
 from paddock.data.generate.write import KINDS, Wanted, generate
 from paddock.data.manifest import read_manifest
@@ -111,6 +112,8 @@ def test_the_entropy_is_that_of_the_words_drawn() -> None:
     surprise = -np.log(shares[context, ids[:, 2:]]).mean()
     assert surprise == pytest.approx(language.entropy(), abs=0.02)
     assert np.allclose(shares.sum(1), 1)
+    is_likeliest = shares[context].argmax(-1) == ids[:, 2:]
+    assert is_likeliest.mean() == pytest.approx(language.facts()["best_accuracy"], abs=0.01)
 
 
 def test_five_words_are_written_as_prepare_py_does(tmp_path: Path) -> None:
@@ -121,6 +124,23 @@ def test_five_words_are_written_as_prepare_py_does(tmp_path: Path) -> None:
     assert len(rows) == 20
     assert {len(row) for row in rows} == {5}
     assert max(max(row) for row in rows) < 100
+
+
+def test_who_had_an_item_of_the_offered_category_clicks_more() -> None:
+    """Item and category are told in pairs; the odds differ by twice the weight of a match."""
+    maker = Interests("slots", 40)
+    text = maker.make(np.random.default_rng(3), 4000).decode()
+    counts = np.zeros((2, 2))
+    for line in text.splitlines():
+        click, *words = line.split(" ")
+        names, values = zip(*(word.split(":") for word in words), strict=True)
+        items, found = list(map(int, values[::2])), list(map(int, values[1::2]))
+        assert names[-2:] == ("target_item", "target_cat") and 1 <= len(names) // 2 - 1 <= LONGEST
+        assert [1 + (item - 1) % 20 for item in items] == found
+        counts[int(found[-1] in found[:-1]), int(click[-1])] += 1
+    odds = np.log(counts[:, 1] / counts[:, 0])
+    assert odds[1] - odds[0] == pytest.approx(2 * MATCH_WEIGHT, abs=0.4)
+    assert 0.8 < float(str(maker.facts()["bayes_auc"])) < 0.9
 
 
 def test_shapes_are_labelled_by_colour_and_shape(tmp_path: Path) -> None:
@@ -144,6 +164,7 @@ def test_shapes_are_labelled_by_colour_and_shape(tmp_path: Path) -> None:
         ({"files": 0}, "--files is 0"),
         ({"seed": -1}, "--seed is -1"),
         ({"vocab": 1}, "--vocab is 1"),
+        ({"kind": "interests", "vocab": 19}, "--vocab is 19"),
     ],
 )
 def test_what_cannot_be_made_is_refused(
@@ -160,7 +181,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     """What stands in the directory stays as it is."""
     generate(Wanted("words", tmp_path / "w", 5), quiet)
     before = texts(tmp_path / "w")
-    with pytest.raises(UsageError, match="exists"):
+    with pytest.raises(UsageError, match="already there"):
         generate(Wanted("words", tmp_path / "w", 6), quiet)
     assert texts(tmp_path / "w") == before
 

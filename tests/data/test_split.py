@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,32 @@ def test_no_rule_loses_or_doubles_a_line(
         assert found == expected
 
 
+@pytest.mark.parametrize("facts", [
+    {}, {"by": "bytes"}, {"by": "key", "key": "user"}, {"by": "key", "key": "2"}, {"seed": 3},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_every_shard_of_csv_begins_with_its_header(
+    name: str, facts: dict[str, object], tmp_path: Path
+) -> None:
+    """It stood in one shard, shuffled into its middle, and the others could not be read."""
+    rows = [b"%d,u%d,0.5" % (i % 2, i % 7) for i in range(40)]
+    for file, some in ((name, rows[:25]), ("b" + name, rows[25:])):
+        text = b"\n".join([b"click,user,age", *some, b""])
+        (tmp_path / file).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    texts = shards(wanted([tmp_path / name, tmp_path / f"b{name}"], 3, **facts))
+    split_up = [text.splitlines() for text in texts]
+    assert [lines[0] for lines in split_up] == [b"click,user,age"] * 3
+    assert Counter(line for lines in split_up for line in lines[1:]) == Counter(rows)
+
+
+def test_a_csv_without_a_header_is_split_as_text(tmp_path: Path) -> None:
+    """A first line with a number in it is an example; so is a file with another ending."""
+    for name, first in (("a.csv", b"1,ann"), ("b.txt", b"click,user")):
+        (tmp_path / name).write_bytes(first + b"\n0,bob\n1,eve\n")
+        asked = replace(wanted([tmp_path / name], 3), directory=tmp_path / f"of-{name}")
+        assert shards(asked) == [first + b"\n", b"0,bob\n", b"1,eve\n"]
+
+
 def test_a_seed_gives_an_order_of_its_own(tmp_path: Path) -> None:
     """The same order for the same seed, on every machine; another for another."""
     path = written(tmp_path / "f", 200)
@@ -150,7 +177,7 @@ def test_a_key_keeps_its_lines_together(tmp_path: Path) -> None:
 def test_a_line_without_the_key_is_named(tmp_path: Path) -> None:
     """Which file, which line; nothing is written."""
     (tmp_path / "f").write_bytes(b"1,a\n2,b\n3\n")
-    with pytest.raises(UsageError, match=r"f:3: no column '2' in b'3'"):
+    with pytest.raises(UsageError, match=r"f:3: no column '2' in '3'"):
         split(wanted([tmp_path / "f"], 2, by="key", key="2"), quiet)
     assert not (tmp_path / "out").exists()
 
@@ -218,7 +245,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = written(tmp_path / "f", 9)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "other").write_bytes(b"")
-    monkeypatch.setattr(os, "copy_file_range", full)
+    monkeypatch.setattr(os, "sendfile", full)
     with pytest.raises(PaddockError, match="No space left on device"):
         split(wanted([path], 3), quiet)
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["other"]
@@ -249,19 +276,6 @@ def test_a_killed_split_leaves_nothing_under_the_names(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["f", "out"]
 
 
-def test_without_copy_file_range_bytes_go_through_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between some file systems the kernel does not copy."""
-
-    def apart(*args: object) -> int:
-        raise OSError(errno.EXDEV, "Invalid cross-device link")
-
-    path = written(tmp_path / "f", 9)
-    monkeypatch.setattr(os, "copy_file_range", apart)
-    assert b"".join(shards(wanted([path], 3))) == path.read_bytes()
-
-
 def test_the_manifest_tells_what_was_split(tmp_path: Path) -> None:
     """Lines, bytes and a checksum of each shard that other programs can verify."""
     path = written(tmp_path / "f", 10)
@@ -279,7 +293,7 @@ def test_shards_are_never_written_over(tmp_path: Path) -> None:
     """A second split into the same directory is refused before it reads anything."""
     path = written(tmp_path / "f", 10)
     split(wanted([path], 2), quiet)
-    with pytest.raises(UsageError, match=r"f-00000' and 2 more exists"):
+    with pytest.raises(UsageError, match=r"already there: .*f-00000' and 2 more"):
         split(wanted([path], 2), quiet)
 
 
@@ -320,3 +334,16 @@ def test_parquet_that_cannot_be_split_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             split(wanted(paths, 2, **facts), quiet)
+
+
+def test_two_splits_into_one_directory_do_not_mix(tmp_path: Path) -> None:
+    """Both said that all was well, and the manifest was of who came last."""
+    out = tmp_path / "out"
+
+    def other(done: int, total: int) -> None:
+        out.mkdir(exist_ok=True)
+        (out / "manifest.json").write_text("of another split")
+
+    with pytest.raises(UsageError, match="already there"):
+        split(wanted([written(tmp_path / "a", 10)], 2), other)
+    assert [path.name for path in out.iterdir()] == ["manifest.json"]

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 
 from paddock.data import stream
-from paddock.data.files import cut_files
-from paddock.data.streams import Chunks, find_files
 from paddock.errors import PaddockError, UsageError
 
 
@@ -46,13 +44,6 @@ def test_pass_has_each_line_once_in_full_batches(
         assert Counter(line for batch in batches for line in batch) == lines_of(folder)
         short = [len(batch) for batch in batches if len(batch) < 8]
         assert len(short) <= 1
-
-
-def test_chunks_of_arithmetic_are_those_of_cut_files(folder: Path) -> None:
-    """A stream's chunks are not listed, and are the same."""
-    files = find_files([folder])
-    for size in (1, 7, 100, 10**6):
-        assert list(Chunks(files, size)) == cut_files(files, size)
 
 
 def test_state_of_any_batch_goes_on_behind_it(folder: Path) -> None:
@@ -101,6 +92,13 @@ def test_chunk_that_cannot_be_parsed_is_set_aside_and_named(folder: Path) -> Non
     assert any(line.startswith("0-50-") for line in lost)
     assert report["records"] == seen.total()
     assert [one["reason"] for one in report["aside"]] == ["ValueError: line 50 is bad"]
+
+
+def test_a_pass_of_which_nothing_can_be_read_fails(tmp_path: Path) -> None:
+    """Text of another encoding: the loop had no turn, and the model was what it began as."""
+    (tmp_path / "part-0").write_bytes("\u4e2d\n".encode("gbk"))
+    with pytest.raises(PaddockError, match=r"nothing of the data could be read; .*part-0.*utf-8"):
+        list(stream(tmp_path, 8))
 
 
 def test_chunk_set_aside_fails_the_job_where_none_may_be(folder: Path) -> None:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from paddock.rec.config.words import Request
+from paddock.rec.engines import command
+from paddock.rec.settings import Cluster, Engine, Recipe
 from real.conftest import need_module
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ TRAIN = """
 import types
 from paddock import ps
 from paddock.rec import worker
-from paddock.rec.learner import Item, Opened
+from paddock.rec.learner import Item, Lot, Opened
 from paddock.rec.settings import Contract, Reading, Run, Strategy, Task
 
 BATCHES, EPOCHS = 30, 2
@@ -30,8 +33,11 @@ class Adding:
         self.client = client
         client.create(ps.SparseSpec("rows", 1, PLAIN, ZEROS, merge="sum"))
     def prefetch(self, batch): pass
+    def refresh(self): pass
     def train(self, batch):
-        if batch % 1000 == 12 and ATTEMPT >= 0 and not os.path.exists(f"killed-{RANK}"):
+        tell("batch", RANK, ATTEMPT, batch)
+        self.trained = getattr(self, "trained", 0) + 1
+        if self.trained == 8 and ATTEMPT >= 0 and not os.path.exists(f"killed-{RANK}"):
             open(f"killed-{RANK}", "w").close()
             if RANK == int(os.environ["VICTIM"]):
                 tell("ready", RANK, os.getpid())
@@ -44,6 +50,11 @@ class Share:
     def open(self, epoch, position):
         for number in range(position or 0, BATCHES):
             yield Item(10000 * RANK + 1000 * epoch + number, 1, number + 1)
+    def lot(self):
+        def read(epoch, chunk, skip):  # Ten chunks of six batches.
+            first = 10000 * (chunk // 5) + 1000 * epoch + 6 * (chunk % 5)
+            yield from ([first + number] for number in range(skip, 6))
+        return Lot("d", 10, 1, str, read, lambda parts: (parts[0][0], 1))
 
 def open_model(run, client, place):
     return Opened(Adding(client), lambda reading: Share())
@@ -51,33 +62,56 @@ def open_model(run, client, place):
 sys.modules["counting"] = types.ModuleType("counting")
 sys.modules["counting"].open_model = open_model
 worker.OPENINGS[Contract.BUNDLED] = "counting"
-run = Run("test", Task.TRAIN, Contract.BUNDLED, ".", "x", reading=Reading(("x",), 1),
+reading = Reading(("x",), 1, assignment=os.environ["ASSIGNMENT"])
+run = Run("test", Task.TRAIN, Contract.BUNDLED, ".", "x", reading=reading,
           epochs=EPOCHS, strategy=Strategy(os.environ["STRATEGY"], 4))
-worker.carry_out(run)
-with ps.Client(strategy=os.environ["STRATEGY"]) as client:
-    client.create(ps.SparseSpec("rows", 1, PLAIN, ZEROS, merge="sum"))
-    client.barrier("all")
+
+def check(team, finish=worker.Served.finish):
+    team.meet("all", 0)
     firsts = [10000 * w + 1000 * e for w in range(2) for e in range(EPOCHS)]
     keys = [first + n for first in firsts for n in range(BATCHES)]
-    tell("trained", RANK, *sorted(set(client.pull("rows", keys)[:, 0].tolist())))
-    client.barrier("told")
+    tell("trained", RANK, *sorted(set(team.client.pull("rows", keys)[:, 0].tolist())))
+    team.meet("told", 0)
+    finish(team)
+
+worker.Served.finish = check
+worker.carry_out(run)
 """
 
 
-@pytest.mark.parametrize(("strategy", "victim"), [("sync", 0), ("sync", 1), ("async", 1)])
+@pytest.mark.parametrize(
+    ("strategy", "victim", "assignment"),
+    [
+        ("sync", 0, "blocks"),
+        ("sync", 1, "dynamic"),
+        ("async", 1, "blocks"),
+        ("async", 0, "dynamic"),
+    ],
+)
 def test_a_killed_worker_goes_on_and_each_batch_is_trained_once(
-    world: World, strategy: str, victim: int
+    world: World, strategy: str, victim: int, assignment: str
 ) -> None:
-    """It is started again by the launcher, and finds its position with the servers."""
+    """As `paddock rec` starts them they are started again, and find what they have to read."""
     need_module("numpy")
+    recipe = Recipe(Engine.LOCAL_CLUSTER, (), Cluster(servers=1, workers=2))
+    chosen = command(recipe, Request("c.yaml"), "c.yaml", "python")
+    words = chosen.words
     running = world.start(
-        "--server_num", 1, "--worker_num", 2, "--max_restart", 2, "--restart_backoff", "0.1",
-        "--server_script", "pserver",
-        world.script(TRAIN), env={"STRATEGY": strategy, "VICTIM": str(victim)},
-    )  # fmt: skip
+        *words[words.index("launch") + 1 : words.index("-m", 4)],
+        world.script(TRAIN),
+        env={
+            **chosen.env,
+            "STRATEGY": strategy,
+            "VICTIM": str(victim),
+            "ASSIGNMENT": assignment,
+        },
+    )
     (told,) = world.events.wait("ready")
     os.kill(int(told[2]), signal.SIGKILL)
     ended = running.end()
     assert (ended.code, ended.left) == (0, []), ended.console
     found = {event[2:] for event in world.events.all("trained")}
     assert found == {("1.0",)}, world.events.all("trained")
+    # Both go on: had they begun anew, all 120 batches would have been computed again.
+    again = [event for event in world.events.all("batch") if event[2] != "0"]
+    assert 0 < len(again) < 120

@@ -6,17 +6,20 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from paddock import ps
 from paddock.errors import PaddockError, UsageError
+from paddock.rec import saver
 from paddock.rec.copies import Copied, Copies
 from paddock.rec.deal import Dealt
 from paddock.rec.learner import Item, Place
-from paddock.rec.team import Position
+from paddock.rec.settings import Contract, Run, Saving, Task
+from paddock.rec.start import Start
+from paddock.rec.team import Alone, Position
 
 LIMIT_SECONDS = 20.0
 
@@ -68,18 +71,18 @@ def table(copies: Copies, parts: tuple[int, ...] = ()) -> None:
     copies.tables.create(ps.DenseSpec("dense", 4, ps.OptimizerSpec("sgd", 1.0), parts=parts))
 
 
-def train(copies: Copies, epoch: int, count: int) -> list[Position]:
+def train(copies: Copies, epoch: int, count: int) -> list[dict[str, Position]]:
     """So many batches, each with a gradient of ones; what the first worker saves from the second
     batch on."""
     here: Position = {"epoch": epoch, "step": 0, "at": None}
-    saved = []
+    saved: list[dict[str, Position]] = []
     for number in range(count):
         here = {**here, "step": number + 1, "at": number + 1}
         copies.tables.push_dense("dense", np.ones(4, np.float32))
         copies.tables.step()
         copies.after_step(here)
         if copies.worker == 0 and number and copies.is_even(here):
-            saved.append(copies.whole(here))
+            saved.append(copies.positions(here))
     copies.end_epoch(here)
     return saved
 
@@ -135,6 +138,21 @@ def test_counts_are_added_up_and_meetings_are_of_all() -> None:
     assert together(3, work) == [[3.0, 3.0]] * 3
 
 
+class Loads:
+    """A learner that loads anything."""
+
+    metrics: ClassVar[dict[str, Any]] = {}
+
+    def load(self, directory: str) -> None:
+        """It does."""
+
+
+def run_of(directory: Path) -> Run:
+    """A training that goes on in a directory."""
+    saving = Saving(str(directory))
+    return Run("t", Task.TRAIN, Contract.BUNDLED, ".", "x", saving=saving, resume=True)
+
+
 class Share:
     """Batches 100 * worker + 0, 1, 2 ... of 4."""
 
@@ -147,7 +165,9 @@ class Share:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_a_checkpoint_goes_on_where_all_were_with_any_number_of_workers(workers: int) -> None:
+def test_a_checkpoint_goes_on_where_all_were_with_any_number_of_workers(
+    workers: int, tmp_path: Path
+) -> None:
     """The first worker asks, at its next batch all say where they are: nothing is read twice."""
 
     def begin(copies: Copies) -> list[Position]:
@@ -155,23 +175,22 @@ def test_a_checkpoint_goes_on_where_all_were_with_any_number_of_workers(workers:
         return train(copies, 0, 3 - copies.worker)
 
     saved = together(2, begin)[0]
-    assert saved[0]["step"] == 3
-    assert saved[0]["at"] == {"left": [[0, 2, 3], [1, 2, 2]]}
+    assert [(saved[0][str(w)]["at"], saved[0][str(w)]["workers"]) for w in range(2)] == [
+        (3, 2), (2, 2),
+    ]  # fmt: skip
+    saver.write(
+        str(tmp_path), "step-3", 1, lambda aside: saver.write_state(aside, {"positions": saved[0]})
+    )
 
-    def go_on(copies: Copies) -> list[int]:
-        place = Place(copies.worker, copies.workers)
-        source = Dealt(Share, place)
-        position = copies.start(lambda: saved[0])
+    def go_on(team: Alone) -> list[int]:
+        source = Dealt(Share, Place(team.worker, team.workers))
+        start = Start(run_of(tmp_path), None, team)
+        position = start.choose(Loads(), source, can_deal=True)
         assert position is not None
         return [item.batch for item in source.open(0, position["at"])]
 
-    left = together(workers, go_on) if workers > 1 else [list_alone(saved[0])]
+    left = together(workers, go_on) if workers > 1 else [go_on(Alone())]
     assert sorted(one for some in left for one in some) == [3, 102, 103]
-
-
-def list_alone(position: Position) -> list[int]:
-    """What one worker, who trains no copy, reads from there on."""
-    return [item.batch for item in Dealt(Share, Place()).open(0, position["at"])]
 
 
 def test_copies_that_do_not_begin_alike_are_refused() -> None:

@@ -41,10 +41,14 @@ def test_a_local_cluster_is_paddock_launch_with_its_own_servers() -> None:
     """The script is a module, which the launcher need not read to know whose servers they are."""
     found = recipe(Engine.LOCAL_CLUSTER, Cluster(servers=2, workers=3), threads=4)
     assert words(found, Request("c.yaml")) == (
-        "py -m paddock launch --log_level WARNING --server_num 2 --worker_num 3 "
-        "--server_script pserver -m paddock.rec.worker -m c.yaml"
+        "py -m paddock launch --log_level WARNING --server_num 2 --worker_num 3 --server_script "
+        "pserver --max_restart 3 --restart-on signal -m paddock.rec.worker -m c.yaml"
     )
-    assert command(found, Request("c.yaml"), "/c.yaml", "py").env == {"OMP_NUM_THREADS": "4"}
+    never = recipe(Engine.LOCAL_CLUSTER, Cluster(max_restart=0))
+    assert " --max_restart 0 -m " in words(never, Request("c.yaml"))
+    assert command(found, Request("c.yaml"), "/c.yaml", "py").env == {
+        "OMP_NUM_THREADS": "4", "PADDOCK_PS_STATE": "job",
+    }  # fmt: skip
 
 
 def test_devices_without_servers_are_processes_of_launch() -> None:

@@ -27,9 +27,10 @@ class Loaded(Counter):
         self.path = directory
 
 
-def start_in(root: Path) -> Start:
+def start_in(root: Path, told: list[str]) -> Start:
     run = Run("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py")
-    return Start(replace(run, saving=Saving(str(root)), resume=True), None, Alone())
+    run = replace(run, saving=Saving(str(root)), resume=True)
+    return Start(run, None, Alone(), say=told.append)
 
 
 def test_a_bundled_model_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
@@ -39,12 +40,20 @@ def test_a_bundled_model_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None
         inner = Path(aside, "step-000000000016")
         inner.mkdir()
         (inner / MANIFEST).write_text("{}")
-        saver.write_state(aside, {"position": POSITION})
+        saver.write_state(aside, {"positions": {"0": {**POSITION, "workers": 1}}})
 
     saver.write(str(tmp_path), "step-000000000016", 3, fill)
-    learner = Loaded()
-    assert start_in(tmp_path).choose(learner, Numbers(1), can_deal=False) == POSITION
+    learner, told = Loaded(), list[str]()
+    assert start_in(tmp_path, told).choose(learner, Numbers(1), can_deal=False) == POSITION
     assert learner.path == str(tmp_path / "step-000000000016")
+    assert told == []
+
+
+def test_who_has_nothing_to_resume_is_told_so(tmp_path: Path) -> None:
+    """It may be another directory that was meant."""
+    told: list[str] = []
+    assert start_in(tmp_path, told).choose(Loaded(), Numbers(1), can_deal=False) is None
+    assert told == [f"nothing to resume in {tmp_path}: starts afresh"]
 
 
 def test_a_checkpoint_of_servers_is_not_gone_on_from_without_them(tmp_path: Path) -> None:
@@ -53,7 +62,7 @@ def test_a_checkpoint_of_servers_is_not_gone_on_from_without_them(tmp_path: Path
     (tmp_path / "step-000000000016" / MANIFEST).write_text("{}")
     (tmp_path / "LATEST").write_text("step-000000000016\n")
     with pytest.raises(UsageError, match="was made by servers, and this run has none"):
-        start_in(tmp_path).choose(Loaded(), Numbers(1), can_deal=False)
+        start_in(tmp_path, []).choose(Loaded(), Numbers(1), can_deal=False)
 
 
 def saved(root: Path, *steps: int, keep: int = 2) -> None:
@@ -74,7 +83,7 @@ def test_a_first_run_begins_where_directories_of_others_are(tmp_path: Path) -> N
     """resume=true took any directory for a checkpoint, and loaded what is none."""
     (tmp_path / "mine").mkdir()
     learner = Loaded()
-    assert start_in(tmp_path).choose(learner, Numbers(1), can_deal=False) is None
+    assert start_in(tmp_path, []).choose(learner, Numbers(1), can_deal=False) is None
     assert not learner.path
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from paddock.errors import UsageError
-from paddock.rec.settings import Contract, Run, Strategy, Task
+from paddock.rec import saver
+from paddock.rec.settings import Contract, Run, Saving, Strategy, Task
 from paddock.rec.team import Served
-from paddock.rec.worker import of_one_strategy
+from paddock.rec.worker import kept, of_one_strategy
 from ps.client.running import fleet
 
 
@@ -29,6 +33,16 @@ def test_two_strategies_in_one_job_are_refused() -> None:
     """With the names of the runs."""
     with pytest.raises(UsageError, match="'b' is async, 'a' is sync"):
         of_one_strategy([run("a", Task.TRAIN, "sync"), run("b", Task.TRAIN, "async")])
+
+
+def test_who_stops_training_is_told_where_it_can_go_on(tmp_path: Path) -> None:
+    """Ctrl-C was a traceback through the framework."""
+    trains = replace(run("t", Task.TRAIN, "sync"), saving=Saving(str(tmp_path)))
+    runs = [trains, run("e", Task.EVALUATE, "sync")]
+    assert kept(runs) == kept([]) == "there is no checkpoint"
+    (tmp_path / "step-000000000008").mkdir()
+    (tmp_path / saver.LATEST).write_text("step-000000000008\n")
+    assert kept(runs).startswith(f"{tmp_path}/step-000000000008 is the newest checkpoint")
 
 
 @pytest.mark.parametrize("strategy", ["sync", "async", "geo"])

@@ -13,7 +13,6 @@ The first command says what the machine is: ``job ...`` (membership) or ``node .
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from paddock.core import messages as m
@@ -23,38 +22,25 @@ from paddock.core.hosts import Host
 from paddock.core.inherited import Inherited
 from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart, Role, Servers
 from paddock.core.membership import Membership
+from transcript import Do, replayed
 
 if TYPE_CHECKING:
     from paddock.core.policy import Verdict
 
-RULE = "----"
-
 
 def replay(text: str) -> str:
     """The transcript with its expectations replaced by what happens now."""
-    lines = text.split("\n")
-    out: list[str] = []
-    machine: MembershipReplay | SupervisorReplay | None = None
-    at = 0
-    while at < len(lines):
-        line = lines[at]
-        out.append(line)
-        at += 1
-        if at >= len(lines) or lines[at] != RULE:
-            continue
-        out.append(RULE)
-        at += 1
-        while at < len(lines) and lines[at]:
-            at += 1
-        words = shlex.split(line)
-        now = float(words.pop(0)[1:]) if words[0].startswith("@") else None
-        if machine is None:
-            machine = MembershipReplay(words) if words[0] == "job" else SupervisorReplay(words)
-            out.append("ok")
-        else:
-            out += machine.do(words, now)
-    assert machine is not None, "a transcript without commands"
-    return "\n".join(out)
+
+    def begin(words: list[str]) -> Do:
+        machine = MembershipReplay(words) if words[0] == "job" else SupervisorReplay(words)
+
+        def do(words: list[str]) -> list[str]:
+            now = float(words.pop(0)[1:]) if words[0].startswith("@") else None
+            return machine.do(words, now)
+
+        return do
+
+    return replayed(text, begin)
 
 
 def options(words: list[str]) -> tuple[list[str], dict[str, str]]:

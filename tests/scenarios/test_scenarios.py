@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.replay import RULE, replay
+from scenarios.replay import replay
+from transcript import RULE
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*.txt"))

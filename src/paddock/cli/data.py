@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from paddock.cli.orders import Order, flag, run_order
@@ -15,9 +16,10 @@ from paddock.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.data.files import DataFile
+    from paddock.data.chunks import DataFile
     from paddock.data.formats.format import Format
     from paddock.data.manifest import Manifest
+    from paddock.rec.settings import Reading
 
 PROGRESS_SECONDS = 0.2
 FORMATS = ("auto", "slots", "criteo", "csv", "parquet")
@@ -76,7 +78,7 @@ def _with_key(words: list[str]) -> list[str]:
 PATHS = flag(
     "paths", nargs="+", metavar="PATH", help="files, directories, globs or URLs (fsspec) of data"
 )
-KINDS = ("criteo", "census", "words", "shapes")
+KINDS = ("criteo", "census", "interests", "words", "shapes")
 SPLITS = ("lines", "bytes", "rows", "key")
 RULES = ("modulo", "blocks", "size")
 GENERATE = (
@@ -85,11 +87,17 @@ GENERATE = (
     flag("--examples", required=True, type=int, metavar="N", help="how many, all files together"),
     flag("--files", type=int, default=1, metavar="K", help="how many files [1]"),
     flag("--seed", type=int, default=1, metavar="S", help="another seed, other examples [1]"),
-    flag("--vocab", type=int, metavar="V", help="categories of a slot [1000], or words [2000]"),
+    flag(
+        "--vocab",
+        type=int,
+        metavar="V",
+        help="categories of a slot or items [1000], or words [2000]",
+    ),
     flag(
         "--format",
         metavar="FORM",
-        help="criteo: slots, tsv; census: slots; words: text, ngram; shapes: npz, raw [the first]",
+        help="criteo: slots, tsv; census, interests: slots; words: text, ngram; shapes: npz, raw "
+        "[the first]",
     ),
 )
 SPLIT = (
@@ -118,7 +126,7 @@ CHECK = (
     ),
     flag("--sparse-slots", metavar="SLOTS", help="'click 1 2 3', the label first [as in the data]"),
     flag("--dense-slots", metavar="SLOTS", help="'dense_feature:13' [as in the data]"),
-    flag("--config", metavar="FILE", help="a config.yaml that declares the slots"),
+    flag("--config", metavar="FILE", help="a config.yaml of paddock rec, which says how"),
     flag("--padding", type=int, default=0, help="the id of an absent slot [0]"),
     flag("--samples", type=int, default=10, metavar="N", help="how many examples to show [10]"),
     flag("--workers", type=int, metavar="N", help="whether so many workers have a file each"),
@@ -186,13 +194,13 @@ def _split(given: argparse.Namespace) -> int:
 
 def _check(given: argparse.Namespace) -> int:
     from paddock.cli.data_text import report_json, report_text
-    from paddock.data.assign import Piece, assign
+    from paddock.data.assign import assign
     from paddock.data.check import check
     from paddock.data.files import find_files
 
     files = find_files(given.paths)
     if given.workers is not None:
-        assign([Piece(file.path, file.size) for file in files], given.workers)
+        assign(files, given.workers)
     name, form = _format(given, files)
     report = check(files, form, given.samples, given.padding, _Progress(size_text))
     print(json.dumps(report_json(name, report)) if given.json else report_text(name, report))
@@ -204,10 +212,12 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
     from paddock.data import declared
     from paddock.data.chunks import Chunk
     from paddock.data.files import blocks, is_parquet
+    from paddock.rec.config.keys import KINDS, BadValue
     from paddock.rec.readers.build import make_format
-    from paddock.rec.settings import Reading
 
-    name = given.format
+    name, (said, config) = given.format, _said(given.config)
+    if name == "auto" and said.reader:
+        name = said.reader
     if not name.endswith(".py") and name not in FORMATS:
         raise UsageError(f"no format '{name}'", hint=f"{', '.join(FORMATS)}, or a reader's .py")
     is_table = is_parquet(files[0].path)
@@ -215,10 +225,15 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
     head = next((b for f in texts for b in blocks(Chunk(f.path), HEAD_BYTES)), b"")
     if name == "auto":
         name = "parquet" if is_table else declared.format_of(head)
-    slots = declared.read_slots(given.sparse_slots, given.dense_slots)
-    if given.config is not None:
-        slots = declared.slots_of_config(_yaml(given.config), given.config)
-    if slots is None and name in ("csv", "parquet"):
+    if given.sparse_slots or given.dense_slots:
+        try:
+            names = KINDS["names"](given.sparse_slots or "")
+            widths = KINDS["name:width"](given.dense_slots or "")
+        except BadValue as error:
+            raise UsageError(*error.args[:1], hint=error.args[1]) from error
+        said = replace(said, sparse_slots=names, dense_slots=widths)
+    is_declared = bool(said.sparse_slots or said.dense_slots)
+    if not is_declared and name in ("csv", "parquet"):
         line = (
             "Parquet" if is_table else repr(head.split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
         )
@@ -226,33 +241,34 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
             f"{files[0].path}: neither slot text nor Criteo's: {line}",
             hint="say which columns it has with --sparse-slots and --dense-slots, or --format",
         )
-    slots = slots or (declared.slots_of_lines(head) if name == "slots" else declared.Slots(()))
-    label = None if slots.has_label else ""
+    padding = given.padding or said.padding
+    if not is_declared and name == "slots":
+        return name, replace(declared.slots_of_lines(head), padding=padding)
     paths = tuple(file.path for file in files)
-    reading = Reading(
-        paths, 1, name, sparse_slots=slots.sparse, dense_slots=dict(slots.dense), label=label,
-        padding=given.padding,
-    )  # fmt: skip
-    return name, make_format(reading, {})
+    return name, make_format(replace(said, paths=paths, reader=name, padding=padding), config)
 
 
-def _yaml(path: str) -> object:
-    try:
-        import yaml
-    except ImportError:
-        raise UsageError(f"'{path}' needs PyYAML", hint="pip install PyYAML") from None
-    try:
-        return yaml.safe_load(Path(path).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"'{path}' cannot be read: {error}", hint="check --config") from error
+def _said(config: str | None) -> tuple[Reading, Mapping[str, object]]:
+    """What a config of `paddock rec` says of its data, and all its keys. Raises UsageError."""
+    from paddock.rec.config.resolve import resolve
+    from paddock.rec.settings import Contract, Reading
+
+    nothing = Reading((), 1, "")
+    if config is None:
+        return nothing, {}
+    # As inside of a cluster: the data that it names need not be here.
+    recipe = resolve(["-m", config, "-r", "WORKER", "-o", "engine=cluster"])
+    run = recipe.runs[0]
+    reading = run.reading or run.test or nothing
+    # A RecDataset makes batches of its own; what it reads is seen in the lines.
+    return replace(reading, reader="") if run.contract is Contract.DYGRAPH else reading, run.config
 
 
 def _plan(given: argparse.Namespace) -> int:
-    from paddock.data.assign import Piece, assign
+    from paddock.data.assign import assign
     from paddock.data.files import find_files
 
-    pieces = [Piece(file.path, file.size) for file in find_files(given.paths)]
-    plan = assign(pieces, given.workers, given.by, repeat=given.repeat)
+    plan = assign(find_files(given.paths), given.workers, given.by, repeat=given.repeat)
     if given.json:
         workers = [
             {

@@ -6,22 +6,17 @@ The plan is the same on every node, and checked: each file has one worker, each 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 
+from paddock.data.chunks import DataFile
 from paddock.errors import Problem, UsageError
 
 # train.txt-00012, part-12, part-00003.txt, part-7.txt.gz: the last number of the name.
 SUFFIX = re.compile(r"(\d+)(?:\.[A-Za-z]\w*)*$")
 UNEVEN_RATIO = 1.5
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A file to be dealt out, and how many bytes it has."""
-
-    path: str
-    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,7 @@ class Assignment:
     """
 
     rule: str
-    parts: tuple[tuple[Piece, ...], ...]
+    parts: tuple[tuple[DataFile, ...], ...]
     repeated: bool = False
 
     def bytes_of(self, worker: int) -> int:
@@ -67,13 +62,13 @@ class Assignment:
 
 
 def assign(
-    pieces: Sequence[Piece], workers: int, rule: str = "blocks", *, repeat: bool = False
+    pieces: Sequence[DataFile], workers: int, rule: str = "blocks", *, repeat: bool = False
 ) -> Assignment:
     """Deal the files out by a rule of RULES.
 
     repeat: with fewer files than workers, the workers go round and share them, instead of an error.
 
-    >>> plan = assign([Piece("a-0"), Piece("a-1"), Piece("a-2")], 2, "modulo")
+    >>> plan = assign([DataFile("a-0"), DataFile("a-1"), DataFile("a-2")], 2, "modulo")
     >>> [[piece.path for piece in part] for part in plan.parts]
     [['a-0', 'a-2'], ['a-1']]
 
@@ -86,7 +81,7 @@ def assign(
         problems.append(Problem(f"{workers} workers, at least 1 is needed"))
     if not pieces:
         problems.append(Problem("there are no files to deal out"))
-    twice = sorted({p.path for p in pieces if sum(q.path == p.path for q in pieces) > 1})
+    twice = sorted(path for path, count in Counter(p.path for p in pieces).items() if count > 1)
     if twice:
         problems.append(Problem(f"'{twice[0]}' is given twice", "each file is read once"))
     if problems:
@@ -104,7 +99,7 @@ def assign(
     return plan
 
 
-def _verify(plan: Assignment, pieces: Sequence[Piece]) -> None:
+def _verify(plan: Assignment, pieces: Sequence[DataFile]) -> None:
     dealt = [piece for part in plan.parts for piece in part]
     assert sorted(p.path for p in dealt) == sorted(p.path for p in pieces), "disjoint and complete"
     idle = [worker for worker, part in enumerate(plan.parts) if not part]
@@ -118,12 +113,12 @@ def _verify(plan: Assignment, pieces: Sequence[Piece]) -> None:
 # ------------------------------------------------------------------------------------------ rules
 
 
-def _modulo(pieces: Sequence[Piece], workers: int) -> list[list[Piece]]:
+def _modulo(pieces: Sequence[DataFile], workers: int) -> list[list[DataFile]]:
     """Number at the end of the name, modulo workers; the place in the list where one has none.
 
     Source: the v0.10 cluster's rule, suffix % TRAINER_COUNT == TRAINER_ID.
     """
-    parts: list[list[Piece]] = [[] for _ in range(workers)]
+    parts: list[list[DataFile]] = [[] for _ in range(workers)]
     found = [SUFFIX.search(piece.path.rpartition("/")[2]) for piece in pieces]
     has_numbers = all(found)
     for index, (piece, number) in enumerate(zip(pieces, found, strict=True)):
@@ -131,7 +126,7 @@ def _modulo(pieces: Sequence[Piece], workers: int) -> list[list[Piece]]:
     return parts
 
 
-def _blocks(pieces: Sequence[Piece], workers: int) -> list[list[Piece]]:
+def _blocks(pieces: Sequence[DataFile], workers: int) -> list[list[DataFile]]:
     """The sorted list in contiguous blocks; the first workers have one more.
 
     Source: PaddleRec's split_files.
@@ -142,16 +137,18 @@ def _blocks(pieces: Sequence[Piece], workers: int) -> list[list[Piece]]:
     return [ordered[ends[worker] : ends[worker + 1]] for worker in range(workers)]
 
 
-def _size(pieces: Sequence[Piece], workers: int) -> list[list[Piece]]:
+def _size(pieces: Sequence[DataFile], workers: int) -> list[list[DataFile]]:
     """The largest first, each to who has least; at most 4/3 of the best (Graham 1969)."""
-    parts: list[list[Piece]] = [[] for _ in range(workers)]
+    parts: list[list[DataFile]] = [[] for _ in range(workers)]
+    held = [(0, 0, worker) for worker in range(workers)]  # bytes, files: a heap
     for piece in sorted(pieces, key=lambda piece: (-piece.size, piece.path)):
-        part = min(parts, key=lambda part: (sum(p.size for p in part), len(part)))
-        part.append(piece)
+        size, count, worker = held[0]
+        heapreplace(held, (size + piece.size, count + 1, worker))
+        parts[worker].append(piece)
     return [sorted(part, key=lambda piece: piece.path) for part in parts]
 
 
-RULES: dict[str, Callable[[Sequence[Piece], int], list[list[Piece]]]] = {
+RULES: dict[str, Callable[[Sequence[DataFile], int], list[list[DataFile]]]] = {
     "modulo": _modulo,
     "blocks": _blocks,
     "size": _size,

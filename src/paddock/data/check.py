@@ -6,17 +6,17 @@ Everything is read once; memory does not grow with the data.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from paddock.data.batch import Bag, Floats
-from paddock.data.chunks import Chunk
-from paddock.data.files import DataFile, blocks, is_compressed, is_url
-from paddock.data.formats.format import Coverage, Format, Parsed, RowFormat
-from paddock.data.formats.show import text_of
+from paddock.data.batch import Bag, Batch, Floats
+from paddock.data.chunks import Chunk, DataFile
+from paddock.data.files import is_url
+from paddock.data.formats.format import Coverage, Format, Parsed, parse_chunk
 from paddock.data.ids import IdCounts
 from paddock.data.manifest import file_hash, read_manifest
 
@@ -71,35 +71,25 @@ def check(
     """Read all files as `form` and judge them. progress: is told (bytes read, of how many)."""
     report = Report()
     twins = _Duplicates(files)
-    total, done = sum(file.size for file in files), 0
+    total, before = sum(file.size for file in files), 0
     for number, file in enumerate(files):
         facts = FileFacts(file.path, file.size)
         report.files.append(facts)
-        for block, parsed in _parsed(file, form):
+        read = 0
+        for block, parsed in parse_chunk(form, Chunk(file.path)):
             _count(report, facts, parsed, samples, padding)
-            if block is not None:
-                twins.add(number, block)
-                if not is_compressed(file.path):
-                    progress(min(done + len(block), total), total)
-                    done += len(block)
-        if isinstance(form, RowFormat) or is_compressed(file.path):
-            done += file.size
-            progress(done, total)
+            twins.add(number, block or b"")
+            read += len(block or b"")
+            if read < file.size:  # gz holds more than its bytes say.
+                progress(before + read, total)
+        before += file.size
+        progress(before, total)
     _judge(report)
     report.warnings += twins.warnings()
     report.wrong += twins.wrong()
     for directory in dict.fromkeys(Path(f.path).parent for f in files if not is_url(f.path)):
         _verify_manifest(report, directory)
     return report
-
-
-def _parsed(file: DataFile, form: Format) -> Iterator[tuple[bytes | None, Parsed]]:
-    if isinstance(form, RowFormat):
-        for parsed in form.read(Chunk(file.path)):
-            yield None, parsed
-        return
-    for block in blocks(Chunk(file.path)):
-        yield block, form.parse(block)
 
 
 def _count(report: Report, facts: FileFacts, parsed: Parsed, samples: int, padding: int) -> None:
@@ -133,6 +123,33 @@ def _add_numbers(facts: Numbers, numbers: Floats) -> None:
         facts.high = max(facts.high, float(finite.max()))
         facts.total += float(finite.sum(dtype=np.float64))
         facts.count += finite.size
+
+
+def text_of(batch: Batch, count: int = 10) -> list[str]:
+    """The first examples, a line for each (`reader_debug_mode`, `dataset_debug`).
+
+    >>> text_of(Batch(1, {"7": np.array([4])}, {"age": np.array([[0.5, 2]])}, np.array([1.0])))
+    ['label 1, 7 4, age [0.5 2]']
+    """
+    rows: list[str] = []
+    columns: dict[str, Any] = {**batch.ids, **batch.dense, **batch.other}
+    for i in range(min(count, batch.size)):
+        fields = [f"label {batch.label[i]:g}"] if len(batch.label) else []
+        fields += [f"{slot} {_value(column, i)}" for slot, column in columns.items()]
+        rows.append(", ".join(fields))
+    return rows
+
+
+def _value(column: Any, i: int) -> str:
+    if isinstance(column, Bag):
+        start = int(column.lengths[:i].sum())
+        row: Any = column.values[start : start + int(column.lengths[i])]
+    else:
+        row = column[i]
+    if not isinstance(row, np.ndarray):
+        return str(row)
+    texts = (f"{v:.6g}" if isinstance(v, float) else str(v) for v in row.tolist())
+    return f"[{' '.join(texts)}]"
 
 
 # ------------------------------------------------------------------------------------------ judge

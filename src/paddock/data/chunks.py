@@ -1,8 +1,16 @@
-"""A chunk: the part of a file that one worker reads at a time. Pure."""
+"""A file of data, and a chunk of it: what one worker reads at a time. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class DataFile:
+    """A file of data: its local path or URL, and how many bytes it has."""
+
+    path: str
+    size: int = 0
 
 
 @dataclass(frozen=True, order=True)

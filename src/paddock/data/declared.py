@@ -1,79 +1,15 @@
-"""Which slots data has: as the user declares them, or as the first lines show. Pure."""
+"""What data looks like by its first lines: the format, and the slots. No I/O here."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
-from paddock.errors import UsageError
+from paddock.data.formats.slots import SlotFormat
 
 LINES_MAX = 1000  # that are looked at
 LABELS = ("click", "label", "clk")
 FORMATS = ("slots", "criteo", "csv")
 CRITEO_FIELDS = 40
-
-
-@dataclass(frozen=True)
-class Slots:
-    """sparse: names, the label first where there is one. dense: (name, width)."""
-
-    sparse: tuple[str, ...]
-    dense: tuple[tuple[str, int], ...] = ()
-    has_label: bool = True
-
-
-def read_slots(sparse: str | None, dense: str | None) -> Slots | None:
-    """Slots as config files write them; None where neither is given.
-
-    >>> read_slots("click 1 2", "dense_feature:13")
-    Slots(sparse=('click', '1', '2'), dense=(('dense_feature', 13),), has_label=True)
-
-    Raises: UsageError for a width that is no number.
-    """
-    if not sparse and not dense:
-        return None
-    found = []
-    for word in _words(dense or ""):
-        name, _, width = word.partition(":")
-        if not width.isdecimal():
-            raise UsageError(f"dense slot '{word}' has no width", hint="write name:width")
-        found.append((name, int(width)))
-    return Slots(tuple(_words(sparse or "")), tuple(found))
-
-
-def _words(text: str) -> list[str]:
-    return text.replace(",", " ").split()
-
-
-def slots_of_config(config: object, where: str) -> Slots:
-    """The first `sparse_slots` and `dense_slots` of a config.yaml of any generation.
-
-    config: what YAML gives. Raises: UsageError where there are none.
-    """
-    found: dict[str, str] = {}
-    for key, value in _leaves(config):
-        if key in ("sparse_slots", "dense_slots"):
-            text = " ".join(map(str, value)) if isinstance(value, list) else str(value or "")
-            found.setdefault(key, text)
-    slots = read_slots(found.get("sparse_slots"), found.get("dense_slots"))
-    if slots is None:
-        raise UsageError(
-            f"'{where}' has no sparse_slots and no dense_slots",
-            hint="name them with --sparse-slots and --dense-slots",
-        )
-    return slots
-
-
-def _leaves(value: object) -> Iterator[tuple[str, object]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if not isinstance(inner, Mapping):
-                yield str(key), inner
-            yield from _leaves(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _leaves(inner)
 
 
 def format_of(block: bytes) -> str:
@@ -89,13 +25,13 @@ def format_of(block: bytes) -> str:
     return "slots" if all(word.find(b":") > 0 for word in words) else "csv"
 
 
-def slots_of_lines(block: bytes) -> Slots:
+def slots_of_lines(block: bytes) -> SlotFormat:
     """The slots of slot text: those with a fraction are dense.
 
     The label is one of LABELS, else the first slot if it is 0 or 1 in all lines, else none.
 
     >>> slots_of_lines(b"1:7 click:0 d:0.5 d:1\\n1:9 1:3 click:1 d:0.2 d:0\\n")
-    Slots(sparse=('click', '1'), dense=(('d', 2),), has_label=True)
+    SlotFormat(sparse_slots=('click', '1'), dense_slots=(('d', 2),), padding=0, label='click')
     """
     values: dict[str, set[bytes]] = {}
     widths: dict[str, int] = {}
@@ -119,4 +55,4 @@ def slots_of_lines(block: bytes) -> Slots:
     }
     dense = tuple((slot, widths[slot]) for slot in slots if slot in fractions)
     ids = [slot for slot in slots if slot != label and slot not in fractions]
-    return Slots((label, *ids) if label else tuple(ids), dense, bool(label))
+    return SlotFormat((label, *ids) if label else tuple(ids), dense, label=label)

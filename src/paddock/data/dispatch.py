@@ -42,34 +42,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from paddock.data.dispatch_words import (
-    ASIDE_MAX,
-    LEASES_MAX,
-    REASON_LENGTH_MAX,
-    Anew,
-    Aside,
-    Ask,
-    Begin,
-    Course,
-    Differs,
-    Done,
-    Event,
-    Failed,
-    Found,
-    Gone,
-    Granted,
-    Lease,
-    Leave,
-    Over,
-    Plan,
-    Reply,
-    Report,
-    Rest,
-    Turn,
-    Wait,
-    Worker,
-    place_in,
-)
+from paddock.data import dispatch_words as w
 
 # Deaths of workers at one record of a chunk, before it is set aside: it may be the program's fault.
 DEATHS_MAX = 10
@@ -82,11 +55,11 @@ class Dispatch:
     past, where the notes were rolled back. past: what they were rolled back to, if ever.
 
     >>> dispatch = Dispatch({})
-    >>> dispatch.handle(Begin(0, 1, Plan("ab", chunks=1, seed=None)))
+    >>> dispatch.handle(w.Begin(0, 1, w.Plan("ab", chunks=1, seed=None)))
     Granted(pass_=0, leases=(), is_over=False, is_robbed=False)
-    >>> dispatch.handle(Turn(0, 1, "ab", 0)).leases[0][:3]
+    >>> dispatch.handle(w.Turn(0, 1, "ab", 0)).leases[0][:3]
     (1, 0, 0)
-    >>> dispatch.handle(Turn(0, 1, "ab", 0, (Report(1, records=10),)))
+    >>> dispatch.handle(w.Turn(0, 1, "ab", 0, (w.Report(1, records=10),)))
     Over(is_last=False)
     """
 
@@ -94,8 +67,8 @@ class Dispatch:
         course = notes.get("course")
         self.course = None if course is None else _course(course)
         self.serial = serial
-        self.back = [Rest(*one) for one in notes.get("back") or ()]
-        self.aside = [Aside(*one) for one in notes.get("aside") or ()]
+        self.back = [w.Rest(*one) for one in notes.get("back") or ()]
+        self.aside = [w.Aside(*one) for one in notes.get("aside") or ()]
         self.workers = {
             int(key[2:]): _worker(value)
             for key, value in notes.items()
@@ -142,7 +115,7 @@ class Dispatch:
             and not any(worker.leases for worker in self.workers.values())
         )
 
-    def holders(self) -> Iterator[tuple[int, Worker]]:
+    def holders(self) -> Iterator[tuple[int, w.Worker]]:
         """Workers that hold leases, by number."""
         return ((n, worker) for n, worker in sorted(self.workers.items()) if worker.leases)
 
@@ -168,52 +141,52 @@ class Dispatch:
 
     # ------------------------------------------------------------------------------------ events
 
-    def handle(self, event: Event) -> Reply:
+    def handle(self, event: w.Event) -> w.Reply:
         """What the event leads to."""
-        if isinstance(event, Begin):
+        if isinstance(event, w.Begin):
             return self._begin(event)
         worker = self.workers.get(event.worker)
-        if isinstance(event, Gone):
+        if isinstance(event, w.Gone):
             if worker is not None and not worker.is_gone:
                 worker.is_gone = True
                 self._touch(event.worker)
-            return Done()
-        if isinstance(event, Turn) and self.course and event.digest != self.course.plan.digest:
-            return Over(is_last=True)  # Others have gone on to other data.
+            return w.Done()
+        if isinstance(event, w.Turn) and self.course and event.digest != self.course.plan.digest:
+            return w.Over(is_last=True)  # Others have gone on to other data.
         if worker is None or worker.life != event.life:
-            return Anew() if isinstance(event, Turn) else Done()
-        if isinstance(event, Turn):
+            return w.Anew() if isinstance(event, w.Turn) else w.Done()
+        if isinstance(event, w.Turn):
             return self._turn(event, worker)
-        if isinstance(event, Found) and worker.is_gone:
+        if isinstance(event, w.Found) and worker.is_gone:
             self._rob(event, worker)
-        if isinstance(event, Leave):
+        if isinstance(event, w.Leave):
             for lease in worker.leases:
                 start = max(lease.start, event.seen.get(lease.number, 0))
                 self._return(_rest(lease, start))
             self._forget(event.worker)
-        return Done()
+        return w.Done()
 
-    def _begin(self, event: Begin) -> Reply:
+    def _begin(self, event: w.Begin) -> w.Reply:
         plan, course = event.plan, self.course
         if course is None or (self.is_over and course.plan.digest != plan.digest):
             self._open(plan)
         elif _kind(course.plan) != _kind(plan):
-            return Differs(course.plan)
+            return w.Differs(course.plan)
         elif course.plan != plan:
             course.plan = plan  # How often, and what may fail, is the newest life's to say.
             self._changed.add("course")
         assert self.course is not None
-        worker = self.workers.setdefault(event.worker, Worker(event.life))
+        worker = self.workers.setdefault(event.worker, w.Worker(event.life))
         if worker.leases and worker.life != event.life:
             self._count_death(worker, event.seen)
         is_robbed = worker.is_robbed
-        self.workers[event.worker] = Worker(event.life, worker.leases, worker.waits)
+        self.workers[event.worker] = w.Worker(event.life, worker.leases, worker.waits)
         self._touch(event.worker)
-        return Granted(self.course.pass_, tuple(worker.leases), self.is_over, is_robbed)
+        return w.Granted(self.course.pass_, tuple(worker.leases), self.is_over, is_robbed)
 
-    def _open(self, plan: Plan) -> None:
+    def _open(self, plan: w.Plan) -> None:
         past = self.course
-        self.course = Course(plan, past=self._past)
+        self.course = w.Course(plan, past=self._past)
         if past is not None:
             self.course.next, self.course.again = past.next, past.again
         for number in list(self.workers):
@@ -221,15 +194,15 @@ class Dispatch:
         self.aside.clear()
         self._changed |= {"course", "aside"}
 
-    def _turn(self, event: Turn, worker: Worker) -> Reply:
+    def _turn(self, event: w.Turn, worker: w.Worker) -> w.Reply:
         course = self.course
         if course is None or worker.is_gone:
-            return Anew()
+            return w.Anew()
         for report in event.reports:
             self._end(event.worker, worker, report)
         if event.pass_ == course.pass_ + 1 and self.is_over:
             if course.plan.passes and event.pass_ >= course.plan.passes:
-                return Over(is_last=True)
+                return w.Over(is_last=True)
             course.pass_, course.cursor, course.records = event.pass_, 0, 0
             self._changed.add("course")
             for number, one in self.workers.items():
@@ -237,32 +210,32 @@ class Dispatch:
                     one.waits = False
                     self._touch(number)
         if event.pass_ < course.pass_:
-            return Over(is_last=False)
+            return w.Over(is_last=False)
         if event.pass_ > course.pass_:
-            return Anew()
+            return w.Anew()
         aside = tuple(one for one in self.aside if one.pass_ == course.pass_)
-        if len(aside) > (ASIDE_MAX if course.plan.aside is None else course.plan.aside):
-            return Failed(aside)
-        hold = min(event.hold, LEASES_MAX)
+        if len(aside) > (w.ASIDE_MAX if course.plan.aside is None else course.plan.aside):
+            return w.Failed(aside)
+        hold = min(event.hold, w.LEASES_MAX)
         while len(worker.leases) < hold and self._grant(worker):
             self._touch(event.worker)
         if self.is_over:
-            return Over(course.plan.passes == course.pass_ + 1)
+            return w.Over(course.plan.passes == course.pass_ + 1)
         if len(worker.leases) < hold and not worker.waits:
             # What comes after a wait begins a batch: so that a life that reads the same leases
             # again cuts the same batches.
             worker.waits = True
             self._touch(event.worker)
         if worker.leases:
-            return Granted(course.pass_, tuple(worker.leases))
+            return w.Granted(course.pass_, tuple(worker.leases))
         for number, holder in self.holders():
             if holder.is_gone:
-                return Ask(number, holder.life)
-        return Wait(tuple(number for number, _ in self.holders()))
+                return w.Ask(number, holder.life)
+        return w.Wait(tuple(number for number, _ in self.holders()))
 
     # ------------------------------------------------------------------------------------ leases
 
-    def _grant(self, worker: Worker) -> bool:
+    def _grant(self, worker: w.Worker) -> bool:
         """Lease the next chunk that is to do; False when there is none."""
         course = self.course
         assert course is not None
@@ -271,20 +244,22 @@ class Dispatch:
             self._changed.add("back")
         elif course.cursor < course.plan.chunks:
             plan = course.plan
-            rest = Rest(place_in(plan.chunks, plan.seed, course.pass_, course.cursor), 0)
+            rest = w.Rest(w.place_in(plan.chunks, plan.seed, course.pass_, course.cursor), 0)
             course.cursor += 1
         else:
             return False
-        is_alone = worker.waits or rest != Rest(rest.chunk, 0)
+        is_alone = worker.waits or rest != w.Rest(rest.chunk, 0)
         number = max(course.next, self.serial)
-        lease = Lease(number, rest.chunk, rest.start, is_alone, rest.tries, rest.deaths, rest.start)
+        lease = w.Lease(
+            number, rest.chunk, rest.start, is_alone, rest.tries, rest.deaths, rest.start
+        )
         worker.leases.append(lease)
         worker.waits = False
         course.next = number + 1
         self._changed.add("course")
         return True
 
-    def _end(self, number: int, worker: Worker, report: Report) -> None:
+    def _end(self, number: int, worker: w.Worker, report: w.Report) -> None:
         """A lease has ended. # leased -> done, to do, set aside"""
         lease = next((one for one in worker.leases if one.number == report.number), None)
         if lease is None or self.course is None:
@@ -298,20 +273,20 @@ class Dispatch:
         rest = _rest(lease, report.records)
         self._return(rest._replace(tries=rest.tries + 1), report.reason)
 
-    def _return(self, rest: Rest, reason: str = "its worker died there, again and again") -> None:
+    def _return(self, rest: w.Rest, reason: str = "its worker died there, again and again") -> None:
         """# leased -> to do, or set aside"""
         assert self.course is not None
         if rest.tries < self.course.plan.tries and rest.deaths < DEATHS_MAX:
             self.back.append(rest)
             self._changed.add("back")
             return
-        reason = reason[:REASON_LENGTH_MAX]
-        self.aside.append(Aside(self.course.pass_, rest.chunk, rest.start, reason))
-        del self.aside[: -ASIDE_MAX - 1]
+        reason = reason[: w.REASON_LENGTH_MAX]
+        self.aside.append(w.Aside(self.course.pass_, rest.chunk, rest.start, reason))
+        del self.aside[: -w.ASIDE_MAX - 1]
         self.course.records += rest.start
         self._changed |= {"aside", "course"}
 
-    def _count_death(self, worker: Worker, seen: Mapping[int, int]) -> None:
+    def _count_death(self, worker: w.Worker, seen: Mapping[int, int]) -> None:
         """A life has ended in its oldest lease, and another one goes on there."""
         lease = worker.leases[0]
         rest = _rest(lease, seen.get(lease.number, 0))
@@ -324,7 +299,7 @@ class Dispatch:
         worker.is_robbed = True
         self._return(rest._replace(deaths=rest.deaths + 1))
 
-    def _rob(self, found: Found, worker: Worker) -> None:
+    def _rob(self, found: w.Found, worker: w.Worker) -> None:
         """The leases of a worker that is gone. # leased -> to do, or set aside"""
         assert self.course is not None
         for place, lease in enumerate(worker.leases):
@@ -345,23 +320,23 @@ class Dispatch:
         self._touch(worker)
 
 
-def _rest(lease: Lease, records: int) -> Rest:
+def _rest(lease: w.Lease, records: int) -> w.Rest:
     """What is left of a lease; what failed before a record that is done is forgotten."""
     start = max(lease.start, records)
     if start > lease.seen:
-        return Rest(lease.chunk, start)
-    return Rest(lease.chunk, start, lease.tries, lease.deaths)
+        return w.Rest(lease.chunk, start)
+    return w.Rest(lease.chunk, start, lease.tries, lease.deaths)
 
 
-def _kind(plan: Plan) -> Plan:
+def _kind(plan: w.Plan) -> w.Plan:
     """What must be the same for a pass to go on."""
     return replace(plan, passes=0, tries=0, aside=None)
 
 
-def _course(data: Mapping[str, Any]) -> Course:
-    return Course(**{**data, "plan": Plan(**data["plan"])})
+def _course(data: Mapping[str, Any]) -> w.Course:
+    return w.Course(**{**data, "plan": w.Plan(**data["plan"])})
 
 
-def _worker(data: list[Any]) -> Worker:
+def _worker(data: list[Any]) -> w.Worker:
     life, leases, *facts = data
-    return Worker(life, [Lease(*lease) for lease in leases], *facts)
+    return w.Worker(life, [w.Lease(*lease) for lease in leases], *facts)

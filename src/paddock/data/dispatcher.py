@@ -6,9 +6,9 @@ the same after a restart, on the replica that takes over, and after a checkpoint
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from paddock.data import dispatch_words as w
 from paddock.data.dispatch import Dispatch
@@ -32,7 +32,8 @@ class Dispatcher:
     ) -> dict[str, Any]:
         """The reply, by its name. Raises UsageError."""
         name = str(question.get("stream", ""))
-        notes = {key[len(name) + 1 :]: v for key, v in desk.notes.items() if _is_of(key, name)}
+        of = f"{name}/"
+        notes = {k.removeprefix(of): v for k, v in desk.notes.items() if k.startswith(of)}
         known = {key.partition("/")[0] for key in desk.notes}
         if not name or "/" in name or len(name) > NAME_LENGTH_MAX:
             raise UsageError(f"stream {name!r}", hint="a name without '/', of 1 to 100 letters")
@@ -65,10 +66,6 @@ class Dispatcher:
         return {"is": type(reply).__name__, **asdict(reply)}
 
 
-def _is_of(key: str, name: str) -> bool:
-    return key.startswith(name + "/")
-
-
 def event_from(who: tuple[int, int], question: Mapping[str, Any]) -> w.Event:
     """The event of a question. Raises UsageError."""
     worker, life = who
@@ -82,7 +79,7 @@ def event_from(who: tuple[int, int], question: Mapping[str, Any]) -> w.Event:
             reports = tuple(
                 w.Report(_int(r[0]), _int(r[1]), str(r[2])) for r in question["reports"]
             )
-            place = str(question["digest"]), _int(question["pass"])
+            place = str(question["digest"]), _int(question["pass_"])
             return w.Turn(worker, life, *place, reports, _int(question["hold"]))
         if do == "leave":
             return w.Leave(worker, life, _seen(question))
@@ -95,41 +92,24 @@ def event_from(who: tuple[int, int], question: Mapping[str, Any]) -> w.Event:
 
 
 def question_of(event: w.Begin | w.Turn | w.Leave | w.Found) -> dict[str, Any]:
-    """The JSON that `event_from` reads."""
-    if isinstance(event, w.Begin):
-        return {"do": "begin", "plan": asdict(event.plan), "seen": _texts(event.seen)}
-    if isinstance(event, w.Leave):
-        return {"do": "leave", "seen": _texts(event.seen)}
-    if isinstance(event, w.Found):
-        gone = {"worker": event.worker, "life": event.life}
-        return {"do": "found", **gone, "seen": _texts(event.seen)}
-    reports = [list(report) for report in event.reports]
-    place = {"digest": event.digest, "pass": event.pass_}
-    return {"do": "turn", **place, "reports": reports, "hold": event.hold}
+    """What becomes of an event in JSON: `event_from` reads it."""
+    return {"do": type(event).__name__.lower(), **asdict(event)}
 
 
-_REPLIES = {
-    one.__name__: one for one in (w.Wait, w.Ask, w.Over, w.Anew, w.Done)
-}  # those of plain values
+_REPLIES: dict[str, Any] = {one.__name__: one for one in get_args(w.Reply)}
+# Facts that are more than plain values.
+_PARTS: dict[str, Callable[[Any], Any]] = {
+    "leases": lambda leases: tuple(w.Lease(*lease) for lease in leases),
+    "aside": lambda aside: tuple(w.Aside(*one) for one in aside),
+    "held": lambda held: w.Plan(**held),
+}
 
 
 def reply_from(answer: Mapping[str, Any]) -> w.Reply:
     """The reply that `Dispatcher.answer` gave as JSON."""
-    facts = dict(answer)
-    kind = facts.pop("is")
-    if kind == "Granted":
-        leases = tuple(w.Lease(*lease) for lease in facts.pop("leases"))
-        return w.Granted(leases=leases, **facts)
-    if kind == "Failed":
-        return w.Failed(tuple(w.Aside(*one) for one in facts["aside"]))
-    if kind == "Differs":
-        return w.Differs(w.Plan(**facts["held"]))
-    reply: w.Reply = _REPLIES[kind](**facts)
+    facts = {name: _PARTS[name](fact) if name in _PARTS else fact for name, fact in answer.items()}
+    reply: w.Reply = _REPLIES[facts.pop("is")](**facts)
     return reply
-
-
-def _texts(seen: Mapping[int, Any]) -> dict[str, Any]:
-    return {str(number): records for number, records in seen.items()}
 
 
 def _seen(question: Mapping[str, Any]) -> dict[int, int]:

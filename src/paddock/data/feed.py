@@ -14,24 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from paddock.data.dispatch_words import (
-    LEASES_MAX,
-    Anew,
-    Ask,
-    Begin,
-    Differs,
-    Event,
-    Failed,
-    Found,
-    Granted,
-    Lease,
-    Leave,
-    Over,
-    Plan,
-    Reply,
-    Report,
-    Turn,
-)
+from paddock.data import dispatch_words as w
 from paddock.errors import PaddockError, UsageError
 
 # What reading and parsing data may raise; anything else is a bug, and ends the program.
@@ -58,7 +41,7 @@ class Port(Protocol):
     def resume(self, *, exactly: bool) -> None:
         """Batches follow. exactly: those that the life before did after its position, again."""
 
-    def ask(self, event: Event) -> Reply:
+    def ask(self, event: w.Event) -> w.Reply:
         """The dispatcher's reply; the event may come to it twice."""
 
     def seen_of(self, worker: int) -> dict[int, tuple[int, int]]:
@@ -80,7 +63,7 @@ class Held:
     were used, in positions that are kept. end: None while there is more, "" behind its last
     record, else why the next one cannot be read."""
 
-    lease: Lease
+    lease: w.Lease
     read: int
     used: int
     kept: int
@@ -132,7 +115,7 @@ class Feed:
     def __init__(
         self,
         port: Port,
-        plan: Plan,
+        plan: w.Plan,
         read: Read,
         batch_size: int,
         *,
@@ -159,8 +142,8 @@ class Feed:
         if self._has_begun:
             return
         seen = self.port.seen()
-        reply = self.port.ask(Begin(self.port.worker, self.port.life, self.plan, seen))
-        if isinstance(reply, Differs):
+        reply = self.port.ask(w.Begin(self.port.worker, self.port.life, self.plan, seen))
+        if isinstance(reply, w.Differs):
             held = reply.held
             raise UsageError(
                 f"other data are being read: {held.chunks} chunks ({held.digest}, seed "
@@ -169,7 +152,7 @@ class Feed:
                 hint="name the same files in every worker, and in every life until the pass is "
                 "over; two sets of data in one job need two names: stream(..., name=)",
             )
-        assert isinstance(reply, Granted)
+        assert isinstance(reply, w.Granted)
         self._has_begun = True
         self.pass_ = reply.pass_ + (reply.is_over and not reply.leases)
         self.is_ended = 0 < self.plan.passes <= self.pass_
@@ -177,7 +160,7 @@ class Feed:
             self._hold(lease, seen.get(lease.number, 0))
         self.port.resume(exactly=not reply.is_robbed)
 
-    def _hold(self, lease: Lease, done: int = 0) -> None:
+    def _hold(self, lease: w.Lease, done: int = 0) -> None:
         if lease.number not in self._held:
             start = max(lease.start, done)
             self._held[lease.number] = Held(lease, start, start, start)
@@ -191,7 +174,7 @@ class Feed:
         seen = {number: held.kept for number, held in self._held.items()}
         self._held.clear()
         self._latest = None
-        self.port.ask(Leave(self.port.worker, self.port.life, seen))
+        self.port.ask(w.Leave(self.port.worker, self.port.life, seen))
 
     # ---------------------------------------------------------------------------------- batches
 
@@ -258,7 +241,7 @@ class Feed:
                     break
                 self._take(held, item)
                 continue
-            if item.parts and len(self._held) >= LEASES_MAX:
+            if item.parts and len(self._held) >= w.LEASES_MAX:
                 break
             while self._is_behind(item):
                 yield None
@@ -325,33 +308,33 @@ class Feed:
         ended = [h for h in self._held.values() if h.end is not None and h.used == h.read]
         self._keep(wanted=bool(ended))
         ended = [held for held in ended if held.kept == held.read]
-        reports = tuple(Report(h.lease.number, h.read, h.end or "") for h in ended)
+        reports = tuple(w.Report(h.lease.number, h.read, h.end or "") for h in ended)
         for held in ended:
             del self._held[held.lease.number]
-        turn = Turn(
+        turn = w.Turn(
             self.port.worker,
             self.port.life,
             self.plan.digest,
             self.pass_,
             reports,
-            min(len(self._held) + 1, LEASES_MAX),
+            min(len(self._held) + 1, w.LEASES_MAX),
         )
         reply = self.port.ask(turn)
-        while isinstance(reply, Ask):
+        while isinstance(reply, w.Ask):
             seen = self.port.seen_of(reply.worker)
-            self.port.ask(Found(reply.worker, reply.life, seen))
+            self.port.ask(w.Found(reply.worker, reply.life, seen))
             reply = self.port.ask(turn)
-        if isinstance(reply, Over):
+        if isinstance(reply, w.Over):
             self.is_ended = self.is_ended or reply.is_last
             return None
-        if isinstance(reply, Granted):
+        if isinstance(reply, w.Granted):
             fresh = [lease for lease in reply.leases if lease.number not in self._held]
             for lease in fresh:
                 self._hold(lease)
             return bool(fresh)
-        if isinstance(reply, Failed):
+        if isinstance(reply, w.Failed):
             raise self._failure(reply)
-        if isinstance(reply, Anew):
+        if isinstance(reply, w.Anew):
             raise PaddockError(
                 f"the dispatcher does not know worker {self.port.worker} in pass {self.pass_} any "
                 "more: a checkpoint was loaded, or other data were begun",
@@ -359,7 +342,7 @@ class Feed:
             )
         return False
 
-    def _failure(self, reply: Failed) -> PaddockError:
+    def _failure(self, reply: w.Failed) -> PaddockError:
         names = [f"{self._name(a.chunk)} from record {a.start} on: {a.reason}" for a in reply.aside]
         return PaddockError(
             f"chunks of data could not be read: {len(names)}, {self.plan.aside} are allowed: "

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import glob
 import gzip
+import hashlib
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate
 from typing import IO, Any, cast
 
-from paddock.data.chunks import Chunk
+from paddock.data.chunks import Chunk, DataFile
 from paddock.errors import PaddockError, Problem, UsageError
 
 BLOCK_BYTES = 2 << 20
@@ -28,14 +29,6 @@ MARKERS = (MANIFEST, "done", "donefile", "to.hadoop.done")
 MARKER_ENDS = (".done", ".donefile", ".crc", ".tmp", "~")
 GENERATED = "generated:"
 GLOB_SIGNS = frozenset("*?[")
-
-
-@dataclass(frozen=True, order=True)
-class DataFile:
-    """A file of data: its local path or URL, and how many bytes it has."""
-
-    path: str
-    size: int
 
 
 # ------------------------------------------------------------------------------------------- find
@@ -63,7 +56,9 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[DataFile]:
         except UsageError as error:
             problems += error.problems
             continue
-        found.update((file.path, file) for file in files)
+        for file in files:  # ./part-0 is part-0.
+            name = file.path if is_url(file.path) else os.path.abspath(file.path)
+            found.setdefault(name, file)
     if problems:
         raise UsageError.of(problems)
     if not found:
@@ -78,6 +73,15 @@ def is_url(path: str) -> bool:
     (True, False)
     """
     return "://" in path
+
+
+def is_elsewhere(path: str) -> bool:
+    """Whether data is no file of a file system: a URL, or made when it is read.
+
+    >>> is_elsewhere("s3://b/x"), is_elsewhere("generated:criteo?seed=1"), is_elsewhere("data")
+    (True, True, False)
+    """
+    return is_url(path) or path.startswith(GENERATED)
 
 
 def is_data_name(name: str) -> bool:
@@ -96,8 +100,10 @@ def _local(path: str) -> list[DataFile]:
             names = sorted(e.path for e in entries if is_data_name(e.name) and e.is_file())
         if not names:
             raise _empty(path)
-    elif os.path.exists(path):
+    elif os.path.isfile(path):
         names = [path]
+    elif os.path.exists(path):
+        raise UsageError(f"'{path}' is a pipe or a device", hint="write it to a file first")
     elif GLOB_SIGNS & set(path):
         names = sorted(n for n in glob.glob(path, recursive=True) if _is_wanted(n))
         if not names:
@@ -177,18 +183,48 @@ def cut_files(files: Iterable[DataFile], chunk_bytes: int = CHUNK_BYTES) -> list
     """
     if chunk_bytes < 1:
         raise UsageError(f"chunk_bytes is {chunk_bytes}, at least 1 is needed", hint="67108864")
-    chunks: list[Chunk] = []
-    for file in files:
-        if is_parquet(file.path):
-            chunks += _row_groups(file, chunk_bytes)
-        elif file.size and is_compressed(file.path):
-            chunks.append(Chunk(file.path))
-        else:
-            # Parts of the same length, rather than a short one at the end.
-            count = -(-file.size // chunk_bytes)
-            ends = [file.size * i // count for i in range(count + 1)] if count else []
-            chunks += [Chunk(file.path, start, end) for start, end in pairwise(ends)]
-    return chunks
+    return list(Chunks(list(files), chunk_bytes))
+
+
+class Chunks(Sequence[Chunk]):
+    """The same, made when they are asked for: a million of them take no memory."""
+
+    def __init__(self, files: Sequence[DataFile], chunk_bytes: int) -> None:
+        self.files = files
+        self._bytes = chunk_bytes
+        # Those that are not cut by arithmetic alone.
+        self._cut: dict[int, list[Chunk]] = {}
+        for number, file in enumerate(files):
+            if is_parquet(file.path):
+                self._cut[number] = _row_groups(file, chunk_bytes)
+            elif is_compressed(file.path):
+                self._cut[number] = [Chunk(file.path)] if file.size else []
+        counts = (
+            len(self._cut[i]) if i in self._cut else -(-file.size // chunk_bytes)
+            for i, file in enumerate(files)
+        )
+        self._ends = list(accumulate(counts))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, index: int) -> Chunk:  # type: ignore[override]  # no slices
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        place = bisect_right(self._ends, index)
+        index -= self._ends[place - 1] if place else 0
+        if place in self._cut:
+            return self._cut[place][index]
+        # Parts of the same length, rather than a short one at the end.
+        file, count = self.files[place], -(-self.files[place].size // self._bytes)
+        return Chunk(file.path, file.size * index // count, file.size * (index + 1) // count)
+
+    def digest(self) -> str:
+        """Of what is in which chunk: equal for equal files, cut alike. 16 hex digits."""
+        told = hashlib.sha256(str(self._bytes).encode())
+        for file in self.files:
+            told.update(f"\0{file.path}\0{file.size}".encode())
+        return told.hexdigest()[:16]
 
 
 def _row_groups(file: DataFile, chunk_bytes: int) -> list[Chunk]:
@@ -282,6 +318,9 @@ def lines_of(file: IO[bytes], chunk: Chunk, block_bytes: int = BLOCK_BYTES) -> I
         if len(rest) > LINE_BYTES_MAX:
             message = f"'{path}' has a line of more than {LINE_BYTES_MAX} bytes"
             raise PaddockError(message, hint="is it text? Parquet is named *.parquet, gzip *.gz")
+    if at < end != END_OF_FILE:
+        message = f"'{path}' ends at byte {at}, and had at least {end} when it was listed"
+        raise PaddockError(message, hint="data must not change while it is read")
     if rest:
         yield rest
 

@@ -104,7 +104,7 @@ def refuse_taken(directory: Path, names: Iterable[str]) -> None:
     taken = [name for name in (*names, MANIFEST) if (directory / name).exists()]
     if taken:
         more = f" and {len(taken) - 1} more" if len(taken) > 1 else ""
-        message = f"'{directory / taken[0]}'{more} exists"
+        message = f"already there: '{directory / taken[0]}'{more}"
         raise UsageError.of([Problem(message, "choose another --out, or remove what is there")])
 
 
@@ -126,7 +126,7 @@ def publishing(directory: Path, what: str) -> Iterator[Path]:
             yield temporary
             sync_files(temporary)
             sync_path(temporary)
-            if is_new:
+            if is_new and not directory.exists():
                 temporary.rename(directory)
             else:
                 _move(temporary, directory)
@@ -152,9 +152,16 @@ def aside(parent: Path, stem: str, *, sweep: str) -> Iterator[Path]:
 
 
 def _move(source: Path, directory: Path) -> None:
+    """Raises: UsageError where another process has filled it since."""
     names = sorted(path.name for path in source.iterdir() if path.name != MANIFEST)
-    for name in (*names, MANIFEST):
-        (source / name).rename(directory / name)
+    held = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        refuse_taken(directory, names)
+        for name in (*names, MANIFEST):
+            (source / name).rename(directory / name)
+    finally:
+        os.close(held)
     source.rmdir()
 
 

@@ -6,19 +6,21 @@ all at once (manifest.publishing).
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from paddock.data.chunks import Chunk
-from paddock.data.files import DataFile, blocks, is_compressed, is_parquet, is_url
+from paddock.data.chunks import Chunk, DataFile
+from paddock.data.files import blocks, is_compressed, is_parquet, is_url
+from paddock.data.formats.csv import header_of
 from paddock.data.keys import key_of
 from paddock.data.manifest import (
     Manifest,
@@ -37,9 +39,8 @@ COUNT_MAX = 100_000  # what five digits number
 BLOCK = 4 << 20
 BUCKET_BYTES = 64 << 20  # of lines that are shuffled in memory
 HELD_BYTES = 64 << 20  # waiting to be appended to buckets or shards
+NUMERIC = re.compile(rb"\s*[-+]?[\d.][\d.eE+-]*\s*")
 NUMBER = re.compile(r"-\d+(?=(\.\w+)*$)")
-# copy_file_range(2): not between these file systems, or not on this kernel.
-NO_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 
 Progress = Callable[[int, int], None]
 Place = tuple[int, int]  # number of a file, offset in it
@@ -138,25 +139,43 @@ def _refuse(wanted: Wanted) -> None:
 
 
 def _split_text(wanted: Wanted, paths: list[Path], spool: Path, progress: Progress) -> list[int]:
-    """Write the shards; the lines of each."""
+    """Write the shards, each behind the header of CSV; the lines of each."""
     spool.mkdir()
     total = sum(file.size for file in wanted.files)
+    header = _header(wanted.files[0])
+    for path in paths if header else ():
+        path.write_bytes(header)
     if wanted.by == "key":
-        counts = _by_key(wanted, paths, progress)
+        counts = _by_key(wanted, header, paths, progress)
     elif wanted.seed is not None:
-        counts = _shuffled(wanted, paths, spool, progress)
+        counts = _shuffled(wanted, header, paths, spool, progress)
     else:
-        sources = [_stored(file, spool, number) for number, file in enumerate(wanted.files)]
+        sources = [_stored(file, header, spool, n) for n, file in enumerate(wanted.files)]
         if wanted.by == "bytes":
             edges = _byte_edges(sources, wanted.count)
             _copy_all(sources, edges, paths, progress, total)
-            counts = [_newlines(path)[-1] for path in paths]
+            counts = [_newlines(path)[-1] - bool(header) for path in paths]
         else:
             edges, counts = _line_edges(sources, wanted)
             _copy_all(sources, edges, paths, progress, total)
     if not sum(counts):
         raise UsageError("the files have no lines", hint="nothing can be split")
-    return counts
+    return [count + bool(header) for count in counts]
+
+
+def _header(file: DataFile) -> bytes:
+    """The first line of a .csv in which no field is a number: names of columns. Else nothing."""
+    if not file.path.removesuffix(".gz").endswith(".csv"):
+        return b""
+    line, newline, _ = next(blocks(Chunk(file.path), 1 << 16), b"").partition(b"\n")
+    is_header = newline and not any(NUMERIC.fullmatch(name.encode()) for name in header_of(line))
+    return line + newline if is_header else b""
+
+
+def _blocks(file: DataFile, header: bytes) -> Iterator[bytes]:
+    """The file's lines in blocks, without the header."""
+    for number, block in enumerate(blocks(Chunk(file.path))):
+        yield block if number else block.removeprefix(header)
 
 
 def _newlines(path: Path) -> list[int]:
@@ -198,12 +217,16 @@ def _offset(path: Path, counted: list[int], line: int) -> int:
     if line == 0:
         return 0
     # The line begins behind newline number `line`, counted from 1.
-    block = next(i for i in range(len(counted) - 1) if counted[i + 1] >= line)
+    block = bisect_left(counted, line) - 1
+    return block * BLOCK + int(_ends(path, block)[line - counted[block] - 1]) + 1
+
+
+@lru_cache(1)  # Many shards may begin in one block.
+def _ends(path: Path, block: int) -> NDArray[np.int64]:
+    """Where a block has its newlines."""
     with path.open("rb") as file:
         file.seek(block * BLOCK)
-        data = np.frombuffer(file.read(BLOCK), np.uint8)
-    ends = np.flatnonzero(data == 10)
-    return block * BLOCK + int(ends[line - counted[block] - 1]) + 1
+        return np.flatnonzero(np.frombuffer(file.read(BLOCK), np.uint8) == 10)
 
 
 def _refuse_few(lines: int, count: int) -> None:
@@ -248,7 +271,8 @@ def _copy_all(
 ) -> None:
     done = 0
     for (low, begin), (high, end), path in zip(edges, edges[1:], paths, strict=False):
-        with path.open("wb", buffering=0) as target:
+        with path.open("r+b" if path.exists() else "wb", buffering=0) as target:
+            target.seek(0, os.SEEK_END)
             for number in range(low, min(high + 1, len(sources))):
                 first = begin if number == low else 0
                 last = end if number == high else sources[number].stat().st_size
@@ -257,10 +281,13 @@ def _copy_all(
                 if _ends_open(path):  # A file without a last newline does not run into the next.
                     target.write(b"\n")
                 with sources[number].open("rb", buffering=0) as source:
-                    for at in range(first, last, BLOCK * 16):
-                        size = min(BLOCK * 16, last - at)
-                        _copy(source.fileno(), target.fileno(), at, size, sources[number])
-                        done += size
+                    while first < last:
+                        size = min(BLOCK * 16, last - first)
+                        sent = os.sendfile(target.fileno(), source.fileno(), first, size)
+                        if not sent:
+                            what = f"'{sources[number]}' became shorter while it was read"
+                            raise PaddockError(what, hint="split it again")
+                        first, done = first + sent, done + sent
                         progress(min(done, total), total)
 
 
@@ -273,41 +300,13 @@ def _ends_open(path: Path) -> bool:
         return file.read(1) != b"\n"
 
 
-def _copy(source: int, target: int, at: int, size: int, path: Path) -> None:
-    """Copy bytes inside the kernel where it can."""
-    end = at + size
-    copy = getattr(os, "copy_file_range", None)
-    while at < end:
-        try:
-            if copy is None:
-                raise OSError(errno.ENOSYS, "no copy_file_range")
-            done = copy(source, target, end - at, at)
-        except OSError as error:
-            if error.errno not in NO_COPY:
-                raise
-            copy = _copy_through
-            continue
-        if not done:
-            raise PaddockError(f"'{path}' became shorter while it was read", hint="split it again")
-        at += done
-
-
-def _copy_through(source: int, target: int, size: int, at: int) -> int:
-    """As os.copy_file_range, through memory."""
-    data = os.pread(source, min(size, BLOCK), at)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(target, view) :]
-    return len(data)
-
-
-def _stored(file: DataFile, spool: Path, number: int) -> Path:
-    """The file's text as a local file: itself, or a copy of what gz or a URL holds."""
-    if not is_url(file.path) and not is_compressed(file.path):
+def _stored(file: DataFile, header: bytes, spool: Path, number: int) -> Path:
+    """The file's lines as a local file: itself, or a copy of what gz, a URL or CSV holds."""
+    if not is_url(file.path) and not is_compressed(file.path) and not header:
         return Path(file.path)
     path = spool / f"{number:05d}"
     with path.open("wb") as target:
-        target.writelines(blocks(Chunk(file.path)))
+        target.writelines(_blocks(file, header))
     return path
 
 
@@ -339,29 +338,31 @@ class _Scatter:
         self._bytes = 0
 
 
-def _lines(wanted: Wanted, progress: Progress) -> Iterator[tuple[str, list[bytes]]]:
+def _lines(wanted: Wanted, header: bytes, progress: Progress) -> Iterator[tuple[str, list[bytes]]]:
     """The lines of each block without their newlines, and whose they are."""
-    total = sum(file.size for file in wanted.files)
-    done = 0
+    total, before = sum(file.size for file in wanted.files), 0
     for file in wanted.files:
-        for block in blocks(Chunk(file.path)):
-            yield file.path, block.removesuffix(b"\n").split(b"\n")
-            if not is_compressed(file.path):
-                progress(min(done + len(block), total), total)
-                done += len(block)
-        if is_compressed(file.path):
-            done += file.size
-            progress(done, total)
+        read = 0
+        for block in _blocks(file, header):
+            if block:
+                yield file.path, block.removesuffix(b"\n").split(b"\n")
+            read += len(block)
+            if read < file.size:  # gz holds more than its bytes say.
+                progress(before + read, total)
+        before += file.size
+        progress(before, total)
 
 
-def _shuffled(wanted: Wanted, paths: list[Path], spool: Path, progress: Progress) -> list[int]:
+def _shuffled(
+    wanted: Wanted, header: bytes, paths: list[Path], spool: Path, progress: Progress
+) -> list[int]:
     """Each line goes to a drawn bucket, each bucket is shuffled: a uniform order of all lines."""
     rng = np.random.default_rng(wanted.seed)
     # gz holds more than its bytes say: about five times as much, of text.
     size = sum(file.size * (6 if is_compressed(file.path) else 1) for file in wanted.files)
     buckets = [spool / f"bucket-{number:05d}" for number in range(1 + size // BUCKET_BYTES)]
     scatter = _Scatter(buckets)
-    for _, lines in _lines(wanted, progress):
+    for _, lines in _lines(wanted, header, progress):
         chosen = rng.integers(0, len(buckets), len(lines)).tolist()
         for number, line in zip(chosen, lines, strict=True):
             scatter.add(number, line)
@@ -384,21 +385,25 @@ def _shuffled(wanted: Wanted, paths: list[Path], spool: Path, progress: Progress
     return counts
 
 
-def _by_key(wanted: Wanted, paths: list[Path], progress: Progress) -> list[int]:
+def _by_key(wanted: Wanted, header: bytes, paths: list[Path], progress: Progress) -> list[int]:
     """All lines of a key's value go to one shard, in their order; a shard may be empty."""
     assert wanted.key is not None
     scatter = _Scatter(paths)
+    names = header_of(header)
+    column = str(names.index(wanted.key) + 1) if wanted.key in names else wanted.key
     path, number = "", 0
-    for whose, lines in _lines(wanted, progress):
+    for whose, lines in _lines(wanted, header, progress):
         if whose != path:
-            path, number, key = whose, 0, key_of(wanted.key, lines[0])
+            path, number, key = whose, int(bool(header)), key_of(column, lines[0])
         for line in lines:
             number += 1
             value = key(line)
             if value is None:
                 raise UsageError(
-                    f"{path}:{number}: no column '{wanted.key}' in {line[:60]!r}",
-                    hint="a number counts fields from 1; NAME: is a slot of slot text",
+                    f"{path}:{number}: no column '{wanted.key}' in "
+                    f"'{line[:60].decode('utf-8', 'replace')}'",
+                    hint="a number counts fields from 1; NAME: is a slot of slot text, or a "
+                    "column of .csv with a header",
                 )
             scatter.add(xxh3(value) % wanted.count, line)
     scatter.flush()

@@ -2,9 +2,11 @@
 
     for lines in paddock.data.stream("train/", batch_size=512):                 # one process
         ...
-    for lines in paddock.data.stream("train/", batch_size=512, client=client):  # a job with servers
-        ...
-        client.step()
+    data = paddock.data.stream("train/", batch_size=512, passes=3, client=client)  # with servers
+    for epoch in data.epochs():
+        for lines in data:
+            ...
+            client.step()
 
 To ask for the next batch says that the one before was used. With a client, every trainer of the job
 calls it alike; chunks go to who is free, and come back when a trainer dies.
@@ -12,28 +14,16 @@ calls it alike; chunks go to who is free, and come back when a trainer dies.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from paddock.data.chunks import Chunk
 from paddock.data.dispatch_words import Plan
 from paddock.data.feed import Feed, Item, flat
 from paddock.data.feed_ports import Alone, Shared
-from paddock.data.files import (
-    DataFile,
-    blocks,
-    cut_files,
-    find_files,
-    is_compressed,
-    is_parquet,
-    open_parquet,
-)
+from paddock.data.files import Chunks, blocks, find_files, is_parquet, open_parquet
 from paddock.errors import PaddockError, Problem, UsageError
 
 if TYPE_CHECKING:
@@ -43,46 +33,6 @@ CHUNK_BYTES = 16 << 20
 # Where a launcher tells how many processes train together.
 PROCESSES = ("PADDLE_TRAINERS_NUM", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE")
 NAMED_MAX = 5
-
-
-class Chunks(Sequence[Chunk]):
-    """The chunks of files, made when they are asked for: a million of them take no memory."""
-
-    def __init__(self, files: Sequence[DataFile], chunk_bytes: int) -> None:
-        self.files = files
-        self._bytes = chunk_bytes
-        # Those that are not cut by arithmetic alone.
-        self._cut = {i: cut_files([f], chunk_bytes) for i, f in enumerate(files) if _is_whole(f)}
-        counts = (
-            len(self._cut[i]) if i in self._cut else -(-file.size // chunk_bytes)
-            for i, file in enumerate(files)
-        )
-        self._ends = list(accumulate(counts))
-
-    def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
-
-    def __getitem__(self, index: int) -> Chunk:  # type: ignore[override]  # no slices
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        place = bisect_right(self._ends, index)
-        index -= self._ends[place - 1] if place else 0
-        if place in self._cut:
-            return self._cut[place][index]
-        # As cut_files does.
-        file, count = self.files[place], -(-self.files[place].size // self._bytes)
-        return Chunk(file.path, file.size * index // count, file.size * (index + 1) // count)
-
-    def digest(self) -> str:
-        """Of what is in which chunk: equal for equal files, cut alike. 16 hex digits."""
-        told = hashlib.sha256(str(self._bytes).encode())
-        for file in self.files:
-            told.update(f"\0{file.path}\0{file.size}".encode())
-        return told.hexdigest()[:16]
-
-
-def _is_whole(file: DataFile) -> bool:
-    return is_compressed(file.path) or is_parquet(file.path)
 
 
 def chunk_name(chunk: Chunk) -> str:
@@ -185,8 +135,14 @@ class DataStream:
         return found
 
     def _warn(self) -> None:
-        """Name what was set aside since the last time."""
-        aside = self.report().get("aside", [])
+        """Name what was set aside since the last time. Raises: PaddockError where all was."""
+        report = self.report()
+        aside = report.get("aside", [])
+        if aside and not self.is_shared and not report["records"]:
+            raise PaddockError(
+                f"nothing of the data could be read; {aside[0]['name']}: {aside[0]['reason']}",
+                hint="paddock data check; encoding=None gives bytes",
+            )
         fresh, self._named = aside[self._named :], len(aside)
         if fresh:
             names = [f"{a['name']} from record {a['start']} on: {a['reason']}" for a in fresh]
@@ -230,12 +186,7 @@ class DataStream:
     def __enter__(self) -> DataStream:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.close()
 
@@ -258,8 +209,9 @@ def stream(
     """Batches of `batch_size` records of the files, each record once a pass.
 
     paths: files, directories, globs or URLs; a record is a line without its newline, or a row of
-    Parquet as a dict. parse: of a list of records, the batch. passes: how many there are; 0: as
-    many as loops. seed: of the order of chunks, None as listed. encoding: None gives bytes.
+    Parquet as a dict. parse: of a list of records, the batch. passes: how many the job makes; 0: a
+    loop is the pass that is open, or a new one: who comes when it is over reads all of it again.
+    seed: of the order of chunks, None as listed. encoding: None gives bytes.
     tries: how often a chunk may fail before it is set aside. aside: how many may be, None any.
     name: of these data, where a job reads several. alone: this process reads everything, also
     where others train beside it.

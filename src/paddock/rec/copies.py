@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +27,6 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.spec import TableSpec
 from paddock.rec.bundled.alone import Alone as Tables
 from paddock.rec.bundled.alone import Floats
-from paddock.rec.deal import deal
 from paddock.rec.team import Alone, Position
 
 
@@ -43,12 +43,19 @@ class Group(Protocol):
         """This process leaves."""
 
 
+@dataclass(frozen=True)
+class AllSync:
+    """As a client's strategy."""
+
+    name: str = "sync"
+
+
 class Copied(Tables):
     """Dense tables of this process, alike in all of a group."""
 
     def __init__(self, group: Group) -> None:
         super().__init__()
-        self.group = group
+        self.group, self.strategy = group, AllSync()
         self.asks = self.is_asked = False  # for a checkpoint: this worker; any
         self._held: dict[str, tuple[Floats, Sequence[bool] | None]] = {}
 
@@ -106,20 +113,17 @@ class Copies(Alone):
     def __init__(self, tables: Copied) -> None:
         self.tables, self.group = tables, tables.group
         self.worker, self.workers = self.group.rank, self.group.size
-        self._step, self._left = -1, deal([None] * self.workers, 0, 1)
+        self._step, self._positions = -1, dict[str, Position]()
 
     def start(self, choose: Callable[[], Position | None]) -> Position | None:
-        """Its share of what all have left. Raises PaddockError where the copies are not alike."""
+        """What it chooses. Raises PaddockError where the copies are not alike."""
         position = choose()
-        alike = json.dumps([self.tables.digest(), position])
-        if len(set(self._told(alike))) > 1:
+        if len(set(self._told(self.tables.digest()))) > 1:
             raise PaddockError(
                 f"the {self.workers} workers do not begin with the same model",
                 hint="all need the same files, and see the same directory of checkpoints",
             )
-        if position is None or position["at"] is None:
-            return position
-        return {**position, "at": deal([position["at"]], self.worker, self.workers)}
+        return position
 
     def after_step(self, position: Position) -> None:
         """Where the first worker has asked, all say where they are."""
@@ -137,9 +141,9 @@ class Copies(Alone):
             self.after_step(position)
         self._gather(position)
 
-    def whole(self, position: Position) -> Position:
-        """The first worker's position with what all of them have left."""
-        return {**position, "at": self._left}
+    def positions(self, position: Position) -> dict[str, Position]:
+        """Of all workers, as they were told last."""
+        return self._positions
 
     def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Added up."""
@@ -152,12 +156,13 @@ class Copies(Alone):
         self.group.add(np.zeros(1))
 
     def _gather(self, position: Position) -> None:
-        ats = [json.loads(text) for text in self._told(json.dumps(position["at"]))]
-        self._step, self._left = position["step"], deal(ats, 0, 1)
+        told = self._told({**position, "workers": self.workers})
+        self._step = position["step"]
+        self._positions = {str(worker): json.loads(text) for worker, text in enumerate(told)}
 
-    def _told(self, text: str) -> list[str]:
-        """What each worker says, by worker."""
-        said = text.encode()
+    def _told(self, thing: object) -> list[str]:
+        """What each worker says, by worker, as JSON."""
+        said = json.dumps(thing).encode()
         lengths = np.zeros(self.workers)
         lengths[self.worker] = len(said)
         self.group.add(lengths)

@@ -14,6 +14,10 @@ from paddock.rec.config.words import Request
 from paddock.rec.settings import Cluster, Engine, Recipe
 
 WORKER = "paddock.rec.worker"
+# Where servers remember how far everybody is. PADDLE_MAX_RESTART goes before it, as in launch.
+RESTARTS = 3
+# Workers of a new attempt go on where they were: so do the servers (contracts/environment.py).
+STATE = {"PADDOCK_PS_STATE": "job"}
 # Keys of `options` that are none of a site's.
 OWN = ("site", "conf", "nodes", "form", "collective", "per_device", "devices")
 
@@ -36,10 +40,12 @@ def command(recipe: Recipe, request: Request, config: str, python: str) -> Comma
     if recipe.engine is Engine.LOCAL_CLUSTER:
         words = worker_words(request, request.model)
         counts = _counts(recipe.cluster)
+        if recipe.cluster.max_restart is None and recipe.cluster.servers:
+            counts += _restarts(RESTARTS)
         # The workers' lines are what the user came for; the launcher's are for `paddock launch`.
         quiet = ("--log_level", "WARNING")
         launch = (python, "-m", "paddock", "launch", *quiet, *counts, "-m", WORKER, *words)
-        return Command(launch, _threads(recipe))
+        return Command(launch, {**_threads(recipe), **STATE})
     return Command((python, "-m", "paddock", *_submit(recipe, request, config)), {})
 
 
@@ -67,8 +73,18 @@ def _threads(recipe: Recipe) -> dict[str, str]:
     return {} if is_alone and threads == 1 else {"OMP_NUM_THREADS": str(threads)}
 
 
+def _restarts(count: int) -> list[str]:
+    """A program that ended by itself would do so again: that is not what a restart is for."""
+    return ["--max_restart", str(count), *(["--restart-on", "signal"] if count else [])]
+
+
 def _counts(cluster: Cluster) -> list[str]:
     """How many of what, in the words of `paddock launch`."""
+    said = cluster.max_restart
+    return [*_processes(cluster), *([] if said is None else _restarts(said))]
+
+
+def _processes(cluster: Cluster) -> list[str]:
     if cluster.options.get("collective") and not cluster.servers:
         devices = cluster.options.get("devices")
         found = ["--devices", str(devices)] if devices else []

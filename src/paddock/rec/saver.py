@@ -91,11 +91,6 @@ def write(
     return str(target)
 
 
-def _old(target: Path) -> Path:
-    """Where a checkpoint waits while another one takes its name."""
-    return target.with_name(f".{target.name}.old")
-
-
 def link(checkpoint: str, directory: str) -> None:
     """The model's files of a checkpoint in another directory, too, without a copy where it can."""
     for file in Path(checkpoint).iterdir():
@@ -105,6 +100,11 @@ def link(checkpoint: str, directory: str) -> None:
             os.link(file, Path(directory, file.name))
         except OSError:  # A file system without links.
             shutil.copy2(file, directory)
+
+
+def _old(target: Path) -> Path:
+    """Where a checkpoint waits while another one takes its name."""
+    return target.with_name(f".{target.name}.old")
 
 
 def names(directory: str) -> list[str]:

@@ -130,6 +130,7 @@ class Cluster:
     storage: str | None = None
     cpus: str | None = None
     log_level: int | None = None
+    max_restart: int | None = None  # of processes that were killed; None: see engines
     options: Mapping[str, object] = field(default_factory=dict)
 
 

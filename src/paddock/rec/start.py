@@ -6,10 +6,13 @@ values with them; that of a run without servers afterwards, by the learner.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from paddock import ps
 from paddock.errors import UsageError
+from paddock.ps.client.checkpoints import objection_to_resume
 from paddock.ps.durable.checkpoint import MANIFEST, Checkpoint, latest_name, open_checkpoint
 from paddock.rec import saver
 from paddock.rec.deal import deal
@@ -25,8 +28,11 @@ class Start:
     afterwards, and neither where an earlier life of this worker has begun.
     """
 
-    def __init__(self, run: Run, client: ps.Client | None, team: Team, number: int = 0) -> None:
-        self.run, self.client, self.team, self.number = run, client, team, number
+    def __init__(
+        self, run: Run, client: ps.Client | None, team: Team, number: int = 0, *,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:  # fmt: skip
+        self.run, self.client, self.team, self.number, self.say = run, client, team, number, say
 
     @property
     def is_leased(self) -> bool:
@@ -37,6 +43,7 @@ class Start:
         """With servers, by worker 0: have them load; how many epochs are over."""
         checkpoint = self._resumed()
         if checkpoint is None and self.run.task is Task.TRAIN:
+            self._tell_afresh()
             warm = self.run.warm_start
             checkpoint = open_checkpoint(warm) if warm and is_of_servers(warm) else None
             if checkpoint is not None and self.client is not None:
@@ -47,7 +54,26 @@ class Start:
         if checkpoint is None or self.client is None:
             return 0
         load(self.client, str(checkpoint.path))
-        return cut_of(checkpoint.positions).epoch
+        cut = cut_of(checkpoint.positions)
+        is_dealt = self.is_leased or len(cut.ats) not in (0, self.team.workers)
+        if self.run.strategy.name != "sync" and (
+            is_dealt or objection_to_resume(checkpoint, len(self.client.peers))
+        ):
+            self.say(
+                f"going on from {checkpoint.path}: batches that were open when it was made may be "
+                f"trained twice, as strategy is {self.run.strategy.name}; in sync none is"
+            )
+        return cut.epoch
+
+    def _tell_afresh(self) -> None:
+        """Who asks to resume may have named another directory."""
+        if self.run.resume:
+            where = self.run.saving.directory or "no save_dir"
+            warm = self.run.warm_start
+            self.say(
+                f"nothing to resume in {where}: starts "
+                + ("afresh" if warm is None else f"from {warm}")
+            )
 
     def choose(self, learner: Learner, source: Source, *, can_deal: bool) -> Position | None:
         """Where this worker goes on; None: from the beginning. can_deal: whether source is Dealt.
@@ -55,12 +81,12 @@ class Start:
         Raises UsageError.
         """
         if self.client is None:
-            return self._choose_alone(learner)
+            return self._choose_alone(learner, source, can_deal=can_deal)
         checkpoint = self._resumed()
         if checkpoint is not None:
             where, mine = str(checkpoint.path), self.client.traffic.tables
             check_tables(where, [spec.name for spec in checkpoint.specs], mine)
-            return self._position(checkpoint, source, can_deal=can_deal)
+            return self._position(where, checkpoint.positions, source, can_deal=can_deal)
         if self.run.warm_start is not None:
             self._warm(self.run.warm_start, learner)
         return None
@@ -72,7 +98,7 @@ class Start:
             return None
         return open_checkpoint(directory)
 
-    def _choose_alone(self, learner: Learner) -> Position | None:
+    def _choose_alone(self, learner: Learner, source: Source, *, can_deal: bool) -> Position | None:
         directory = self.run.saving.directory
         if self.run.resume and directory is not None and Path(directory, saver.LATEST).is_file():
             where = saver.latest(directory)
@@ -84,20 +110,26 @@ class Start:
                     "others from an export",
                 )
             learner.load(where)
-            position: Position | None = saver.read_state(where).get("position")
-            return position
+            positions = saver.read_state(where).get("positions", {})
+            return self._position(where, positions, source, can_deal=can_deal)
+        self._tell_afresh()
         if self.run.warm_start is not None:
             learner.load(saver.latest(self.run.warm_start))
         return None
 
     def _position(
-        self, checkpoint: Checkpoint, source: Source, *, can_deal: bool
+        self,
+        where: str,
+        positions: Mapping[str, Mapping[str, Any] | None],
+        source: Source,
+        *,
+        can_deal: bool,
     ) -> Position | None:
         """This worker's, of the checkpoint's; dealt anew where there were more or fewer."""
-        cut = cut_of(checkpoint.positions)
+        cut = cut_of(positions)
         if self.run.reading is not None:
-            check_assignment(str(checkpoint.path), cut, self.run.reading.assignment)
-        found = checkpoint.positions.get(str(self.team.worker))
+            check_assignment(where, cut, self.run.reading.assignment)
+        found = positions.get(str(self.team.worker))
         if len(cut.ats) in (0, self.team.workers) or (self.is_leased and found is not None):
             return (
                 None if found is None else {name: found[name] for name in ("epoch", "step", "at")}
@@ -107,7 +139,7 @@ class Start:
         is_whole = all(at is None for at in cut.ats)
         if not is_whole and not can_deal and not isinstance(source, Dealing):
             raise UsageError(
-                f"checkpoint {checkpoint.path} is of {len(cut.ats)} workers in the middle of epoch "
+                f"checkpoint {where} is of {len(cut.ats)} workers in the middle of epoch "
                 f"{cut.epoch}, this run has {self.team.workers}, and its reader cannot deal anew "
                 "what is left",
                 hint=f"go on with {len(cut.ats)} workers",

@@ -118,9 +118,9 @@ class Alone:
     def end_epoch(self, position: Position) -> None:
         """Nobody to wait for."""
 
-    def whole(self, position: Position) -> Position:
-        """Where all go on."""
-        return position
+    def positions(self, position: Position) -> dict[str, Position]:
+        """Of all workers, by number, as a checkpoint of servers has them."""
+        return {"0": {**position, "workers": 1}}
 
     def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Its own."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +22,7 @@ from paddock import ps
 from paddock.data.files import GENERATED
 from paddock.data.generate.on_demand import generated
 from paddock.data.manifest import read_manifest
-from paddock.errors import PaddockError, UsageError, problem_text
+from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text
 from paddock.ps.client.checkpoints import check_save
 from paddock.rec import loop, saver
 from paddock.rec.copies import Copied, Copies
@@ -49,17 +51,34 @@ ALL = 1 << 30  # checkpoints kept
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say; returns the exit code."""
+    runs: Sequence[Run] = ()
+    # Paddle 3.3 says it whenever it is imported, to people who compile nothing.
+    warnings.filterwarnings("ignore", "No ccache found", UserWarning)
     try:
         from paddock.rec.config.resolve import resolve
 
         recipe = resolve(list(sys.argv[1:] if argv is None else argv))
-        for number, run in enumerate(of_one_strategy(recipe.runs)):
+        runs = of_one_strategy(recipe.runs)
+        for number, run in enumerate(runs):
             carry_out(run, number)
     except PaddockError as error:
         sys.stderr.write(problem_text(error))
         sys.stderr.flush()
         return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\npaddock: stopped by Ctrl-C; {kept(runs)}\n")
+        sys.stderr.flush()
+        return EXIT_SIGNAL_BASE + signal.SIGINT
     return 0
+
+
+def kept(runs: Sequence[Run]) -> str:
+    """Where training that was stopped can go on."""
+    for run in reversed(runs):
+        where = run.saving.directory
+        if run.task is Task.TRAIN and where and os.path.isfile(os.path.join(where, saver.LATEST)):
+            return f"{saver.latest(where)} is the newest checkpoint: resume=true goes on there"
+    return "there is no checkpoint"
 
 
 def of_one_strategy(runs: Sequence[Run]) -> list[Run]:
@@ -83,10 +102,12 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
     run = with_epochs(run)
     report = Report(sys.stdout, run.print_interval, time.monotonic)
     online = online_of(run.config, run.name) if run.task is Task.TRAIN else None
+    say: Callable[[str], None] = report.line
     if online is not None:
         # Passes are numbered epochs; who comes again goes on at the next one.
         run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
         report.name = lambda number: f"pass {online.name(number)}"
+        say = _nothing
     with _connected(run) as client, _copied(run, client) as tables:
         if no := not_dynamic(run, has_servers=client is not None):
             raise UsageError.of([no])
@@ -95,7 +116,7 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
             team = Served(client, run=number, geo_step=run.strategy.geo_step)
         if team.is_over():
             return {}
-        start = Start(run, client, team, number)
+        start = Start(run, client, team, number, say=say)
         team.prepare(start.load)
         servers = 0 if client is None else len(client.place.endpoints)
         place = Place(team.worker, team.workers, servers)
@@ -108,19 +129,24 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
             if run.test is not None:
                 source = opened.source(run.test)
                 numbers = loop.evaluate(opened.learner, source, team, report, "test", 0)
-                report.line(f"test, {words(numbers)}{_best(run.test)}")
+                report.line(f"test, {words(numbers)}{_best(run.test, numbers)}")
         team.finish()
         return numbers
 
 
-def _best(reading: Reading) -> str:
+def _nothing(line: str) -> None:
+    """Of an online run: it always resumes, and who begins has nothing to."""
+
+
+def _best(reading: Reading, numbers: Mapping[str, float]) -> str:
     """What is known of the best that a model can do on generated data."""
     for path in reading.paths:
         directory = generated(path) if path.startswith(GENERATED) else path
         manifest = read_manifest(Path(directory)) if os.path.isdir(directory) else None
-        best = manifest.facts.get("bayes_auc") if manifest is not None else None
-        if isinstance(best, float):
-            return f" (the best possible auc on these examples: {best:.4f})"
+        facts = manifest.facts if manifest is not None else {}
+        for name, fact in (("auc", "bayes_auc"), ("accuracy", "best_accuracy")):
+            if name in numbers and isinstance(best := facts.get(fact), float):
+                return f" (the best possible {name} on these examples: {best:.4f})"
     return ""
 
 
@@ -142,14 +168,17 @@ def _copied(run: Run, client: ps.Client | None) -> Iterator[Copied | None]:
     if client is not None or workers == 1:
         yield None
         return
-    if run.contract is not Contract.BUNDLED:
-        raise UsageError(
-            f"run {run.name!r}: {workers} workers and no servers, which only bundled models can",
-            hint="server_num: 1 or more; all parameters are then with the servers",
-        )
     from paddock.rec.bundled.learner import framework_of
 
-    group = framework_of(run).GROUP()
+    framework = run.framework if run.contract is Contract.BUNDLED else "paddle"
+    module = framework_of(replace(run, framework=framework))
+    try:
+        group = module.GROUP()
+    except (ValueError, RuntimeError) as error:  # torch's, of variables and of its store.
+        raise PaddockError(
+            f"run {run.name!r}: {workers} workers without servers do not find one another: {error}",
+            hint="paddock launch and paddock submit tell them; PADDLE_TRAINERS_NUM=1 trains alone",
+        ) from error
     try:
         yield Copied(group)
     finally:
@@ -180,6 +209,9 @@ def _train(
     position = team.start(
         lambda: start.choose(opened.learner, source, can_deal=opened.share is not None)
     )
+    where = run.saving.directory
+    if position is None and where and os.path.isfile(os.path.join(where, saver.LATEST)):
+        report.line(f"{saver.latest(where)} is an earlier run's; resume=true would go on there")
     if position is not None and position["step"]:
         report.line(
             f"going on in {report.name(position['epoch'])}, {position['step']} batches done"
@@ -188,7 +220,7 @@ def _train(
         position = {"epoch": online.numbers[0], "step": 0, "at": None}
     keeper: loop.Keeper | None = None
     if isinstance(team, Alone):
-        keeper = OnDisk(run, opened.learner, team.whole) if team.worker == 0 else None
+        keeper = OnDisk(run, opened.learner, team.positions) if team.worker == 0 else None
     elif team.worker == 0:
         keeper = OnServers(run, opened.learner, team)
         if client is not None and run.saving.directory is not None:
@@ -235,13 +267,13 @@ def _dealt(opened: Opened, place: Place) -> Callable[[Reading], Source]:
 class OnDisk:
     """Checkpoints of a run without servers: the model and where it goes on, in one directory.
 
-    whole: of the first worker's position where all of them go on.
+    positions: of the first worker's position those of all, by number.
     """
 
     def __init__(
-        self, run: Run, learner: Learner, whole: Callable[[Position], Position] = dict
+        self, run: Run, learner: Learner, positions: Callable[[Position], dict[str, Position]]
     ) -> None:
-        self.run, self.learner, self.whole = run, learner, whole
+        self.run, self.learner, self.positions = run, learner, positions
         self._newest: str | None = None
 
     def save(self, position: Position) -> None:
@@ -251,7 +283,7 @@ class OnDisk:
 
         def fill(aside: str) -> None:
             self.learner.save(aside)
-            saver.write_state(aside, {"position": self.whole(position)})
+            saver.write_state(aside, {"positions": self.positions(position)})
 
         saving = self.run.saving
         name = f"step-{position['step']:012d}"
@@ -277,7 +309,7 @@ class OnServers(OnDisk):
     """Checkpoints of a run with servers, by worker 0: one cut of shards, dense part, positions."""
 
     def __init__(self, run: Run, learner: Learner, team: Team) -> None:
-        super().__init__(run, learner)
+        super().__init__(run, learner, lambda position: {})  # The servers have them.
         self.team = team
 
     def save(self, position: Position) -> None:
@@ -327,7 +359,7 @@ def _evaluate(
         name = f"epoch {name}" if name.isdigit() else name
         source = opened.source(run.test)
         numbers = loop.evaluate(opened.learner, source, team, report, "judged", index)
-        report.line(f"{name}, {words(numbers)}")
+        report.line(f"{name}, {words(numbers)}{_best(run.test, numbers)}")
     return numbers
 
 

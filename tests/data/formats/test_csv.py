@@ -27,7 +27,7 @@ def test_columns_are_found_by_name_and_the_header_is_no_example() -> None:
     ("line", "reason"),
     [
         (b"a,b", "2 fields, 5 are needed"),
-        (b"a,x,1,1,r", "column 'user': 'x' is no id"),
+        (b"a,x,1,1,r", "column 'user': 'x' is no id; user%1000001 hashes words"),
         (b"a,1,old,1,r", "column 'age': 'old' is no number"),
         (b"a,1,1,,r", "column 'click': '' is no label"),
     ],

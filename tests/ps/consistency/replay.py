@@ -15,17 +15,15 @@ prose. The first command gives the rules, as ``chief strategy=sync trainers=2``.
 from __future__ import annotations
 
 import json
-import shlex
 from typing import TYPE_CHECKING
 
 from paddock.ps.consistency import step_words as w
 from paddock.ps.consistency.steps import Chief, carry_out
 from paddock.ps.protocol.frames import Op
+from transcript import replayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-RULE = "----"
 
 
 def carried_out(
@@ -45,28 +43,7 @@ def carried_out(
 
 def replay(text: str) -> str:
     """The transcript with its expectations replaced by what happens now."""
-    lines = text.split("\n")
-    out: list[str] = []
-    story: Story | None = None
-    at = 0
-    while at < len(lines):
-        line = lines[at]
-        out.append(line)
-        at += 1
-        if at >= len(lines) or lines[at] != RULE:
-            continue
-        out.append(RULE)
-        at += 1
-        while at < len(lines) and lines[at]:
-            at += 1
-        words = shlex.split(line)
-        if story is None:
-            story = Story(words)
-            out.append("ok")
-        else:
-            out += story.do(words)
-    assert story is not None, "a transcript without commands"
-    return "\n".join(out)
+    return replayed(text, lambda words: Story(words).do)
 
 
 class Story:

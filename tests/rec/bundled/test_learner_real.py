@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 
 from paddock import ps
-from paddock.errors import UsageError
-from paddock.rec.bundled.learner import BundledLearner
+from paddock.errors import PaddockError, UsageError
+from paddock.rec.bundled.learner import BundledLearner, framework_of
+from paddock.rec.bundled.opening import open_model
 from paddock.rec.learner import Place
+from paddock.rec.worker import carry_out
 from ps.adapters.served import servers
 from rec.models.made import FRAMEWORKS, batch_of, clicks, run_of
 
@@ -33,6 +36,18 @@ def trained(framework: str, client: Any = None, model: str = "rank/dnn") -> Bund
         learner.prefetch(batch_of(model, seed + 1))
         learner.train(batch_of(model, seed))
     return learner
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_who_wants_a_gpu_and_has_none_is_told(
+    framework: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with a 2.x folder; it was a traceback of the framework."""
+    run = replace(run_of("rank/dnn", framework, HYPER), device="gpu")
+    monkeypatch.setattr(framework_of(run), "has_gpu", lambda: False)
+    open_model(run, None, Place()).learner.train(batch_of("rank/dnn", 0))
+    told = f"device is gpu, but {framework} sees none here: training on the CPU\n"
+    assert capsys.readouterr().out == told
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -72,6 +87,15 @@ def test_a_model_goes_on_where_it_was_saved(framework: str, tmp_path: Path) -> N
         learner.train(clicks(7))
     assert begun.client.digest() == whole.client.digest()
     assert np.array_equal(begun.scores(clicks(8)), whole.scores(clicks(8)))
+
+
+def test_workers_that_were_told_of_no_other_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them by one variable, and nothing about where: not torch's traceback."""
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
+    for name in ("RANK", "MASTER_ADDR", "PADDLE_PSERVERS_IP_PORT_LIST"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(PaddockError, match="2 workers without servers do not find one another"):
+        carry_out(run_of("vision/resnet", "torch"))
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:

@@ -115,6 +115,19 @@ def test_a_word_of_ours_works_where_the_form_has_another_key_for_it(bench: Bench
         assert not [told for told in recipe.warnings if "nothing reads" in told], model
 
 
+def test_a_hyper_parameter_of_the_file_is_its_last_word_in_o(bench: Bench) -> None:
+    """-o learning_rate=0.01 trained with the file's: "did you mean 'runner.engine'?"."""
+    bench.put({"old/config.yaml": OLD})
+    recipe = bench.resolve("-m", "old", "-o", "rows=8")
+    assert (recipe.runs[0].hyper["rows"], recipe.warnings) == (8, ())
+    recipe = bench.resolve("-m", "paddlerec.models.rank.dnn", "-o", "learning_rate=0.5", "lr=1")
+    assert recipe.runs[0].hyper["optimizer"] == {"class": "Adam", "learning_rate": 0.5}
+    (warning,) = recipe.warnings
+    assert warning.endswith("nothing reads runner.lr; leave it out")
+    (warning,) = bench.resolve("-m", "two", "-o", "runner.rowz=8").warnings
+    assert warning.endswith("did you mean 'hyper_parameters.rows'?")
+
+
 def test_a_word_of_ours_in_the_file_is_told_the_key_of_its_form(bench: Bench) -> None:
     """The hint was the key itself."""
     bench.put({"two/config.yaml": TWO.replace("epochs: 3", "epochs: 3\n  save_dir: kept")})
@@ -179,8 +192,10 @@ def test_a_dotted_name_is_a_bundled_model(bench: Bench, name: str) -> None:
 
 def test_an_unknown_dotted_name_is_told_the_nearest(bench: Bench) -> None:
     """A name is easily mistyped."""
-    told = bench.problems("-m", "paddlerec.models.rank.dmn")
-    assert "did you mean 'paddlerec.models.rank.dnn'?" in told
+    for word in ("paddlerec.models.rank.dmn", "rank.dnn", "dnn", "paddlerec.dnn"):
+        assert "did you mean 'paddlerec.models.rank.dnn'?" in bench.problems("-m", word), word
+    for word in ("paddlerec.models.multitask.esmm", "paddlerec.models", "esmm"):
+        assert "bundled are paddlerec.models.rank.dnn" in bench.problems("-m", word), word
 
 
 def test_a_file_about_a_bundled_model_may_say_a_few_keys_only(bench: Bench) -> None:
@@ -217,6 +232,23 @@ def test_who_says_what_to_judge_by_is_not_judged_by_other_data(bench: Bench) -> 
     assert trains.test is None
     assert judges.test is not None
     assert judges.test.paths == (str(bench.world.path("clicks")),)
+
+
+@pytest.mark.parametrize("model", ["mine/config.yaml", "paddlerec.models.rank.dnn"])
+def test_a_model_of_ones_own_data_is_not_judged_by_the_package(bench: Bench, model: str) -> None:
+    """Their AUC on generated data was printed, with the best possible one beside it."""
+    bench.put({"clicks/part-0": "click:1 1:2", "mine/config.yaml": """
+        train:
+          workspace: "paddlerec.models.rank.dnn"
+          reader: {train_data_path: clicks}
+        """})  # fmt: skip
+    words = [] if model.endswith("yaml") else ["-o", "train_data_dir=clicks"]
+    (run,) = bench.resolve("-m", model, *words).runs
+    assert run.test is None
+    own = "train_data_dir=generated:criteo?examples=9"
+    for said in ([own], ["test_data_dir=clicks"], ["test_data_dir=clicks", own]):
+        (run,) = bench.resolve("-m", "paddlerec.models.rank.dnn", "-o", *said).runs
+        assert run.test is not None, said
 
 
 def test_files_that_a_bundled_model_lacks_are_its_own_ones(bench: Bench) -> None:

@@ -154,6 +154,21 @@ def test_the_auc_of_two_workers_is_that_of_all_examples(folder: Path) -> None:
     assert parts[0].learner.metrics["auc"].value() == before
 
 
+def test_a_metric_of_the_models_own_is_judged_where_one_worker_is(folder: Path) -> None:
+    """Its counts are not known, so it is not added up; each epoch begins it anew."""
+    own = "        return [paddle.metric.Auc(), Own()], ['auc', 'own']"
+    text = (folder / "dygraph_model.py").read_text()
+    text += f"\n    def create_metrics(self):\n{own}\n\n\nclass Own:\n    resets = 0\n"
+    text += "    def reset(self):\n        self.resets += 1\n"
+    text += "    def accumulate(self):\n        return 0.5 + self.resets\n"
+    (folder / "dygraph_model.py").write_text(text)
+    with own_modules(folder):
+        metric = open_model(run_of(folder), None, Place()).learner.metrics["own"]
+    assert len(metric.state()) == 0 and metric.value(metric.state()) == 0.5
+    metric.clear()
+    assert metric.value() == 1.5
+
+
 def test_a_missing_package_is_one_line(folder: Path) -> None:
     """Which file, which line, what to install."""
     (folder / "net.py").write_text("import math\nimport cv2x.core\n")

@@ -14,6 +14,7 @@ import pytest
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client
+from paddock.rec.copies import Copied
 from paddock.rec.learner import Place
 from ps.running import environment, inside
 from rec.dygraph.folders import copy_example, own_modules, plain_losses, run_of
@@ -103,13 +104,44 @@ def test_every_optimizer_gives_the_numbers_of_alone(folder: Path, name: str) -> 
     check_same(folder)
 
 
+class Alike:
+    """A group of two workers that have the same batches."""
+
+    rank, size = 0, 2
+
+    def add(self, numbers: np.ndarray) -> None:
+        """The other one's numbers are these."""
+        numbers *= 2
+
+    def close(self) -> None:
+        """Nobody leaves."""
+
+
+def test_a_dense_folder_is_copied_without_servers(folder: Path, tmp_path: Path) -> None:
+    """The mean of the workers' gradients moves all copies; saved with the optimizer's state."""
+    rewrite(folder, "net.py", "sparse=True", "sparse=False")
+    rewrite(folder, "dygraph_model.py", LAZY, OPTIMIZERS["adam"])
+    with as_in_paddle_2():
+        wanted, weights = plain_losses(folder, STEPS)
+    with own_modules(folder):
+        losses, learner = learn(folder, Copied(Alike()))  # type: ignore[arg-type]
+        learner.save(str(tmp_path))
+        again = learn(folder, Copied(Alike()), steps=0)[1]  # type: ignore[arg-type]
+        again.load(str(tmp_path))
+    assert np.allclose(losses, wanted, rtol=1e-5, atol=1e-6)
+    assert again._client.digest() == learner._client.digest()
+    saved = paddle.load(str(tmp_path / "rec.pdparams"))
+    for name, wanted_values in weights.items():
+        assert np.allclose(saved[name].numpy(), wanted_values, **NEAR), name
+
+
 @pytest.mark.parametrize("strategy", ["half_async", "geo"])
 def test_one_worker_learns_alike_in_other_strategies(folder: Path, strategy: str) -> None:
     """Of one worker alone only async may be behind: its pulls do not wait for its pushes."""
     check_same(folder, strategy)
 
 
-def test_a_scheduler_drives_the_servers_rate(folder: Path) -> None:
+def with_schedule(folder: Path) -> None:
     """Stepped by the model's own forward, as PaddleRec's trainer steps none."""
     rewrite(
         folder,
@@ -132,7 +164,27 @@ def test_a_scheduler_drives_the_servers_rate(folder: Path) -> None:
         "        logits = dy_model(slots, dense)\n        loss",
         "        self.schedule.step()\n        logits = dy_model(slots, dense)\n        loss",
     )
+
+
+def test_a_scheduler_drives_the_servers_rate(folder: Path) -> None:
+    """Also where all rows wait for it."""
+    with_schedule(folder)
     check_same(folder)
+
+
+def test_another_life_goes_on_in_the_schedule(folder: Path) -> None:
+    """It began anew, with its first rate, after a resume, too: its state is no table's."""
+    with_schedule(folder)
+    with (
+        inside(1) as endpoints,
+        own_modules(folder),
+        Client(endpoints, trainer=0, trainers=1) as client,
+    ):
+        learn(folder, client)
+        place = Place(0, 1, 1)
+        again: Any = open_model(run_of(folder), client, place).learner
+        assert again.optimizer._learning_rate.last_epoch == STEPS
+        assert np.isclose(again.optimizer.get_lr(), 0.01 * 0.7**STEPS)
 
 
 def test_parameters_have_their_own_rate_and_decay(folder: Path) -> None:
@@ -167,20 +219,89 @@ def test_running_statistics_are_those_of_alone(folder: Path) -> None:
     check_same(folder)
 
 
-def test_a_padding_id_gives_zeros_and_never_learns(folder: Path) -> None:
-    """Its row stays zero; the losses are those of alone."""
-    rewrite(folder, "net.py", "sparse=True,", "sparse=True, padding_idx=1,")
-    with as_in_paddle_2():
-        wanted, _ = plain_losses(folder, STEPS)
+LOOK_UP = "        found = [self.factors(ids).squeeze(1) for ids in slots]\n"
+WIDTHS = "        widths = [slots"
+WIDE = "return self.wide(dense)"
+SECOND = [
+    ("net.py", WIDTHS, "        self.some = nn.Linear(3, 1)\n        self.turn = 0\n" + WIDTHS),
+    (
+        "net.py",
+        LOOK_UP,
+        LOOK_UP + "        self.turn += 1\n"
+        "        extra = self.some(dense) if self.turn % 2 else 0\n",
+    ),
+    ("net.py", WIDE, "return extra + self.wide(dense)"),
+]
+# What a model may do beside the example: changes of its files.
+ODD: dict[str, list[tuple[str, str, str]]] = {
+    # Its row has a gradient in Paddle, too, and counts in the norm.
+    "padding_id": [
+        ("net.py", "sparse=True,", "sparse=True, padding_idx=1,"),
+        ("dygraph_model.py", LAZY, OPTIMIZERS["clipped"]),
+    ],
+    # clear_grad() leaves zeros behind, by which momentum goes on.
+    "layer_in_every_second_batch": SECOND,
+    "layer_in_every_second_batch_momentum": [
+        *SECOND,
+        ("dygraph_model.py", LAZY, OPTIMIZERS["momentum"]),
+    ],
+    # In a plain list: the optimizer knows its parameters, the model does not.
+    "layer_of_the_optimizer_alone": [
+        (
+            "net.py",
+            "self.tower.append(linear)",
+            "self.tower.append(linear)\n        self.hidden = [nn.Linear(dense_width, 1)]",
+        ),
+        ("net.py", WIDE, "return self.hidden[0](dense) + self.wide(dense)"),
+        (
+            "dygraph_model.py",
+            "dy_model.parameters()",
+            "dy_model.parameters() + dy_model.hidden[0].parameters()",
+        ),
+    ],
+    # eval() is no no_grad().
+    "embedding_in_eval": [("net.py", LOOK_UP, "        self.factors.eval()\n" + LOOK_UP)],
+    # The assignment is no use of the weight.
+    "two_embeddings_of_one_weight": [
+        (
+            "net.py",
+            WIDTHS,
+            "        self.second = nn.Embedding(vocabulary, factors, sparse=True)\n"
+            "        self.second.weight = self.factors.weight\n" + WIDTHS,
+        ),
+        (
+            "net.py",
+            LOOK_UP,
+            LOOK_UP.replace("self.factors(ids)", "(self.factors(ids) + self.second(ids))"),
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_models_have_the_numbers_of_alone(folder: Path, name: str) -> None:
+    """Each learned something else on the servers, and nothing said so."""
+    for change in ODD[name]:
+        rewrite(folder, *change)
+    check_same(folder)
+
+
+def test_a_loss_over_all_parameters_is_refused(folder: Path) -> None:
+    """Those of the embeddings were left out of its norm, without a word."""
+    norm = "sum((one**2).sum() for one in dy_model.parameters())"
+    rewrite(
+        folder,
+        "dygraph_model.py",
+        "(logits, label)\n        self",
+        f"(logits, label) + {norm}\n        self",
+    )
     with (
         inside(1) as endpoints,
         own_modules(folder),
-        Client(endpoints, trainer=0, trainers=1, strategy="sync") as client,
+        Client(endpoints, trainer=0, trainers=1) as client,
+        pytest.raises(UsageError, match="asks for all its parameters"),
     ):
-        losses, learner = learn(folder, client)
-        learner.save(str(folder))
-    assert np.allclose(losses, wanted, rtol=1e-5, atol=1e-6)
-    assert not paddle.load(str(folder / "rec.pdparams"))["factors.weight"][1].numpy().any()
+        learn(folder, client)
 
 
 def workers(folder: Path, *words: str, count: int = 2) -> list[list[float]]:

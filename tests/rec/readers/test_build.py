@@ -9,7 +9,7 @@ import pytest
 from paddock.data.files import cut_files, find_files
 from paddock.data.formats.criteo import CriteoFormat
 from paddock.errors import UsageError
-from paddock.rec.readers.build import first_samples, make_format, make_source
+from paddock.rec.readers.build import make_format, make_source
 from paddock.rec.settings import Reading
 
 
@@ -69,12 +69,3 @@ def test_an_unknown_reader_is_refused_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no reader 'critoe'") as caught:
         make_format(reading(tmp_path, reader="critoe"), {})
     assert "criteo" in caught.value.hint
-
-
-def test_first_samples_are_text_and_bad_lines_say_why(tmp_path: Path) -> None:
-    """reader_debug_mode: ten samples, then the end."""
-    (tmp_path / "a").write_text("click:1 u:5\nno\n" + "click:0 u:6\n" * 20)
-    form = make_format(reading(tmp_path, sparse_slots=("click", "u")), {})
-    lines = first_samples(form, cut_files(find_files([tmp_path])))
-    assert lines[:2] == ["bad line 2: 'no' is no slot:value", "label 1, u 5"]
-    assert len(lines) == 10

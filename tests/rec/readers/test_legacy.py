@@ -91,7 +91,7 @@ NAMES = ("click", "ids", "x")
 def data(tmp_path: Path) -> Chunk:
     """Two examples: a label and ids."""
     (tmp_path / "data").write_text("1 5 16\n0 7\n")
-    return Chunk(str(tmp_path / "data"), 0, 12)
+    return Chunk(str(tmp_path / "data"), 0, (tmp_path / "data").stat().st_size)
 
 
 @pytest.fixture

@@ -10,14 +10,10 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from paddock.data.batch import Batch
-from paddock.data.formats.columns import Packed, unpack
 from paddock.data.formats.format import Parsed, read_lines
 from paddock.data.formats.hashing import text_id
 from paddock.data.formats.numbers import plain_integer, plain_number
-from paddock.data.formats.table import Column, Kind
+from paddock.data.formats.table import Column, Kind, batch_of
 from paddock.errors import UsageError
 
 
@@ -34,7 +30,6 @@ class CsvFormat:
 
     header: tuple[str, ...]
     columns: tuple[Column, ...]
-    delimiter: str = ","
     padding: int = 0
 
     def __post_init__(self) -> None:
@@ -56,15 +51,17 @@ class CsvFormat:
             return self._row(fields, places) if is_example else None
 
         lines = read_lines(block, row)
-        rows = lines.found
-        seen = dict.fromkeys((column.name for column in self.columns), len(rows))
-        return Parsed(_batch(self.columns, rows), lines.count, lines.bad, lines.bad_count, seen)
+        names, size = [column.name for column in self.columns], len(lines.found)
+        values = dict(zip(names, zip(*lines.found, strict=True), strict=True)) if size else {}
+        batch = batch_of(size, self.columns, values or dict.fromkeys(names, ()))
+        seen = dict.fromkeys(names, size)
+        return Parsed(batch, lines.count, lines.bad, lines.bad_count, seen)
 
     def _fields(self, text: str) -> list[str]:
         if '"' not in text:
-            return text.split(self.delimiter)
+            return text.split(",")
         try:
-            return next(csv.reader([text], delimiter=self.delimiter))
+            return next(csv.reader([text]))
         except csv.Error:
             return []
 
@@ -85,32 +82,17 @@ class CsvFormat:
                     0.0 if not text and column.kind is Kind.NUMBER else plain_number(text.encode())
                 )
             if value is None:
-                return f"column {column.name!r}: {text[:40]!r} is no {column.kind.value}"
+                hashed = f"; {column.name}%1000001 hashes words" * (column.kind is Kind.ID)
+                return f"column {column.name!r}: {text[:40]!r} is no {column.kind.value}{hashed}"
             row.append(value)
         return row
 
 
-def _batch(columns: Sequence[Column], rows: Sequence[Sequence[float]]) -> Batch:
-    by_name = dict(zip((c.name for c in columns), zip(*rows, strict=True), strict=False))
-    ids = [c.name for c in columns if c.kind in (Kind.ID, Kind.HASH)]
-    matrix = np.empty((len(rows), len(ids)), np.int64)
-    for i, name in enumerate(ids):
-        matrix[:, i] = by_name.get(name, ())
-    dense = {
-        c.name: np.array(by_name.get(c.name, ()), np.float32).reshape(-1, 1)
-        for c in columns
-        if c.kind is Kind.NUMBER
-    }
-    label = next((by_name.get(c.name, ()) for c in columns if c.kind is Kind.LABEL), ())
-    packed = Packed(len(rows), tuple(ids), matrix, {}, dense, np.array(label, np.float32))
-    return unpack(packed)
-
-
-def header_of(line: bytes, delimiter: str = ",") -> tuple[str, ...]:
+def header_of(line: bytes) -> tuple[str, ...]:
     """The names in a file's first line.
 
     >>> header_of(b'age,"city"\\r\\n')
     ('age', 'city')
     """
     text = line.decode("utf-8-sig", "replace").strip("\r\n")
-    return tuple(field.strip() for field in next(csv.reader([text], delimiter=delimiter), []))
+    return tuple(field.strip() for field in next(csv.reader([text]), []))

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from paddock.data.batch import Bag, Floats, Ids
+from paddock.data.batch import Bag
 from paddock.data.chunks import Chunk
 from paddock.data.files import open_parquet
-from paddock.data.formats.columns import Packed, unpack
 from paddock.data.formats.format import Parsed
 from paddock.data.formats.hashing import text_id
-from paddock.data.formats.table import Column, Kind
+from paddock.data.formats.table import Column, Kind, batch_of
 from paddock.errors import UsageError
 
 ROWS_AT_ONCE = 16384
@@ -49,34 +48,19 @@ class ParquetFormat:
                 yield self._parsed(rows, chunk.path)
 
     def _parsed(self, rows: Any, path: str) -> Parsed:
-        size, single, bags = rows.num_rows, {}, {}
-        dense: dict[str, Floats] = {}
-        label = np.empty(0, np.float32)
-        seen = {}
+        found, seen = {}, {}
         for column in self.columns:
             values = rows.column(rows.schema.get_field_index(column.name))
-            seen[column.name] = size - values.null_count
+            seen[column.name] = rows.num_rows - values.null_count
             try:
-                found = self._column(column, values)
+                found[column.name] = self._column(column, values)
             except (ValueError, TypeError, NotImplementedError) as error:
                 raise UsageError(
                     f"'{path}': column {column.name!r} ({values.type}) is no {column.kind.value}:"
                     f" {error}",
                     hint="a column of texts is declared as name%1000001",
                 ) from error
-            if column.kind is Kind.LABEL:
-                label = np.asarray(found, np.float32).reshape(-1)
-            elif column.kind is Kind.NUMBER:
-                dense[column.name] = np.asarray(found, np.float32).reshape(size, -1)
-            elif isinstance(found, Bag):
-                bags[column.name] = found
-            else:
-                single[column.name] = np.asarray(found, np.int64)
-        matrix: Ids = np.empty((size, len(single)), np.int64)
-        for i, one in enumerate(single.values()):
-            matrix[:, i] = one
-        packed = Packed(size, tuple(single), matrix, bags, dense, label)  # type: ignore[arg-type]  # dict is invariant
-        return Parsed(unpack(packed), size, seen=seen)
+        return Parsed(batch_of(rows.num_rows, self.columns, found), rows.num_rows, seen=seen)
 
     def _column(self, column: Column, values: Any) -> Any:
         import pyarrow as pa

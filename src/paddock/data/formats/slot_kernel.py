@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 
 from paddock.data.batch import Floats, Ids
 from paddock.data.formats.format import BAD_KEPT
-from paddock.data.formats.numbers import (
-    BLANK,
-    NEWLINE,
-    Text,
-    read_integer,
-    read_number,
-    skip_field,
-)
+from paddock.data.formats.numbers import BLANK, NEWLINE, Text, read_integer, read_number, skip_field
 from paddock.ps.jit import kernel
 
 SPARSE, DENSE, LABEL, UNKNOWN = 0, 1, 2, 3
@@ -28,7 +21,7 @@ NO_COLON, NO_INTEGER, NO_NUMBER, NO_LABEL, TWO_LABELS, WRONG_WIDTH = 1, 2, 3, 4,
 BEGIN, SIZE, KIND, COLUMN, WIDTH = 0, 1, 2, 3, 4
 COLON = 58
 UNKNOWN_MAX = 256  # Names that are not declared are remembered up to here, of one block.
-UNKNOWN_BYTES = 64  # of each
+UNKNOWN_BYTES = 1 << 14  # of all of them
 _FNV_START, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
 Index = NDArray[np.int64]
@@ -78,13 +71,12 @@ def find_slot(text: Text, begin: int, end: int, slots: Slots, known: int) -> tup
         if facts[slot, SIZE] == size and is_same(text, begin, names, facts[slot, BEGIN], size):
             return slot, known
         place = (place + np.uint64(1)) & mask
-    if known == len(facts) or size > UNKNOWN_BYTES:
+    start = facts[known - 1, BEGIN] + facts[known - 1, SIZE] if known > 0 else 0
+    if known == len(facts) or start + size > len(names):
         return -1, known
-    facts[known, BEGIN] = facts[known - 1, BEGIN] + facts[known - 1, SIZE] if known > 0 else 0
-    facts[known, SIZE] = size
-    facts[known, KIND] = UNKNOWN
+    facts[known, BEGIN], facts[known, SIZE], facts[known, KIND] = start, size, UNKNOWN
     for at in range(size):
-        names[facts[known, BEGIN] + at] = text[begin + at]
+        names[start + at] = text[begin + at]
     bucket[place] = known
     return known, known + 1
 

@@ -99,32 +99,18 @@ def _table(form: SlotFormat) -> kernel.Slots:
     if form.label_slot:
         kinds.append((form.label_slot, kernel.LABEL, 0, 1))
     room = len(kinds) + kernel.UNKNOWN_MAX
-    names = b"".join(slot.encode() for slot, *_ in kinds)
-    spare = bytes(kernel.UNKNOWN_MAX * kernel.UNKNOWN_BYTES)
+    letters = sum(len(slot.encode()) for slot, *_ in kinds) + kernel.UNKNOWN_BYTES
     table = kernel.Slots(
-        np.frombuffer(names + spare, np.uint8),
+        np.zeros(letters, np.uint8),
         np.zeros((room, 5), np.int64),
         np.full(1 << (2 * room).bit_length(), -1, np.int64),
         np.full(room + 1, -1, np.int64),
     )
-    begin = 0
     for i, (slot, kind, column, width) in enumerate(kinds):
-        size = len(slot.encode())
-        table.facts[i] = begin, size, kind, column, width
-        begin += size
-        place = _bucket(slot.encode(), len(table.bucket))
-        while table.bucket[place] >= 0:
-            place = (place + 1) % len(table.bucket)
-        table.bucket[place] = i
+        name = np.frombuffer(slot.encode(), np.uint8)
+        kernel.find_slot(name, 0, len(name), table, i)
+        table.facts[i, kernel.KIND :] = kind, column, width
     return table
-
-
-def _bucket(name: bytes, buckets: int) -> int:
-    """Where `find_slot` begins to look for a name (FNV-1a)."""
-    code = 0xCBF29CE484222325
-    for byte in name:
-        code = (code ^ byte) * 0x100000001B3 & (1 << 64) - 1
-    return (code ^ code >> 32) & buckets - 1
 
 
 def _rows(form: SlotFormat, lines: int, values: int, slots: int) -> kernel.Rows:

@@ -5,10 +5,15 @@ A column of ids holds integers; `name%1000001` is a column whose texts are hashe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
+import numpy as np
+
+from paddock.data.batch import Bag, Batch, Floats, Ids
+from paddock.data.formats.columns import Packed, unpack
 from paddock.errors import Problem, UsageError
 
 
@@ -64,3 +69,24 @@ def columns_from(
     if problems:
         raise UsageError.of(problems)
     return tuple(columns)
+
+
+def batch_of(size: int, columns: Sequence[Column], values: Mapping[str, Any]) -> Batch:
+    """The rows as a batch. values: of each column, an array or a list, or a Bag."""
+    label = np.empty(0, np.float32)
+    dense: dict[str, Floats] = {}
+    bags: dict[str, Ids | Bag] = {}
+    single: dict[str, Any] = {}
+    for column in columns:
+        found = values[column.name]
+        if column.kind is Kind.LABEL:
+            label = np.asarray(found, np.float32).reshape(-1)
+        elif column.kind is Kind.NUMBER:
+            numbers = np.asarray(found, np.float32)
+            dense[column.name] = numbers.reshape(size, -1) if size else numbers.reshape(0, 1)
+        else:
+            (bags if isinstance(found, Bag) else single)[column.name] = found
+    matrix = np.empty((size, len(single)), np.int64)
+    for i, one in enumerate(single.values()):
+        matrix[:, i] = one
+    return unpack(Packed(size, tuple(single), matrix, bags, dense, label))

@@ -37,7 +37,7 @@ class Incomes:
 
     def __init__(self, form: str, vocab: int | None) -> None:
         if vocab is not None:
-            raise UsageError("--vocab is for criteo and words", hint="leave it out")
+            raise UsageError("--vocab is for criteo, interests and words", hint="leave it out")
         self._ceiling = Ceiling()
         self._numbers = tokens(
             f" deep_input:{step / STEPS:.2f}" for step in range(int(NUMBER_MAX * STEPS) + 1)

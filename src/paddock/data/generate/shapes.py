@@ -30,7 +30,7 @@ class Images:
 
     def __init__(self, form: str, vocab: int | None) -> None:
         if vocab is not None:
-            raise UsageError("--vocab is for criteo and words", hint="leave it out")
+            raise UsageError("--vocab is for criteo, interests and words", hint="leave it out")
         self.ending = ".npz" if form == "npz" else ".bin"
         # An npz file is written whole.
         self.part_examples = 0 if form == "npz" else PART

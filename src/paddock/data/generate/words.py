@@ -82,6 +82,10 @@ class Sentences:
 
     def facts(self) -> dict[str, object]:
         """What is known of all examples made."""
-        entropy = round(self.entropy(), 5)
-        return {"vocab": self.vocab, "entropy_per_word": entropy, "log_vocab": round(
-            float(np.log(self.vocab)), 5)}  # fmt: skip
+        most = float(self._shares[0]) + ANY_SHARE / self.vocab
+        return {
+            "vocab": self.vocab,
+            "entropy_per_word": round(self.entropy(), 5),
+            "best_accuracy": round(most, 5),
+            "log_vocab": round(float(np.log(self.vocab)), 5),
+        }

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from paddock.data.generate import census, criteo, shapes, words
+from paddock.data.generate import census, criteo, interests, shapes, words
 from paddock.data.manifest import (
     Manifest,
     Shard,
@@ -45,6 +45,7 @@ class Maker(Protocol):
 KINDS: dict[str, tuple[Callable[[str, int | None], Maker], tuple[str, ...]]] = {
     "criteo": (criteo.Clicks, criteo.FORMS),
     "census": (census.Incomes, census.FORMS),
+    "interests": (interests.Interests, interests.FORMS),
     "words": (words.Sentences, words.FORMS),
     "shapes": (shapes.Images, shapes.FORMS),
 }

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
-from paddock.data.formats.criteo import CriteoFormat
 from paddock.data.formats.format import Format
-from paddock.data.formats.slots import SlotFormat
 from paddock.errors import UsageError
 from paddock.rec.bundled.formats import ImageFormat, WordFormat
-from paddock.rec.bundled.learner import BundledLearner
+from paddock.rec.bundled.learner import BundledLearner, device_of
 from paddock.rec.learner import Opened, Place, Source
 from paddock.rec.models.inputs import Hyper
-from paddock.rec.readers.build import chunks_of
+from paddock.rec.readers.build import IDS_KEY, chunks_of, make_format
 from paddock.rec.readers.source import ChunkSource, Options
+from paddock.rec.report import say
 from paddock.rec.settings import Reading, Run
 
 FORMATS = ("slots", "criteo", "words", "images")
@@ -26,7 +24,9 @@ def open_model(run: Run, client: Any, place: Place) -> Opened:
     learner = BundledLearner(run, place, client)
     if learner.unread and place.worker == 0:
         names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)
-        _say(f"not read by this model: {names}")
+        say(f"not read by this model: {names}")
+    if run.device == "gpu" and device_of(run) == "cpu" and place.worker == 0:
+        say(f"device is gpu, but {run.framework} sees none here: training on the CPU")
     return Opened(learner, Reader(run, place), lambda reading, one: Reader(run, one)(reading))
 
 
@@ -44,7 +44,7 @@ class Reader:
             reading.drop_last, reading.bad_max,
         )  # fmt: skip
         chunks = chunks_of(reading, self.place)
-        return ChunkSource(format_of(reading, self.run), chunks, options, warn=_say)
+        return ChunkSource(format_of(reading, self.run), chunks, options, warn=say)
 
 
 def format_of(reading: Reading, run: Run) -> Format:
@@ -54,11 +54,8 @@ def format_of(reading: Reading, run: Run) -> Format:
             f"pipe_command is {reading.pipe_command!r}, and bundled models read files themselves",
             hint="leave it out, and write what it prints to files: paddock data check shows them",
         )
-    if reading.reader == "slots":
-        dense = tuple(reading.dense_slots.items())
-        return SlotFormat(reading.sparse_slots, dense, reading.padding, reading.label)
-    if reading.reader == "criteo":
-        return CriteoFormat(Hyper(run.hyper)("sparse_feature_number", 1000001))
+    if reading.reader in ("slots", "criteo"):
+        return make_format(reading, {IDS_KEY: Hyper(run.hyper)("sparse_feature_number", 1000001)})
     if reading.reader == "words":
         return WordFormat()
     if reading.reader == "images":
@@ -66,8 +63,3 @@ def format_of(reading: Reading, run: Run) -> Format:
     raise UsageError(
         f"runner.reader is {reading.reader!r}", hint="bundled models have " + ", ".join(FORMATS)
     )
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()

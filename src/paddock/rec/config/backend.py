@@ -7,15 +7,7 @@ that the command which is run says them. docs/reference/sites.md.
 from __future__ import annotations
 
 from paddock.rec.config.document import Document
-from paddock.rec.config.keys import (
-    Given,
-    Key,
-    Reader,
-    Settings,
-    mapped,
-    nearest,
-    refused,
-)
+from paddock.rec.config.keys import Given, Key, Reader, Settings, mapped, nearest, refused
 
 BACKENDS = {
     "k8s": "kubernetes", "kubernetes": "kubernetes", "paddlecloud": "paddlecloud", "mpi": "mpi",
@@ -131,10 +123,7 @@ def _same_workers(reader: Reader, found: Settings) -> None:
 def read_site(text: str) -> Settings:
     """-b with words of `paddock submit`: a backend or a site, with options after commas."""
     name = text.partition(",")[0]
-    return {
-        "cluster.backend": Given(name, "-b"),
-        "cluster.options": Given({"site": text}, "-b"),
-    }
+    return {"cluster.backend": Given(name, "-b"), "cluster.options": Given({"site": text}, "-b")}
 
 
 def unused_of(reader: Reader, document: Document) -> list[str]:

@@ -13,10 +13,6 @@ DEFAULT = "default"
 EVERY = 1 << 30  # checkpoints to keep: all
 FORMATS = ("slots", "criteo", "csv", "parquet", "words", "images")
 _LAST = 1 << 31
-_OF_READING = {each.name for each in fields(Reading)} - {"paths", "batch_size"}
-_OF_SAVING = {each.name for each in fields(Saving)}
-_OF_RUN = ("framework", "epochs", "print_interval", "device", "seed", "warm_start", "resume",
-           "evaluate_from", "event_directory")  # fmt: skip
 
 
 @dataclass
@@ -32,22 +28,6 @@ class Draft:
 def default(settings: Settings, name: str, value: Any) -> None:
     """What the form means where it says nothing; the file of a bundled model goes before it."""
     settings.setdefault(name, Given(value, DEFAULT))
-
-
-def laid_over(base: Mapping[str, Given], own: Settings) -> Settings:
-    """A bundled model's settings, with a file's own over them; of its form's defaults none.
-
-    >>> base = {"epochs": Given(4, "b.yaml:2"), "seed": Given(1, "b.yaml:3")}
-    >>> own = {"epochs": Given(2, "DEFAULT"), "seed": Given(7, "c.yaml:1")}
-    >>> own["epochs"] = Given(2, DEFAULT)
-    >>> {name: given.value for name, given in laid_over(base, own).items()}
-    {'epochs': 4, 'seed': 7}
-    """
-    found = dict(base)
-    for name, given in own.items():
-        if given.source != DEFAULT or name not in found:
-            found[name] = given
-    return found
 
 
 @dataclass(frozen=True)
@@ -80,26 +60,27 @@ def build(draft: Draft, setting: Setting, missing: Callable[[str, str], None]) -
         epochs = (values.get("evaluate_first", 0), values.get("evaluate_last", _LAST))
     if draft.is_evaluation and "saving.directory" in values:
         values.setdefault("evaluate_from", values["saving.directory"])
-    strategy = Strategy(**_below(values, "strategy", ("name", "geo_step", "threads")))
-    return Run(
-        name=draft.name,
-        task=Task.EVALUATE if draft.is_evaluation else Task.TRAIN,
-        contract=setting.contract,
-        model_directory=setting.directory,
-        model_file=setting.file,
-        config=setting.config,
-        hyper=draft.hyper,
-        reading=reading,
-        test=test,
-        strategy=strategy,
-        saving=Saving(**_below(values, "saving", _OF_SAVING)),
-        evaluate_epochs=epochs,
-        **{name: values[name] for name in _OF_RUN if name in values},
-    )
+    own = {
+        "name": draft.name,
+        "task": Task.EVALUATE if draft.is_evaluation else Task.TRAIN,
+        "contract": setting.contract,
+        "model_directory": setting.directory,
+        "model_file": setting.file,
+        "config": setting.config,
+        "hyper": draft.hyper,
+        "reading": reading,
+        "test": test,
+        "strategy": Strategy(**_below(values, "strategy.", Strategy)),
+        "saving": Saving(**_below(values, "saving.", Saving)),
+        "evaluate_epochs": epochs,
+    }
+    return Run(**{**_below(values, "", Run), **own})
 
 
-def _below(values: Mapping[str, Any], section: str, names: Any) -> dict[str, Any]:
-    return {name: values[f"{section}.{name}"] for name in names if f"{section}.{name}" in values}
+def _below(values: Mapping[str, Any], section: str, kind: Any) -> dict[str, Any]:
+    """What is said of the fields of a class."""
+    names = {each.name: f"{section}{each.name}" for each in fields(kind)}
+    return {field: values[name] for field, name in names.items() if name in values}
 
 
 def _reading(values: Mapping[str, Any], side: str, setting: Setting) -> Reading | None:
@@ -107,7 +88,7 @@ def _reading(values: Mapping[str, Any], side: str, setting: Setting) -> Reading 
     data = values.get(f"{side}.data")
     if data is None:
         return None
-    found = {**_below(values, "reading", _OF_READING), **_below(values, side, _OF_READING)}
+    found = {**_below(values, "reading.", Reading), **_below(values, f"{side}.", Reading)}
     if side == "test":
         found.pop("shuffle", None)
         if found.get("assignment") == "dynamic":  # Nobody's to learn: each reads a part.
@@ -119,4 +100,4 @@ def _reading(values: Mapping[str, Any], side: str, setting: Setting) -> Reading 
         found.setdefault("pipe_command", pipe)
     none = 0 if setting.contract is Contract.DYGRAPH else 1
     size = values.get(f"{side}.batch_size") or values.get("reading.batch_size") or none
-    return Reading(paths=(setting.locate(str(data)),), batch_size=size, **found)
+    return Reading(**{**found, "paths": (setting.locate(str(data)),), "batch_size": size})

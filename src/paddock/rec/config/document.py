@@ -76,13 +76,13 @@ def parse(text: str, name: str) -> Document:
     if len(text) > MAX_BYTES:
         raise UsageError(f"{name} is larger than {MAX_BYTES} bytes")
     if yaml is None:
-        raise UsageError(f"reading {name} needs PyYAML", hint="pip install PyYAML")
+        raise UsageError(f"reading {name} needs PyYAML", hint="pip install 'paddock[rec]'")
     try:
         loader = _loader()(text)
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
             raise UsageError(f"{name}: no keys are in it", hint="docs/guide/rec.md shows a config")
-        document.tree = _Builder(loader, document).mapping(node, ())
+        document.tree = _Builder(loader, document).value(node, ())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark else ""
@@ -109,34 +109,28 @@ class _Builder:
     def __init__(self, loader: yaml.SafeLoader, document: Document) -> None:
         self.loader, self.document, self.count = loader, document, 0
 
-    def mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
-        self.loader.flatten_mapping(node)
-        found: dict[str, Any] = {}
-        for key, value in node.value:
-            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "?"
-            inner = (*path, name)
-            where = f"{self.document.name}:{key.start_mark.line + 1}"
-            if inner in self.document.where:
-                what = f"{where}: {'.'.join(inner)} stands twice (see {self.document.where[inner]})"
-                self.document.problems.append(Problem(what, "leave one out"))
-            self.document.where[inner] = where
-            found[name] = self.value(value, inner)
-        return found
-
     def value(self, node: yaml.Node, path: Path) -> Any:
         self.count += 1
         if self.count > MAX_NODES:
             raise UsageError(f"{self.document.name} has more than {MAX_NODES} values")
-        if isinstance(node, yaml.MappingNode):
-            return self.mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
-            items = []
-            for index, each in enumerate(node.value):
-                inner = (*path, str(index))
-                self.document.where[inner] = f"{self.document.name}:{each.start_mark.line + 1}"
-                items.append(self.value(each, inner))
-            return items
-        return self.loader.construct_object(node, deep=True)
+            return [self.item(each, each, path, str(i)) for i, each in enumerate(node.value)]
+        if not isinstance(node, yaml.MappingNode):
+            return self.loader.construct_object(node, deep=True)
+        self.loader.flatten_mapping(node)
+        names = [str(k.value) if isinstance(k, yaml.ScalarNode) else "?" for k, _ in node.value]
+        pairs = zip(names, node.value, strict=True)
+        return {name: self.item(key, value, path, name) for name, (key, value) in pairs}
+
+    def item(self, begin: yaml.Node, node: yaml.Node, path: Path, name: str) -> Any:
+        """What stands at `name` below a path, where `begin` does."""
+        inner, known = (*path, name), self.document.where
+        where = f"{self.document.name}:{begin.start_mark.line + 1}"
+        if inner in known:
+            what = f"{where}: {'.'.join(inner)} stands twice (see {known[inner]})"
+            self.document.problems.append(Problem(what, "leave one out"))
+        known[inner] = where
+        return self.value(node, inner)
 
 
 def read_value(text: str) -> Any:

@@ -6,7 +6,9 @@ import ast
 import os
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from paddock.errors import Problem
 from paddock.rec.config.keys import nearest
@@ -18,6 +20,7 @@ MAX_LINES = 5  # reported of one file
 MAX_SOURCE = 1 << 20
 DYGRAPH = "dygraph_model.py"
 OURS = "paddock.rec"
+WANTED = {Contract.DYGRAPH: "DygraphModel", Contract.HOOKS: "Model"}
 # What fluid and the static graph have -> what to write. The longest that fits is taken.
 INSTEAD = {
     "fluid": "write it in dygraph form with paddle.nn (Paddle 3 has no fluid)",
@@ -66,19 +69,20 @@ def look(
     """
     path = file or os.path.join(directory, "model.py")
     directory = os.path.dirname(path) if file else directory
+
+    def bundled() -> Folder:  # What all of them share reads parameters, too.
+        source = f"{_all_source(directory)}\n{_all_source(str(world.models))}"
+        return Folder(Contract.BUNDLED, directory, path, source)
+
     if world.is_bundled(directory):
-        return Folder(Contract.BUNDLED, directory, path, _bundled_source(directory, world))
+        return bundled()
     dygraph = os.path.join(directory, DYGRAPH)
     if file is None and os.path.isfile(dygraph):
         return _judged(Contract.DYGRAPH, directory, dygraph, world, problems)
     if os.path.isfile(path):
         tree = _tree(path, world, problems)
-        names = _classes(tree)
         if tree is not None and any(name.startswith(OURS) for name in imports(tree)):
-            return Folder(Contract.BUNDLED, directory, path, _bundled_source(directory, world))
-        if tree is not None and "Model" not in names:
-            what = f"{_shown(path, world)} has no class Model"
-            problems.append(Problem(what, nearest("Model", names, "write class Model(ModelBase)")))
+            return bundled()
         return _judged(Contract.HOOKS, directory, path, world, problems)
     if file is None and os.path.isfile(os.path.join(directory, "static_model.py")):
         what = f"{_shown(directory, world)} has static_model.py only, and no {DYGRAPH}"
@@ -86,8 +90,8 @@ def look(
         return None
     if file is not None:
         others = os.listdir(directory) if os.path.isdir(directory) else []
-        hint = nearest(os.path.basename(path), [name for name in others if name.endswith(".py")],
-                       f"nothing like it is in {directory}")  # fmt: skip
+        others = [name for name in others if name.endswith(".py")]
+        hint = nearest(os.path.basename(path), others, f"nothing like it is in {directory}")
         problems.append(Problem(f"{where}: model {_shown(path, world)} does not exist", hint))
         return None
     hint = f"needed is {DYGRAPH} with class DygraphModel, or model.py with class Model"
@@ -99,46 +103,43 @@ def _judged(
     contract: Contract, directory: str, path: str, world: World, problems: list[Problem]
 ) -> Folder:
     """The folder, after a look at every file of it that its model imports."""
-    names: list[str] = []
-    for file in _reached(path, directory):
-        tree = _tree(file, world, problems)
-        if tree is None:
-            continue
+    for file, tree in _reached(path, directory, world, problems):
         found = sorted(set(_refused(tree, contract)))
         for line, name, instead in found[:MAX_LINES]:
             problems.append(Problem(f"{_shown(file, world)}:{line}: {name} cannot run", instead))
         if len(found) > MAX_LINES:
             more = f"{_shown(file, world)}: and {len(found) - MAX_LINES} more lines like these"
             problems.append(Problem(more, _bundled_hint(directory, world)))
-        if file == path and contract is Contract.DYGRAPH:
-            names = _classes(tree)
-            if "DygraphModel" not in names:
-                what = f"{_shown(path, world)} has no class DygraphModel"
-                problems.append(Problem(what, nearest("DygraphModel", names, "write it")))
+        wanted, names = WANTED[contract], _classes(tree)
+        if file == path and wanted not in names:
+            what = f"{_shown(path, world)} has no class {wanted}"
+            problems.append(Problem(what, nearest(wanted, names, "write it")))
     return Folder(contract, directory, path, _all_source(directory))
 
 
 def _bundled_hint(directory: str, world: World) -> str:
-    parts = directory.split(os.sep)
     for name in world.bundled_names():
-        if name.split(".")[2:] == parts[-len(name.split(".")[2:]) :]:
+        if directory.endswith(os.sep + os.path.join(*name.split(".")[2:])):
             return f"the bundled model is in dygraph form: workspace: {name}"
     return "write the model in dygraph form with paddle.nn"
 
 
-def _reached(path: str, directory: str) -> list[str]:
-    """The file, and those of its folder that it imports, over others, too."""
+def _reached(
+    path: str, directory: str, world: World, problems: list[Problem]
+) -> Iterator[tuple[str, ast.Module]]:
+    """The file, and those of its folder that it imports, over others, too; each parsed."""
     found = [path]
     for file in found:
-        tree = _quiet_tree(file)
-        for name in imports(tree) if tree is not None else ():
+        tree = _tree(file, world, problems)
+        if tree is None:
+            continue
+        yield file, tree
+        for name in imports(tree):
             for candidate in (name, name.rpartition(".")[0]):
                 inner = os.path.join(directory, *candidate.split(".")) + ".py"
-                if candidate and os.path.isfile(inner) and inner not in found:
+                is_new = candidate and os.path.isfile(inner) and inner not in found
+                if is_new and len(found) < MAX_FILES:
                     found.append(inner)
-        if len(found) > MAX_FILES:
-            break
-    return found[:MAX_FILES]
 
 
 def _refused(tree: ast.AST, contract: Contract) -> Iterator[tuple[int, str, str]]:
@@ -203,17 +204,17 @@ def _dotted(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _classes(tree: ast.AST | None) -> list[str]:
+def _classes(tree: ast.AST) -> list[str]:
     """Classes, and names that are imported, of a module."""
-    if tree is None:
-        return []
     own = [n.name for n in ast.iter_child_nodes(tree) if isinstance(n, ast.ClassDef)]
     return own + [name for node in ast.iter_child_nodes(tree) for _, name in _bindings(node)]
 
 
 def _tree(path: str, world: World, problems: list[Problem]) -> ast.Module | None:
     try:
-        return _parsed(path)
+        with open(path, "rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(file.read(MAX_SOURCE), path)
     except SyntaxError as error:
         what = f"{_shown(path, world)}:{error.lineno or 1}: not Python 3: {error.msg}"
         problems.append(Problem(what, "models run on Python 3"))
@@ -222,40 +223,12 @@ def _tree(path: str, world: World, problems: list[Problem]) -> ast.Module | None
     return None
 
 
-def _quiet_tree(path: str) -> ast.Module | None:
-    """As _tree, whose problems are told elsewhere."""
-    try:
-        return _parsed(path)
-    except (SyntaxError, OSError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _parsed(path: str) -> ast.Module:
-    with open(path, "rb") as file:
-        source = file.read(MAX_SOURCE)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(source, path)
-
-
-def _bundled_source(directory: str, world: World) -> str:
-    """With what all of them share, which reads parameters, too."""
-    return "\n".join([_all_source(directory), _all_source(str(world.models))])
-
-
 def _all_source(directory: str) -> str:
     """Every .py directly in the folder, as one text."""
     texts = []
-    try:
-        names = sorted(name for name in os.listdir(directory) if name.endswith(".py"))
-    except OSError:
-        return ""
-    for name in names[:MAX_FILES]:
-        try:
-            with open(os.path.join(directory, name), encoding="utf-8", errors="replace") as file:
-                texts.append(file.read(MAX_SOURCE))
-        except OSError:
-            continue
+    for path in sorted(Path(directory).glob("*.py"))[:MAX_FILES]:
+        with suppress(OSError):
+            texts.append(path.read_text("utf-8", "replace")[:MAX_SOURCE])
     return "\n".join(texts)
 
 

@@ -118,6 +118,11 @@ class Reader:
         if problem not in self.problems:
             self.problems.append(problem)
 
+    def table(self, *path: str) -> dict[str, Any]:
+        """What is below a key; nothing where it is no table."""
+        found = self.document.get(path)
+        return found if isinstance(found, dict) else {}
+
     def use_all(self, section: Path) -> None:
         """All below a section are somebody's."""
         for path in self.document.leaves():
@@ -188,16 +193,6 @@ def _count(least: int) -> Callable[[Any], int]:
     return read
 
 
-def _interval(value: Any) -> int | None:
-    found = _whole(value)
-    return found if found > 0 else None  # -1 and 0 are off
-
-
-def _minutes(value: Any) -> float | None:
-    found = _number(value)
-    return found if found > 0 else None
-
-
 def _text(value: Any) -> str | None:
     if isinstance(value, (dict, list)):
         raise BadValue("not a text", "write one word")
@@ -250,10 +245,9 @@ ENGINES = {
         BadValue("tree-based deep match is not supported", "write single or cluster"),
     ),
 }  # fmt: skip
-_HETER = "heterogeneous servers are not supported", "write sync, async or geo"
 STRATEGIES = {
     "sync": "sync", "async": "async", "half_async": "half_async", "geo": "geo",
-    "heter": BadValue(*_HETER),
+    "heter": BadValue("heterogeneous servers are not supported", "write sync, async or geo"),
     "gpubox": BadValue(
         "embeddings in GPU memory (gpubox) are not supported",
         "write async: embeddings are on the servers, dense layers use use_gpu",
@@ -262,6 +256,7 @@ STRATEGIES = {
 DEVICES = {word: word for word in ("cpu", "gpu", "xpu", "npu")}
 ASSIGNMENTS = {word: word for word in ("blocks", "modulo", "size", "dynamic")}
 FRAMEWORKS = {word: word for word in ("paddle", "torch")}
+MISSING = {word: word for word in ("fail", "init", "zero")}
 FLEETS = {"ps": "ps", "pslib": "ps", "collective": "collective"}
 KINDS: dict[str, Callable[[Any], Any]] = {
     "any": lambda value: value,
@@ -269,8 +264,8 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "whole number": _whole,
     "count": _count(1),
     "count or 0": _count(0),
-    "interval": _interval,
-    "minutes": _minutes,
+    "interval": lambda value: max(_whole(value), 0) or None,  # -1 and 0 are off
+    "minutes": lambda value: max(_number(value), 0.0) or None,
     "text": _text,
     "path": _text,
     "names": _words,
@@ -280,5 +275,6 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "device": _choice(DEVICES),
     "assignment": _choice(ASSIGNMENTS),
     "framework": _choice(FRAMEWORKS),
+    "missing": _choice(MISSING),
     "fleet_mode": _choice(FLEETS),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddock.rec.config.keys import Key
+from paddock.rec.config.keys import Key, mapped
 
 # A table reads better than one argument a line.
 # fmt: off
@@ -20,6 +20,10 @@ OURS: tuple[Key, ...] = (
     Key("threads", "count", "strategy.threads", "of each worker"),
     Key("resume", "true or false", "resume", "go on from the newest checkpoint"),
     Key("warm_start", "path", "warm_start", "a checkpoint to begin with"),
+    Key("warm_start_missing", "missing", "warm_start_missing",
+        "what a warm start lacks: fail; init or zero go on without"),
+    Key("max_restart", "count or 0", "cluster.max_restart",
+        "how often processes that were killed are started again", default="3, with servers here"),
     Key("reader", "text", "reading.reader", "a user's .py; or slots, criteo, csv, parquet"),
     Key("test_reader", "text", "test.reader", "the same of test data; as reader if absent"),
     Key("sparse_slots", "names", "reading.sparse_slots", "in the file's order"),
@@ -33,7 +37,11 @@ OURS: tuple[Key, ...] = (
     Key("drop_last", "true or false", "reading.drop_last",
         "leave out a last batch that is not full"),
     Key("assignment", "assignment", "reading.assignment",
-        "files to workers: blocks, modulo, size, dynamic"),
+        "files to workers: blocks, modulo, size; dynamic: chunks to whoever is free"),
+    Key("bad_max", "count or 0", "reading.bad_max", "bad lines that are left out"),
+    Key("aside_max", "count or 0", "reading.aside_max",
+        "dynamic: chunks of an epoch that may be unreadable", default="any number"),
+    mapped("data_wait_second", "online: how long data are waited for"),
     Key("save_dir", "path", "saving.directory", "where checkpoints go"),
     Key("save_every_epochs", "interval", "saving.every_epochs", "checkpoint every so many epochs"),
     Key("save_every_steps", "interval", "saving.every_steps", "checkpoint every so many batches"),

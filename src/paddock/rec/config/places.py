@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from paddock.errors import UsageError
@@ -61,16 +62,19 @@ def find_config(word: str, world: World) -> str:
         raise UsageError(f"-m {word}: there is no config.yaml in that directory", hint=hint)
     if (bundled := world.bundled(word)) is not None:
         return str(bundled / CONFIG)
-    names = world.bundled_names()
-    if word.startswith(PREFIXES):
-        hint = nearest(word, names, f"there are {', '.join(names)}")
-        raise UsageError(f"-m {word}: there is no such bundled model", hint=hint)
+    # By their last words: all names begin alike. A model's own name is enough to be told it.
+    names = {name.rpartition(".")[2]: name for name in world.bundled_names()}
+    close = get_close_matches(word.rpartition(".")[2], names, n=1)
+    hint = f"did you mean '{names[close[0]]}'?" if close else ""
+    there = f"bundled are {', '.join(names.values())}"
+    if word.startswith((*PREFIXES, "paddlerec.", "paddock.")):
+        raise UsageError(f"-m {word}: there is no such bundled model", hint=hint or there)
     if word.endswith((".yaml", ".yml")) or os.sep in word:
         parent = os.path.dirname(path)
         others = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
         hint = nearest(os.path.basename(word), others, f"nothing like it is in {parent}")
         raise UsageError(f"-m {word}: there is no such file", hint=hint)
-    hint = nearest(word, names, "a config.yaml, its directory, or paddlerec.models.rank.dnn")
+    hint = hint or f"a config.yaml or its directory; {there}"
     raise UsageError(f"-m {word}: neither a file nor a bundled model", hint=hint)
 
 

@@ -11,31 +11,22 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from paddock.data.files import GENERATED, is_elsewhere
 from paddock.errors import Problem, UsageError
 from paddock.rec.config import backend as backends
 from paddock.rec.config import v01, v2, v18
-from paddock.rec.config.build import DEFAULT, FORMATS, Draft, Setting, build, laid_over
-from paddock.rec.config.data import is_elsewhere, missing_data
-from paddock.rec.config.document import Path, flatten, parse, read_value, set_value
+from paddock.rec.config.build import DEFAULT, FORMATS, Draft, Setting, build
+from paddock.rec.config.document import Document, Path, flatten, parse, read_value, set_value
 from paddock.rec.config.folder import look
 from paddock.rec.config.keys import Given, Reader, Settings, nearest
-from paddock.rec.config.places import (
-    INSIDE,
-    World,
-    find_config,
-    find_workspace,
-    read_text,
-)
-from paddock.rec.config.unused import key_of, own_key, unused
-from paddock.rec.config.where import (
-    check_backend,
-    choose_cluster,
-    choose_engine,
-    merge_counts,
-)
+from paddock.rec.config.places import INSIDE, World, find_config, find_workspace, read_text
+from paddock.rec.config.unused import is_known, key_of, own_key, unused
+from paddock.rec.config.where import check_backend, choose_cluster, choose_engine, merge_counts
 from paddock.rec.config.words import Request, read_words
+from paddock.rec.preflight import missing_data
 from paddock.rec.settings import Contract, Engine, Recipe, Run, Task
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -79,14 +70,25 @@ class _Resolver:
     warnings: list[str] = field(default_factory=list)
     workspace: str = ""
     base: Settings = field(default_factory=dict)
+    base_flat: dict[str, Any] = field(default_factory=dict)
 
-    def recipe(self) -> Recipe:
+    def open(self) -> Document:
+        """Read the file that -m means."""
         self.config = find_config(self.request.model, self.world)
-        self.directory = os.path.dirname(self.config)
+        self.directory = self.workspace = os.path.dirname(self.config)
         name = os.path.relpath(self.config, self.world.cwd)
         name = name if len(name) < len(self.config) else self.config
-        document = self.document = parse(read_text(self.config, name), name)
-        self.form = form_of(document.tree) or self._no_form()
+        self.document = parse(read_text(self.config, name), name)
+        form = form_of(self.document.tree)
+        if form is None:
+            names = ", ".join(list(self.document.tree)[:6])
+            what = f"{name} is of no known form; its keys are {names}"
+            raise UsageError(what, hint=NO_FORM)
+        self.form = form
+        return self.document
+
+    def recipe(self) -> Recipe:
+        document = self.open()
         for key, text in self.request.options:
             set_value(document, self._full(key), read_value(text))
         self._find_workspace()
@@ -96,7 +98,9 @@ class _Resolver:
         drafts = reading(reader, is_evaluation=is_evaluation)
         cluster = self._backend()
         for draft in drafts:
-            draft.settings = laid_over(self.base, draft.settings)
+            # A bundled model's settings go before the defaults of the file's form.
+            said = {name: g for name, g in draft.settings.items() if g.source != DEFAULT}
+            draft.settings = {**draft.settings, **self.base, **said}
         engine, source, wrong = choose_engine(drafts, cluster, document.name)
         more, odd = check_backend(engine, source, cluster, self.request, submits=self._submits())
         self.problems += [*wrong, *more]
@@ -107,7 +111,7 @@ class _Resolver:
         if any(run.task is Task.EVALUATE for run in runs):  # The file says what judges.
             runs = tuple(r if r.task is Task.EVALUATE else replace(r, test=None) for r in runs)
         if engine is not Engine.CLUSTER:
-            self.problems += missing_data(runs, self.form)
+            self.problems += missing_data(runs, partial(key_of, self.form))
         problems = [*document.problems, *reader.problems, *self.problems]
         if not runs and not problems:
             problems.append(Problem(f"{document.name}: nothing is to be run", NO_FORM))
@@ -120,16 +124,18 @@ class _Resolver:
 
     # ---------------------------------------------------------------------- the file as a whole
 
-    def _no_form(self) -> str:
-        names = ", ".join(list(self.document.tree)[:6])
-        what = f"{self.document.name} is of no known form; its keys are {names}"
-        raise UsageError(what, hint=NO_FORM)
-
     def _full(self, key: str) -> str:
-        """A short word of -o in full: epochs -> runner.epochs, strategy -> runner.sync_mode."""
+        """A short word of -o in full: epochs -> runner.epochs, strategy -> runner.sync_mode.
+
+        Also the last word of a hyper-parameter of the file: learning_rate.
+        """
         if "." in key or key in TOP_WORDS or key in self.document.tree:
             return key
-        return own_key(self.form, key)
+        own = own_key(self.form, key)
+        leaves = [path for path in self.document.leaves() if path[-1] == key]
+        if is_known(self.form, own) or len(leaves) != 1 or "hyper_parameters" not in leaves[0]:
+            return own
+        return ".".join(map(str, leaves[0]))
 
     def _find_workspace(self) -> None:
         path: Path = ("workspace",)
@@ -137,16 +143,13 @@ class _Resolver:
             path = ("train", "workspace")
             if self.document.get(path) is None:
                 path = ("evaluate", "workspace")
-        text = self.document.get(path)
-        self.workspace = self.directory
+        text, source = self.document.get(path), self.document.source(path)
         if text is not None and not isinstance(text, str):
-            source = self.document.source(path)
             self.problems.append(Problem(f"{source}: workspace is no text", "write a directory"))
         elif text is not None:
-            text = self._variables(text, self.document.source(path))
+            text = self._variables(text, source)
             found = find_workspace(text, self.config, self.world)
             if found is None:
-                source = self.document.source(path)
                 hint = nearest(text, self.world.bundled_names(), "a directory, or a bundled model")
                 self.problems.append(Problem(f"{source}: workspace '{text}' is not there", hint))
             self.workspace = found or self.directory
@@ -156,23 +159,18 @@ class _Resolver:
 
     def _take_base(self, directory: str) -> None:
         """What a file about a bundled model does not say is as in the model's own file."""
-        request = Request(model=directory, evaluate=self.request.evaluate)
-        config = find_config(directory, self.world)
-        document = parse(read_text(config, config), config)
-        other = _Resolver(request, self.world)
-        other.config, other.directory, other.document = config, directory, document
-        other.form = form_of(document.tree) or other._no_form()
-        other.workspace = directory
+        other = _Resolver(Request(directory), self.world)
+        document = other.open()
         if other.form != "v2":
             return
         (draft,) = v2.read(Reader(document, other._expand), is_evaluation=False)
+        said = draft.settings
         for side in ("reading", "test"):
-            if (given := draft.settings.get(f"{side}.data")) is not None:
-                where = other._locate(str(given.value))
-                draft.settings[f"{side}.data"] = Given(where, given.source)
-            if (module := draft.settings.pop(f"{side}.module", None)) is not None:
-                draft.settings.setdefault(f"{side}.reader", module)
-        self.base = {k: g for k, g in draft.settings.items() if g.source != DEFAULT}
+            if (given := said.get(f"{side}.data")) is not None:
+                said[f"{side}.data"] = replace(given, value=other._locate(str(given.value)))
+            if (module := said.pop(f"{side}.module", None)) is not None:
+                said.setdefault(f"{side}.reader", module)
+        self.base = {name: given for name, given in said.items() if given.source != DEFAULT}
         self.base_flat = flatten(document.tree)
 
     def _expand(self, text: str, source: str, path: Path) -> str:
@@ -206,7 +204,7 @@ class _Resolver:
 
     def _flat(self) -> dict[str, object]:
         """Every key flat and dotted, as models read them."""
-        found: dict[str, object] = dict(getattr(self, "base_flat", {}))
+        found: dict[str, object] = dict(self.base_flat)
         for name, value in flatten(self.document.tree).items():
             if isinstance(value, str):
                 value = self._expand(value, self.document.source(tuple(name.split("."))), ())
@@ -233,9 +231,8 @@ class _Resolver:
         name, _, extra = text.partition(",")
         path = self.world.path(name)
         if not os.path.isfile(path):
-            self.problems.append(
-                Problem(f"-b {name}: there is no such file", "write a backend.yaml, or a site")
-            )
+            what = f"-b {name}: there is no such file"
+            self.problems.append(Problem(what, "write a backend.yaml, or a site"))
             return {}
         try:
             document = parse(read_text(path, name), name)
@@ -259,6 +256,7 @@ class _Resolver:
     def _run(self, draft: Draft, config: Mapping[str, object]) -> Run | None:
         said = draft.settings
         self._drop_missing(said)
+        self._drop_test(said)
         model = said.get("model")
         file = None if model is None or model.value is None else self.world.path(model.value)
         home = self.workspace if self.form != "v2" else self.directory
@@ -277,7 +275,7 @@ class _Resolver:
             else:
                 self.problems.append(Problem(what, hint))
 
-        hyper = _nested(config)
+        draft.hyper = hyper = _nested(config)
         rule = hyper.get("optimizer")
         if (
             folder.contract is Contract.BUNDLED
@@ -285,13 +283,9 @@ class _Resolver:
             and "learning_rate" in rule
         ):
             hyper.pop("learning_rate", None)  # 0.1's; it stands there in full.
-        draft.hyper = hyper
         run = build(draft, setting, missing)
-        return replace(
-            run,
-            reading=self._with_reader(run, "reading", said),
-            test=self._with_reader(run, "test", said),
-        )
+        readings = {side: self._with_reader(run, side, said) for side in ("reading", "test")}
+        return replace(run, **readings)
 
     def _drop_missing(self, said: Settings) -> None:
         """Files that the bundled model of that workspace does not have are its own ones."""
@@ -325,14 +319,29 @@ class _Resolver:
                 f"{shown} is used"
             )
 
+    def _drop_test(self, said: Settings) -> None:
+        """The bundled model's own test data say nothing of what was trained on the user's."""
+        own = self.world.is_bundled(self.directory)
+
+        def is_theirs(given: Given | None, name: str) -> bool:
+            if given is None or given is self.base.get(name):
+                return False
+            return not own or given.source.startswith("-o")
+
+        data = said.get("reading.data")
+        if data is None or str(data.value).startswith(GENERATED):
+            return
+        if is_theirs(data, "reading.data") and not is_theirs(said.get("test.data"), "test.data"):
+            said.pop("test.data", None)
+
     def _with_reader(self, run: Run, side: str, said: Settings) -> Any:
         """The reading with its reader as a path, a format's name, or a module of the folder."""
         reading = getattr(run, side)
         if reading is None:
             return None
         word = reading.reader
-        given = said.get(f"{side}.reader") or said.get("reading.reader")
-        given = given or said.get(f"{side}.module") or said.get("reading.module")
+        keys = (f"{at}.{key}" for key in ("reader", "module") for at in (side, "reading"))
+        given = next((said[key] for key in keys if key in said), None)
         where = given.source if given is not None else self.document.name
         folder = self.directory if self.form == "v2" else self.workspace
         for candidate in (
@@ -360,9 +369,8 @@ class _Resolver:
             return text
         if text.startswith(OLD_FILE_SYSTEMS):
             what = f"{self.document.name}: {text}: this file system is not known here"
-            self.problems.append(
-                Problem(what, "mount it, or write an fsspec URL: hdfs://host/path")
-            )
+            hint = "mount it, or write an fsspec URL: hdfs://host/path"
+            self.problems.append(Problem(what, hint))
             return text
         beside = os.path.normpath(os.path.join(self.directory, os.path.expanduser(text)))
         here = self.world.path(text)

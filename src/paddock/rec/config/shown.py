@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from paddock.rec.config.build import DEFAULT, EVERY
+from paddock.rec.config.document import flatten
 from paddock.rec.config.secret import HIDDEN, is_secret, shown
 from paddock.rec.settings import Engine, Recipe, Run, Task
 
@@ -58,7 +59,7 @@ def _of_run(run: Run, sources: Any) -> Iterator[Row]:
             key = f"{run.name}.reading.{name.partition('.')[2]}"
             own = [sources[key]] if key in sources else []
         yield f"{run.name}.{name}", value, own[0] if own else DEFAULT
-    for name, value in _nested(run.hyper, ""):
+    for name, value in flatten(run.hyper).items():
         first, _, last = name.partition(".")
         old = "config.train.model.hyper_parameters."  # where 0.1 has optimizer and learning_rate
         keys = (f"config.hyper_parameters.{name}", f"{old}{name}", f"{old}{last}", f"{old}{first}")
@@ -73,14 +74,6 @@ def _fields(value: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             yield from _fields(inner, f"{prefix}{each.name}.")
         else:
             yield f"{prefix}{each.name}", inner
-
-
-def _nested(value: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, inner in value.items():
-        if isinstance(inner, dict):
-            yield from _nested(inner, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", inner
 
 
 def text(recipe: Recipe, command: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 
 from paddock.rec.config import v01, v2, v18
 from paddock.rec.config.document import Document, Path
@@ -61,22 +62,46 @@ def own_key(form: str, name: str) -> str:
     return whole
 
 
-def unused(reader: Reader, form: str, source: str) -> Iterator[str]:
-    """A warning for each. source: the text of the model's folder, which may read any."""
-    document = reader.document
-    known = {
+def _known(form: str) -> set[str]:
+    """Keys of a form, ours left out."""
+    return {
         ".".join((*section, key.name.removesuffix(".*")))
         for section, table in TABLES[form]
         for key in table
     }
-    ours = {f"{PREFIX[form]}.{key.name}" for key in OURS}
-    for path in reader.unused():
+
+
+def _ours(form: str) -> set[str]:
+    return {f"{PREFIX[form]}.{key.name}" for key in OURS}
+
+
+def is_known(form: str, dotted: str) -> bool:
+    """Whether a key in full is one of the form's, or of ours.
+
+    >>> is_known("v2", "runner.seed"), is_known("v2", "runner.learning_rate")
+    (True, False)
+    """
+    return dotted in _known(form) | _ours(form)
+
+
+def unused(reader: Reader, form: str, source: str) -> Iterator[str]:
+    """A warning for each. source: the text of the model's folder, which may read any."""
+    document = reader.document
+    known, ours = _known(form), _ours(form)
+    # What is common to all names of a section makes no two of them alike.
+    by_end = {name.rpartition(".")[2]: name for name in sorted(known | ours)}
+    unread = reader.unused()
+    read = (path for path in document.leaves() if path not in unread)
+    by_end |= {str(path[-1]): ".".join(map(str, path)) for path in read}
+    for path in unread:
         dotted = ".".join(str(part) for part in path if not str(part).isdecimal())
         is_section = path[0] not in {section[0] for section, _ in TABLES[form] if section}
         if dotted in source or (is_section and f"{path[0]}." in source):
             continue
         own = own_key(form, path[-1]) if dotted in ours else dotted
-        hint = f"write {own}" if own != dotted else nearest(dotted, known | ours, "leave it out")
+        alike = get_close_matches(str(path[-1]), by_end, n=1)
+        hint = f"did you mean '{by_end[alike[0]]}'?" if alike else "leave it out"
+        hint = f"write {own}" if own != dotted else hint
         yield f"{document.source(path)}: nothing reads {dotted}; {hint}"
     yield from _unused_hyper(document, HYPER[form], set(re.findall(r"\w+", source)))
 

@@ -80,8 +80,7 @@ def read(reader: Reader, *, is_evaluation: bool) -> list[Draft]:
     default(train, "strategy.threads", 2)
     default(train, "strategy.name", "async")
     default(train, "reading.reader", "slots")
-    hyper = reader.document.get(("train", "model", "hyper_parameters"))
-    hyper = hyper if isinstance(hyper, dict) else {}
+    hyper = reader.table("train", "model", "hyper_parameters")
     only = judge.pop("evaluate_only", None)
     drafts = []
     if not is_evaluation and not (only is not None and only.value):

@@ -10,16 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.rec.config.build import EVERY, Draft, default
-from paddock.rec.config.keys import (
-    Given,
-    Key,
-    Reader,
-    Settings,
-    ignored,
-    mapped,
-    nearest,
-    refused,
-)
+from paddock.rec.config.document import Path
+from paddock.rec.config.keys import Given, Key, Reader, Settings, ignored, mapped, nearest, refused
 from paddock.rec.config.ours import with_ours
 
 PLUG = "stages of yours cannot be plugged in: write it in model.py"
@@ -65,9 +57,9 @@ RUNNER: tuple[Key, ...] = with_ours((
     mapped("train_time_interval", "online learning, by the training loop"),
     mapped("checkpoint_interval", "online learning, by the training loop"),
     refused("finetuning_aspect_varnames", "name what is frozen in model.py: stop_gradient = True"),
-    refused("trainer_class", PLUG), refused("instance_class_path", PLUG),
-    refused("network_class_path", PLUG), refused("startup_class_path", PLUG),
-    refused("runner_class_path", PLUG), refused("terminal_class_path", PLUG),
+    refused("trainer_class", PLUG),
+    *(refused(f"{stage}_class_path", PLUG)
+      for stage in ("instance", "network", "startup", "runner", "terminal")),
 ), without=(
     "strategy", "save_dir", "warm_start", "save_every_epochs", "save_every_steps", "export_dir",
     "export_every_epochs", "sparse_slots", "dense_slots", "padding", "pipe_command", "threads",
@@ -101,114 +93,111 @@ TOP: tuple[Key, ...] = (
     ignored("debug", "-v of paddock; NaN stops the training in any case"),
 )
 # fmt: on
+TABLES = {"runner": RUNNER, "phase": PHASE, "dataset": DATASET}
 BATCHES = 1000  # examples drawn from, where file lists were shuffled: as many batches
 
 
-_Lists = dict[str, dict[str, int]]  # section -> name -> index
+@dataclass(frozen=True)
+class _Lists:
+    """The three lists. paths: section -> name of an entry -> where it is."""
 
+    reader: Reader
+    paths: dict[str, dict[str, Path]]
 
-@dataclass
-class _Entry:
-    """One of a list."""
+    def read(self, section: str, name: str, who: str, source: str) -> Settings | None:
+        """An entry that `who` names; None, and what is wrong, where there is none such."""
+        path = self.paths[section].get(name)
+        if path is None:
+            what = f"{who} names {section} '{name}', which is not there"
+            self.reader.fault(source, what, nearest(name, self.paths[section]))
+            return None
+        found: Settings = {}
+        self.reader.read(TABLES[section], path, found)
+        return found
 
-    index: int
-    name: str
-    settings: Settings
+    def source(self, section: str, name: str) -> str:
+        """The line where an entry begins."""
+        return self.reader.document.source(self.paths[section][name])
 
 
 def read(reader: Reader, *, is_evaluation: bool) -> list[Draft]:
     """A draft for each phase of each runner of `mode`; with --evaluate of those that judge."""
     top: Settings = {}
     reader.read(TOP, (), top)
-    lists = {name: _names(reader, name) for name in ("runner", "phase", "dataset")}
-    if "mode" not in top:
-        hint = f"write mode: {next(iter(lists['runner']), 'train_runner')}"
+    lists = _Lists(reader, {section: _paths(reader, section) for section in TABLES})
+    mode = top.get("mode")
+    if mode is None:
+        hint = f"write mode: {next(iter(lists.paths['runner']), 'train_runner')}"
         reader.fault(reader.document.name, "mode names no runner", hint)
         return []
     found: list[Draft] = []
-    for name in top["mode"].value:
-        if name not in lists["runner"]:
-            what = f"mode names runner '{name}', which is not there"
-            reader.fault(top["mode"].source, what, nearest(name, lists["runner"]))
-            continue
-        found += _runner(reader, _read(reader, RUNNER, "runner", lists, name), lists, found)
+    for name in mode.value:
+        found += _runner(lists, name, mode.source, found)
     if is_evaluation and found:
         found = [draft for draft in found if draft.is_evaluation]
         if not found:
             hint = "name a runner of class infer in mode"
-            reader.fault(top["mode"].source, "no runner of mode evaluates", hint)
-    _use_others(reader, lists)
+            reader.fault(mode.source, "no runner of mode evaluates", hint)
+    # Of entries that `mode` does not lead to only the keys' names are looked at.
+    for section, table in TABLES.items():
+        for path in lists.paths[section].values():
+            reader.used |= {(*path, *key.name.removesuffix(".*").split(".")) for key in table}
     for draft in found:
         draft.settings |= {key: given for key, given in top.items() if key == "workspace"}
     return found
 
 
-def _names(reader: Reader, section: str) -> dict[str, int]:
-    """Name of each entry of a list -> its index."""
+def _paths(reader: Reader, section: str) -> dict[str, Path]:
+    """Name of each entry of a list -> where it is."""
     entries = reader.document.tree.get(section)
-    if entries is None:
-        return {}
-    found: dict[str, int] = {}
-    if not isinstance(entries, list):
+    found: dict[str, Path] = {}
+    if entries is not None and not isinstance(entries, list):
         hint = f"write {section}: and below it '- name: ...'"
         reader.fault(reader.document.source((section,)), f"{section} is not a list", hint)
         return {}
-    for index, entry in enumerate(entries):
-        where = reader.document.source((section, str(index)))
+    for index, entry in enumerate(entries or ()):
+        path = (section, str(index))
+        where = reader.document.source(path)
         if not isinstance(entry, dict) or entry.get("name") in (None, ""):
             reader.fault(where, f"an entry of {section} has no name", "write - name: ...")
         elif str(entry["name"]) in found:
             what = f"{section} has two entries named '{entry['name']}'"
             reader.fault(where, what, "give each its own name")
         else:
-            found[str(entry["name"])] = index
+            found[str(entry["name"])] = path
     return found
 
 
-def _read(
-    reader: Reader,
-    table: tuple[Key, ...],
-    section: str,
-    lists: _Lists,
-    name: str,
-) -> _Entry:
-    index = lists[section][name]
-    entry = _Entry(index, name, {})
-    reader.read(table, (section, str(index)), entry.settings)
-    return entry
-
-
-def _runner(reader: Reader, runner: _Entry, lists: _Lists, before: list[Draft]) -> list[Draft]:
-    said = runner.settings
-    where = reader.document.source(("runner", str(runner.index)))
+def _runner(lists: _Lists, runner: str, source: str, before: list[Draft]) -> list[Draft]:
+    said = lists.read("runner", runner, "mode", source)
+    if said is None:
+        return []
+    reader, where = lists.reader, lists.source("runner", runner)
     word = said.pop("class", Given("train", where))
     if str(word.value) not in CLASSES:
-        reader.fault(
-            word.source, f"there is no class '{word.value}'", nearest(str(word.value), CLASSES)
-        )
+        hint = nearest(str(word.value), CLASSES)
+        reader.fault(word.source, f"there is no class '{word.value}'", hint)
         return []
     judges, engine = CLASSES[str(word.value)]
     judges = judges or bool(said.pop("is_infer", Given(False, "")).value)
     said.setdefault("engine", Given(engine, word.source))
     _places(said, judges, before)
-    names = said.pop("phases", None)
+    names = said.pop("phases", Given(tuple(lists.paths["phase"]), where))
     found = []
-    for name in names.value if names is not None else lists["phase"]:
-        if name not in lists["phase"]:
-            source = names.source if names is not None else where
-            what = f"runner '{runner.name}' names phase '{name}', which is not there"
-            reader.fault(source, what, nearest(name, lists["phase"]))
-            continue
-        phase = _read(reader, PHASE, "phase", lists, name)
-        found.append(_draft(reader, runner, phase, lists, judges))
-    if not lists["phase"]:
-        reader.fault(where, f"runner '{runner.name}' has no phase", "write phase: with a model")
+    for name in names.value:
+        phase = lists.read("phase", name, f"runner '{runner}'", names.source)
+        if phase is not None:
+            settings = _draft(lists, {**said, **phase}, name, judges)
+            hyper = reader.table("hyper_parameters")
+            found.append(Draft(f"{runner}.{name}", settings, judges, hyper))
+    if not lists.paths["phase"]:
+        reader.fault(where, f"runner '{runner}' has no phase", "write phase: with a model")
     if len(found) == 1:
-        found[0].name = runner.name
+        found[0].name = runner
     elif found and not judges:
         phases = " and ".join(draft.name.partition(".")[2] for draft in found)
         reader.warnings.append(
-            f"{where}: runner '{runner.name}' trains {phases} one after the other, "
+            f"{where}: runner '{runner}' trains {phases} one after the other, "
             "not in turns in every epoch; phases: says which"
         )
     return found
@@ -216,16 +205,16 @@ def _runner(reader: Reader, runner: _Entry, lists: _Lists, before: list[Draft]) 
 
 def _places(said: Settings, judges: bool, before: list[Draft]) -> None:
     """Where checkpoints are, by what the runner does."""
-    model = said.pop("model_path", None)
+    model = said.pop("model_path", Given(None, ""))
     steps = said.pop("step_directory", None)
     if judges:
         saved = [d.settings["saving.directory"] for d in before if "saving.directory" in d.settings]
-        if model is None or model.value is None:
-            model = saved[-1] if saved else None
-        if model is not None:
+        if model.value is None and saved:
+            model = saved[-1]
+        if model.source:
             said["evaluate_from"] = model
         return
-    if model is not None and model.value is not None:
+    if model.value is not None:
         said.setdefault("warm_start", model)
     if steps is not None:
         said.setdefault("saving.directory", steps)
@@ -236,37 +225,24 @@ def _places(said: Settings, judges: bool, before: list[Draft]) -> None:
     default(said, "saving.keep", EVERY)
 
 
-def _draft(reader: Reader, runner: _Entry, phase: _Entry, lists: _Lists, judges: bool) -> Draft:
-    found = {**runner.settings, **phase.settings}
-    named = found.pop("dataset", None)
-    where = reader.document.source(("phase", str(phase.index)))
+def _draft(lists: _Lists, found: Settings, phase: str, judges: bool) -> Settings:
+    """The settings of a runner and its phase, with those of its dataset."""
+    named, shuffles = found.pop("dataset", None), found.pop("shuffles", None)
     side = "test" if judges else "reading"
-    shuffles = found.pop("shuffles", None)
-    if named is None:
-        reader.fault(where, f"phase '{phase.name}' names no dataset", "write dataset_name: ...")
-    elif named.value not in lists["dataset"]:
-        what = f"phase '{phase.name}' names dataset '{named.value}', which is not there"
-        reader.fault(named.source, what, nearest(str(named.value), lists["dataset"]))
-    else:
-        dataset = _read(reader, DATASET, "dataset", lists, str(named.value)).settings
-        dataset.pop("dataset", None)
-        default(dataset, "reader", "slots")
-        if (pipe := dataset.pop("pipe_command", None)) is not None:
-            found["pipe_command"] = pipe
-        found |= {f"{side}.{name}": given for name, given in dataset.items()}
-        if shuffles is not None and shuffles.value and not judges:
-            size: Any = dataset.get("batch_size", Given(1, "")).value
-            found.setdefault("reading.shuffle", Given(BATCHES * size, shuffles.source))
     default(found, "strategy.name", "async")
-    hyper = reader.document.tree.get("hyper_parameters")
-    hyper = hyper if isinstance(hyper, dict) else {}
-    return Draft(f"{runner.name}.{phase.name}", found, judges, hyper)
-
-
-def _use_others(reader: Reader, lists: _Lists) -> None:
-    """Entries that `mode` does not lead to: only their keys' names are looked at."""
-    for section, table in (("runner", RUNNER), ("phase", PHASE), ("dataset", DATASET)):
-        for index in lists[section].values():
-            for key in table:
-                name = key.name.removesuffix(".*")
-                reader.used.add((section, str(index), *name.split(".")))
+    if named is None:
+        where = lists.source("phase", phase)
+        lists.reader.fault(where, f"phase '{phase}' names no dataset", "write dataset_name: ...")
+        return found
+    dataset = lists.read("dataset", str(named.value), f"phase '{phase}'", named.source)
+    if dataset is None:
+        return found
+    dataset.pop("dataset", None)
+    default(dataset, "reader", "slots")
+    if (pipe := dataset.pop("pipe_command", None)) is not None:
+        found["pipe_command"] = pipe
+    found |= {f"{side}.{name}": given for name, given in dataset.items()}
+    if shuffles is not None and shuffles.value and not judges:
+        size: Any = dataset.get("batch_size", Given(1, "")).value
+        found.setdefault("reading.shuffle", Given(BATCHES * size, shuffles.source))
+    return found

@@ -7,7 +7,7 @@ use this form, with keys of ours.
 from __future__ import annotations
 
 from paddock.rec.config.build import EVERY, Draft, default
-from paddock.rec.config.keys import Key, Reader, Settings, ignored, mapped, refused
+from paddock.rec.config.keys import Given, Key, Reader, Settings, ignored, mapped, refused
 from paddock.rec.config.ours import with_ours
 
 STREAM = "online learning, by the training loop"
@@ -65,10 +65,8 @@ RUNNER: tuple[Key, ...] = with_ours((
     ignored("save_inference_fetch_varnames", "the export has all of the model's outputs"),
     ignored("runner_result_dump_path", "event_dir keeps the metrics"),
     ignored("infer_thread_num", "evaluation uses thread_num"),
-    ignored("need_train_dump", DUMPS),
-    ignored("need_infer_dump", DUMPS),
-    ignored("train_dump_fields_dir", DUMPS),
-    ignored("infer_dump_fields_dir", DUMPS),
+    *(ignored(name, DUMPS) for name in ("need_train_dump", "need_infer_dump",
+                                        "train_dump_fields_dir", "infer_dump_fields_dir")),
     ignored("use_cinn", "no compiler is used"),
     ignored("enable_auto_checkpoint", "resume: True goes on where the last checkpoint stands"),
     refused("heter_worker_num", "heterogeneous servers are not supported: leave it out"),
@@ -93,10 +91,9 @@ def read(reader: Reader, *, is_evaluation: bool) -> list[Draft]:
     for device in ("gpu", "xpu", "npu"):
         use = found.pop(f"use.{device}", None)
         if use is not None and use.value:
-            found["device"] = use
-            found["device"] = type(use)(device, use.source)
+            found["device"] = Given(device, use.source)
     if (visual := found.pop("visual", None)) is not None and visual.value:
-        found.setdefault("event_directory", type(visual)("visualDL_log/train", visual.source))
+        found.setdefault("event_directory", Given("visualDL_log/train", visual.source))
     name = "evaluate" if is_evaluation else "train"
     if "saving.directory" in found or "reading.data" in found:
         default(found, "saving.directory", "model_output")
@@ -104,8 +101,7 @@ def read(reader: Reader, *, is_evaluation: bool) -> list[Draft]:
         default(found, "saving.keep", EVERY)
     if (export := found.pop("export", None)) is not None and export.value:
         where = found["saving.directory"].value if "saving.directory" in found else "model_output"
-        found.setdefault("saving.export_directory", type(export)(where, export.source))
-        found.setdefault("saving.export_every_epochs", type(export)(1, export.source))
+        found.setdefault("saving.export_directory", Given(where, export.source))
+        found.setdefault("saving.export_every_epochs", Given(1, export.source))
     default(found, "strategy.geo_step", 400)
-    hyper = reader.document.tree.get("hyper_parameters")
-    return [Draft(name, found, is_evaluation, hyper if isinstance(hyper, dict) else {})]
+    return [Draft(name, found, is_evaluation, reader.table("hyper_parameters"))]

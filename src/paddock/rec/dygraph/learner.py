@@ -13,6 +13,7 @@ from paddle.utils import unique_name
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client
+from paddock.rec.copies import Copied
 from paddock.rec.dygraph.counted import Counted, counts_of, number
 from paddock.rec.dygraph.folder import Folder, user_code
 from paddock.rec.dygraph.paddle2 import within_its_rows
@@ -21,14 +22,16 @@ from paddock.rec.metrics import Metric
 from paddock.rec.pickles import read_arrays
 from paddock.rec.saver import STATE
 from paddock.rec.settings import Run
+from paddock.rec.start import is_of_servers
 
 PARAMETERS, OPTIMIZER = "rec.pdparams", "rec.pdopt"
 LOSS = "loss"
 
 
 class DygraphLearner:
-    """A model with its optimizer. client: of the servers that have its parameters; None: alone.
+    """A model with its optimizer.
 
+    client: of the servers that have its parameters, or of tables alike in all workers; None: alone.
     say: takes a line for the user.
     """
 
@@ -36,7 +39,7 @@ class DygraphLearner:
         self,
         run: Run,
         folder: Folder,
-        client: Client | None = None,
+        client: Client | Copied | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._folder, self._client = folder, client
@@ -56,10 +59,11 @@ class DygraphLearner:
                     hint="a folder with a trainer of its own (trainer.py) runs with that only",
                 )
             self._found, names = folder.model.create_metrics()
+        is_one = client is None or client.place.trainers == 1
         self.metrics: Mapping[str, Metric] = {
             name: Counted(self._finder(at))
             for at, name in enumerate(names)
-            if counts_of(self._found[at]) is not None
+            if is_one or counts_of(self._found[at]) is not None
         }
         # The others cannot be added up over workers: each worker prints its own.
         self._alone = {at: name for at, name in enumerate(names) if name not in self.metrics}
@@ -67,7 +71,12 @@ class DygraphLearner:
         if client is not None:
             idle = str(config.get("runner.idle_rows", "auto"))
             self._served = Served(
-                client, self.net, self.optimizer, folder=folder.directory, idle=idle, say=say
+                client,  # type: ignore[arg-type]  # Copied has the calls that it makes.
+                self.net,
+                self.optimizer,
+                folder=folder.directory,
+                idle=idle,
+                say=say,
             )
             if client.place.trainer:  # Other negatives and other dropout than worker 0's.
                 seed_all(run.seed + client.place.trainer)
@@ -132,10 +141,13 @@ class DygraphLearner:
     def save(self, directory: str) -> None:
         """PaddleRec's two files: rec.pdparams, whole embeddings included, and rec.pdopt.
 
-        With servers the optimizer's state is theirs, and no rec.pdopt is written.
+        With servers the optimizer's state is theirs, and no rec.pdopt is written; workers that
+        train copies have it in tables, which are written beside.
         """
+        if isinstance(self._client, Copied):
+            self._client.save(directory)
         if self._served is not None:
-            paddle.save(self._served.state(), os.path.join(directory, PARAMETERS))
+            self.export(directory)
             return
         paddle.save(self.net.state_dict(), os.path.join(directory, PARAMETERS))
         state = self.optimizer.state_dict()
@@ -163,6 +175,9 @@ class DygraphLearner:
         _check_fits(path, state, shapes, self._missing)
         if self._served is not None:
             self._served.set_state(state)
+            if isinstance(self._client, Copied) and is_of_servers(directory):
+                self._client.load(directory)
+                self._served.go_on()
             return
         if self._missing == "init":
             state = {**self.net.state_dict(), **state}
@@ -176,7 +191,10 @@ class DygraphLearner:
 
     def export(self, directory: str) -> None:
         """What PaddleRec's own infer.py loads."""
-        self.save(directory)
+        if self._served is None:
+            self.save(directory)
+        else:
+            paddle.save(self._served.state(), os.path.join(directory, PARAMETERS))
 
 
 def _check_fits(

@@ -79,13 +79,14 @@ class Looked:
         self.count, self.name, self.state_keys = rows, name, keys
         self.is_watched = True
         self.asked: list[Keys] = []
+        self.batches = 0  # that had a gradient of it
 
     def take_over(self, layer: paddle.nn.Embedding) -> None:
         """Have this layer look up here."""
         del layer._parameters["weight"]
-        layer.forward = partial(self._forward, layer, layer._padding_idx)
+        layer.forward = partial(self._forward, layer._padding_idx)
 
-    def _forward(self, layer: Any, padding: int | None, x: Any) -> Any:
+    def _forward(self, padding: int | None, x: Any) -> Any:
         ids = PADDLE.array(x).reshape(-1).astype(np.int64)
         if len(ids) and not 0 <= ids.min() <= ids.max() < self.count:
             wrong = ids[(ids < 0) | (ids >= self.count)]
@@ -98,12 +99,14 @@ class Looked:
             self.asked.append(ids)
         found = self.rows.look_up(ids, None)
         take = partial(self.rows.receive, found)
-        leaf = PADDLE.leaf(found.rows, x, layer.training, take)
+        # Also of a layer in eval(): Paddle's gradients do not ask for that.
+        leaf = PADDLE.leaf(found.rows, x, True, take)
         out = PADDLE.spread(leaf, found.inverse, x.shape, None, "none")
         if padding is None or padding < 0 or not (ids == padding).any():
             return out
-        keep = paddle.to_tensor((ids != padding).astype(np.float32).reshape([*x.shape, 1]))
-        return out * keep
+        # Zeros; but as alone the row has its gradient, which counts where norms are clipped.
+        padded = paddle.to_tensor((ids == padding).astype(np.float32).reshape([*x.shape, 1]))
+        return out - (out * padded).detach()
 
     def set(self, weights: Floats) -> None:
         """The servers take the whole table, (count, dim) float32."""
@@ -151,8 +154,9 @@ class Foresight:
             if not places:
                 continue
             pieces = [leaves[at] for at in sorted(places) if at < len(leaves)]
-            keys = np.unique(np.concatenate([ids for ids in pieces if ids is not None]))
-            found[table] = keys[(keys >= 0) & (keys < counts[table])]
+            if ids := [one for one in pieces if one is not None]:
+                keys = np.unique(np.concatenate(ids))
+                found[table] = keys[(keys >= 0) & (keys < counts[table])]
         return found
 
 

@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 import paddle
 from paddle import nn
-from paddle.nn import functional
+from paddle.optimizer.lr import ReduceOnPlateau
 
 from paddock.errors import UsageError
 from paddock.ps import Client, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.adapters.dense import Learned, Running
 from paddock.ps.paddle import PADDLE
+from paddock.rec.dygraph.forward import as_served
 from paddock.rec.dygraph.optimizer import (
     Rules,
     base_rate,
@@ -36,14 +37,28 @@ from paddock.rec.dygraph.optimizer import (
     rules_of,
     times_of,
 )
-from paddock.rec.dygraph.rows import Foresight, Looked, Together
+from paddock.rec.dygraph.rows import Floats, Foresight, Looked, Together
 
 IDLE_MAX = 1 << 24
 WORTH_SAYING = 1 << 20
 STEPS = "rec.steps"
 READY = "rec.rows"
 IDLE = ("auto", "exact", "still")
+# Layers that share a weight are known by their objects.
+SHARED = re.compile(r"^.*\.weight *= *[\w.\[\]]+\.weight *$", re.MULTILINE)
 SUM = OptimizerSpec("sum")
+
+
+class Lasting(Learned):
+    """Parameters that once had a gradient have one in every step, of zeros where unused.
+
+    Paddle's clear_grad() leaves zeros there, by which momentum and decay go on.
+    """
+
+    def hold(self, grads: Floats, used: list[bool]) -> None:
+        """See Learned."""
+        before = getattr(self, "_used", used)
+        super().hold(grads, [one or was for one, was in zip(used, before, strict=True)])
 
 
 class Served:
@@ -65,10 +80,11 @@ class Served:
         if idle not in IDLE:
             raise UsageError(f"runner.idle_rows is {idle!r}", hint="one of " + ", ".join(IDLE))
         self.client, self.model, self.optimizer = client, model, optimizer
+        self._say, self._said = say, set[str]()
         self.rules: Rules = rules_of(optimizer)
         self.together = Together(client)
         self.foresight = Foresight()
-        self.steps = 0
+        self.steps = self._scheduled = self._batches = 0
         self._is_behind = False
         self._keys = list(model.state_dict())
         self._begin_count()
@@ -85,6 +101,7 @@ class Served:
             if not any(layers[0].weight is one for one in self._kept)
         }
         self.tables = [self._table(name, sparse[name]) for name in first]
+        self._taken = {id(layer) for name in first for layer in sparse[name]}
         self._start(first)
         self.dense: list[Learned | Running] = list(self._dense_parts(learned))
         self.dense += self._buffers()
@@ -92,13 +109,31 @@ class Served:
     # ------------------------------------------------------------------------------------- begin
 
     def _begin_count(self) -> None:
-        """Steps of the job so far, for rules whose correction the trainers know."""
-        if self.rules.correction is None:
+        """Steps of the job so far, for rules whose correction the trainers know, and those of
+        their schedule, which goes on where it was.
+        """
+        lr = self.optimizer._learning_rate
+        # ReduceOnPlateau goes by what it was shown.
+        self._schedule = lr if callable(lr) and not isinstance(lr, ReduceOnPlateau) else None
+        if self.rules.correction is None and self._schedule is None:
             return
-        self.client.create(DenseSpec(STEPS, 1, SUM))
-        total = float(self.client.pull_dense(STEPS)[0])
+        self.client.create(DenseSpec(STEPS, 2, SUM))
         is_mean = self.client.strategy.name in ("sync", "geo")
-        self.steps = round(total / (1 if is_mean else self.client.place.trainers))
+        total = self.client.pull_dense(STEPS) / (1 if is_mean else self.client.place.trainers)
+        self.steps = round(float(total[0]))
+        if self._schedule is not None:
+            for _ in range(round(float(total[1])) - self._schedule.last_epoch):
+                self._schedule.step()
+            self._scheduled = self._schedule.last_epoch
+
+    def _count(self) -> None:
+        """Tell the servers of this step, and how far the schedule has gone in it."""
+        if self.rules.correction is None and self._schedule is None:
+            return
+        before = self._scheduled
+        if self._schedule is not None:
+            self._scheduled = self._schedule.last_epoch
+        self.client.push_dense(STEPS, np.array([1, self._scheduled - before], np.float32))
 
     def _stays(
         self,
@@ -165,9 +200,16 @@ class Served:
     def _dense_parts(self, learned: set[int]) -> Iterator[Learned | Running]:
         """A table for each rule, of all parameters that have it."""
         groups: dict[str, tuple[OptimizerSpec, float, bool, list[Any]]] = {}
-        for _, parameter in self.model.named_parameters():
-            if id(parameter) not in learned:
-                continue
+        own = [one for _, one in self.model.named_parameters() if id(one) in learned]
+        known = {id(one) for one in own}
+        # Those of layers in plain lists are the optimizer's alone.
+        own += [one for one in self.optimizer._parameter_list if id(one) in learned - known]
+        for parameter in own:
+            if parameter.dtype != paddle.float32:
+                raise UsageError(
+                    f"parameter {parameter.name!r} is {parameter.dtype}",
+                    hint="on the servers all are float32; or train alone",
+                )
             is_sparse = any(parameter is one for one in self._kept)
             base = self.rules.rows if is_sparse else self.rules.dense
             spec, times = own_rule(base, parameter, self.optimizer), times_of(parameter)
@@ -177,7 +219,8 @@ class Served:
             group[3].append(parameter)
         for number, (spec, times, is_sparse, tensors) in enumerate(groups.values()):
             name = f"dense.{number}" if number else "dense"
-            part = Learned(PADDLE, self.client, tensors, table=name, optimizer=spec)
+            kind = Learned if is_sparse else Lasting
+            part = kind(PADDLE, self.client, tensors, table=name, optimizer=spec)
             part.rate = self._rate(times, is_sparse=is_sparse)
             yield part
 
@@ -219,19 +262,8 @@ class Served:
             self.pull()
         counts = {table.rows.table: table.count for table in self.tables}
         self.together.fetch(self.foresight.keys(batch, counts))
-        own = functional.embedding
-        functional.embedding = _dense_gradients(own)
-        try:
+        with as_served(self._taken, self._say_dense):
             yield
-        except AttributeError as error:
-            if "weight" in str(error) and "Embedding" in str(error) and self.tables:
-                raise UsageError(
-                    f"the model uses the weight of a sparse embedding: {error}",
-                    hint="sparse=False for it: it is then a dense table",
-                ) from error
-            raise
-        finally:
-            functional.embedding = own
         if self.foresight.is_known:
             return
         self.foresight.learn(batch, {table.rows.table: table.asked for table in self.tables})
@@ -254,17 +286,45 @@ class Served:
             loss.backward()
             for part in parts:
                 part.gather()
+            self._look()
             self._clip()
             for part in parts:
                 part.push()
-            if self.rules.correction is not None:
-                self.client.push_dense(STEPS, np.ones(1, np.float32))
+            self._count()
         finally:
             for part in parts:
                 part.forget()
         self.client.step()
         for one in self.dense:
             one.pull()
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self._say(line)
+
+    @property
+    def _is_lazy(self) -> bool:
+        """Adam whose sparse gradients move only the batch's rows."""
+        return self.rules.correction is not None and not self.rules.moves_idle
+
+    def _say_dense(self) -> None:
+        if self._is_lazy:
+            self._say_once(
+                "functional.embedding(sparse=True): its weight is a dense table, all rows of which "
+                "move at every step; alone lazy_mode moves those of the batch (nn.Embedding does)"
+            )
+
+    def _look(self) -> None:
+        """Alone Adam's correction counts the batches that have a gradient of a table, here all."""
+        self._batches += 1
+        for table in self.tables if self.rules.correction is not None else ():
+            table.batches += bool(table.rows.held)
+            if table.rows.held and table.batches < self._batches:
+                self._say_once(
+                    f"embedding {table.name}: not in every batch, so its steps of Adam are not "
+                    "quite those of training alone"
+                )
 
     def _clip(self) -> None:
         """The user's clip, of this worker's gradients."""
@@ -277,6 +337,11 @@ class Served:
         clip_gradients(every, self.rules.clip)
 
     # --------------------------------------------------------------------------- the whole model
+
+    def go_on(self) -> None:
+        """The tables were loaded: parameters and steps as they have them."""
+        self._begin_count()
+        self.pull()
 
     def pull(self) -> None:
         """Dense parameters become the servers' newest ones."""
@@ -332,14 +397,5 @@ def _uses_weight(folder: str, name: str) -> bool:
     """Whether a source of the folder says `<attribute>.weight` of this embedding."""
     said = re.compile(rf"\b{re.escape(name.split('.')[-1])}\.weight\b")
     sources = Path(folder).glob("*.py") if folder else []
-    return any(said.search(path.read_text(encoding="utf-8", errors="replace")) for path in sources)
-
-
-def _dense_gradients(own: Callable[..., Any]) -> Callable[..., Any]:
-    """functional.embedding whose gradient is dense: such weights are part of a dense table."""
-
-    def embedding(*args: Any, **options: Any) -> Any:
-        options.pop("sparse", None)
-        return own(*args, **options)
-
-    return embedding
+    texts = (path.read_text(encoding="utf-8", errors="replace") for path in sources)
+    return any(said.search(SHARED.sub("", text)) for text in texts)

@@ -150,3 +150,9 @@ class PaddleGroup:
 
 
 NET, GROUP = PaddleNet, PaddleGroup
+GPU = "gpu"
+
+
+def has_gpu() -> bool:
+    """Whether Paddle sees one."""
+    return bool(paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count())

@@ -1,6 +1,7 @@
 """The page of all bundled models as Markdown, for docs/reference/models.md.
 
-From their own files: what model.py says of itself, what config.yaml says, and with which values.
+From their own files: what model.py says of itself, what config.yaml says, and with which values;
+and from figures.py, what they reach.
 """
 
 from __future__ import annotations
@@ -8,10 +9,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from paddock.rec.config.document import Document, parse
 from paddock.rec.config.places import World
+from paddock.rec.models.figures import FIGURES
 
+OURS = "paddlerec.models."
+# A table's row is a line.
+# ruff: noqa: E501
 HEAD = """\
 # Bundled models
 
@@ -21,8 +27,25 @@ HEAD = """\
 frameworks: `-o framework=paddle` takes the other one. What a config.yaml of yours does not say is
 as below; how to use them is in the [guide](../guide/rec.md).
 
-| name | | metrics | what is generated |
-|---|---|---|---|
+`hyper_parameters.optimizer` of all of them:
+
+| key | |
+|---|---|
+| `class`, `learning_rate`, `l2` | `Adam`, `AdamW`, `SGD`, `Momentum`, `Adagrad`, `RMSProp` or `FTRL`; its rate; weight decay in the gradient |
+| `scheduler` | the rate over the steps: `constant`, `exponential`, `natural_exp`, `inverse_time`, `piecewise` or `cosine`; or Paddle's name, as `CosineAnnealingDecay` |
+| `decay_steps`, `decay_rate`, `staircase` | of the first three decays: `exponential` multiplies by `decay_rate` every `decay_steps`; in stairs if nothing is said |
+| `boundaries`, `values` | `piecewise`: steps, and the rates before, between and after them |
+| `decay_steps`, `end_lr` | `cosine`: half a wave down to `end_lr`, which stays; the models' own files end it with their generated data |
+| `warmup_steps`, `start_lr` | of any: a straight line from `start_lr` to begin with |
+
+Steps are those of the servers: of the job in `sync`, pushes of all workers in `async` and `half_async`.
+
+## What they reach
+
+The last line of `paddock rec -m NAME`, on examples that it has not seen, beside the best that any model can have on them.
+
+| name | | reached | best possible | trained on | one core |
+|---|---|---|---|---|---|
 """
 
 
@@ -36,12 +59,19 @@ def markdown(world: World) -> str:
         tree = ast.parse((folder / "model.py").read_text("utf-8"))
         title, _, about = (ast.get_docstring(tree) or "").partition("\n")
         short, _, what = title.rstrip(".").partition(": ")
-        data = str(document.get(("runner", "train_data_dir")))
-        made = f"`{data}`" if data.startswith("generated:") else "none: bring data"
-        metrics = ", ".join(_metrics(folder, tree))
-        rows.append(f"| [`{name}`](#{_anchor(name)}) | {short} | {metrics} | {made} |")
+        rows.append(f"| [`{name}`](#{_anchor(name)}) | {short} | {_reached(name, document)} |")
         parts.append("\n".join(_part(name, f"{short}: {what}", about, tree, document, folder)))
     return HEAD + "\n".join(rows) + "\n\n" + "\n\n".join(parts) + "\n"
+
+
+def _reached(name: str, document: Document) -> str:
+    """The cells of a model's figure."""
+    figure = FIGURES[name.removeprefix(OURS)]
+    data, epochs = (document.get(("runner", key)) for key in ("train_data_dir", "epochs"))
+    examples = int(dict(parse_qsl(str(data).partition("?")[2]))["examples"])
+    times = f", {epochs} times" if epochs != 1 else ""
+    found = f"{figure.metric} {figure.found:.4f} | {figure.best:.4f}"
+    return f"{found} | {examples:,} examples{times} | {figure.seconds} s"
 
 
 def _part(
@@ -54,8 +84,11 @@ def _part(
     yield from about.strip().splitlines()
     yield ""
     shape = ast.get_docstring(_model(tree)) or ""
-    yield f"`{shape.splitlines()[0]}`"
+    yield f"`{shape.splitlines()[0]}` Metrics: {', '.join(_metrics(folder, tree))}."
     yield ""
+    if why := FIGURES[name.removeprefix(OURS)].why:
+        yield why
+        yield ""
     comments = (folder / "config.yaml").read_text("utf-8").splitlines()
     yield from (line[2:] for line in comments[1:] if line.startswith("# "))
     yield ""

@@ -1,14 +1,26 @@
-"""Reads ahead: an iterator's next values are made in a thread while this one is used."""
+"""Reads ahead: an iterator's next values are made in a thread while this one is used.
+
+Parsers that run without the GIL have several such threads, whose values are taken in order: nothing
+is copied from process to process, and nothing is started but threads.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import Generic, TypeVar
 
+from paddock.data.formats.criteo import CriteoFormat
+from paddock.data.formats.format import Format
+from paddock.data.formats.parquet import ParquetFormat
+from paddock.data.formats.slots import SlotFormat
+from paddock.ps.jit import HAVE_NUMBA
+from paddock.rec.readers.pieces import Piece, Unit, read_unit
+
 T = TypeVar("T")
+PIECES_AHEAD = 4  # of each unit: one that cannot be cut (gz) may be large
 
 
 class Ahead(Generic[T]):
@@ -75,3 +87,26 @@ class Ahead(Generic[T]):
 
     def _has_room(self) -> bool:
         return len(self._made) < self._limit
+
+
+def is_parallel(form: Format) -> bool:
+    """Whether threads that parse do not wait for one another."""
+    compiled = (SlotFormat, CriteoFormat) if HAVE_NUMBA else ()
+    return isinstance(form, (ParquetFormat, *compiled))
+
+
+def read_in_threads(form: Format, units: Iterable[Unit], threads: int) -> Iterator[Piece]:
+    """The pieces of all units, in order."""
+    given: deque[Ahead[Piece]] = deque()
+    try:
+        for unit in units:
+            given.append(Ahead(read_unit(form, unit), PIECES_AHEAD))
+            if len(given) > threads:
+                yield from given[0]
+                given.popleft().close()
+        while given:
+            yield from given[0]
+            given.popleft().close()
+    finally:
+        for ahead in given:
+            ahead.close()

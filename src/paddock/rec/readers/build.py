@@ -6,26 +6,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 
-from paddock.data.assign import Piece, assign
+from paddock.data.assign import assign
 from paddock.data.chunks import Chunk
-from paddock.data.files import blocks, cut_files, find_files
-from paddock.data.formats.columns import unpack
+from paddock.data.files import Chunks, blocks, cut_files, find_files
 from paddock.data.formats.criteo import IDS, CriteoFormat
 from paddock.data.formats.csv import CsvFormat, header_of
 from paddock.data.formats.format import Format, nearest
 from paddock.data.formats.parquet import ParquetFormat
 from paddock.data.formats.samples import dense_and_label
-from paddock.data.formats.show import text_of
 from paddock.data.formats.slots import SlotFormat
 from paddock.data.formats.table import columns_from
-from paddock.data.streams import CHUNK_BYTES, Chunks
+from paddock.data.streams import CHUNK_BYTES
 from paddock.errors import UsageError
 from paddock.rec.learner import Place
 from paddock.rec.readers.legacy import LegacyFormat
-from paddock.rec.readers.pieces import cut_units, read_unit
 from paddock.rec.readers.pipe import PipeFormat
 from paddock.rec.readers.source import ChunkSource, Options
 from paddock.rec.settings import Reading
@@ -98,26 +94,12 @@ def make_source(
 
 def chunks_of(reading: Reading, place: Place) -> Sequence[Chunk]:
     """Of the files that are a worker's; all, where they are leased one by one."""
-    files = {one.path: one for one in find_files(reading.paths)}
+    files = find_files(reading.paths)
     if reading.assignment == "dynamic":
-        return Chunks(list(files.values()), CHUNK_BYTES)
-    pieces = [Piece(one.path, one.size) for one in files.values()]
-    plan = assign(pieces, place.workers, reading.assignment)
-    return cut_files(files[piece.path] for piece in plan.parts[place.worker])
+        return Chunks(files, CHUNK_BYTES)
+    return cut_files(assign(files, place.workers, reading.assignment).parts[place.worker])
 
 
 def _is_random() -> bool:
     """Whether hash() of a text is another one in each process."""
     return os.environ.get("PYTHONHASHSEED", "random") in ("", "random")
-
-
-def first_samples(form: Format, chunks: Iterable[Chunk], count: int = 10) -> list[str]:
-    """The first examples as parsed, a line for each; a bad line says why it is none."""
-    lines: list[str] = []
-    for unit in cut_units(form, chunks):
-        for piece in read_unit(form, unit):
-            lines += [f"bad line {bad.line + 1}: {bad.reason}" for bad in islice(piece.bad, count)]
-            lines += text_of(unpack(piece.examples), count)
-            if len(lines) >= count:
-                return lines[:count]
-    return lines

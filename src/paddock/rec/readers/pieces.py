@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from paddock.data.chunks import Chunk
 from paddock.data.files import blocks, is_compressed, is_parquet
 from paddock.data.formats.columns import Packed, pack
-from paddock.data.formats.format import Bad, Format, Parsed, RowFormat
+from paddock.data.formats.format import Bad, Format, RowFormat, parse_chunk
 
 UNIT_BYTES = 4 << 20
 
@@ -57,20 +57,12 @@ def cut_units(form: Format, chunks: Iterable[Chunk], first: int = 0) -> Iterator
 def read_unit(form: Format, unit: Unit) -> Iterator[Piece]:
     """The pieces of a unit, in order."""
     line = 0
-    for parsed in _parsed(form, unit.part):
+    for _, parsed in parse_chunk(form, unit.part):
         yield Piece(
             unit, pack(parsed.batch), dict(parsed.seen), dict(parsed.unknown), parsed.bad,
             parsed.bad_count, line,
         )  # fmt: skip
         line += parsed.lines
-
-
-def _parsed(form: Format, chunk: Chunk) -> Iterator[Parsed]:
-    if isinstance(form, RowFormat):
-        yield from form.read(chunk)
-    else:
-        for block in blocks(chunk):
-            yield form.parse(block)
 
 
 def bad_place(piece: Piece, bad: Bad) -> str:

@@ -16,18 +16,16 @@ import numpy as np
 
 from paddock.data.batch import Batch
 from paddock.data.chunks import Chunk
+from paddock.data.files import Chunks as Leased
 from paddock.data.formats.columns import Packed, cut, join, take, unpack
 from paddock.data.formats.format import Coverage, Format, Parsed
-from paddock.data.streams import Chunks as Leased
 from paddock.data.streams import chunk_name
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.learner import Item, Lot
-from paddock.rec.readers.ahead import Ahead
+from paddock.rec.readers.ahead import PIECES_AHEAD, Ahead, is_parallel, read_in_threads
 from paddock.rec.readers.pieces import Piece, bad_place, cut_units, read_unit
 from paddock.rec.readers.processes import read_in_processes
-from paddock.rec.readers.threads import is_parallel, read_in_threads
 
-PIECES_AHEAD = 4
 # Examples behind which a declared slot that was never seen is worth a warning.
 WARN_EXAMPLES = 1000
 

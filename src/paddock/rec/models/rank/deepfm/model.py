@@ -1,7 +1,6 @@
 """DeepFM: a factorization machine and an MLP over the same vectors; logits add up.
 
 Source: Guo et al. 2017, "DeepFM" (arXiv 1703.04247), (1) to (4).
-On its generated data (400,000 examples, 1 epoch): test AUC 0.809, the best there is 0.816.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Source: PaddleRec, models/rank/dnn; the shape of Cheng et al. 2016 (arXiv 1606.07792) without its
 wide half. One table for all slots, its rows Uniform(-1, 1); a slot of several ids is their sum.
-
-On its generated data (800,000 examples, 2 epochs): test AUC 0.808, the best there is 0.816.
 """
 
 from __future__ import annotations

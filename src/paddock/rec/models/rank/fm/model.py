@@ -1,7 +1,6 @@
 """A factorization machine: weights, and a product of vectors for each pair.
 
 Source: Rendle 2010, "Factorization Machines", (1); sizes of PaddleRec 2.x.
-On 400,000 generated examples: test AUC 0.805, the best there is 0.816.
 """
 
 from __future__ import annotations

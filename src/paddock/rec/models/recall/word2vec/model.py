@@ -2,7 +2,7 @@
 
 Source: Mikolov et al. 2013, "Distributed Representations of Words and Phrases" (arXiv 1310.4546),
 (4): the negatives are drawn by the words' counts to the power 3/4. PaddleRec has 300
-numbers a word. On 20,000 generated sentences: loss 4.16 falls to 2.7.
+numbers a word.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Source: He et al. 2015, "Deep Residual Learning" (arXiv 1512.03385), table 1; the stride of a
 bottleneck is in its 3 x 3, as in torch and Paddle. Small images (64 and less) have a 3 x 3 first
 layer and no pooling, as the paper's own for CIFAR.
-ResNet-18 of width 16 on 4,000 generated shapes, 1 epoch: accuracy 0.71 of 20 classes.
 """
 
 from __future__ import annotations
