@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from paddock.data.assign import assign
 from paddock.data.chunks import Chunk
-from paddock.data.files import GENERATED, blocks, find_files
+from paddock.data.files import blocks, find_files, is_elsewhere
 from paddock.data.formats.format import Coverage
 from paddock.errors import Problem, UsageError
+from paddock.rec.config.keys import nearest
 from paddock.rec.events import check_events
 from paddock.rec.online.schedule import online_of
 from paddock.rec.settings import Contract, Engine, Reading, Recipe, Run, Task
@@ -49,7 +50,7 @@ def odd_slots(reading: Reading) -> list[str]:
     The end of the epoch tells it of all lines, and by then a model has learnt from padding.
     """
     declared = (*reading.sparse_slots, *dict(reading.dense_slots))
-    here = [path for path in reading.paths if not path.startswith(GENERATED) and "://" not in path]
+    here = [path for path in reading.paths if not is_elsewhere(path)]
     if reading.reader != "slots" or reading.pipe_command or not declared or not here:
         return []
     file = find_files(here)[0].path
@@ -113,3 +114,24 @@ def _said(check: Callable[[], object]) -> tuple[Problem, ...]:
     except UsageError as error:
         return error.problems
     return ()
+
+
+def missing_data(runs: Sequence[Run], key_of: Callable[[str], str]) -> Iterator[Problem]:
+    """A problem for each path that does not exist, or is a directory without files."""
+    for run in runs:
+        is_training = run.task is Task.TRAIN
+        side, reading = ("reading", run.reading) if is_training else ("test", run.test)
+        key = key_of(f"{side}.data")
+        for path in reading.paths if reading is not None else ():
+            if is_elsewhere(path) or any(c in path for c in "*?["):
+                continue
+            if not os.path.exists(path):
+                parent = os.path.dirname(path)
+                names = os.listdir(parent) if os.path.isdir(parent) else []
+                hint = nearest(os.path.basename(path), names, "write a directory")
+                if run.contract is Contract.BUNDLED:
+                    hint = f"paddock data generate makes some; or -o {key}=DIR"
+                yield Problem(f"{key}: {path} does not exist", hint)
+            elif os.path.isdir(path) and not os.listdir(path):
+                what = f"{key}: {path} is an empty directory"
+                yield Problem(what, "put files there, or name another")

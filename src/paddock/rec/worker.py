@@ -170,7 +170,14 @@ def _copied(run: Run, client: ps.Client | None) -> Iterator[Copied | None]:
     from paddock.rec.bundled.learner import framework_of
 
     framework = run.framework if run.contract is Contract.BUNDLED else "paddle"
-    group = framework_of(replace(run, framework=framework)).GROUP()
+    module = framework_of(replace(run, framework=framework))
+    try:
+        group = module.GROUP()
+    except (ValueError, RuntimeError) as error:  # torch's, of variables and of its store.
+        raise PaddockError(
+            f"run {run.name!r}: {workers} workers without servers do not find one another: {error}",
+            hint="paddock launch and paddock submit tell them; PADDLE_TRAINERS_NUM=1 trains alone",
+        ) from error
     try:
         yield Copied(group)
     finally:

@@ -43,7 +43,7 @@ class BundledLearner:
     def __init__(self, run: Run, place: Place, client: Any = None) -> None:
         self.run, self.place = run, place
         hyper = Hyper(run.hyper)
-        self.client = Alone() if client is None else client
+        self.client: Any = Alone() if client is None else client
         self.net = make_net(run, self.client, rule_of(hyper))
         self.model = load_model(run.model_file)(self.net, hyper)
         self.unread = hyper.unread
