@@ -41,6 +41,15 @@ def test_all_that_is_missing_is_said_at_once(
         assert part in said
 
 
+def test_a_data_set_of_ones_own_may_want_directories(run: Run, tmp_path: Path) -> None:
+    """Images, a directory for each class. A reader of ours has nothing to read there."""
+    (tmp_path / "images" / "class-0").mkdir(parents=True)
+    of_images = replace(run, reading=Reading((str(tmp_path / "images"),), 8))
+    preflight(recipe(replace(of_images, contract=Contract.DYGRAPH)))
+    with pytest.raises(UsageError, match="has no file of data"):
+        preflight(recipe(of_images))
+
+
 def test_slots_that_the_first_lines_lack_are_told_before_training(run: Run, tmp_path: Path) -> None:
     """PaddleRec's own file declares dense_var, its data has dense_feature: it learnt zeros."""
     assert run.reading is not None

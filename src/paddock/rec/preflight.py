@@ -102,10 +102,16 @@ def _problems(run: Run, workers: int, written: list[str]) -> list[Problem]:
 
 
 def _check_data(run: Run, reading: Reading, workers: int) -> None:
+    if run.contract is Contract.DYGRAPH and all(map(_has_entries, reading.paths)):
+        return  # Some data sets want directories: of images, one for each class.
     files = find_files(reading.paths)
     # Others than bundled models may read every workers-th batch.
     if reading.assignment != "dynamic" and run.contract is Contract.BUNDLED:
         assign(files, workers)
+
+
+def _has_entries(path: str) -> bool:
+    return os.path.isdir(path) and any(not name.startswith(".") for name in os.listdir(path))
 
 
 def _said(check: Callable[[], object]) -> tuple[Problem, ...]:

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from paddock import ps
@@ -273,6 +274,7 @@ class OnDisk:
         self, run: Run, learner: Learner, positions: Callable[[Position], dict[str, Position]]
     ) -> None:
         self.run, self.learner, self.positions = run, learner, positions
+        self._newest: str | None = None
 
     def save(self, position: Position) -> None:
         """Whole, or not at all."""
@@ -284,7 +286,8 @@ class OnDisk:
             saver.write_state(aside, {"positions": self.positions(position)})
 
         saving = self.run.saving
-        saver.write(str(saving.directory), f"step-{position['step']:012d}", saving.keep, fill)
+        name = f"step-{position['step']:012d}"
+        self._newest = saver.write(str(saving.directory), name, saving.keep, fill)
 
     def export(self, epoch: int) -> None:
         """What a plain program loads."""
@@ -293,8 +296,13 @@ class OnDisk:
             return
         self.learner.refresh()  # Others may have learned since this worker's last batch.
         is_apart = directory != self.run.saving.directory
-        name = str(epoch) if self.run.contract is Contract.DYGRAPH else f"epoch-{epoch:05d}"
-        saver.write(directory, name, ALL, self.learner.export, is_latest=is_apart)
+        is_dygraph = self.run.contract is Contract.DYGRAPH
+        name = str(epoch) if is_dygraph else f"epoch-{epoch:05d}"
+        fill = self.learner.export
+        if is_dygraph and not is_apart and self._newest is not None:
+            # with_epochs: due when a checkpoint is, of the same two files.
+            fill = partial(saver.link, self._newest)
+        saver.write(directory, name, ALL, fill, is_latest=is_apart)
 
 
 class OnServers(OnDisk):
@@ -348,6 +356,7 @@ def _evaluate(
         elif path is not None:
             opened.learner.load(path)
         name = "model" if path is None else os.path.basename(path)
+        name = f"epoch {name}" if name.isdigit() else name
         source = opened.source(run.test)
         numbers = loop.evaluate(opened.learner, source, team, report, "judged", index)
         report.line(f"{name}, {words(numbers)}{_best(run.test, numbers)}")

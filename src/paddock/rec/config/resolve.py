@@ -270,7 +270,10 @@ class _Resolver:
         def missing(name: str, hint: str) -> None:
             key = key_of(self.form, name)
             what = f"{self.document.name}: {key} of run '{draft.name}' is missing"
-            self.problems.append(Problem(what, hint))
+            if name.endswith(".batch_size") and folder.contract is Contract.DYGRAPH:
+                self.warnings.append(f"{what}: an item of RecDataset is a batch")
+            else:
+                self.problems.append(Problem(what, hint))
 
         draft.hyper = hyper = _nested(config)
         rule = hyper.get("optimizer")
