@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from paddock.data.assign import assign
 from paddock.data.chunks import Chunk
-from paddock.data.files import GENERATED, blocks, find_files, is_elsewhere
+from paddock.data.files import blocks, find_files, is_elsewhere
 from paddock.data.formats.format import Coverage
 from paddock.errors import Problem, UsageError
 from paddock.rec.config.keys import nearest
@@ -50,7 +50,7 @@ def odd_slots(reading: Reading) -> list[str]:
     The end of the epoch tells it of all lines, and by then a model has learnt from padding.
     """
     declared = (*reading.sparse_slots, *dict(reading.dense_slots))
-    here = [path for path in reading.paths if not path.startswith(GENERATED) and "://" not in path]
+    here = [path for path in reading.paths if not is_elsewhere(path)]
     if reading.reader != "slots" or reading.pipe_command or not declared or not here:
         return []
     file = find_files(here)[0].path
