@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.rec.metrics import METRICS, auc, exact_auc
 
 
@@ -88,6 +88,13 @@ def test_scores_without_their_labels_are_refused() -> None:
     """A metric that broadcasts would be wrong without a word."""
     with pytest.raises(UsageError, match="4 scores and 1 labels"):
         auc().update(np.ones(4), np.ones(1))
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_scores_that_are_no_numbers_are_refused(name: str) -> None:
+    """auc failed with numpy's words, the others were nan."""
+    with pytest.raises(PaddockError, match="scores that are no numbers"):
+        METRICS[name]().update(np.array([0.5, np.nan]), np.ones(2))
 
 
 def test_a_certain_and_wrong_score_has_a_finite_loss() -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 
 Numbers = NDArray[np.floating]
 Counts = NDArray[np.float64]
@@ -55,6 +55,12 @@ class Counted:
             raise UsageError(
                 f"a metric got {len(scores)} scores and {len(labels)} labels",
                 hint="one label for each example of the batch",
+            )
+        if not np.isfinite(scores).all():
+            raise PaddockError(
+                "a metric got scores that are no numbers",
+                hint="the parameters, or the batch: paddock data check",
+                exit_code=1,  # Of the model, not of Paddock.
             )
         found = self._count(np.asarray(scores, np.float64), np.asarray(labels, np.float64))
         self._counts += np.asarray(found, np.float64)

@@ -82,8 +82,9 @@ class Batches:
         if isinstance(dataset, io.IterableDataset):
             # Each of several loader processes would read everything.
             options["num_workers"] = 0
-            return io.DataLoader(dataset, batch_size=reading.batch_size, drop_last=True, **options)
-        if len(dataset) < reading.batch_size:
+            size = reading.batch_size or None
+            return io.DataLoader(dataset, batch_size=size, drop_last=True, **options)
+        if not 0 < reading.batch_size <= len(dataset):
             raise _too_few(reading)
         dealt = Dealt(dataset, reading.batch_size, share.number, share.of)
         return io.DataLoader(dataset, batch_sampler=dealt, **options)

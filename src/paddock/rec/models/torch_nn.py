@@ -68,7 +68,10 @@ class TorchNet(Net):
         return {name: one.cpu().numpy().copy() for name, one in self.root.state_dict().items()}
 
     def save_state(self, state: dict[str, Any], path: str) -> None:
-        torch.save({name: torch.from_numpy(one) for name, one in state.items()}, path)
+        try:
+            torch.save({name: torch.from_numpy(one) for name, one in state.items()}, path)
+        except RuntimeError as error:  # What torch makes of a full disk.
+            raise OSError(str(error)) from error
 
     def read_state(self, path: str) -> dict[str, Any]:
         return {n: one.numpy() for n, one in torch.load(path, weights_only=True).items()}
