@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
-from benchmarks.rec.bench import epochs_of
+import pytest
+from benchmarks.ps.figure import Figure, table
+from benchmarks.rec.bench import RecBench, epochs_of
 from benchmarks.rec.strategies import last_area
 from benchmarks.rec.training import rate_of
 
@@ -31,3 +34,17 @@ def test_a_failed_run_gives_no_figure() -> None:
     assert rate_of([]) is None
     assert rate_of([[{"rate": 1.0}], []]) is None
     assert last_area([[]]) is None
+
+
+@pytest.mark.parametrize(("seconds", "samples"), [(1e6, [1.0, 1.0, 1.0]), (0.0, [])])
+def test_what_there_is_no_time_for_is_left_out_and_told(
+    seconds: float, samples: list[float]
+) -> None:
+    """The whole benchmark ends when it was told to."""
+    bench = RecBench(Path("src"), quick=False, idle_seconds=0.0, with_peer=False)
+    bench.seconds = seconds
+    figure = Figure("rate", "ex/s")
+    bench.rounds(0.5, 3, [("ours", [figure], lambda: figure.add("ours", 1.0))])
+    bench.close()
+    assert figure.samples.get("ours", []) == samples
+    assert ("left out: no time" in table([figure])) == (not samples)
