@@ -8,6 +8,7 @@ machine stood still meanwhile.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -36,6 +37,9 @@ settings.load_profile("paddock")
 
 LIMIT_SECONDS = 30.0
 LIMIT_SECONDS_REAL = 120.0
+HERE = Path(__file__).resolve().parent
+REAL_FOLDERS = (HERE / "real", HERE / "conformance")  # no test there need say so
+WHOLLY_REAL = re.compile(r"^pytestmark = .*\bmark\.real\b", re.MULTILINE)
 SLOWDOWN = 2.0  # of a test that shares a processor with another one
 TURNS = pytest.StashKey[Turns]()
 # They assert, and their names do not say so.
@@ -77,6 +81,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[TURNS] = Turns(Path(tempfile.gettempdir()) / name)
     elif sys.platform == "linux":
         config.pluginmanager.register(Standstills(config))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What -m leaves out whole is not imported: thousands of tests, or all frameworks."""
+    chosen = config.option.markexpr.partition(" and ")[0]
+    if not collection_path.match("test_*.py") or chosen not in ("real", "not real"):
+        return None
+    of_folder = any(folder in collection_path.parents for folder in REAL_FOLDERS)
+    text = "" if of_folder else collection_path.read_text("utf-8")
+    if chosen == "real":
+        left_out = not of_folder and "mark.real" not in text
+    else:
+        left_out = of_folder or WHOLLY_REAL.search(text) is not None
+    return left_out or None  # None: as others say
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

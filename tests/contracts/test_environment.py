@@ -249,6 +249,12 @@ def test_only_paddocks_own_servers_get_a_place_for_their_state() -> None:
     assert set(server_places({}, JOB).values()) == {None}
 
 
+def test_servers_whose_trainers_go_on_keep_their_state_over_attempts() -> None:
+    """As those of `paddock rec`, whose positions in the data are with the tables."""
+    places = server_places({"PADDOCK_PS_STATE": "job"}, OWN_SERVERS)
+    assert [places[f"ps {n}"] for n in (0, 1)] == [f"/job/log/ps/u1/server-{n}" for n in (0, 1)]
+
+
 def test_a_place_that_the_user_gave_reaches_any_server() -> None:
     """A script may import paddock.ps where nobody looks; each server has a directory."""
     assert server_places({"PADDOCK_PS_DATA_DIR": "/x"}, JOB) == {

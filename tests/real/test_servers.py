@@ -85,7 +85,7 @@ def fleet_script(world: World, kill: int | None) -> tuple[Ended, str]:
     """Run examples/ps/fleet_script.py, killing this server on the way; its parameters line."""
     running = world.start(
         "--server_num", 2, "--worker_num", 2, "--log_overwrite", FLEET_SCRIPT,
-        "--strategy", "sync", "--epochs", 1, "--examples", 40000, "--batch", 512,
+        "--strategy", "sync", "--epochs", 1, "--examples", 20000, "--batch", 256, "--vocab", 200,
     )  # fmt: skip
     if kill is not None:
         running.wait_for("batch 20 loss")

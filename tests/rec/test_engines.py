@@ -46,7 +46,9 @@ def test_a_local_cluster_is_paddock_launch_with_its_own_servers() -> None:
     )
     never = recipe(Engine.LOCAL_CLUSTER, Cluster(max_restart=0))
     assert " --max_restart 0 -m " in words(never, Request("c.yaml"))
-    assert command(found, Request("c.yaml"), "/c.yaml", "py").env == {"OMP_NUM_THREADS": "4"}
+    assert command(found, Request("c.yaml"), "/c.yaml", "py").env == {
+        "OMP_NUM_THREADS": "4", "PADDOCK_PS_STATE": "job",
+    }  # fmt: skip
 
 
 def test_devices_without_servers_are_processes_of_launch() -> None:

@@ -36,9 +36,37 @@ def test_all_that_is_missing_is_said_at_once(
     with pytest.raises(UsageError) as raised:
         preflight(recipe(wrong, workers=3))
     said = "\n".join(problem.message for problem in raised.value.problems)
-    for part in ("2 files for 3 workers", "none", "warm start: no checkpoint in 'nowhere'",
+    for part in ("2 files for 3 workers", "none", "warm_start: no checkpoint in 'nowhere'",
                  "curves are wanted in 'curves'"):  # fmt: skip
         assert part in said
+
+
+def test_a_data_set_of_ones_own_may_want_directories(run: Run, tmp_path: Path) -> None:
+    """Images, a directory for each class. A reader of ours has nothing to read there."""
+    (tmp_path / "images" / "class-0").mkdir(parents=True)
+    of_images = replace(run, reading=Reading((str(tmp_path / "images"),), 8))
+    preflight(recipe(replace(of_images, contract=Contract.DYGRAPH)))
+    with pytest.raises(UsageError, match="has no file of data"):
+        preflight(recipe(of_images))
+
+
+def test_slots_that_the_first_lines_lack_are_told_before_training(run: Run, tmp_path: Path) -> None:
+    """PaddleRec's own file declares dense_var, its data has dense_feature: it learnt zeros."""
+    assert run.reading is not None
+    (tmp_path / "part-0").write_text("click:1 1:2 dense_feature:0.5\n" * 3)
+
+    def told(*sparse: str, **dense: int) -> list[str]:
+        reading = replace(run.reading, sparse_slots=sparse, dense_slots=dense)  # type: ignore[type-var]
+        return preflight(recipe(replace(run, reading=reading)))
+
+    assert told("click", "1", dense_feature=1) == told("click", "1") == []
+    assert told("click", "1", "2", dense_feature=1) == []  # It may come later.
+    absent, other = told("click", "1", dense_var=13)
+    assert absent.endswith(
+        "part-0: slot 'dense_var' is declared and in none of 3 examples; the data has "
+        "'dense_feature'"
+    )
+    assert other.endswith("not declared; declared is 'dense_var'")
 
 
 def test_what_an_earlier_run_writes_need_not_be_there(run: Run, tmp_path: Path) -> None:
@@ -46,7 +74,7 @@ def test_what_an_earlier_run_writes_need_not_be_there(run: Run, tmp_path: Path) 
     trains = replace(run, saving=Saving(str(tmp_path / "out")))
     judges = replace(run, task=Task.EVALUATE, evaluate_from=str(tmp_path / "out"), test=run.reading)
     preflight(recipe(trains, judges))
-    with pytest.raises(UsageError, match="evaluation: no checkpoint in"):
+    with pytest.raises(UsageError, match="infer_load_path: no checkpoint in"):
         preflight(recipe(judges))
 
 
@@ -65,6 +93,6 @@ def test_data_on_demand_needs_servers_and_all_of_the_data(run: Run, tmp_path: Pa
 def test_paths_of_a_cluster_are_those_of_its_hosts(run: Run) -> None:
     """What is refused here is not looked for there."""
     wrong = replace(run, warm_start="nowhere")
-    with pytest.raises(UsageError, match="warm start: no checkpoint"):
+    with pytest.raises(UsageError, match="warm_start: no checkpoint"):
         preflight(recipe(wrong))
     preflight(recipe(wrong, engine=Engine.CLUSTER, workers=9))

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from paddock.data.chunks import DataFile
     from paddock.data.formats.format import Format
     from paddock.data.manifest import Manifest
+    from paddock.rec.settings import Reading
 
 PROGRESS_SECONDS = 0.2
 FORMATS = ("auto", "slots", "criteo", "csv", "parquet")
@@ -125,7 +126,7 @@ CHECK = (
     ),
     flag("--sparse-slots", metavar="SLOTS", help="'click 1 2 3', the label first [as in the data]"),
     flag("--dense-slots", metavar="SLOTS", help="'dense_feature:13' [as in the data]"),
-    flag("--config", metavar="FILE", help="a config.yaml that declares the slots"),
+    flag("--config", metavar="FILE", help="a config.yaml of paddock rec, which says how"),
     flag("--padding", type=int, default=0, help="the id of an absent slot [0]"),
     flag("--samples", type=int, default=10, metavar="N", help="how many examples to show [10]"),
     flag("--workers", type=int, metavar="N", help="whether so many workers have a file each"),
@@ -213,9 +214,10 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
     from paddock.data.files import blocks, is_parquet
     from paddock.rec.config.keys import KINDS, BadValue
     from paddock.rec.readers.build import make_format
-    from paddock.rec.settings import Reading
 
-    name = given.format
+    name, (said, config) = given.format, _said(given.config)
+    if name == "auto" and said.reader:
+        name = said.reader
     if not name.endswith(".py") and name not in FORMATS:
         raise UsageError(f"no format '{name}'", hint=f"{', '.join(FORMATS)}, or a reader's .py")
     is_table = is_parquet(files[0].path)
@@ -223,10 +225,14 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
     head = next((b for f in texts for b in blocks(Chunk(f.path), HEAD_BYTES)), b"")
     if name == "auto":
         name = "parquet" if is_table else declared.format_of(head)
-    sparse, dense = given.sparse_slots, given.dense_slots
-    if given.config is not None:
-        sparse, dense = _slots_of(given.config)
-    is_declared = bool(sparse or dense)
+    if given.sparse_slots or given.dense_slots:
+        try:
+            names = KINDS["names"](given.sparse_slots or "")
+            widths = KINDS["name:width"](given.dense_slots or "")
+        except BadValue as error:
+            raise UsageError(*error.args[:1], hint=error.args[1]) from error
+        said = replace(said, sparse_slots=names, dense_slots=widths)
+    is_declared = bool(said.sparse_slots or said.dense_slots)
     if not is_declared and name in ("csv", "parquet"):
         line = (
             "Parquet" if is_table else repr(head.split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
@@ -235,30 +241,27 @@ def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Form
             f"{files[0].path}: neither slot text nor Criteo's: {line}",
             hint="say which columns it has with --sparse-slots and --dense-slots, or --format",
         )
-    reading = Reading(tuple(file.path for file in files), 1, name, padding=given.padding)
-    if is_declared:
-        try:
-            names, widths = KINDS["names"](sparse or ""), KINDS["name:width"](dense or "")
-        except BadValue as error:
-            raise UsageError(*error.args[:1], hint=error.args[1]) from error
-        reading = replace(reading, sparse_slots=names, dense_slots=widths)
-    elif name == "slots":
-        return name, replace(declared.slots_of_lines(head), padding=given.padding)
-    return name, make_format(reading, {})
+    padding = given.padding or said.padding
+    if not is_declared and name == "slots":
+        return name, replace(declared.slots_of_lines(head), padding=padding)
+    paths = tuple(file.path for file in files)
+    return name, make_format(replace(said, paths=paths, reader=name, padding=padding), config)
 
 
-def _slots_of(path: str) -> tuple[object, object]:
-    """The first sparse_slots and dense_slots of a config.yaml of any generation."""
-    from paddock.rec.config.document import parse
-    from paddock.rec.config.places import read_text
+def _said(config: str | None) -> tuple[Reading, Mapping[str, object]]:
+    """What a config of `paddock rec` says of its data, and all its keys. Raises UsageError."""
+    from paddock.rec.config.resolve import resolve
+    from paddock.rec.settings import Contract, Reading
 
-    document = parse(read_text(path, path), path)
-    found = {at[-1]: document.get(at) for at in reversed(list(document.leaves()))}
-    slots = found.get("sparse_slots"), found.get("dense_slots")
-    if not any(slots):
-        hint = "name them with --sparse-slots and --dense-slots"
-        raise UsageError(f"'{path}' has no sparse_slots and no dense_slots", hint=hint)
-    return slots
+    nothing = Reading((), 1, "")
+    if config is None:
+        return nothing, {}
+    # As inside of a cluster: the data that it names need not be here.
+    recipe = resolve(["-m", config, "-r", "WORKER", "-o", "engine=cluster"])
+    run = recipe.runs[0]
+    reading = run.reading or run.test or nothing
+    # A RecDataset makes batches of its own; what it reads is seen in the lines.
+    return replace(reading, reader="") if run.contract is Contract.DYGRAPH else reading, run.config
 
 
 def _plan(given: argparse.Namespace) -> int:

@@ -33,7 +33,8 @@ def report_text(name: str, report: Report) -> str:
         rows_ = [("dense", "width", "mean", "min", "max")]
         for slot, facts in report.dense.items():
             mean = facts.total / max(facts.count, 1)
-            numbers = (f"{value:.4g}" for value in (mean, facts.low, facts.high))
+            low, high = (facts.low, facts.high) if facts.count else (0.0, 0.0)
+            numbers = (f"{value:.4g}" for value in (mean, low, high))
             rows_.append((slot, str(facts.width), *numbers))  # type: ignore[arg-type]  # five words
         lines.append(aligned(rows_, left=(0,)).rstrip())
     if report.labels:

@@ -85,6 +85,8 @@ MPI_NOTE = (
 )
 PROXIES = ("http_proxy", "https_proxy")  # lower case only, as Paddle's launcher (#17803)
 SERVER_DATA = "PADDOCK_PS_DATA_DIR"
+# "job": trainers of a new attempt go on where their positions say, on the tables as they are.
+SERVER_STATE = "PADDOCK_PS_STATE"
 # torch/distributed/elastic/multiprocessing/errors: @record writes the rank's error there.
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 OF_TORCH = ("auto", "torch")
@@ -171,6 +173,7 @@ def shared_env(
         last["ROLE_NAME"] = job.role_name
     last.update(job.extra_env)
     place = (last.get(SERVER_DATA) or base.get(SERVER_DATA, "")) if plan.of_role("ps") else ""
+    is_kept = (last.get(SERVER_STATE) or base.get(SERVER_STATE)) == "job"
     scratch = f"{log_dir}/ps" if job.servers.is_provided else ""
     return SharedEnv(
         world=world_of(plan),
@@ -180,7 +183,7 @@ def shared_env(
         notes=tuple(notes),
         limit=_limit(base),
         log_dir=log_dir,
-        server_dir=server_dir(plan, place or scratch) if place or scratch else "",
+        server_dir=server_dir(plan, place or scratch, is_kept=is_kept) if place or scratch else "",
         is_scratch=not place and bool(scratch),
         error_files=f"{run_dir}/error-{plan.attempt}" if job.framework in OF_TORCH else "",
         is_virtual=job.virtual_local_rank,
@@ -209,13 +212,13 @@ def proc_env(shared: SharedEnv, proc: Proc) -> ProcEnv:
     return ProcEnv(env, shared.notes, backup)
 
 
-def server_dir(plan: Plan, parent: str) -> str:
+def server_dir(plan: Plan, parent: str, *, is_kept: bool = False) -> str:
     """Where the servers of an attempt keep their state: the same over a restart in place, empty
-    for a new attempt, whose trainers begin anew, too.
+    for a new attempt, whose trainers begin anew, too. is_kept: they go on instead.
 
     parent: below the log directory, or what the user gave as PADDOCK_PS_DATA_DIR.
     """
-    return f"{parent}/{plan.uid[:8]}-{plan.attempt}"
+    return f"{parent}/{plan.uid[:8]}" + ("" if is_kept else f"-{plan.attempt}")
 
 
 def inherited(base: Mapping[str, str]) -> dict[str, str]:

@@ -15,8 +15,8 @@ import numpy as np
 
 from paddock.data.batch import Bag, Batch, Floats
 from paddock.data.chunks import Chunk, DataFile
-from paddock.data.files import is_compressed, is_url
-from paddock.data.formats.format import Coverage, Format, Parsed, RowFormat, parse_chunk
+from paddock.data.files import is_url
+from paddock.data.formats.format import Coverage, Format, Parsed, parse_chunk
 from paddock.data.ids import IdCounts
 from paddock.data.manifest import file_hash, read_manifest
 
@@ -71,20 +71,19 @@ def check(
     """Read all files as `form` and judge them. progress: is told (bytes read, of how many)."""
     report = Report()
     twins = _Duplicates(files)
-    total, done = sum(file.size for file in files), 0
+    total, before = sum(file.size for file in files), 0
     for number, file in enumerate(files):
         facts = FileFacts(file.path, file.size)
         report.files.append(facts)
+        read = 0
         for block, parsed in parse_chunk(form, Chunk(file.path)):
             _count(report, facts, parsed, samples, padding)
-            if block is not None:
-                twins.add(number, block)
-                if not is_compressed(file.path):
-                    progress(min(done + len(block), total), total)
-                    done += len(block)
-        if isinstance(form, RowFormat) or is_compressed(file.path):
-            done += file.size
-            progress(done, total)
+            twins.add(number, block or b"")
+            read += len(block or b"")
+            if read < file.size:  # gz holds more than its bytes say.
+                progress(before + read, total)
+        before += file.size
+        progress(before, total)
     _judge(report)
     report.warnings += twins.warnings()
     report.wrong += twins.wrong()

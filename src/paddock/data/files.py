@@ -75,6 +75,15 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
+def is_elsewhere(path: str) -> bool:
+    """Whether data is no file of a file system: a URL, or made when it is read.
+
+    >>> is_elsewhere("s3://b/x"), is_elsewhere("generated:criteo?seed=1"), is_elsewhere("data")
+    (True, True, False)
+    """
+    return is_url(path) or path.startswith(GENERATED)
+
+
 def is_data_name(name: str) -> bool:
     """Whether a file of that name in a directory is data.
 

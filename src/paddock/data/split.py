@@ -340,18 +340,17 @@ class _Scatter:
 
 def _lines(wanted: Wanted, header: bytes, progress: Progress) -> Iterator[tuple[str, list[bytes]]]:
     """The lines of each block without their newlines, and whose they are."""
-    total = sum(file.size for file in wanted.files)
-    done = 0
+    total, before = sum(file.size for file in wanted.files), 0
     for file in wanted.files:
+        read = 0
         for block in _blocks(file, header):
             if block:
                 yield file.path, block.removesuffix(b"\n").split(b"\n")
-            if not is_compressed(file.path):
-                progress(min(done + len(block), total), total)
-                done += len(block)
-        if is_compressed(file.path):
-            done += file.size
-            progress(done, total)
+            read += len(block)
+            if read < file.size:  # gz holds more than its bytes say.
+                progress(before + read, total)
+        before += file.size
+        progress(before, total)
 
 
 def _shuffled(

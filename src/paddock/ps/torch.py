@@ -202,8 +202,8 @@ class Trainer(TrainerBase):
 
     @cached_property
     def optimizer(self) -> TableOptimizer:
-        # Not before somebody asks: the first optimizer of a process imports torch's compiler, as
-        # long as all the rest of torch takes (torch 2.15, torch/_compile.py).
+        # Not before somebody asks: the first optimizer of a process imports torch's compiler, a
+        # second and 150 MB (torch 2.15, torch/_compile.py).
         return TableOptimizer(self)
 
     def end(self) -> None:

@@ -16,6 +16,8 @@ from paddock.rec.settings import Cluster, Engine, Recipe
 WORKER = "paddock.rec.worker"
 # Where servers remember how far everybody is. PADDLE_MAX_RESTART goes before it, as in launch.
 RESTARTS = 3
+# Workers of a new attempt go on where they were: so do the servers (contracts/environment.py).
+STATE = {"PADDOCK_PS_STATE": "job"}
 # Keys of `options` that are none of a site's.
 OWN = ("site", "conf", "nodes", "form", "collective", "per_device", "devices")
 
@@ -43,7 +45,7 @@ def command(recipe: Recipe, request: Request, config: str, python: str) -> Comma
         # The workers' lines are what the user came for; the launcher's are for `paddock launch`.
         quiet = ("--log_level", "WARNING")
         launch = (python, "-m", "paddock", "launch", *quiet, *counts, "-m", WORKER, *words)
-        return Command(launch, _threads(recipe))
+        return Command(launch, {**_threads(recipe), **STATE})
     return Command((python, "-m", "paddock", *_submit(recipe, request, config)), {})
 
 

@@ -7,24 +7,31 @@ cluster paths are those of its hosts.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 from paddock.data.assign import assign
-from paddock.data.files import find_files
+from paddock.data.chunks import Chunk
+from paddock.data.files import GENERATED, blocks, find_files, is_elsewhere
+from paddock.data.formats.format import Coverage
 from paddock.errors import Problem, UsageError
+from paddock.rec.config.keys import nearest
 from paddock.rec.events import check_events
 from paddock.rec.online.schedule import online_of
 from paddock.rec.settings import Contract, Engine, Reading, Recipe, Run, Task
 
+HEAD_BYTES = 1 << 16
+LINES_MAX = 100
 
-def preflight(recipe: Recipe) -> None:
-    """Raises UsageError with all problems."""
+
+def preflight(recipe: Recipe) -> list[str]:
+    """What is odd about the data. Raises UsageError with all problems."""
     has_servers = recipe.engine is not Engine.SINGLE and recipe.cluster.servers > 0
     refused = [no for run in recipe.runs if (no := not_dynamic(run, has_servers=has_servers))]
     if refused:
         raise UsageError.of(refused)
     if recipe.engine is Engine.CLUSTER:
-        return
+        return []
     workers = 1 if recipe.engine is Engine.SINGLE else recipe.cluster.workers
     found: list[Problem] = []
     written: list[str] = []  # where a run before it may have made what a run begins with
@@ -33,6 +40,28 @@ def preflight(recipe: Recipe) -> None:
         written += [run.saving.directory] if run.saving.directory else []
     if found:
         raise UsageError.of(found)
+    readings = [one for run in recipe.runs for one in (run.reading, run.test) if one is not None]
+    return list(dict.fromkeys(line for reading in readings for line in odd_slots(reading)))
+
+
+def odd_slots(reading: Reading) -> list[str]:
+    """Declared slots that the first lines lack, where those have slots that are not declared.
+
+    The end of the epoch tells it of all lines, and by then a model has learnt from padding.
+    """
+    declared = (*reading.sparse_slots, *dict(reading.dense_slots))
+    here = [path for path in reading.paths if not path.startswith(GENERATED) and "://" not in path]
+    if reading.reader != "slots" or reading.pipe_command or not declared or not here:
+        return []
+    file = find_files(here)[0].path
+    lines = next(blocks(Chunk(file), HEAD_BYTES), b"").splitlines()[:LINES_MAX]
+    seen = Counter(name for line in lines for name in {w.partition(b":")[0] for w in line.split()})
+    found = {name.decode("utf-8", "replace"): times for name, times in seen.items()}
+    known = Counter({slot: found.pop(slot, 0) for slot in declared})
+    if not found or all(known.values()):
+        return []
+    told = Coverage(len(lines), known, Counter(found)).warnings()
+    return [f"the first lines of {file}: {line}" for line in told]
 
 
 def not_dynamic(run: Run, *, has_servers: bool) -> Problem | None:
@@ -60,11 +89,12 @@ def _problems(run: Run, workers: int, written: list[str]) -> list[Problem]:
         if reading is not None and not (is_online and reading is run.reading):
             found += _said(lambda one=reading: _check_data(run, one, workers))  # type: ignore[misc]
     judged = run.evaluate_from if run.task is Task.EVALUATE else None
-    for what, path in (("warm start", run.warm_start), ("evaluation", judged)):
+    for word, path in (("warm_start", run.warm_start), ("infer_load_path", judged)):
         if path is None or any(path.startswith(made) for made in written):
             continue
         if not os.path.isdir(path):
-            found.append(Problem(f"{what}: no checkpoint in {path!r}", "where a run has saved"))
+            hint = f"-o {word}=DIR, a directory that a run has saved into"
+            found.append(Problem(f"{word}: no checkpoint in {path!r}", hint))
     directory = run.event_directory
     if directory is not None:
         found += _said(lambda: check_events(directory))
@@ -72,10 +102,16 @@ def _problems(run: Run, workers: int, written: list[str]) -> list[Problem]:
 
 
 def _check_data(run: Run, reading: Reading, workers: int) -> None:
+    if run.contract is Contract.DYGRAPH and all(map(_has_entries, reading.paths)):
+        return  # Some data sets want directories: of images, one for each class.
     files = find_files(reading.paths)
     # Others than bundled models may read every workers-th batch.
     if reading.assignment != "dynamic" and run.contract is Contract.BUNDLED:
         assign(files, workers)
+
+
+def _has_entries(path: str) -> bool:
+    return os.path.isdir(path) and any(not name.startswith(".") for name in os.listdir(path))
 
 
 def _said(check: Callable[[], object]) -> tuple[Problem, ...]:
@@ -84,3 +120,24 @@ def _said(check: Callable[[], object]) -> tuple[Problem, ...]:
     except UsageError as error:
         return error.problems
     return ()
+
+
+def missing_data(runs: Sequence[Run], key_of: Callable[[str], str]) -> Iterator[Problem]:
+    """A problem for each path that does not exist, or is a directory without files."""
+    for run in runs:
+        is_training = run.task is Task.TRAIN
+        side, reading = ("reading", run.reading) if is_training else ("test", run.test)
+        key = key_of(f"{side}.data")
+        for path in reading.paths if reading is not None else ():
+            if is_elsewhere(path) or any(c in path for c in "*?["):
+                continue
+            if not os.path.exists(path):
+                parent = os.path.dirname(path)
+                names = os.listdir(parent) if os.path.isdir(parent) else []
+                hint = nearest(os.path.basename(path), names, "write a directory")
+                if run.contract is Contract.BUNDLED:
+                    hint = f"paddock data generate makes some; or -o {key}=DIR"
+                yield Problem(f"{key}: {path} does not exist", hint)
+            elif os.path.isdir(path) and not os.listdir(path):
+                what = f"{key}: {path} is an empty directory"
+                yield Problem(what, "put files there, or name another")

@@ -6,6 +6,7 @@ epoch 0, batch 120, loss 0.4312, auc 0.7812, 41,233 examples/s
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
@@ -73,6 +74,17 @@ class Report:
     def _cleared(self) -> str:
         blank, self.wide = self.wide, 0
         return f"\r{' ' * blank}\r" if blank else ""
+
+
+def say(line: str) -> None:
+    """A line of a worker."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def sayer(worker: int) -> Callable[[str], None]:
+    """Who says what all workers would."""
+    return say if worker == 0 else lambda line: None
 
 
 def words(numbers: Mapping[str, float]) -> str:

@@ -39,9 +39,8 @@ def run(argv: Sequence[str]) -> int:
         else:
             sys.stdout.write(shown.text(recipe, quoted(words)))
         return 0
-    if request.role != "WORKER":
-        preflight(recipe)
-    for warning in recipe.warnings:
+    odd = [] if request.role == "WORKER" else preflight(recipe)
+    for warning in (*recipe.warnings, *odd):
         sys.stderr.write(f"paddock: warning: {warning}\n")
     sys.stderr.flush()
     env = {**chosen.env, **os.environ}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,17 @@ def write(
         if outlived != name:
             remove_tree(root / outlived)
     return str(target)
+
+
+def link(checkpoint: str, directory: str) -> None:
+    """The model's files of a checkpoint in another directory, too, without a copy where it can."""
+    for file in Path(checkpoint).iterdir():
+        if file.name == STATE:
+            continue
+        try:
+            os.link(file, Path(directory, file.name))
+        except OSError:  # A file system without links.
+            shutil.copy2(file, directory)
 
 
 def _old(target: Path) -> Path:

@@ -40,7 +40,8 @@ class Reading:
 
     paths: files, directories, globs or fsspec URLs. reader: a user's .py, or the name of a format
     (`slots`, `criteo`, `csv`, `parquet`). sparse_slots: in the file's order, the label first.
-    dense_slots: name -> width. shuffle: examples in memory to draw from, 0 for none.
+    dense_slots: name -> width. shuffle: examples in memory to draw from, 0 for none. batch_size: 0
+    where the reader makes the batches.
     """
 
     paths: tuple[str, ...]

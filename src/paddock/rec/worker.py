@@ -11,9 +11,11 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from paddock import ps
@@ -50,6 +52,8 @@ ALL = 1 << 30  # checkpoints kept
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say; returns the exit code."""
     runs: Sequence[Run] = ()
+    # Paddle 3.3 says it whenever it is imported, to people who compile nothing.
+    warnings.filterwarnings("ignore", "No ccache found", UserWarning)
     try:
         from paddock.rec.config.resolve import resolve
 
@@ -167,7 +171,14 @@ def _copied(run: Run, client: ps.Client | None) -> Iterator[Copied | None]:
     from paddock.rec.bundled.learner import framework_of
 
     framework = run.framework if run.contract is Contract.BUNDLED else "paddle"
-    group = framework_of(replace(run, framework=framework)).GROUP()
+    module = framework_of(replace(run, framework=framework))
+    try:
+        group = module.GROUP()
+    except (ValueError, RuntimeError) as error:  # torch's, of variables and of its store.
+        raise PaddockError(
+            f"run {run.name!r}: {workers} workers without servers do not find one another: {error}",
+            hint="paddock launch and paddock submit tell them; PADDLE_TRAINERS_NUM=1 trains alone",
+        ) from error
     try:
         yield Copied(group)
     finally:
@@ -263,6 +274,7 @@ class OnDisk:
         self, run: Run, learner: Learner, positions: Callable[[Position], dict[str, Position]]
     ) -> None:
         self.run, self.learner, self.positions = run, learner, positions
+        self._newest: str | None = None
 
     def save(self, position: Position) -> None:
         """Whole, or not at all."""
@@ -274,7 +286,8 @@ class OnDisk:
             saver.write_state(aside, {"positions": self.positions(position)})
 
         saving = self.run.saving
-        saver.write(str(saving.directory), f"step-{position['step']:012d}", saving.keep, fill)
+        name = f"step-{position['step']:012d}"
+        self._newest = saver.write(str(saving.directory), name, saving.keep, fill)
 
     def export(self, epoch: int) -> None:
         """What a plain program loads."""
@@ -283,8 +296,13 @@ class OnDisk:
             return
         self.learner.refresh()  # Others may have learned since this worker's last batch.
         is_apart = directory != self.run.saving.directory
-        name = str(epoch) if self.run.contract is Contract.DYGRAPH else f"epoch-{epoch:05d}"
-        saver.write(directory, name, ALL, self.learner.export, is_latest=is_apart)
+        is_dygraph = self.run.contract is Contract.DYGRAPH
+        name = str(epoch) if is_dygraph else f"epoch-{epoch:05d}"
+        fill = self.learner.export
+        if is_dygraph and not is_apart and self._newest is not None:
+            # with_epochs: due when a checkpoint is, of the same two files.
+            fill = partial(saver.link, self._newest)
+        saver.write(directory, name, ALL, fill, is_latest=is_apart)
 
 
 class OnServers(OnDisk):
@@ -338,9 +356,10 @@ def _evaluate(
         elif path is not None:
             opened.learner.load(path)
         name = "model" if path is None else os.path.basename(path)
+        name = f"epoch {name}" if name.isdigit() else name
         source = opened.source(run.test)
         numbers = loop.evaluate(opened.learner, source, team, report, "judged", index)
-        report.line(f"{name}, {words(numbers)}")
+        report.line(f"{name}, {words(numbers)}{_best(run.test, numbers)}")
     return numbers
 
 

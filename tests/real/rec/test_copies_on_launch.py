@@ -110,6 +110,7 @@ def read_state(directory: Path, framework: str) -> dict[str, np.ndarray]:
 TWO = "server_num=0", "worker_num=2"
 
 
+@pytest.mark.limit(240)
 @pytest.mark.parametrize("framework", ["torch", "paddle"])
 def test_two_workers_have_the_numbers_of_one_with_twice_the_batch(
     framework: str, folder: Path, need: Need

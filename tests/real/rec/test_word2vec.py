@@ -68,7 +68,7 @@ def folder(tmp_path: Path, need: Need) -> Iterator[Path]:
 def test_alone_it_learns_and_plain_torch_loads_the_words(folder: Path) -> None:
     """One trainer reads all shards; its words are in the file, not only on servers.
 
-    torch's compiler, which is half of the start, is not imported for it.
+    torch's compiler, a second and 150 MB, is not imported for it.
     """
     words = make_workspace(folder, 3)
     script = f"import runpy, sys; runpy.run_path({str(EXAMPLE / 'train.py')!r}, None, '__main__')"

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from paddock import ps
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.rec.bundled.learner import BundledLearner, framework_of
 from paddock.rec.bundled.opening import open_model
 from paddock.rec.learner import Place
+from paddock.rec.worker import carry_out
 from ps.adapters.served import servers
 from rec.models.made import FRAMEWORKS, batch_of, clicks, run_of
 
@@ -86,6 +87,15 @@ def test_a_model_goes_on_where_it_was_saved(framework: str, tmp_path: Path) -> N
         learner.train(clicks(7))
     assert begun.client.digest() == whole.client.digest()
     assert np.array_equal(begun.scores(clicks(8)), whole.scores(clicks(8)))
+
+
+def test_workers_that_were_told_of_no_other_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them by one variable, and nothing about where: not torch's traceback."""
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
+    for name in ("RANK", "MASTER_ADDR", "PADDLE_PSERVERS_IP_PORT_LIST"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(PaddockError, match="2 workers without servers do not find one another"):
+        carry_out(run_of("vision/resnet", "torch"))
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:

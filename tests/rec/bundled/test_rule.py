@@ -28,6 +28,7 @@ SCHEDULES: list[tuple[dict[str, Any], list[float]]] = [
     ({"scheduler": "piecewise", "boundaries": [10, 30], "values": [2, 0.5, 0.1]},
      [2, 2, 0.5, 0.5, 0.1]),
     ({"scheduler": "cosine", "decay_steps": 20, "end_lr": 0.2}, [1, 0.8828427, 0.6, 0.2, 0.2]),
+    ({"scheduler": "cosine", "decay_steps": 20, "end_lr": 3}, [1, 1, 1, 1, 1]),
     ({"warmup_steps": 10, "start_lr": 0.5}, [0.5, 0.75, 1, 1, 1]),
     ({"scheduler": "cosine", "decay_steps": 20, "warmup_steps": 10}, [0, 0.25, 0.5, 0, 0]),
 ]  # fmt: skip

@@ -77,6 +77,14 @@ def test_a_path_that_a_model_opens_itself_is_found_in_its_folder(bench: Bench) -
     assert found == [str(bench.root / "two/data/part-0"), "here/part-0", "no/such", "data"]
 
 
+def test_without_a_batch_size_a_data_set_of_2x_makes_the_batches(bench: Bench) -> None:
+    """As DataLoader(batch_size=None) has it; it may be forgotten, too, so a line says it."""
+    bench.put({"two/config.yaml": TWO.replace("  train_batch_size: 2\n", "")})
+    recipe = bench.resolve("-m", "two")
+    assert recipe.runs[0].reading is not None and recipe.runs[0].reading.batch_size == 0
+    assert "an item of RecDataset is a batch" in " ".join(recipe.warnings)
+
+
 def test_words_of_2x_change_several_keys_after_one_o(bench: Bench) -> None:
     """python -u tools/trainer.py -m config.yaml -o runner.epochs=1 runner.use_gpu=true."""
     run = bench.resolve("-m", "two", "-o", "runner.epochs=1", "runner.use_gpu=true").runs[0]
@@ -361,6 +369,8 @@ def test_tree_models_and_unknown_engines_are_refused(bench: Bench) -> None:
     told = bench.problems("-m", "two", "-o", "engine=tdm_cluster")
     assert "tree-based deep match is not supported" in told
     assert "did you mean 'local_cluster'?" in bench.problems("-m", "two", "-o", "engine=local_cl")
+    known = "choose one of single, local_cluster, cluster"
+    assert bench.problems("-m", "two", "-o", "engine=moon").endswith(known)
 
 
 def test_a_file_of_no_form_says_which_keys_it_has(bench: Bench) -> None:

@@ -61,6 +61,15 @@ def test_batches_go_on_behind_a_position(folder: Path) -> None:
     assert (rest[0].batch[1].numpy() == items[5].batch[1].numpy()).all()
 
 
+def test_without_a_batch_size_an_item_of_the_data_set_is_a_batch(folder: Path) -> None:
+    """Data sets that draw tasks, or pairs, give whole batches."""
+    with own_modules(folder):
+        run = run_of(folder, runner__train_batch_size=0)
+        assert run.reading is not None
+        items = list(open_model(run, None, Place()).source(run.reading).open(0, None))
+    assert len(items) == 2 * 640 and items[0].batch[0].shape == [1]
+
+
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_read_every_example_once(folder: Path, workers: int) -> None:
     """Two files: of two workers each has one, of three each has a third of the batches."""
@@ -143,6 +152,21 @@ def test_the_auc_of_two_workers_is_that_of_all_examples(folder: Path) -> None:
     before = parts[0].learner.metrics["auc"].value()
     assert parts[0].learner.metrics["auc"].value(states[0] + states[1]) == auc.value()
     assert parts[0].learner.metrics["auc"].value() == before
+
+
+def test_a_metric_of_the_models_own_is_judged_where_one_worker_is(folder: Path) -> None:
+    """Its counts are not known, so it is not added up; each epoch begins it anew."""
+    own = "        return [paddle.metric.Auc(), Own()], ['auc', 'own']"
+    text = (folder / "dygraph_model.py").read_text()
+    text += f"\n    def create_metrics(self):\n{own}\n\n\nclass Own:\n    resets = 0\n"
+    text += "    def reset(self):\n        self.resets += 1\n"
+    text += "    def accumulate(self):\n        return 0.5 + self.resets\n"
+    (folder / "dygraph_model.py").write_text(text)
+    with own_modules(folder):
+        metric = open_model(run_of(folder), None, Place()).learner.metrics["own"]
+    assert len(metric.state()) == 0 and metric.value(metric.state()) == 0.5
+    metric.clear()
+    assert metric.value() == 1.5
 
 
 def test_a_missing_package_is_one_line(folder: Path) -> None:

@@ -42,8 +42,12 @@ def test_a_folder_trains_alone_and_its_epochs_are_judged(tmp_path: Path) -> None
         assert {"rec.pdparams", "rec.pdopt"} <= {
             p.name for p in (folder / "output" / epoch).iterdir()
         }
+        ours = {p.stat().st_ino for p in (folder / "output").glob("step-*/rec.pdparams")}
+        assert (folder / "output" / epoch / "rec.pdparams").stat().st_ino in ours  # Written once.
     judged = [line for line in rec(folder, "--evaluate") if "auc" in line]
-    assert [line.split(",")[0] for line in judged] == ["0", "1"] and auc(judged[1]) > 0.75
+    assert [line.split(",")[0] for line in judged] == ["epoch 0", "epoch 1"] and auc(
+        judged[1]
+    ) > 0.75
 
 
 def test_a_server_and_two_workers_train_the_same_folder(tmp_path: Path) -> None:

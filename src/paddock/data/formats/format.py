@@ -124,7 +124,8 @@ class Coverage:
             self.unknown[slot] += times
 
     def warnings(self) -> list[str]:
-        """One line for each slot that is declared and never seen, or seen and not declared.
+        """A line for each slot that is declared and never seen, or seen and not declared; one for
+        many that are like no other.
 
         >>> coverage = Coverage(8, Counter(dense_var=0, click=8), Counter(dense_feature=8))
         >>> for line in coverage.warnings(): print(line)
@@ -132,16 +133,33 @@ class Coverage:
         slot 'dense_feature' is in the data and not declared; declared is 'dense_var'
         """
         absent = [slot for slot, times in self.seen.items() if self.examples and not times]
-        lines = []
-        for slot in absent:
-            found = nearest(slot, self.unknown)
-            more = f"; the data has {found!r}" if found else ""
-            lines.append(f"slot {slot!r} is declared and in none of {self.examples} examples{more}")
-        for slot in self.unknown:
-            found = nearest(slot, absent)
-            more = f"; declared is {found!r}" if found else ""
-            lines.append(f"slot {slot!r} is in the data and not declared{more}")
-        return lines
+        none = f"is declared and in none of {self.examples} examples"
+        return [
+            *_told(absent, self.unknown, f"{none}; the data has", none),
+            *_told(
+                self.unknown, absent, "is in the data and not declared; declared is",
+                "is in the data and not declared",
+            ),
+        ]  # fmt: skip
+
+
+def _told(slots: Iterable[str], others: Iterable[str], mistyped: str, alone: str) -> Iterator[str]:
+    """
+    >>> list(_told(["a", "b", "c"], [], "is not", "is absent"))
+    ["slot 'a', like 2 more (b, c), is absent"]
+    """
+    odd = []
+    for slot in slots:
+        found = nearest(slot, others)
+        if found:
+            yield f"slot {slot!r} {mistyped} {found!r}"
+        else:
+            odd.append(slot)
+    if len(odd) > 2:
+        more = ", ".join(odd[1:6]) + ", ..." * (len(odd) > 6)
+        yield f"slot {odd[0]!r}, like {len(odd) - 1} more ({more}), {alone}"
+    else:
+        yield from (f"slot {slot!r} {alone}" for slot in odd)
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,10 +72,6 @@ class Alone:
         found.pull(keys.reshape(-1), out)
         return out.reshape(*keys.shape, found.spec.dim)
 
-    def pull_many(self, wanted: Mapping[str, Any]) -> dict[str, Floats]:
-        """Of several tables."""
-        return {table: self.pull(table, keys) for table, keys in wanted.items()}
-
     def push(
         self,
         table: str,
@@ -123,17 +118,8 @@ class Alone:
         """The end of a batch."""
         self.steps += 1
 
-    def prefetch(self, table: str, keys: Keys) -> None:
-        """Nothing travels here."""
-
     def barrier(self, name: str = "all") -> None:
         """Nobody is waited for: copies of a model begin with the same values."""
-
-    def flush(self) -> None:
-        """Nothing is on its way."""
-
-    def close(self) -> None:
-        """Nobody is told."""
 
     def _rate(self, table: str) -> float:
         spec = self._specs()[table]

@@ -43,7 +43,7 @@ class BundledLearner:
     def __init__(self, run: Run, place: Place, client: Any = None) -> None:
         self.run, self.place = run, place
         hyper = Hyper(run.hyper)
-        self.client = Alone() if client is None else client
+        self.client: Any = Alone() if client is None else client
         self.net = make_net(run, self.client, rule_of(hyper))
         self.model = load_model(run.model_file)(self.net, hyper)
         self.unread = hyper.unread
@@ -179,9 +179,10 @@ def framework_of(run: Run) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in FRAMEWORKS:
             raise
+        other = next(name for name in FRAMEWORKS if name != error.name)
         raise UsageError(
             f"runner.framework is {run.framework}, and {error.name} is not installed",
-            hint=f"pip install {FRAMEWORKS[error.name]}; or runner.framework: torch | paddle",
+            hint=f"pip install {FRAMEWORKS[error.name]}; or -o framework={other}",
         ) from error
 
 

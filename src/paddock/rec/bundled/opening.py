@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from paddock.rec.learner import Opened, Place, Source
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.readers.build import IDS_KEY, chunks_of, make_format
 from paddock.rec.readers.source import ChunkSource, Options
+from paddock.rec.report import say
 from paddock.rec.settings import Reading, Run
 
 FORMATS = ("slots", "criteo", "words", "images")
@@ -24,9 +24,9 @@ def open_model(run: Run, client: Any, place: Place) -> Opened:
     learner = BundledLearner(run, place, client)
     if learner.unread and place.worker == 0:
         names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)
-        _say(f"not read by this model: {names}")
+        say(f"not read by this model: {names}")
     if run.device == "gpu" and device_of(run) == "cpu" and place.worker == 0:
-        _say(f"device is gpu, but {run.framework} sees none here: training on the CPU")
+        say(f"device is gpu, but {run.framework} sees none here: training on the CPU")
     return Opened(learner, Reader(run, place), lambda reading, one: Reader(run, one)(reading))
 
 
@@ -44,7 +44,7 @@ class Reader:
             reading.drop_last, reading.bad_max,
         )  # fmt: skip
         chunks = chunks_of(reading, self.place)
-        return ChunkSource(format_of(reading, self.run), chunks, options, warn=_say)
+        return ChunkSource(format_of(reading, self.run), chunks, options, warn=say)
 
 
 def format_of(reading: Reading, run: Run) -> Format:
@@ -63,8 +63,3 @@ def format_of(reading: Reading, run: Run) -> Format:
     raise UsageError(
         f"runner.reader is {reading.reader!r}", hint="bundled models have " + ", ".join(FORMATS)
     )
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()

@@ -59,7 +59,8 @@ def schedule_of(hyper: Hyper, rate: float) -> ScheduleSpec:
         values = tuple(one * part for one in hyper("optimizer.values", [rate]))
         return replace(found, boundaries=tuple(hyper("optimizer.boundaries", [0])), values=values)
     if kind == "cosine":
-        return replace(found, rate=hyper("optimizer.end_lr", 0.0) * part, every=every)
+        # Who has a learning_rate below the file's end_lr has it throughout.
+        return replace(found, rate=min(1.0, hyper("optimizer.end_lr", 0.0) * part), every=every)
     if kind == "constant":
         return found
     return replace(found, rate=decay, every=every, staircase=hyper("optimizer.staircase", True))

@@ -9,7 +9,6 @@ ours.py       keys of Paddock's own, the same in all forms
 backend.py    backend.yaml -> Cluster
 places.py     where -m, {workspace} and paddlerec:: lead
 folder.py     what a model's folder has: its contract, and what of it cannot run
-data.py       whether data is there
 where.py      the engine and the counts
 unused.py     keys that nothing reads
 build.py      values by field -> Run

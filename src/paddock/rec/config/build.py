@@ -98,5 +98,6 @@ def _reading(values: Mapping[str, Any], side: str, setting: Setting) -> Reading 
         found["reader"] = module or "reader"
     if (pipe := values.get("pipe_command")) is not None:
         found.setdefault("pipe_command", pipe)
-    size = values.get(f"{side}.batch_size") or values.get("reading.batch_size") or 1
+    none = 0 if setting.contract is Contract.DYGRAPH else 1
+    size = values.get(f"{side}.batch_size") or values.get("reading.batch_size") or none
     return Reading(**{**found, "paths": (setting.locate(str(data)),), "batch_size": size})

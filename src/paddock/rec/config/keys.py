@@ -228,7 +228,8 @@ def _choice(words: Mapping[str, Any]) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         word = str(value).strip().lower()
         if word not in words:
-            raise BadValue("there is no such word", nearest(word, words))
+            can = [one for one, found in words.items() if not isinstance(found, BadValue)]
+            raise BadValue("there is no such word", nearest(word, can))
         found = words[word]
         if isinstance(found, BadValue):
             raise found

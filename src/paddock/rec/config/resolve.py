@@ -11,14 +11,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from paddock.data.files import GENERATED
+from paddock.data.files import GENERATED, is_elsewhere
 from paddock.errors import Problem, UsageError
 from paddock.rec.config import backend as backends
 from paddock.rec.config import v01, v2, v18
 from paddock.rec.config.build import DEFAULT, FORMATS, Draft, Setting, build
-from paddock.rec.config.data import is_elsewhere, missing_data
 from paddock.rec.config.document import Document, Path, flatten, parse, read_value, set_value
 from paddock.rec.config.folder import look
 from paddock.rec.config.keys import Given, Reader, Settings, nearest
@@ -26,6 +26,7 @@ from paddock.rec.config.places import INSIDE, World, find_config, find_workspace
 from paddock.rec.config.unused import is_known, key_of, own_key, unused
 from paddock.rec.config.where import check_backend, choose_cluster, choose_engine, merge_counts
 from paddock.rec.config.words import Request, read_words
+from paddock.rec.preflight import missing_data
 from paddock.rec.settings import Contract, Engine, Recipe, Run, Task
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -110,7 +111,7 @@ class _Resolver:
         if any(run.task is Task.EVALUATE for run in runs):  # The file says what judges.
             runs = tuple(r if r.task is Task.EVALUATE else replace(r, test=None) for r in runs)
         if engine is not Engine.CLUSTER:
-            self.problems += missing_data(runs, self.form)
+            self.problems += missing_data(runs, partial(key_of, self.form))
         problems = [*document.problems, *reader.problems, *self.problems]
         if not runs and not problems:
             problems.append(Problem(f"{document.name}: nothing is to be run", NO_FORM))
@@ -269,7 +270,10 @@ class _Resolver:
         def missing(name: str, hint: str) -> None:
             key = key_of(self.form, name)
             what = f"{self.document.name}: {key} of run '{draft.name}' is missing"
-            self.problems.append(Problem(what, hint))
+            if name.endswith(".batch_size") and folder.contract is Contract.DYGRAPH:
+                self.warnings.append(f"{what}: an item of RecDataset is a batch")
+            else:
+                self.problems.append(Problem(what, hint))
 
         draft.hyper = hyper = _nested(config)
         rule = hyper.get("optimizer")

@@ -28,13 +28,14 @@ def counts_of(metric: object) -> tuple[str, ...] | None:
 
 
 class Counted:
-    """One of a user's metrics. find: the object now, as train_forward may return another one."""
+    """One of a user's metrics. find: the object now, as train_forward may return another one.
+
+    One whose counts are not known has an empty state: it is of one worker only.
+    """
 
     def __init__(self, find: Callable[[], Any]) -> None:
         self._find = find
-        names = counts_of(find())
-        assert names is not None
-        self._names = names
+        self._names = counts_of(find()) or ()
 
     def update(self, scores: NDArray[np.floating], labels: NDArray[np.floating]) -> None:
         """The model's own forward does it."""
@@ -43,9 +44,8 @@ class Counted:
     def state(self) -> NDArray[np.float64]:
         """All counts, one behind the other."""
         metric = self._find()
-        return np.concatenate(
-            [np.asarray(getattr(metric, name), np.float64).reshape(-1) for name in self._names]
-        )
+        counts = [np.asarray(getattr(metric, name), np.float64) for name in self._names]
+        return np.concatenate([np.zeros(0), *(one.reshape(-1) for one in counts)])
 
     def value(self, state: NDArray[np.float64] | None = None) -> float:
         """What its accumulate() says; of a state: with its counts put there for the moment."""

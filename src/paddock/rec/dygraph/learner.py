@@ -59,10 +59,11 @@ class DygraphLearner:
                     hint="a folder with a trainer of its own (trainer.py) runs with that only",
                 )
             self._found, names = folder.model.create_metrics()
+        is_one = client is None or client.place.trainers == 1
         self.metrics: Mapping[str, Metric] = {
             name: Counted(self._finder(at))
             for at, name in enumerate(names)
-            if counts_of(self._found[at]) is not None
+            if is_one or counts_of(self._found[at]) is not None
         }
         # The others cannot be added up over workers: each worker prints its own.
         self._alone = {at: name for at, name in enumerate(names) if name not in self.metrics}

@@ -84,10 +84,11 @@ class Batches:
         if isinstance(dataset, io.IterableDataset):
             # Each of several loader processes would read everything.
             options["num_workers"] = 0
-            dataset = Stream(dataset)
-            options["collate_fn"] = dataset.collate
-            return io.DataLoader(dataset, batch_size=reading.batch_size, drop_last=True, **options)
-        if len(dataset) < reading.batch_size:
+            dataset, size = Stream(dataset), reading.batch_size or None
+            if size is not None:  # Else batches are the reader's own.
+                options["collate_fn"] = dataset.collate
+            return io.DataLoader(dataset, batch_size=size, drop_last=True, **options)
+        if not 0 < reading.batch_size <= len(dataset):
             raise _too_few(reading)
         dealt = Dealt(dataset, reading.batch_size, share.number, share.of)
         if not reading.loader_processes:

@@ -154,21 +154,10 @@ class AUC(tuple[Any, Any]):
         return super().__new__(cls, (input, label))
 
 
-class PrecisionRecall(Metric):
-    """See Metric."""
-
-
-class RecallK(Metric):
-    """See Metric."""
-
-
-class PosNegRatio(Metric):
-    """See Metric."""
-
-
 def packages(settings: Settings) -> dict[str, dict[str, Any]]:
     """paddlerec.core.*, as a user's file imports it."""
-    metrics = {one.__name__: one for one in (AUC, PrecisionRecall, RecallK, PosNegRatio)}
+    names = ("PrecisionRecall", "RecallK", "PosNegRatio")
+    metrics = {"AUC": AUC, **{name: type(name, (Metric,), {}) for name in names}}
     return {
         "paddlerec.core.model": {"ModelBase": ModelBase, "Model": ModelBase},
         "paddlerec.core.metric": {"Metric": Metric},

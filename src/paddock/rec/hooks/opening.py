@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,12 +17,13 @@ from paddock.rec.hooks.model import HookedModel
 from paddock.rec.learner import Item, Lot, Opened, Place, Source
 from paddock.rec.readers.build import chunks_of, make_source
 from paddock.rec.readers.source import ChunkSource
+from paddock.rec.report import sayer
 from paddock.rec.settings import Reading, Run
 
 
 def open_model(run: Run, client: Client | Copied | None, place: Place) -> Opened:
     """The model as a Learner, and its readers as Sources."""
-    say = _say if place.worker == 0 else _nothing
+    say = sayer(place.worker)
     model = HookedModel(run)
     learner = DygraphLearner(run, model, client, say)  # type: ignore[arg-type]  # As a Folder.
     learner.metrics = {**model.own, **learner.metrics}
@@ -86,12 +86,3 @@ def _padded(bag: Bag, padding: int) -> NDArray[np.int64]:
     wide = np.full((len(bag.lengths), width), padding, np.int64)
     wide[np.arange(width) < bag.lengths[:, None]] = bag.values
     return wide
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-def _nothing(line: str) -> None:
-    """The other workers would say the same."""

@@ -35,7 +35,7 @@ as below; how to use them is in the [guide](../guide/rec.md).
 | `scheduler` | the rate over the steps: `constant`, `exponential`, `natural_exp`, `inverse_time`, `piecewise` or `cosine`; or Paddle's name, as `CosineAnnealingDecay` |
 | `decay_steps`, `decay_rate`, `staircase` | of the first three decays: `exponential` multiplies by `decay_rate` every `decay_steps`; in stairs if nothing is said |
 | `boundaries`, `values` | `piecewise`: steps, and the rates before, between and after them |
-| `decay_steps`, `end_lr` | `cosine`: half a wave down to `end_lr`, which stays |
+| `decay_steps`, `end_lr` | `cosine`: half a wave down to `end_lr`, which stays; the models' own files end it with their generated data |
 | `warmup_steps`, `start_lr` | of any: a straight line from `start_lr` to begin with |
 
 Steps are those of the servers: of the job in `sync`, pushes of all workers in `async` and `half_async`.

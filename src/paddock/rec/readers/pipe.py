@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import IO
 
 from paddock.data.chunks import Chunk
@@ -47,7 +47,9 @@ class PipeFormat:
             )  # fmt: skip
             assert process.stdin
             assert process.stdout
-            feeder = _Feeder(chunk, process.stdin)
+            wrong: list[PaddockError] = []
+            feeder = Thread(target=_feed, args=(chunk, process.stdin, wrong), daemon=True)
+            feeder.start()
             try:
                 for block in lines_of(process.stdout, Chunk(self.command)):
                     yield self._parse(block)
@@ -57,8 +59,8 @@ class PipeFormat:
                 process.kill()
                 process.wait()
                 process.stdout.close()
-            if feeder.error:
-                raise feeder.error
+            if wrong:
+                raise wrong[0]
             if code:
                 raise self._failure(code, errors)
 
@@ -102,24 +104,11 @@ class PipeFormat:
         return found
 
 
-class _Feeder(threading.Thread):
-    """Writes a chunk into a pipe."""
-
-    def __init__(self, chunk: Chunk, pipe: IO[bytes]) -> None:
-        super().__init__(name="pipe-command", daemon=True)
-        self.error: PaddockError | None = None
-        self._chunk = chunk
-        self._pipe = pipe
-        self.start()
-
-    def run(self) -> None:
+def _feed(chunk: Chunk, pipe: IO[bytes], errors: list[PaddockError]) -> None:
+    """Write a chunk into a pipe. Who has read enough, or failed, says so by its exit code."""
+    with suppress(BrokenPipeError), pipe:
         try:
-            for block in blocks(self._chunk):
-                self._pipe.write(block)
-        except BrokenPipeError:
-            pass  # It has read enough, or it failed: its exit code says which.
+            for block in blocks(chunk):
+                pipe.write(block)
         except PaddockError as error:
-            self.error = error
-        finally:
-            with suppress(BrokenPipeError):
-                self._pipe.close()
+            errors.append(error)
