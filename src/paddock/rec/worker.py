@@ -281,6 +281,8 @@ class OnDisk:
         if self.run.saving.directory is None:
             return
 
+        self.learner.refresh()  # Others may have learned since this worker's last batch.
+
         def fill(aside: str) -> None:
             self.learner.save(aside)
             saver.write_state(aside, {"positions": self.positions(position)})
@@ -294,7 +296,7 @@ class OnDisk:
         directory = self.run.saving.export_directory
         if directory is None:
             return
-        self.learner.refresh()  # Others may have learned since this worker's last batch.
+        self.learner.refresh()
         is_apart = directory != self.run.saving.directory
         is_dygraph = self.run.contract is Contract.DYGRAPH
         name = str(epoch) if is_dygraph else f"epoch-{epoch:05d}"

@@ -69,8 +69,13 @@ def reading_of(config: dict[str, Any], which: str) -> Reading:
 
 
 def plain_losses(folder: Path, steps: int, epochs: int = 1) -> tuple[list[float], dict[str, Any]]:
-    """Losses and last weights of the shortest loop over the folder: no code of paddock's in it."""
+    """Losses and last weights of the shortest loop over the folder.
+
+    No code of paddock's is in it, but what keeps Paddle's Adam from reading behind its rows.
+    """
     import paddle
+
+    from paddock.rec.dygraph.paddle2 import within_its_rows
 
     config = flat(yaml.safe_load((folder / "config.yaml").read_text()))
     config["config_abs_dir"] = str(folder)
@@ -96,7 +101,8 @@ def plain_losses(folder: Path, steps: int, epochs: int = 1) -> tuple[list[float]
                 if number >= steps:
                     break
                 optimizer.clear_grad()
-                loss, metrics, _ = hooks.train_forward(net, metrics, batch, config)
+                with within_its_rows(optimizer):
+                    loss, metrics, _ = hooks.train_forward(net, metrics, batch, config)
                 loss.backward()
                 optimizer.step()
                 losses.append(float(loss))

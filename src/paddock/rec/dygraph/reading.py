@@ -84,9 +84,8 @@ class Batches:
         if isinstance(dataset, io.IterableDataset):
             # Each of several loader processes would read everything.
             options["num_workers"] = 0
-            dataset = Stream(dataset)
-            size = reading.batch_size or None  # None: the data set's items are batches.
-            if size is not None:
+            dataset, size = Stream(dataset), reading.batch_size or None
+            if size is not None:  # Else batches are the reader's own.
                 options["collate_fn"] = dataset.collate
             return io.DataLoader(dataset, batch_size=size, drop_last=True, **options)
         if not 0 < reading.batch_size <= len(dataset):
