@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from paddock.errors import UsageError
 from paddock.rec.config.words import Request
 from paddock.rec.engines import command, package_of
 from paddock.rec.settings import (
@@ -78,6 +83,17 @@ def test_a_site_is_handed_on_as_it_was_typed() -> None:
     assert " submit -b lab,partition=p --package " in words(
         recipe(Engine.CLUSTER, cluster), Request("c.yaml")
     )
+
+
+def test_a_secret_is_not_kept_with_a_submitted_job() -> None:
+    """Words of the command are in files of the job, on hosts; a variable's name may be."""
+    found = recipe(Engine.CLUSTER, Cluster(backend="slurm"))
+    request = Request("c.yaml", options=(("fs.passwd", "hunter2"), ("hdfs.ugi", "${UGI}")))
+    with pytest.raises(UsageError, match=r"-o fs\.passwd is a secret") as caught:
+        words(found, request)
+    assert len(caught.value.problems) == 1
+    assert "hunter2" not in str(caught.value)
+    assert "hdfs.ugi=${UGI}" in words(found, replace(request, options=request.options[1:]))
 
 
 def test_inside_of_a_cluster_the_worker_runs_whatever_the_engine() -> None:

@@ -10,6 +10,8 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from paddock.errors import Problem, UsageError
+from paddock.rec.config.secret import is_secret
 from paddock.rec.config.words import Request
 from paddock.rec.settings import Cluster, Engine, Recipe
 
@@ -97,7 +99,18 @@ def _processes(cluster: Cluster) -> list[str]:
 
 
 def _submit(recipe: Recipe, request: Request, config: str) -> list[str]:
-    """The words of `paddock submit`."""
+    """The words of `paddock submit`, which are kept with the job. Raises UsageError: a secret."""
+    told = [key for key, text in request.options if is_secret(key) and "${" not in text]
+    if told:
+        raise UsageError.of(
+            [
+                Problem(
+                    f"-o {key} is a secret, and this command would be kept with the job",
+                    f"-o '{key}=${{NAME}}' is looked up there: see credentials of the site",
+                )
+                for key in told
+            ]
+        )
     cluster = recipe.cluster
     options = cluster.options
     found = ["submit", "-b", _site(cluster)]
