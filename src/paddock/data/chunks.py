@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+GENERATED = "generated:"  # begins the path of data that are made where they are read
+MANIFEST = "manifest.json"  # of `paddock data split` and `generate`
+
 
 @dataclass(frozen=True, order=True)
 class DataFile:

@@ -16,18 +16,16 @@ from contextlib import contextmanager
 from itertools import accumulate
 from typing import IO, Any, cast
 
-from paddock.data.chunks import Chunk, DataFile
+from paddock.data.chunks import GENERATED, MANIFEST, Chunk, DataFile
 from paddock.errors import PaddockError, Problem, UsageError
 
 BLOCK_BYTES = 2 << 20
 LINE_BYTES_MAX = 64 << 20
 END_OF_FILE = 1 << 62
 CHUNK_BYTES = 64 << 20
-MANIFEST = "manifest.json"  # of `paddock data split` and `generate`
 # What stands in directories of data without being data: Hadoop's and our own markers.
 MARKERS = (MANIFEST, "done", "donefile", "to.hadoop.done")
 MARKER_ENDS = (".done", ".donefile", ".crc", ".tmp", "~")
-GENERATED = "generated:"
 GLOB_SIGNS = frozenset("*?[")
 
 

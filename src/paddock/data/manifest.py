@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from paddock.data.files import MANIFEST
+from paddock.data.chunks import MANIFEST
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.ps.durable.files import hash_of, remove_tree, sync_files, sync_path, writing
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from paddock import ps
-from paddock.data.files import GENERATED
+from paddock.data.chunks import GENERATED
 from paddock.data.generate.on_demand import generated
 from paddock.data.manifest import read_manifest
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-from paddock.data.files import GENERATED, MANIFEST
+from paddock.data.chunks import GENERATED, MANIFEST
 from paddock.data.generate.write import KINDS, Wanted, generate
 from paddock.errors import PaddockError, Problem, UsageError
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from paddock.data.files import GENERATED, is_elsewhere
+from paddock.data.chunks import GENERATED
+from paddock.data.files import is_elsewhere
 from paddock.errors import Problem, UsageError
 from paddock.rec.config import backend as backends
 from paddock.rec.config import v01, v2, v18
