@@ -51,7 +51,7 @@ class Batches:
         behind, number = position if isinstance(position, int) else 0, 0
         for number, batch in self._batches(self._loader, self._own):
             if number > behind:
-                yield Item(batch, len(batch[0]), number)
+                yield Item(batch, examples_of(batch), number)
         if not number and self._place.workers == 1:
             raise _too_few(self._reading)
 
@@ -72,7 +72,7 @@ class Batches:
                     continue
                 turn += 1
                 if turn > done and turn % self._place.workers == self._place.worker:
-                    yield Item(batch, len(batch[0]), {"behind": behind, "done": turn})
+                    yield Item(batch, examples_of(batch), {"behind": behind, "done": turn})
 
     def _load(self, share: Share) -> Any:
         reading = self._reading
@@ -119,6 +119,15 @@ class Batches:
                 own += 1
                 yield own, batch
             read += 1
+
+
+def examples_of(batch: Any) -> int:
+    """How many examples a batch has: those of its first field, by place or by name.
+
+    >>> examples_of([[1, 2, 3], [4, 5, 6]]), examples_of({"ids": [1, 2, 3]})
+    (3, 3)
+    """
+    return len(next(iter(batch.values())) if isinstance(batch, dict) else batch[0])
 
 
 class Told:
