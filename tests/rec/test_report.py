@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
+from paddock.data.manifest import Manifest, Shard, write_manifest
+from paddock.rec.known import examples
 from paddock.rec.report import Report
+from paddock.rec.settings import Reading
 
 
 class Terminal(io.StringIO):
@@ -34,3 +38,14 @@ def test_a_terminal_has_one_line_with_what_is_left_of_the_epoch() -> None:
         ", 25%, 3 s left", ", 50%, 2 s left", ", 75%, 1 s left", ", 100%, 0 s left"
     ]  # fmt: skip
     assert out.getvalue().count("\n") == 2
+
+
+def test_manifests_tell_how_long_the_first_epoch_is(tmp_path: Path) -> None:
+    """Of all data or of none: a part would be told as the whole."""
+    parts = [tmp_path / "a", tmp_path / "b"]
+    for part in parts:
+        part.mkdir()
+    shards = (Shard("part-0", 30, 300, "0" * 16), Shard("part-1", 10, 100, "0" * 16))
+    write_manifest(parts[0], Manifest("split", shards, {}, "lines"))
+    assert examples(Reading((str(parts[0]),), 8)) == 40
+    assert examples(Reading(tuple(map(str, parts)), 8)) == 0

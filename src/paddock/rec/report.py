@@ -22,7 +22,9 @@ class Report:
         self.is_terminal = out.isatty()
         self.name: Callable[[int], str] = lambda epoch: f"epoch {epoch}"
         self.wide = 0
-        self.expected = 0  # examples of this worker in an epoch: as many as in the one before
+        self.expected = (
+            0  # examples of this worker in an epoch: as a manifest says, or the last had
+        )
         self.begin()
 
     def begin(self) -> None:

@@ -16,18 +16,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from paddock import ps
-from paddock.data.chunks import GENERATED
-from paddock.data.generate.on_demand import generated
-from paddock.data.manifest import read_manifest
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text
 from paddock.ps.client.checkpoints import check_save
 from paddock.rec import loop, saver
 from paddock.rec.copies import Copied, Copies
 from paddock.rec.deal import Dealt
 from paddock.rec.events import open_events
+from paddock.rec.known import best, examples
 from paddock.rec.learner import Dealing, Learner, Leasable, Opened, Place, Source
 from paddock.rec.leased import Leased
 from paddock.rec.online.keeping import PassDue, PassKeeper
@@ -129,25 +126,13 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
             if run.test is not None:
                 source = opened.source(run.test)
                 numbers = loop.evaluate(opened.learner, source, team, report, "test", 0)
-                report.line(f"test, {words(numbers)}{_best(run.test, numbers)}")
+                report.line(f"test, {words(numbers)}{best(run.test, numbers)}")
         team.finish()
         return numbers
 
 
 def _nothing(line: str) -> None:
     """Of an online run: it always resumes, and who begins has nothing to."""
-
-
-def _best(reading: Reading, numbers: Mapping[str, float]) -> str:
-    """What is known of the best that a model can do on generated data."""
-    for path in reading.paths:
-        directory = generated(path) if path.startswith(GENERATED) else path
-        manifest = read_manifest(Path(directory)) if os.path.isdir(directory) else None
-        facts = manifest.facts if manifest is not None else {}
-        for name, fact in (("auc", "bayes_auc"), ("accuracy", "best_accuracy")):
-            if name in numbers and isinstance(best := facts.get(fact), float):
-                return f" (the best possible {name} on these examples: {best:.4f})"
-    return ""
 
 
 @contextmanager
@@ -201,6 +186,7 @@ def _train(
     source: Source
     if online is None:
         source = source_of(run.reading, run, opened, team, report, place)
+        report.expected = examples(run.reading) // team.workers
     else:
         due = PassDue(run.saving, time.monotonic, online)
         source = Passes(
@@ -361,7 +347,7 @@ def _evaluate(
         name = f"epoch {name}" if name.isdigit() else name
         source = opened.source(run.test)
         numbers = loop.evaluate(opened.learner, source, team, report, "judged", index)
-        report.line(f"{name}, {words(numbers)}{_best(run.test, numbers)}")
+        report.line(f"{name}, {words(numbers)}{best(run.test, numbers)}")
     return numbers
 
 
