@@ -27,7 +27,7 @@ def test_all_problems_of_a_spec_are_told_together() -> None:
         "adam",
         lr=-0.1,
         options={"beta1": 1.0, "rho": 0.5, "epsilon": 0.0},
-        schedule=ScheduleSpec("cosine"),
+        schedule=ScheduleSpec("sine"),
         bound=math.inf,
     )
     with pytest.raises(UsageError) as caught:
@@ -35,7 +35,7 @@ def test_all_problems_of_a_spec_are_told_together() -> None:
     messages = [problem.message for problem in caught.value.problems]
     assert messages == [
         "optimizer: lr is -0.1",
-        "optimizer: schedule: kind is 'cosine'",
+        "optimizer: schedule: kind is 'sine'",
         "optimizer: bound is inf",
         "optimizer 'adam': beta1 is 1.0",
         "optimizer 'adam' has no option 'rho'",
