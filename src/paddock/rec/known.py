@@ -16,8 +16,8 @@ def best(reading: Reading, numbers: Mapping[str, float]) -> str:
     for manifest in _manifests(reading):
         facts = manifest.facts if manifest is not None else {}
         for name, fact in (("auc", "bayes_auc"), ("accuracy", "best_accuracy")):
-            if name in numbers and isinstance(best := facts.get(fact), float):
-                return f" (the best possible {name} on these examples: {best:.4f})"
+            if name in numbers and isinstance(found := facts.get(fact), float):
+                return f" (the best possible {name} on these examples: {found:.4f})"
     return ""
 
 

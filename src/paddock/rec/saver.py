@@ -116,10 +116,15 @@ def names(directory: str) -> list[str]:
     return [p.name for p in sorted(found, key=lambda p: (p.stat().st_mtime_ns, p.name))]
 
 
+def has_latest(directory: str) -> bool:
+    """Whether a run has saved into a directory."""
+    return Path(directory, LATEST).is_file()
+
+
 def latest(path: str) -> str:
     """The checkpoint that a path means: itself, or what its LATEST names. Raises UsageError."""
     root = Path(path)
-    if (root / LATEST).is_file():
+    if has_latest(path):
         root = root / (root / LATEST).read_text(encoding="utf-8").strip()
         root = root if root.is_dir() or not _old(root).is_dir() else _old(root)
     if not root.is_dir():

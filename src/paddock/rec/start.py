@@ -100,7 +100,7 @@ class Start:
 
     def _choose_alone(self, learner: Learner, source: Source, *, can_deal: bool) -> Position | None:
         directory = self.run.saving.directory
-        if self.run.resume and directory is not None and Path(directory, saver.LATEST).is_file():
+        if self.run.resume and directory is not None and saver.has_latest(directory):
             where = saver.latest(directory)
             # Bundled models write the files of one server, and where they are beside them.
             if is_of_servers(where) and not Path(where, saver.STATE).is_file():

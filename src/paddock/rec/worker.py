@@ -73,7 +73,7 @@ def kept(runs: Sequence[Run]) -> str:
     """Where training that was stopped can go on."""
     for run in reversed(runs):
         where = run.saving.directory
-        if run.task is Task.TRAIN and where and os.path.isfile(os.path.join(where, saver.LATEST)):
+        if run.task is Task.TRAIN and where and saver.has_latest(where):
             return f"{saver.latest(where)} is the newest checkpoint: resume=true goes on there"
     return "there is no checkpoint"
 
@@ -196,7 +196,7 @@ def _train(
         lambda: start.choose(opened.learner, source, can_deal=opened.share is not None)
     )
     where = run.saving.directory
-    if position is None and where and os.path.isfile(os.path.join(where, saver.LATEST)):
+    if position is None and where and saver.has_latest(where):
         report.line(f"{saver.latest(where)} is an earlier run's; resume=true would go on there")
     if position is not None and position["step"]:
         report.line(

@@ -361,17 +361,19 @@ def _check_lives(store: Store, step: int, members: dict[int, int]) -> None:
 
 def check_save(store: Store, order: dict[str, Any]) -> None:
     """Whether this server can write its part of a checkpoint. Raises Refusal or PaddockError."""
-    directory, name = (order.get(key) for key in ("directory", "name"))
-    if not isinstance(directory, str) or not isinstance(name, str):
-        raise Refusal("usage", f"a checkpoint {name!r} in {directory!r} cannot be")
-    see_checkpoint(directory, name, store.server)
+    _check_texts(order, "directory", "name")
+    see_checkpoint(order["directory"], order["name"], store.server)
+
+
+def _check_texts(order: dict[str, Any], *names: str) -> None:
+    for name in names:
+        if not isinstance(order.get(name), str):
+            raise Refusal("usage", f"a checkpoint's {name} is {order.get(name)!r}")
 
 
 def open_ordered(order: dict[str, Any]) -> Checkpoint:
     """The checkpoint that an order names. Raises Refusal, UsageError or DamageError."""
-    for name in ("directory", "name", "checksum"):
-        if not isinstance(order.get(name), str):
-            raise Refusal("usage", f"a checkpoint's {name} is {order.get(name)!r}")
+    _check_texts(order, "directory", "name", "checksum")
     checkpoint = open_checkpoint(order["directory"], name=order["name"])
     if checkpoint.checksum != order["checksum"]:
         raise Refusal(

@@ -16,7 +16,7 @@ import numpy as np
 
 from paddock.data.batch import Batch
 from paddock.data.chunks import Chunk
-from paddock.data.files import Chunks as Leased
+from paddock.data.files import Chunks
 from paddock.data.formats.columns import Packed, cut, join, take, unpack
 from paddock.data.formats.format import Coverage, Format, Parsed
 from paddock.data.streams import chunk_name
@@ -100,7 +100,7 @@ class ChunkSource:
     def lot(self) -> Lot:
         """All chunks, for any worker; records are examples, and a window is of one chunk."""
         chunks, options = self._chunks, self._options
-        assert isinstance(chunks, Leased)
+        assert isinstance(chunks, Chunks)
         return Lot(
             f"{chunks.digest()}.{options.shuffle}", len(chunks), options.batch_size,
             lambda number: chunk_name(chunks[number]), self._examples,
