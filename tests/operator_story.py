@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from kube_memory import refusals
 from operator_told import shown
 from operator_world import GROUPS, NAMESPACE, Document, World, full_spec
 from paddock.kube.client import (
@@ -21,7 +22,6 @@ from paddock.kube.client import (
     VOLCANO_GROUPS,
     KubeError,
 )
-from paddock.kube.memory import refusals
 from paddock.operator.decision import Kind, Settings
 from paddock.operator.pods import owner_reference
 from paddock.operator.runtime.executor import RESOURCES

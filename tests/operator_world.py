@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from kube_memory import Call, MemoryServer, Rule
 from operator_rules import check_rules, check_same
 from paddock.kube.client import (
     CONFIG_MAPS,
@@ -23,7 +24,6 @@ from paddock.kube.client import (
     KubeError,
     Resource,
 )
-from paddock.kube.memory import Call, MemoryServer, Rule
 from paddock.kube.objects import NOBODY, OwnerReference, PaddleJob
 from paddock.operator import names
 from paddock.operator.decision import (

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
     from cluster.control.plane import ControlPlane
-    from paddock.kube.lightkube import LightkubeClient
+    from paddock.kube.http_client import HttpClient
 
 GO = {"create100": "3.8-8.8 s", "create400": "10-48 s", "writes": "23-204"}
 IDLE_SECONDS = 30.0
@@ -240,7 +240,7 @@ def main() -> int:
 
 
 @contextlib.asynccontextmanager
-async def _client(plane: ControlPlane) -> AsyncIterator[LightkubeClient]:
+async def _client(plane: ControlPlane) -> AsyncIterator[HttpClient]:
     client = client_of(plane)
     try:
         yield client
@@ -248,7 +248,7 @@ async def _client(plane: ControlPlane) -> AsyncIterator[LightkubeClient]:
         await client.close()
 
 
-async def _warm(client: LightkubeClient, plane: ControlPlane, name: str) -> None:
+async def _warm(client: HttpClient, plane: ControlPlane, name: str) -> None:
     """One small job: what an API server does once for a kind is nobody's figure."""
     _namespace(plane, name)
     await create_jobs(client, name, [job("first", 1)])
@@ -271,7 +271,7 @@ def _is_completed(found: object) -> bool:
     return isinstance(status, dict) and status.get("phase") == "Completed"
 
 
-async def _wait_none(client: LightkubeClient, namespace: str) -> None:
+async def _wait_none(client: HttpClient, namespace: str) -> None:
     until = time.monotonic() + 120
     while time.monotonic() < until:
         page = await client.page(PODS, Query(namespace))

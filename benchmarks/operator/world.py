@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from paddock.kube.client import PADDLE_JOBS, PODS, KubeError, Query, Resource
 from paddock.kube.connect import find_config
-from paddock.kube.lightkube import LightkubeClient, open_client
+from paddock.kube.http_client import HttpClient, open_client
 from paddock.operator.names import LABEL_JOB
 
 if TYPE_CHECKING:
@@ -141,14 +141,12 @@ def job(name: str, workers: int, servers: int = 0) -> dict[str, object]:
     }
 
 
-def client_of(plane: ControlPlane) -> LightkubeClient:
+def client_of(plane: ControlPlane) -> HttpClient:
     """A client of the benchmark's own; call it inside the loop that uses it."""
     return open_client(find_config(str(plane.kubeconfig)))
 
 
-async def create_jobs(
-    client: LightkubeClient, namespace: str, jobs: list[dict[str, object]]
-) -> None:
+async def create_jobs(client: HttpClient, namespace: str, jobs: list[dict[str, object]]) -> None:
     """All at once, 16 in flight."""
     slots = asyncio.Semaphore(16)
 
@@ -160,7 +158,7 @@ async def create_jobs(
 
 
 async def wait_count(
-    client: LightkubeClient,
+    client: HttpClient,
     resource: Resource[object],
     namespace: str,
     count: int,
@@ -187,7 +185,7 @@ async def wait_count(
     raise RuntimeError(f"{len(there)} of {count} {resource.plural} after {WAIT_SECONDS_MAX:.0f} s")
 
 
-async def count_pods(client: LightkubeClient, namespace: str) -> dict[str, str]:
+async def count_pods(client: HttpClient, namespace: str) -> dict[str, str]:
     """Pod name -> uid."""
     found: dict[str, str] = {}
     rest = ""

@@ -1,4 +1,4 @@
-"""LightkubeClient on a real API server passes the checks of tests/kube/client_twins.py."""
+"""HttpClient on a real API server passes the checks of tests/kube/client_twins.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from kube.client_twins import CHECKS
 from kube.twin_place import TWIN_DEFINITION, WAIT_SECONDS
 from paddock.kube.connect import find_config
-from paddock.kube.lightkube import open_client
+from paddock.kube.http_client import open_client
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

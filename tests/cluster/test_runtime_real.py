@@ -21,7 +21,7 @@ import pytest
 from machine.toy import job_manifest
 from paddock.kube.client import PODS, KubeError, Query
 from paddock.kube.connect import find_config
-from paddock.kube.lightkube import open_client
+from paddock.kube.http_client import open_client
 from paddock.operator.manifests import crd_text
 from stopped import stop
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from lightkube.config.kubeconfig import KubeConfig
 
 from paddock.kube.client import PODS, Change, KubeError, Query
-from paddock.kube.lightkube import LightkubeClient, Options, open_client
+from paddock.kube.http_client import HttpClient, Options, open_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -82,7 +82,7 @@ async def _read(reader: asyncio.StreamReader) -> Asked:
 @contextlib.asynccontextmanager
 async def talking(
     *scripts: Script, options: Options | None = None
-) -> AsyncIterator[tuple[ScriptedServer, LightkubeClient]]:
+) -> AsyncIterator[tuple[ScriptedServer, HttpClient]]:
     """A server with these scripts, and a client of it."""
     scripted = ScriptedServer(*scripts)
     listener = await asyncio.start_server(scripted.serve, "127.0.0.1", 0)
@@ -151,7 +151,7 @@ ADDED = event("ADDED", POD)
 
 
 def after(
-    script: Script, ask: Callable[[LightkubeClient], Coroutine[Any, Any, T]], options: Any = None
+    script: Script, ask: Callable[[HttpClient], Coroutine[Any, Any, T]], options: Any = None
 ) -> tuple[Any, T | KubeError]:
     """(the first request, what the call gave or raised) with a server that does that."""
 
@@ -166,12 +166,12 @@ def after(
     return asyncio.run(scenario())
 
 
-async def get_a(client: LightkubeClient) -> Any:
+async def get_a(client: HttpClient) -> Any:
     """Get one pod."""
     return await client.get(PODS, "ml", "a")
 
 
-async def watched(client: LightkubeClient) -> tuple[list[Change[Any]], KubeError | None]:
+async def watched(client: HttpClient) -> tuple[list[Change[Any]], KubeError | None]:
     """All changes of a watch, and the error that it ended with."""
     seen = []
     try:

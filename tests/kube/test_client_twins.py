@@ -9,7 +9,7 @@ import pytest
 
 from kube.client_twins import CHECKS
 from kube.twin_place import NOT_SERVED, WAIT_SECONDS
-from paddock.kube.memory import MemoryServer
+from kube_memory import MemoryServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

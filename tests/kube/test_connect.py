@@ -17,7 +17,7 @@ from kube.scripted import Asked, ScriptedServer, answer, refusal
 from paddock.errors import UsageError
 from paddock.kube.client import PODS, KubeError
 from paddock.kube.connect import TokenFile, find_config
-from paddock.kube.lightkube import open_client
+from paddock.kube.http_client import open_client
 
 if TYPE_CHECKING:
     from pathlib import Path

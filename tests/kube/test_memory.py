@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube.memory_world import World, pod, taken
+from kube_memory import refusals
 from paddock.kube.client import (
     CONFIG_MAPS,
     PADDLE_JOBS,
@@ -19,10 +20,9 @@ from paddock.kube.client import (
     KubeError,
     Query,
 )
-from paddock.kube.memory import refusals
 
 if TYPE_CHECKING:
-    from paddock.kube.memory import Call
+    from kube_memory import Call
 
 JOBS = "paddlejobs.batch.paddlepaddle.org"
 
@@ -304,7 +304,7 @@ def test_dropped_watches_deliver_what_was_there_before() -> None:
 
 def test_history_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long simulation must not fill the memory; old versions are 410 by themselves then."""
-    monkeypatch.setattr("paddock.kube.memory.store.HISTORY_MAX", 10)
+    monkeypatch.setattr("kube_memory.store.HISTORY_MAX", 10)
 
     async def scenario(world: World) -> None:
         version = (await world.client.page(PODS, Query())).resource_version

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kube.memory_world import World, pod, taken
+from kube_memory import MemoryServer
 from paddock.kube.client import PODS, KubeError, Query
-from paddock.kube.memory import MemoryServer
 from paddock.kube.objects import Pod
 
 

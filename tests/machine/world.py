@@ -6,9 +6,9 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kube_memory import MemoryServer
 from machine import toy
 from paddock.kube.client import PADDLE_JOBS, PODS, Query
-from paddock.kube.memory import MemoryServer
 from paddock.operator.names import LABEL_ATTEMPT
 from paddock.operator.options import Options
 from paddock.operator.run import Operator

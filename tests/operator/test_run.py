@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kube_memory import MemoryServer
 from machine import toy
 from machine.world import QUIET
 from paddock.errors import UsageError
 from paddock.kube.client import PADDLE_JOBS, PODS
-from paddock.kube.memory import MemoryServer
 from paddock.operator.run import Operator, own_namespace
 from paddock.operator.runtime.clock import SystemClock
 from paddock.operator.runtime.log import Log

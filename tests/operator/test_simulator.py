@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kube_memory import refusals
 from machine.virtual import run_virtual
 from machine.world import World, patch_job
 from paddock.kube.client import CONFIG_MAPS, PADDLE_JOBS, PODS, SERVICES
-from paddock.kube.memory import refusals
 from paddock.operator.names import LABEL_ATTEMPT, LABEL_JOB
 from paddock.operator.reconcile import reconcile
 

@@ -1,7 +1,7 @@
 """The few calls an operator makes of an API server, and how they fail.
 
-``Client`` is implemented by lightkube.py (the real one) and by memory.py (in memory); both pass
-tests/kube/test_client_twins.py.
+``Client`` is implemented by http_client.py (the real one) and, for tests, by an API server in
+memory (tests/kube_memory); both pass tests/kube/test_client_twins.py.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from paddock import __version__
-from paddock.kube import connect, lightkube
+from paddock.kube import connect, http_client
 from paddock.kube.rate import TokenBucket
 from paddock.operator.runtime.clock import SystemClock, TimeLimit
 from paddock.operator.runtime.controller import Controller
@@ -151,10 +151,10 @@ async def run_operator(options: Options, stop: asyncio.Event, reconcile: Reconci
         log.warning(line)
     config = connect.find_config(options.kubeconfig, options.context)
     watches = WATCHES_A_NAMESPACE * len(options.namespaces)
-    client = lightkube.open_client(
+    client = http_client.open_client(
         config,
         # Nothing waits in the client: see GuardedClient.
-        lightkube.Options(in_flight=2 * CALLS_BESIDE + watches, warn=_Warnings(log)),
+        http_client.Options(in_flight=2 * CALLS_BESIDE + watches, warn=_Warnings(log)),
     )
     identity = f"{socket.gethostname()}_{os.urandom(4).hex()}"
     log.info(

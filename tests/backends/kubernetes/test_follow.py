@@ -16,7 +16,7 @@ from paddock.errors import UsageError
 from paddock.kube.objects import Pod
 
 if TYPE_CHECKING:
-    from paddock.kube.lightkube import LightkubeClient
+    from paddock.kube.http_client import HttpClient
 
 RUNS = {"metadata": {"name": "a-0-xyz"}, "status": {"phase": "Running"}}
 ENDED = {"metadata": {"name": "a-0-xyz"}, "status": {"phase": "Succeeded"}}
@@ -57,7 +57,7 @@ def test_pods_whose_logs_cannot_be_read_do_not_keep_back_the_others() -> None:
     ]  # fmt: skip
     seen = Seen("job", {}, pods, ("a-0", "a-1", "a-2"), {"worker": 1}, 1.0)
 
-    async def look(_client: LightkubeClient) -> Seen:
+    async def look(_client: HttpClient) -> Seen:
         return seen
 
     async def scenario() -> tuple[list[bytes], str, int]:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kube_memory import MemoryServer, refusals
 from machine import toy
 from machine.virtual import run_virtual
 from machine.world import QUIET, World, patch_job
 from paddock.kube.client import EVENTS, PADDLE_JOBS, PODS, SERVICES, VOLCANO_GROUPS
-from paddock.kube.memory import MemoryServer, refusals
 from paddock.operator.decision import Decision, Note, Observed, Settings
 from paddock.operator.run import Operator
 from paddock.operator.runtime.clock import SystemClock
@@ -24,8 +24,8 @@ from paddock.operator.runtime.log import Log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kube_memory import Call
     from machine.virtual import VirtualClock
-    from paddock.kube.memory import Call
 
 STATUS = ("patch", "paddlejobs.batch.paddlepaddle.org", "status")
 

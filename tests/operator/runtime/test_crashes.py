@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kube_memory import refusals
 from machine.virtual import run_virtual
 from machine.world import ELECTED, World
 from paddock.kube.client import CONFIG_MAPS, LEASES, PODS, SERVICES
-from paddock.kube.memory import refusals
 from paddock.operator.names import LABEL_ATTEMPT
 from paddock.operator.runtime.lease import DURATION_SECONDS, RENEW_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kube_memory import Call
     from machine.virtual import VirtualClock
     from machine.world import Copy
-    from paddock.kube.memory import Call
 
 CALLS_MAX = 400
 

@@ -6,9 +6,9 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kube_memory import MemoryServer, refusals
 from machine.virtual import run_virtual
 from paddock.kube.client import EVENTS
-from paddock.kube.memory import MemoryServer, refusals
 from paddock.kube.objects import Meta
 from paddock.operator.decision import Note
 from paddock.operator.runtime.events import (

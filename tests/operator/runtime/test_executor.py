@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kube_memory import refusals
 from machine import toy
 from machine.virtual import run_virtual
 from machine.world import World, patch_job
 from paddock.kube.client import CONFIG_MAPS, EVENTS, PADDLE_JOBS, PODS
-from paddock.kube.memory import refusals
 from paddock.operator.decision import Create, Decision, Delete, Note, Observed, Patch, Settings
 from paddock.operator.names import LABEL_JOB, LABEL_POD
 from paddock.operator.runtime.executor import Executor, JobMemory
 from paddock.operator.runtime.faults import Faults
 
 if TYPE_CHECKING:
+    from kube_memory import Call
     from machine.virtual import VirtualClock
-    from paddock.kube.memory import Call
 
 STATUS = ("patch", "paddlejobs.batch.paddlepaddle.org", "status")
 

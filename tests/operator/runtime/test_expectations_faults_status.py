@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_memory.patches import merged
 from paddock.kube.client import KubeError
-from paddock.kube.memory.patches import merged
 from paddock.kube.objects import NOBODY, Meta, OwnerReference, Pod
 from paddock.operator.decision import OF_FORMER, Create, Delete
 from paddock.operator.runtime.expectations import EXPIRY_SECONDS, Expectations

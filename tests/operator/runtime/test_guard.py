@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kube_memory import MemoryServer, refusals
 from machine.virtual import run_virtual
 from paddock.kube.client import CONFIG_MAPS, PADDLE_JOBS, KubeError, Query
-from paddock.kube.memory import MemoryServer, refusals
 from paddock.kube.rate import TokenBucket
 from paddock.operator.runtime.guard import (
     CALL_SECONDS_MAX,

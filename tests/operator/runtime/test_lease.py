@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kube_memory import MemoryServer, refusals
 from machine.virtual import run_virtual
 from paddock.kube.client import CONFIG_MAPS, LEASES, KubeError
-from paddock.kube.memory import MemoryServer, refusals
 from paddock.operator.runtime.guard import FencedError, GuardedClient
 from paddock.operator.runtime.lease import (
     DURATION_SECONDS,
@@ -26,8 +26,8 @@ from paddock.operator.runtime.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from kube_memory import Call
     from machine.virtual import VirtualClock
-    from paddock.kube.memory import Call
 
 NAMESPACE = "paddle-system"
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kube_memory import MemoryServer, refusals
 from machine.virtual import run_virtual
 from paddock.kube.client import PODS, VOLCANO_GROUPS, KubeError, Query
-from paddock.kube.memory import MemoryServer, refusals
 from paddock.operator.runtime.log import Log
 from paddock.operator.runtime.reflector import (
     LATEST,
@@ -21,8 +21,8 @@ from paddock.operator.runtime.reflector import (
 from paddock.operator.runtime.store import Store
 
 if TYPE_CHECKING:
+    from kube_memory import Call
     from machine.virtual import VirtualClock
-    from paddock.kube.memory import Call
 
 
 class Scene:

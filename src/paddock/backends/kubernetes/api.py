@@ -21,7 +21,7 @@ from paddock.backends.kubernetes.refusals import explained
 from paddock.errors import UsageError
 from paddock.kube.client import PODS, KubeError, Query, Resource
 from paddock.kube.connect import find_config
-from paddock.kube.lightkube import LightkubeClient, open_client
+from paddock.kube.http_client import HttpClient, open_client
 from paddock.kube.objects import rfc3339
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ SETTLE_SECONDS_MAX = 10.0
 SETTLE_POLL_SECONDS = 0.25
 
 
-def ask(kubeconfig: str, context: str, work: Callable[[LightkubeClient], Awaitable[T]]) -> T:
+def ask(kubeconfig: str, context: str, work: Callable[[HttpClient], Awaitable[T]]) -> T:
     """Connect, do it, and close. Raises UsageError without a cluster, KubeError."""
 
     async def whole() -> T:
@@ -59,7 +59,7 @@ def namespace_of(kubeconfig: str, context: str) -> str:
 
 
 async def make(
-    client: LightkubeClient,
+    client: HttpClient,
     namespace: str,
     objects: Sequence[Object],
     *,
@@ -93,14 +93,14 @@ async def make(
     return uid
 
 
-async def undo(client: LightkubeClient, namespace: str, top: Object, uid: str) -> None:
+async def undo(client: HttpClient, namespace: str, top: Object, uid: str) -> None:
     """Remove a job by its uid; Kubernetes removes what it owned."""
     if uid:
         with contextlib.suppress(KubeError):
             await client.delete(top.resource, namespace, top.name, uid=uid)
 
 
-async def settle(client: LightkubeClient, namespace: str, top: Object, uid: str) -> None:
+async def settle(client: HttpClient, namespace: str, top: Object, uid: str) -> None:
     """Wait a moment for what goes wrong at once. Raises UsageError when there is no hope."""
     deadline = time.monotonic() + SETTLE_SECONDS_MAX
     while time.monotonic() < deadline:
@@ -121,12 +121,12 @@ async def settle(client: LightkubeClient, namespace: str, top: Object, uid: str)
         await asyncio.sleep(SETTLE_POLL_SECONDS)
 
 
-async def pods_of(client: LightkubeClient, namespace: str, name: str) -> tuple[Pod, ...]:
+async def pods_of(client: HttpClient, namespace: str, name: str) -> tuple[Pod, ...]:
     """The pods of a run."""
     return (await client.page(PODS, Query(namespace, f"{LABEL_RUN}={name}"))).items
 
 
-async def refusals_of(client: LightkubeClient, namespace: str, uid: str) -> list[str]:
+async def refusals_of(client: HttpClient, namespace: str, uid: str) -> list[str]:
     """Why pods of a Job could not be made, the newest last; nothing where events are not ours."""
     fields = f"involvedObject.uid={uid},reason=FailedCreate"
     try:
@@ -139,7 +139,7 @@ async def refusals_of(client: LightkubeClient, namespace: str, uid: str) -> list
     return [str(event.get("message", "")).removeprefix("Error creating: ") for event in found]
 
 
-async def tail_of(client: LightkubeClient, namespace: str, pod: Pod) -> str:
+async def tail_of(client: HttpClient, namespace: str, pod: Pod) -> str:
     """The last lines of a pod's log; "" where there is none, or it may not be read."""
     params = {"container": container_of(pod), "tailLines": str(TAIL_LINES)}
     name = pod.metadata.name
@@ -153,7 +153,7 @@ async def tail_of(client: LightkubeClient, namespace: str, pod: Pod) -> str:
 
 
 async def top_of(
-    client: LightkubeClient, form: str, namespace: str, name: str, uid: str
+    client: HttpClient, form: str, namespace: str, name: str, uid: str
 ) -> dict[str, Any] | None:
     """A job as it is; None when it, and not another of its name, is gone."""
     try:
@@ -165,7 +165,7 @@ async def top_of(
     return found if uid in ("", found["metadata"]["uid"]) else None
 
 
-async def listed(client: LightkubeClient, namespace: str) -> list[tuple[str, dict[str, Any]]]:
+async def listed(client: HttpClient, namespace: str) -> list[tuple[str, dict[str, Any]]]:
     """(form, job) of every job of ours in a namespace."""
     found = []
     for form, resource in RESOURCES.items():
@@ -179,12 +179,12 @@ async def listed(client: LightkubeClient, namespace: str) -> list[tuple[str, dic
     return found
 
 
-async def choose_form(client: LightkubeClient) -> str:
+async def choose_form(client: HttpClient) -> str:
     """A PaddleJob where the cluster knows them, else an Indexed Job."""
     return "paddlejob" if await client.serves(PADDLE) else "job"
 
 
-async def end(client: LightkubeClient, seen: Seen, namespace: str, *, now: bool) -> None:
+async def end(client: HttpClient, seen: Seen, namespace: str, *, now: bool) -> None:
     """Ask a job to end, and note on it that it was asked. Kueue would start a suspended one again:
     such a job is deleted."""
     assert seen.top is not None

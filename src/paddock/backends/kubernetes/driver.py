@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from paddock.backends.backend import Say
     from paddock.backends.registry import Run
     from paddock.backends.words import Piece, Plan, Query, Site, Status, Submission
-    from paddock.kube.lightkube import LightkubeClient
+    from paddock.kube.http_client import HttpClient
 
     T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class Kubernetes:
         run.move(Handle("kubernetes", namespace, name))
         say(f"making {len(objects)} objects in namespace {namespace}")
 
-        async def make(client: LightkubeClient) -> str:
+        async def make(client: HttpClient) -> str:
             return await api.make(
                 client, namespace, objects, is_held=is_held(options, form),
                 keep=lambda uid: run.keep(uid=uid),
@@ -197,14 +197,14 @@ class Kubernetes:
                 return
         raise UsageError(f"{run.handle}: no such job of paddock is in namespace '{place}'")
 
-    def _ask(self, run: Run, work: Callable[[LightkubeClient], Awaitable[T]]) -> T:
+    def _ask(self, run: Run, work: Callable[[HttpClient], Awaitable[T]]) -> T:
         try:
             return api.ask(run.details["kubeconfig"], run.details["context"], work)
         except KubeError as error:
             raise explained(error, str(run.handle), run.handle.place) from error
 
 
-async def _see(client: LightkubeClient, run: Run) -> Seen:
+async def _see(client: HttpClient, run: Run) -> Seen:
     form, place, name = run.details["form"], run.handle.place, run.handle.name
     top = await api.top_of(client, form, place, name, run.details["uid"])
     pods = await api.pods_of(client, place, name) if top is not None else ()

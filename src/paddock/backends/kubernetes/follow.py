@@ -16,7 +16,7 @@ from paddock.backends.kubernetes.parse import LOST, container_of, is_lost, newes
 from paddock.errors import Problem, UsageError
 from paddock.kube.client import PODS, KubeError
 from paddock.kube.connect import find_config
-from paddock.kube.lightkube import open_client
+from paddock.kube.http_client import open_client
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from paddock.backends.kubernetes.parse import Seen
     from paddock.backends.words import Piece, Query
-    from paddock.kube.lightkube import LightkubeClient
+    from paddock.kube.http_client import HttpClient
     from paddock.kube.objects import Pod
 
-    Look = Callable[[LightkubeClient], Awaitable[Seen]]
+    Look = Callable[[HttpClient], Awaitable[Seen]]
 
 POLL_SECONDS = 1.0
 # Lines of different pods that come within this time are put in order of their times.
@@ -65,7 +65,7 @@ def stream(
 
 
 async def _whole(
-    client: LightkubeClient, namespace: str, look: Look, query: Query
+    client: HttpClient, namespace: str, look: Look, query: Query
 ) -> AsyncGenerator[Piece, None]:
     pods = newest_pods(await look(client))
     missing = {name: LOST for name, pod in pods.items() if is_lost(pod)}
@@ -108,7 +108,7 @@ async def _push(heap: list[tuple[int, int, Piece]], number: int, one: AsyncItera
 
 
 async def _follow(
-    client: LightkubeClient, namespace: str, look: Look, query: Query
+    client: HttpClient, namespace: str, look: Look, query: Query
 ) -> AsyncGenerator[Piece, None]:
     queue: asyncio.Queue[Piece] = asyncio.Queue(maxsize=10_000)
     tasks: dict[str, asyncio.Task[None]] = {}
@@ -137,7 +137,7 @@ async def _follow(
 
 
 async def _oversee(
-    client: LightkubeClient,
+    client: HttpClient,
     namespace: str,
     look: Look,
     query: Query,
@@ -173,7 +173,7 @@ async def _oversee(
 
 
 async def _pieces(
-    client: LightkubeClient,
+    client: HttpClient,
     namespace: str,
     name: str,
     pod: Pod,
@@ -213,7 +213,7 @@ async def _pieces(
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _has_ended(client: LightkubeClient, namespace: str, pod: str) -> bool:
+async def _has_ended(client: HttpClient, namespace: str, pod: str) -> bool:
     """Whether a pod says nothing more; one that cannot be asked for may."""
     try:
         found = await client.get(PODS, namespace, pod)

@@ -1,4 +1,4 @@
-"""LightkubeClient when the real API server is restarted, hangs, or knows us only a little."""
+"""HttpClient when the real API server is restarted, hangs, or knows us only a little."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from kube.twin_place import config_map, pod, refused
 from paddock.kube.client import CONFIG_MAPS, PODS, KubeError, Query
 from paddock.kube.connect import find_config
-from paddock.kube.lightkube import Asked, LightkubeClient, Options, open_client
+from paddock.kube.http_client import Asked, HttpClient, Options, open_client
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ LIMIT_SECONDS = 120.0
 
 def with_client(
     kubeconfig: object,
-    scenario: Callable[[LightkubeClient], Awaitable[None]],
+    scenario: Callable[[HttpClient], Awaitable[None]],
     options: Options | None = None,
 ) -> None:
     """Run a scenario with a client of that kubeconfig."""
@@ -49,7 +49,7 @@ class Opened:
             self.event.set()
 
 
-async def end_of_watch(client: LightkubeClient, namespace: str) -> KubeError | None:
+async def end_of_watch(client: HttpClient, namespace: str) -> KubeError | None:
     """How a watch of config maps from now on ends."""
     version = (await client.page(CONFIG_MAPS, Query(namespace))).resource_version
     try:
@@ -69,7 +69,7 @@ def test_restarted_server_ends_watches_and_is_found_again(
 
     opened = Opened()
 
-    async def scenario(client: LightkubeClient) -> None:
+    async def scenario(client: HttpClient) -> None:
         await asyncio.gather(*(client.page(PODS, Query(namespace)) for _ in range(8)))
         watching = asyncio.create_task(end_of_watch(client, namespace))
         await opened.event.wait()
@@ -86,7 +86,7 @@ def test_restarted_server_ends_watches_and_is_found_again(
 def test_stopped_server_is_unreachable_at_once(plane: ControlPlane, namespace: str) -> None:
     """Connections are refused; nothing waits for a limit."""
 
-    async def scenario(client: LightkubeClient) -> None:
+    async def scenario(client: HttpClient) -> None:
         await client.page(PODS, Query(namespace))
         await asyncio.to_thread(plane.stop_apiserver)
         for _ in range(3):
@@ -102,7 +102,7 @@ def test_hanging_server_is_noticed_by_calls_and_watches(
     """SIGSTOP keeps connections open and silent, as a node does that lost its power."""
     opened = Opened()
 
-    async def scenario(client: LightkubeClient) -> None:
+    async def scenario(client: HttpClient) -> None:
         watching = asyncio.create_task(end_of_watch(client, namespace))
         await opened.event.wait()
         await client.create(CONFIG_MAPS, namespace, config_map("a"))
@@ -124,7 +124,7 @@ def test_stranger_is_forbidden_and_told_what(plane: ControlPlane, namespace: str
     """A missing right must name itself: it goes into the operator's log and the job's status."""
     kubeconfig = plane.kubeconfig_as(namespace, "default")
 
-    async def scenario(client: LightkubeClient) -> None:
+    async def scenario(client: HttpClient) -> None:
         error = await refused(client.create(PODS, namespace, pod()))
         assert (error.status, error.reason, error.retryable) == (403, "Forbidden", False)
         assert 'cannot create resource "pods"' in error.message
@@ -136,7 +136,7 @@ def test_stranger_is_forbidden_and_told_what(plane: ControlPlane, namespace: str
 def test_many_calls_at_once_all_arrive(plane: ControlPlane, namespace: str) -> None:
     """A thousand writes and two watches through one client, nothing lost and nothing twice."""
 
-    async def scenario(client: LightkubeClient) -> None:
+    async def scenario(client: HttpClient) -> None:
         version = (await client.page(CONFIG_MAPS, Query(namespace))).resource_version
 
         async def names() -> list[str]:

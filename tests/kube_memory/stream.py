@@ -16,8 +16,8 @@ from paddock.kube.client import KubeError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from paddock.kube.memory.selectors import Document
-    from paddock.kube.memory.store import Entry
+    from kube_memory.selectors import Document
+    from kube_memory.store import Entry
 
 Item = tuple[Literal["added", "modified", "deleted", "bookmark"], bytes]
 

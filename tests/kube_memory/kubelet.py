@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from paddock.kube.memory import writes
+from kube_memory import writes
 from paddock.kube.objects import rfc3339
 
 if TYPE_CHECKING:
-    from paddock.kube.memory.selectors import Document
-    from paddock.kube.memory.server import MemoryServer
+    from kube_memory.selectors import Document
+    from kube_memory.server import MemoryServer
 
 SIGTERM_CODE = 143
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.kube.memory import writes
+from kube_memory import writes
 
 if TYPE_CHECKING:
-    from paddock.kube.memory.server import MemoryServer
+    from kube_memory.server import MemoryServer
 
 
 def collect(server: MemoryServer) -> int:

@@ -11,22 +11,22 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from paddock.kube.memory import refusals, writes
-from paddock.kube.memory.client import MemoryClient
-from paddock.kube.memory.faults import Call, Faults, Rule
-from paddock.kube.memory.garbage import collect
-from paddock.kube.memory.kubelet import Kubelet
-from paddock.kube.memory.refusals import qualified
-from paddock.kube.memory.selectors import matcher
-from paddock.kube.memory.store import Entry, Store, Stored
-from paddock.kube.memory.stream import Stream
+from kube_memory import refusals, writes
+from kube_memory.client import MemoryClient
+from kube_memory.faults import Call, Faults, Rule
+from kube_memory.garbage import collect
+from kube_memory.kubelet import Kubelet
+from kube_memory.refusals import qualified
+from kube_memory.selectors import matcher
+from kube_memory.store import Entry, Store, Stored
+from kube_memory.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from kube_memory.rules import Cause
+    from kube_memory.selectors import Document
     from paddock.kube.client import KubeError, Manifest, PatchKind, Query, Resource
-    from paddock.kube.memory.rules import Cause
-    from paddock.kube.memory.selectors import Document
 
 BOOKMARK_SECONDS = 60.0  # as the real server
 SNAPSHOTS_MAX = 100  # unfinished lists; the oldest is forgotten, and its rest is 410

@@ -1,4 +1,4 @@
-"""LightkubeClient: the Client of a real API server.
+"""HttpClient: the Client of a real API server.
 
 Requests are our own (raw paths, JSON straight into the slim shapes); lightkube gives configuration,
 credentials and TLS, httpx2 what lies between. HTTP/1.1, not h2: there every watch has a connection
@@ -97,7 +97,7 @@ class _Request:
         return f"{self.method} {self.path}"
 
 
-class LightkubeClient:
+class HttpClient:
     """A Client; make it with ``open_client`` and ``close`` it."""
 
     def __init__(self, http: httpx2.AsyncClient, options: Options) -> None:
@@ -308,9 +308,9 @@ class LightkubeClient:
         return KubeError(f"{request.said}: no answer from {where}: {why}")
 
 
-def open_client(config: SingleConfig, options: Options | None = None) -> LightkubeClient:
+def open_client(config: SingleConfig, options: Options | None = None) -> HttpClient:
     """A client for that cluster (connect.find_config). Raises UsageError, connects to nothing."""
-    return LightkubeClient(open_http(config), options or Options())
+    return HttpClient(open_http(config), options or Options())
 
 
 @functools.lru_cache(maxsize=1024)

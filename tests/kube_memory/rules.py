@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from paddock.kube.memory.selectors import Document
+    from kube_memory.selectors import Document
 
 Cause = tuple[str, str]  # field, message
 

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kube_memory import refusals, rules
+from kube_memory.patches import PatchError, applied, json_patched, merged
+from kube_memory.refusals import qualified
+from kube_memory.store import Stored
+from kube_memory.typed import refuse_wrong_types
 from paddock.kube.client import KubeError
-from paddock.kube.memory import refusals, rules
-from paddock.kube.memory.patches import PatchError, applied, json_patched, merged
-from paddock.kube.memory.refusals import qualified
-from paddock.kube.memory.store import Stored
-from paddock.kube.memory.typed import refuse_wrong_types
 from paddock.kube.objects import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kube_memory.selectors import Document
+    from kube_memory.server import MemoryServer
+    from kube_memory.store import Key
     from paddock.kube.client import Manifest, PatchKind, Resource
-    from paddock.kube.memory.selectors import Document
-    from paddock.kube.memory.server import MemoryServer
-    from paddock.kube.memory.store import Key
 
 # Kinds without a status subresource: their status is a field as any other. All others have one.
 NO_STATUS = ("configmaps", "leases.coordination.k8s.io", "events.events.k8s.io")

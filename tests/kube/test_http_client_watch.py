@@ -9,7 +9,7 @@ import pytest
 
 from kube.scripted import ADDED, after, event, refusal, silence, stream, talking, watched
 from paddock.kube.client import PODS, Query
-from paddock.kube.lightkube import LINE_MAX, Options
+from paddock.kube.http_client import LINE_MAX, Options
 
 
 def test_watch_asks_for_bookmarks_and_an_end() -> None:

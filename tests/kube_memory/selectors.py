@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from paddock.kube.memory.refusals import bad_request
+from kube_memory.refusals import bad_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

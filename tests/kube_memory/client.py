@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from kube_memory.faults import Call
+from kube_memory.refusals import again
 from paddock.kube.client import Change, Page
-from paddock.kube.memory.faults import Call
-from paddock.kube.memory.refusals import again
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    from kube_memory.server import MemoryServer
+    from kube_memory.store import Stored
     from paddock.kube.client import Manifest, PatchKind, Query, Resource
-    from paddock.kube.memory.server import MemoryServer
-    from paddock.kube.memory.store import Stored
 
 T = TypeVar("T")
 

@@ -23,10 +23,10 @@ Faults are ordered of the server: ``fail`` (refuse, or carry out and lose the an
 ``tick`` is called. refusals.py makes the errors to order; kubelet.py plays the nodes.
 """
 
-from paddock.kube.memory.client import MemoryClient
-from paddock.kube.memory.faults import Call, Rule
-from paddock.kube.memory.kubelet import Kubelet
-from paddock.kube.memory.server import MemoryServer
-from paddock.kube.memory.stream import Stream
+from kube_memory.client import MemoryClient
+from kube_memory.faults import Call, Rule
+from kube_memory.kubelet import Kubelet
+from kube_memory.server import MemoryServer
+from kube_memory.stream import Stream
 
 __all__ = ["Call", "Kubelet", "MemoryClient", "MemoryServer", "Rule", "Stream"]

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from paddock.kube.memory.refusals import bad_request
+from kube_memory.refusals import bad_request
 
 if TYPE_CHECKING:
+    from kube_memory.selectors import Document
     from paddock.kube.client import Resource
-    from paddock.kube.memory.selectors import Document
 
 Texts = dict[str, str] | None
 # metav1.MicroTime: six digits, or it is no time.

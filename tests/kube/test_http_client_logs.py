@@ -8,10 +8,10 @@ from kube.scripted import after, answer, refusal, stream
 from paddock.kube.client import PADDLE_JOBS, PODS, KubeError
 
 if TYPE_CHECKING:
-    from paddock.kube.lightkube import LightkubeClient
+    from paddock.kube.http_client import HttpClient
 
 
-async def lines_of_a(client: LightkubeClient) -> list[bytes]:
+async def lines_of_a(client: HttpClient) -> list[bytes]:
     return [line async for line in client.lines(PODS, "ml", "a", "log", {"follow": "true"})]
 
 

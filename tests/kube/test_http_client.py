@@ -25,7 +25,7 @@ from kube.scripted import (
 )
 from paddock import __version__
 from paddock.kube.client import LEASES, PADDLE_JOBS, PODS, KubeError, Query
-from paddock.kube.lightkube import Asked, Options, open_client
+from paddock.kube.http_client import Asked, Options, open_client
 
 # ------------------------------------------------------------------------------------- what is sent
 
