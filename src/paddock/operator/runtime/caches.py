@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.kube.client import Query
 from paddock.operator.decision import Observed
 from paddock.operator.names import LABEL_JOB
+from paddock.operator.runtime.clock import end
 from paddock.operator.runtime.executor import RESOURCES, SEEN_BY
 from paddock.operator.runtime.reflector import ANY, LATEST, SILENT_SECONDS_MAX, Reflector
 from paddock.operator.runtime.store import Store
@@ -72,9 +73,7 @@ class Caches:
 
     async def stop(self) -> None:
         """Follow it no longer."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
 
     async def refresh(self) -> None:
         """List everything anew, at least as new as any write that was answered before."""
