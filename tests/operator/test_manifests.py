@@ -113,6 +113,14 @@ def test_the_old_deployment_can_be_upgraded_in_place() -> None:
     assert [c["name"] for c in spec["template"]["spec"]["containers"]] == ["manager"]
 
 
+def test_no_image_is_somebody_elses() -> None:
+    """A name without a host is one on a public hub, where anybody may have taken it."""
+    for path in (*(ROOT / "deploy").rglob("*.yaml"), ROOT / "examples" / "paddlejob.yaml"):
+        for image in re.findall(r"^\s*(?:image|repository): (\S+)", path.read_text("utf-8"), re.M):
+            host = image.partition("/")[0]
+            assert host == "localhost" or "." in host or "{{" in image, f"{path}: {image}"
+
+
 @pytest.mark.parametrize("grants", [MANAGER, LEADER, VIEW, EDIT])
 def test_no_right_is_given_too_many(grants: tuple[Any, ...]) -> None:
     """The old operator could run commands in every pod of the cluster."""

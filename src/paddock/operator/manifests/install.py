@@ -17,7 +17,9 @@ from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW, 
 from paddock.operator.schema import LABEL, NAME_MAX
 
 NAMESPACE = "paddle-system"
-REPOSITORY = "paddock/operator"
+# Built by whoever installs it. No public hub has this name, so nobody else's image can be taken for
+# it: a node that lacks it says so instead.
+REPOSITORY = "localhost/paddock-operator"
 IMAGE = f"{REPOSITORY}:{__version__}"
 ACCOUNT = "paddle-manager-sa"
 DEPLOYMENT = "paddle-controller-manager"
