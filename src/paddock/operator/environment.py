@@ -10,8 +10,9 @@ container waits for it: that is the start gate, which opens for the whole gang a
 | PodIP   | its IP                  | when it is scheduled | ConfigMap |
 | Host    | its node's IP           | when it is scheduled | ConfigMap |
 | Service | <pod>.<namespace> (one Service each) | before  | ConfigMap, so that all names resolve |
-| DNS     | <pod>.<job> (one headless Service) | before    | in the pod; nothing waits |
+| DNS     | <pod>.<job> (one headless Service) | before    | ConfigMap, made before the pods |
 
+No list stands in a pod: each would be as long as the job has pods, and there as often.
 PodIP and Host use <pod>.<job>, too, where Paddle's own readers would misread the IPs (pods.py).
 """
 
@@ -140,19 +141,30 @@ class Environments:
             unwanted += GLOO_VARIABLES
         for name in unwanted:
             found.pop(name, None)
-        return {name: text for name, text in found.items() if len(text) <= VALUE_MAX}
+        return found
+
+    def too_long(self, seats: tuple[Seat, ...]) -> dict[str, int]:
+        """Lists that no variable can hold, with their length, as these pods would see them."""
+        found: dict[str, int] = {}
+        for first in _first_of_roles(seats):
+            env = self.of(first)
+            found.update({name: len(t) for name, t in env.items() if len(t) > VALUE_MAX})
+        return found
 
     def sorted_out(self, seat: Seat) -> Variables:
         """The same with TOKEN addresses: what is known now, and where the rest will stand."""
-        literal: dict[str, str] = {}
-        from_map: dict[str, str] = {}
-        for name, text in sorted(self.of(seat).items()):
-            if TOKEN in text:
-                from_map[name] = key_of(name, seat)
-            else:
-                literal[name] = text
+        found = self.of(seat)
+        from_map = {name: key_of(name, seat) for name, text in found.items() if TOKEN in text}
         from_map[GATE] = gate_key(self.job.uid, self.attempt)
-        return Variables(literal, from_map)
+        return Variables({n: t for n, t in found.items() if n not in from_map}, from_map)
+
+    def own(self, seat: Seat) -> dict[str, str]:
+        """What differs from pod to pod (PER_POD)."""
+        address = self._address(seat.name)
+        return {
+            "POD_IP": address,
+            "PADDLE_CURRENT_ENDPOINT": join_endpoint(address, self._port(seat.name)),
+        }
 
     def shared(self, seats: tuple[Seat, ...]) -> dict[str, str]:
         """The data of the ConfigMap: these with real addresses, for pods that were made so."""
@@ -167,15 +179,18 @@ class Environments:
         ports = {self._port(seat.name) for seat in seats}
         if len(ports) == 1:
             found["PADDLE_PORT"] = str(*ports)
-        for first in {seat.role: seat for seat in reversed(seats)}.values():
+        if self.spec.with_gloo and self._mode != "collective":  # paddle-operator's keys
+            found |= {"PADDLE_WITH_GLOO": str(self.spec.with_gloo), "PADDLE_GLOO_RENDEZVOUS": "3"}
+        for first in _first_of_roles(seats):
             wanted = blank.sorted_out(first).from_map
             real = self.of(first)
-            found.update((key_of(n, first), real[n]) for n in wanted if n in real)
+            shared = sorted(wanted.keys() & real.keys() - PER_POD)
+            found.update((key_of(n, first), real[n]) for n in shared if len(real[n]) <= VALUE_MAX)
+            if self.spec.intranet == "DNS":  # a pod's own address stands in the pod
+                continue
             for seat in seats:
                 if seat.role == first.role:
-                    address = self._address(seat.name)
-                    endpoint = join_endpoint(address, self._port(seat.name))
-                    own = {"POD_IP": address, "PADDLE_CURRENT_ENDPOINT": endpoint}
+                    own = self.own(seat)
                     found.update((key_of(n, seat), own[n]) for n in PER_POD & wanted.keys())
         return found
 
@@ -213,6 +228,10 @@ class Environments:
             found["PET_MASTER_ADDR"] = first.address
             found["PET_MASTER_PORT"] = str(first.port + TORCH_OFFSET)
         return found
+
+
+def _first_of_roles(seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+    return tuple({seat.role: seat for seat in reversed(seats)}.values())
 
 
 def token(pod: str) -> str:
