@@ -129,7 +129,8 @@ _POD = (
     Field("initContainers[]", "opens", "Containers that run before the others."),
     Field("volumes[]", "opens", "Volumes of the pod."),
     Field("restartPolicy", "string", "Whether the kubelet starts a container again.",
-          "Never; OnFailure for elastic workers and for workers of intranet Service",
+          "Never; OnFailure for elastic workers, and with intranet Service and a backoffLimit for"
+          " workers",
           ("Always", "OnFailure", "Never")),
     Field("hostNetwork", "boolean", "Use the node's network.", "true with intranet Host"),
     Field("dnsPolicy", "string", "How names are resolved.", "ClusterFirst; ClusterFirstWithHostNet"
