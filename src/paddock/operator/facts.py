@@ -94,6 +94,11 @@ class Facts:
         """Those of earlier attempts."""
         return tuple(c for c in self.observed.config_maps if _attempt(c) != self.memory.attempt)
 
+    @property
+    def has_begun(self) -> bool:
+        """True when this attempt has, or has had, pods."""
+        return bool(self.outcomes or self.memory.done) or self.is_gate_open
+
     def is_done(self, role: RoleName, index: int) -> bool:
         """True when that replica has succeeded in this attempt."""
         return (role, index) in self.memory.done
