@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from paddock.kube.objects import seconds
 from paddock.operator import names
 from paddock.operator.decision import OF_FORMER
+from paddock.operator.environment import rendezvous_of
 from paddock.operator.outcome import Outcome, outcome_of
 from paddock.operator.pods import HOST_PORT_MAX, Builder, choose_host_port
 from paddock.operator.policies.gang import Gang, gang_of
@@ -45,7 +46,7 @@ class Facts:
             self.memory.attempt,
             host_port=self.memory.host_port,
             init_image=self.settings.init_image,
-            etcd=self.observed.etcd,
+            rendezvous=self.memory.rendezvous,
         )
 
     @cached_property
@@ -225,7 +226,11 @@ def gather(
         (o.role, o.index) for o in facts.outcomes.values() if o.state == "succeeded"
     }
     replacing = memory.replacing & {o.uid for o in facts.outcomes.values()}
-    return replace(facts, memory=replace(memory, done=done, replacing=replacing))
+    rendezvous = memory.rendezvous if observed.pods else ""
+    if spec.is_elastic and not rendezvous:
+        rendezvous = rendezvous_of(facts.builder.names, observed.etcd)
+    memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous)
+    return replace(facts, memory=memory)
 
 
 def _read(job: str, pod: Pod, now: float) -> Outcome:

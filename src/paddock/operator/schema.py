@@ -260,6 +260,8 @@ _STATUS = (
           " is their limit."),
     Field("status.replacing[]", "strings", "Uids of failed pods that are made again alone, until"
           " they are gone."),
+    Field("status.rendezvous", "string", "PADDLE_MASTER of an elastic job's pods, as long as one of"
+          " them is there."),
     Field("status.ready", "string", "Ready pods of all pods, as 3/4."),
     Field("status.replicas", "integer", "Worker pods, for `kubectl scale`."),
     Field("status.selector", "string", "Labels of the worker pods, for autoscalers."),
