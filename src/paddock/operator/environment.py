@@ -146,25 +146,22 @@ class Environments:
     def too_long(self, seats: tuple[Seat, ...]) -> dict[str, int]:
         """Lists that no variable can hold, with their length, as these pods would see them."""
         found: dict[str, int] = {}
-        for first in _first_of_roles(seats):
+        for first in first_of_roles(seats):
             env = self.of(first)
             found.update({name: len(t) for name, t in env.items() if len(t) > VALUE_MAX})
         return found
 
-    def sorted_out(self, seat: Seat) -> Variables:
-        """The same with TOKEN addresses: what is known now, and where the rest will stand."""
-        found = self.of(seat)
-        from_map = {name: key_of(name, seat) for name, text in found.items() if TOKEN in text}
-        from_map[GATE] = gate_key(self.job.uid, self.attempt)
-        return Variables({n: t for n, t in found.items() if n not in from_map}, from_map)
+    def lists(self, seat: Seat) -> frozenset[str]:
+        """Which variables hold several addresses; asked of one with TOKEN addresses."""
+        return frozenset(name for name, text in self.of(seat).items() if text.count(TOKEN) > 1)
 
-    def own(self, seat: Seat) -> dict[str, str]:
-        """What differs from pod to pod (PER_POD)."""
-        address = self._address(seat.name)
-        return {
-            "POD_IP": address,
-            "PADDLE_CURRENT_ENDPOINT": join_endpoint(address, self._port(seat.name)),
-        }
+    def sorted_out(self, seat: Seat, lists: frozenset[str] = frozenset()) -> Variables:
+        """What is known now, and where the rest will stand: TOKEN addresses, and these lists."""
+        found = self.of(seat)
+        later = {name for name, text in found.items() if name in lists or TOKEN in text}
+        from_map = {name: key_of(name, seat) for name in sorted(later)}
+        from_map[GATE] = gate_key(self.job.uid, self.attempt)
+        return Variables({n: t for n, t in found.items() if n not in later}, from_map)
 
     def shared(self, seats: tuple[Seat, ...]) -> dict[str, str]:
         """The data of the ConfigMap: these with real addresses, for pods that were made so."""
@@ -181,7 +178,7 @@ class Environments:
             found["PADDLE_PORT"] = str(*ports)
         if self.spec.with_gloo and self._mode != "collective":  # paddle-operator's keys
             found |= {"PADDLE_WITH_GLOO": str(self.spec.with_gloo), "PADDLE_GLOO_RENDEZVOUS": "3"}
-        for first in _first_of_roles(seats):
+        for first in first_of_roles(seats):
             wanted = blank.sorted_out(first).from_map
             real = self.of(first)
             shared = sorted(wanted.keys() & real.keys() - PER_POD)
@@ -190,7 +187,9 @@ class Environments:
                 continue
             for seat in seats:
                 if seat.role == first.role:
-                    own = self.own(seat)
+                    address = self._address(seat.name)
+                    endpoint = join_endpoint(address, self._port(seat.name))
+                    own = {"POD_IP": address, "PADDLE_CURRENT_ENDPOINT": endpoint}
                     found.update((key_of(n, seat), own[n]) for n in PER_POD & wanted.keys())
         return found
 
@@ -230,7 +229,8 @@ class Environments:
         return found
 
 
-def _first_of_roles(seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+def first_of_roles(seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+    """The first seat of each role."""
     return tuple({seat.role: seat for seat in reversed(seats)}.values())
 
 

@@ -21,6 +21,7 @@ from paddock.operator.environment import (
     JobNames,
     Seat,
     elastic_variables,
+    first_of_roles,
     seats_of,
     token,
 )
@@ -89,18 +90,16 @@ class Builder:
         """These pods, by name."""
         if self.spec.is_elastic:
             return {seat.name: self._elastic_pod(seat) for seat in wanted}
-        env = self._environments(token)
-        known = self._environments(self.known_address) if self.is_known else None
+        env = self._environments(self.known_address if self.is_known else token)
+        lists: dict[RoleName, frozenset[str]] = {}
+        if self.is_known:
+            blank = self._environments(token)
+            lists = {first.role: blank.lists(first) for first in first_of_roles(wanted)}
         found: dict[str, Manifest] = {}
         for seat in wanted:
-            split = env.sorted_out(seat)
-            literal, from_map = dict(split.literal), dict(split.from_map)
-            own = known.own(seat) if known is not None else {}
-            for name in own.keys() & from_map.keys():
-                del from_map[name]
-                literal[name] = own[name]
-            entries = _map_entries(self.names.name, from_map) + _literal_entries(literal)
-            found[seat.name] = self._pod(seat, entries)
+            split = env.sorted_out(seat, lists.get(seat.role, frozenset()))
+            entries = _map_entries(self.names.name, split.from_map)
+            found[seat.name] = self._pod(seat, entries + _literal_entries(split.literal))
         return found
 
     @property
