@@ -10,13 +10,13 @@ import pytest
 from kube_memory import MemoryServer, refusals
 from machine.virtual import run_virtual
 from paddock.kube.client import CONFIG_MAPS, PADDLE_JOBS, KubeError, Query
-from paddock.kube.rate import TokenBucket
 from paddock.operator.runtime.guard import (
     CALL_SECONDS_MAX,
     IN_FLIGHT_MAX,
     Fence,
     FencedError,
     GuardedClient,
+    TokenBucket,
 )
 from paddock.operator.runtime.metrics import Metrics
 
