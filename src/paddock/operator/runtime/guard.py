@@ -206,8 +206,9 @@ class GuardedClient:
     async def _read(
         self, verb: str, resource: Resource[T], ask: Callable[[], Awaitable[U]], limit: float
     ) -> U:
-        await self._wait_for_rate()
-        return await self._timed(verb, resource.plural, ask, limit)
+        async with self._in_flight:
+            await self._wait_for_rate()
+            return await self._timed(verb, resource.plural, ask, limit)
 
     async def _write(
         self,
