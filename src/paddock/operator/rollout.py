@@ -26,7 +26,7 @@ IMAGE_HINT = (
 
 
 class DefinitionStatus(msgspec.Struct, frozen=True):
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...] | None = None
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class DeploymentStatus(msgspec.Struct, frozen=True):
     replicas: int = 0
     updatedReplicas: int = 0
     availableReplicas: int = 0
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...] | None = None
 
 
 class Deployment(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ def rollout(found: Deployment, pods: Sequence[Pod]) -> Look:
             hint = IMAGE_HINT if why.startswith(OF_IMAGE) else ""
             said = f"pod {pod.metadata.name} on {pod.spec.nodeName or 'no node'}: {why}"
             return Look(why=said, is_final=why.startswith(BACKING_OFF), hint=hint)
-    for condition in status.conditions:
+    for condition in status.conditions or ():
         if condition.type == "ReplicaFailure" and condition.status == "True":
             return Look(why=f"{condition.reason}: {condition.message}")
     return Look(why=f"{status.availableReplicas} of {wanted} are available")

@@ -90,8 +90,13 @@ class Cluster:
     def _establish(self) -> None:
         kind, value, message = self.condition
         said = {"type": kind, "status": value, "reason": "Because", "message": message}
-        self._patch(DEFINITIONS, "", CRD, {"status": {"conditions": [said]}}, "status")
-        self.server.serve(PADDLE_JOBS, True)
+        # The real server answers with null first.
+        is_new = "status" not in self.document(DEFINITIONS, "", CRD)
+        steps: list[object] = [
+            {"op": "add", "path": "/status", "value": {"conditions": None if is_new else [said]}}
+        ]
+        self.server.patch(DEFINITIONS, "", CRD, steps, kind="json", subresource="status")
+        self.server.serve(PADDLE_JOBS, not is_new)
 
     def _make_pod(self, made: Any) -> None:
         manifest = {**made["spec"]["template"]}

@@ -208,7 +208,7 @@ class Installer:
 
     async def _look_at_definition(self) -> Look:
         found = await self._client.get(DEFINITIONS, "", _name(crd()))
-        for condition in found.status.conditions:
+        for condition in found.status.conditions or ():
             if condition.type == "NamesAccepted" and condition.status == "False":
                 return Look(why=f"{condition.reason}: {condition.message}", is_final=True)
             if condition.type == "Established" and condition.status == "True":
