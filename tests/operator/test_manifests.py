@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from paddock import __version__
 from paddock.errors import UsageError
 from paddock.operator.manifests import crd_text, manifests_text
 from paddock.operator.manifests.__main__ import main
 from paddock.operator.manifests.dashboard import PANELS, dashboard_text
 from paddock.operator.manifests.etcd import etcd_text
 from paddock.operator.manifests.files import files
-from paddock.operator.manifests.helm import VALUES, chart
 from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW
 from paddock.operator.manifests.reference import reference_text
 from paddock.operator.options import read_options
@@ -211,44 +209,7 @@ def test_the_old_clusters_files_have_their_note() -> None:
     assert "seccompProfile" not in FILES["v1beta1/operator.yaml"]
 
 
-# ----------------------------------------------------------------------------- chart and the rest
-
-
-def test_the_chart_has_the_versions_of_paddock() -> None:
-    """The image's tag follows from it."""
-    about = yaml.safe_load(chart()["Chart.yaml"])
-    assert (about["version"], about["appVersion"]) == (__version__, __version__)
-
-
-def test_every_value_is_used_and_every_used_value_exists() -> None:
-    """A value without effect, or an expression without a value."""
-    templates = "".join(text for name, text in chart().items() if name.startswith("templates/"))
-    used = set(re.findall(r"\.Values\.([A-Za-z.]+)", templates))
-    assert used == {value.path for value in VALUES}
-
-
-def test_the_values_are_those_of_the_table() -> None:
-    """values.yaml parses, and each value has its line of explanation."""
-    text = chart()["values.yaml"]
-    values = yaml.safe_load(text)
-    for value in VALUES:
-        parent, _, name = value.path.rpartition(".")
-        assert (values[parent] if parent else values)[name] == value.default
-        assert f"# {value.text}" in text
-
-
-def test_blocks_of_the_templates_are_closed() -> None:
-    """Helm itself renders them in tests/cluster; this is for those who have none."""
-    for name, text in chart().items():
-        opened = len(re.findall(r"\{\{-? (?:if|with|range) ", text))
-        assert opened == len(re.findall(r"\{\{-? end ", text)), name
-        assert text.count("{{") == text.count("}}"), name
-
-
-def test_the_chart_brings_the_definition_once() -> None:
-    """The old chart shipped it twice, and did not parse."""
-    kinds = [n for n, t in chart().items() if "kind: CustomResourceDefinition" in t]
-    assert kinds == ["crds/paddlejobs.yaml"]
+# -------------------------------------------------------------------------------------- the rest
 
 
 def test_the_base_of_kustomize_builds(tmp_path: Path) -> None:

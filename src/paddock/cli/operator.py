@@ -13,6 +13,7 @@ ORDERS = {
     "run": "work on a cluster",
     "crd": "print the definition of PaddleJob",
     "manifests": "print what installs the operator",
+    "check": "say who leads, or why no operator works",
 }
 SWITCHES = ("crd", "monitor")
 CRD = {"version": "v1, or v1beta1 for Kubernetes 1.15 and older [v1]"}
@@ -25,6 +26,13 @@ MANIFESTS = {
     "init-image": "of an init container that waits for the names of its role",
     "crd": "with the definition of PaddleJob before the rest",
     "monitor": "with a ServiceMonitor for Prometheus' operator",
+}
+CHECK = {
+    "namespace": "of the operator [in a pod its own, else paddle-system]",
+    "lease": "its --leader-election-id",
+    "watch-namespaces": "a,b: those that it serves [all]",
+    "kubeconfig": "the cluster to look at",
+    "context": "context of the kubeconfig",
 }
 
 
@@ -41,7 +49,7 @@ def run(argv: Sequence[str]) -> int:
     if any(word in ("-h", "--help") for word in words):
         return _help(order)
     try:
-        return {"run": _run, "crd": _crd, "manifests": _manifests}[order](words)
+        return {"run": _run, "crd": _crd, "manifests": _manifests, "check": _check}[order](words)
     except ImportError as error:
         raise missing_extra(error) from error
 
@@ -85,6 +93,14 @@ def _manifests(words: list[str]) -> int:
         has_monitor=_is_yes(given, "monitor"),
     )
     print(text, end="")
+    return 0
+
+
+def _check(words: list[str]) -> int:
+    given = _given(words, "check", tuple(CHECK))
+    from paddock.operator.verify import verify
+
+    print(verify(given))
     return 0
 
 
@@ -137,7 +153,7 @@ def _help(order: str = "") -> int:
         print(usage(), end="")
         return 0
     print("\nflags:")
-    for name, what in (CRD if order == "crd" else MANIFESTS).items():
+    for name, what in {"crd": CRD, "check": CHECK}.get(order, MANIFESTS).items():
         print(f"  --{name:<18} {what}")
     return 0
 

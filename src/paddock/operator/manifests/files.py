@@ -5,13 +5,15 @@ from __future__ import annotations
 from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
 from paddock.operator.manifests.dashboard import dashboard_text
 from paddock.operator.manifests.etcd import etcd_text
-from paddock.operator.manifests.helm import NAME, chart
 from paddock.operator.manifests.install import (
     NAMESPACE,
     manifests_text,
     service_monitor,
     v1beta1_text,
 )
+from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW, rules
+
+CHART = "helm/paddock-operator"
 
 
 def files() -> dict[str, str]:
@@ -27,7 +29,9 @@ def files() -> dict[str, str]:
         "prometheus/servicemonitor.yaml": HEAD + to_yaml(service_monitor(NAMESPACE)),
         "grafana/paddock-operator.json": dashboard_text(),
         "elastic/etcd.yaml": etcd_text(),
-        **{f"helm/{NAME}/{path}": text for path, text in chart().items()},
+        # The rest of the chart is written by hand.
+        f"{CHART}/files/crd.yaml": crd_text(),
+        f"{CHART}/files/rules.yaml": HEAD + to_yaml(_rules()),
     }
 
 
@@ -38,3 +42,9 @@ def _kustomization() -> str:
         "resources": ["crd.yaml", "operator.yaml"],
     }
     return HEAD + to_yaml(found)
+
+
+def _rules() -> Tree:
+    """Who may do what, for the chart's templates."""
+    roles = {"manager": MANAGER, "leader": LEADER, "view": VIEW, "edit": EDIT}
+    return {name: rules(grants) for name, grants in roles.items()}
