@@ -73,7 +73,8 @@ def shown_actions(actions: Sequence[Action]) -> list[str]:
             force = "by force, " if action.grace_seconds == 0 else ""
             after = f" ({force}{action.why})" if action.why else ""
         elif not isinstance(action, Create):
-            after = f" {yaml.safe_dump(dict(action.change), default_flow_style=True).strip()}"
+            steps = action.change if isinstance(action.change, tuple) else [action.change]
+            after = "".join(f" {flow(step)}" for step in steps)
         groups.setdefault((f"{verb} {action.kind}", after), []).append(action.name)
     lines = []
     for (what, after), found in groups.items():
@@ -82,3 +83,8 @@ def shown_actions(actions: Sequence[Action]) -> list[str]:
             shown = f"{found[0]} ... {found[-1]}, {len(found)} in all"
         lines.append(f"{what} {shown}{after}")
     return lines
+
+
+def flow(value: object) -> str:
+    """YAML on one line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).strip()

@@ -33,6 +33,7 @@ from paddock.operator.decision import (
     Delete,
     Kind,
     Observed,
+    Patch,
     Settings,
 )
 from paddock.operator.reconcile import reconcile
@@ -222,9 +223,15 @@ class World:
                 uid=action.uid, grace_seconds=action.grace_seconds,
             )  # fmt: skip
         else:
-            metadata = {**_mapping(action.change.get("metadata")), "uid": action.uid}
-            change = {**action.change, "metadata": metadata}
-            self.server.patch(resource, NAMESPACE, action.name, change)
+            self._patch(resource, action)
+
+    def _patch(self, resource: Resource[Any], action: Patch) -> None:
+        if isinstance(action.change, tuple):
+            self.server.patch(resource, NAMESPACE, action.name, list(action.change), kind="json")
+            return
+        metadata = {**_mapping(action.change.get("metadata")), "uid": action.uid}
+        change = {**action.change, "metadata": metadata}
+        self.server.patch(resource, NAMESPACE, action.name, change)
 
     def _controller_of(self, action: Create) -> OwnerReference:
         there = [o for o in self._all(RESOURCES[action.kind]) if o.metadata.name == action.name]

@@ -136,7 +136,7 @@ async def memory(plane: ControlPlane, quick: bool) -> list[Figure]:
 
 async def failover(plane: ControlPlane, quick: bool) -> list[Figure]:
     """kill -9 of the leader until the other makes pods; and whether any was made twice."""
-    away = Figure("leader killed to the next job's pods", "s", target=15.0)
+    away = Figure("leader killed to the next job's pods", "s", target=10.0)
     handed = Figure("leader stopped (SIGTERM) to the next job's pods", "s")
     twice = Figure("pods made twice over a fail-over", "", target=0.0)
     words = ("--leader-elect", "--leader-election-namespace", "default")

@@ -46,8 +46,8 @@ class Desk:
         self.folder = folder / "job"
         shutil.copytree(EXAMPLE, self.folder)
         backend = self.folder / "backend.yaml"
-        image = f"paddock/demo:{__version__}"
-        backend.write_text(re.sub(r"paddock/demo:[\d.]+", image, backend.read_text()))
+        image = f"localhost/paddock-demo:{__version__}"
+        backend.write_text(re.sub(r"localhost/paddock-demo:[\d.]+", image, backend.read_text()))
         self.env = {
             "PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": str(kubeconfig),
             "XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": str(ROOT / "src"),

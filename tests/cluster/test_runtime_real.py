@@ -214,7 +214,7 @@ def test_a_job_fails_restarts_and_completes(stage: Stage) -> None:
 
 
 def test_a_killed_leader_is_replaced_without_double_creation(stage: Stage) -> None:
-    """SIGKILL in the midst of 300 pods. That it takes 15 s at most is tested in made-up time."""
+    """SIGKILL in the midst of 300 pods. That it takes 8 s at most is tested in made-up time."""
     first = stage.elected("first")
     first.heard("working")
     second = stage.elected("second")

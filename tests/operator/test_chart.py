@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from paddock import __version__
-from paddock.operator.manifests.install import REPLICAS_MAX, RESOURCES, SCHEDULERS
+from paddock.operator.manifests.install import REPLICAS_MAX, REPOSITORY, RESOURCES, SCHEDULERS
 from paddock.operator.manifests.permissions import LEASE
 from paddock.operator.options import read_options
 
@@ -117,6 +117,7 @@ def test_the_schema_has_the_operators_limits() -> None:
     assert tuple(limits["scheduling"]["enum"]) == SCHEDULERS
     assert limits["replicas"]["maximum"] == REPLICAS_MAX
     assert values()["resources"] == RESOURCES
+    assert values()["image"]["repository"] == REPOSITORY
 
 
 def test_the_chart_has_the_versions_of_paddock() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from paddock import __version__
 from paddock.errors import UsageError
 from paddock.operator.manifests import crd_text, manifests_text
 from paddock.operator.manifests.__main__ import main
@@ -111,6 +113,14 @@ def test_the_old_deployment_can_be_upgraded_in_place() -> None:
     assert [c["name"] for c in spec["template"]["spec"]["containers"]] == ["manager"]
 
 
+def test_no_image_is_somebody_elses() -> None:
+    """A name without a host is one on a public hub, where anybody may have taken it."""
+    for path in (*(ROOT / "deploy").rglob("*.yaml"), ROOT / "examples" / "paddlejob.yaml"):
+        for image in re.findall(r"^\s*(?:image|repository): (\S+)", path.read_text("utf-8"), re.M):
+            host = image.partition("/")[0]
+            assert host == "localhost" or "." in host or "{{" in image, f"{path}: {image}"
+
+
 @pytest.mark.parametrize("grants", [MANAGER, LEADER, VIEW, EDIT])
 def test_no_right_is_given_too_many(grants: tuple[Any, ...]) -> None:
     """The old operator could run commands in every pod of the cluster."""
@@ -140,6 +150,22 @@ def test_the_operator_is_within_the_restricted_standard() -> None:
             assert security["allowPrivilegeEscalation"] is False
             assert security["capabilities"] == {"drop": ["ALL"]}
             assert security["readOnlyRootFilesystem"] is True
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_restricted"),
+    [
+        ({}, True),
+        ({"namespace": "ops", "watch_namespaces": ("a",)}, True),
+        ({"namespace": "default"}, False),
+        ({"namespace": "team", "watch_namespaces": ("team",)}, False),
+    ],
+)
+def test_only_its_own_namespace_is_restricted(asked: dict[str, Any], is_restricted: bool) -> None:
+    """Where people run their jobs, the label would refuse the next pod of theirs."""
+    found = objects(manifests_text(**asked))
+    (labels,) = [d["metadata"]["labels"] for (kind, _), d in found.items() if kind == "Namespace"]
+    assert (labels.get("pod-security.kubernetes.io/enforce") == "restricted") is is_restricted
 
 
 def test_nothing_has_a_finalizer() -> None:
@@ -212,17 +238,34 @@ def test_the_old_clusters_files_have_their_note() -> None:
 # -------------------------------------------------------------------------------------- the rest
 
 
-def test_the_base_of_kustomize_builds(tmp_path: Path) -> None:
-    """With kubectl's own kustomize, where there is a kubectl."""
+def kustomized(folder: Path) -> str:
+    """What kubectl's own kustomize makes of a folder, where there is a kubectl."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("no kubectl here")
     done = subprocess.run(
-        [kubectl, "kustomize", str(ROOT / "deploy" / "kustomize" / "base")],
-        capture_output=True, text=True, timeout=60, env={"HOME": str(tmp_path)},
+        [kubectl, "kustomize", str(folder)],
+        capture_output=True, text=True, timeout=60, env={"HOME": str(folder)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert objects(done.stdout) == objects(crd_text() + "---\n" + manifests_text())
+    return done.stdout
+
+
+@pytest.mark.parametrize("folder", ["v1", "kustomize/base"])
+def test_the_base_of_kustomize_builds(folder: str) -> None:
+    """It refers to deploy/v1; a copy would be forgotten."""
+    text = kustomized(ROOT / "deploy" / folder)
+    assert objects(text) == objects(crd_text() + "---\n" + manifests_text())
+    assert not [name for name in FILES if name.startswith("kustomize/") and "crd" in name]
+
+
+def test_a_kustomization_names_another_image(tmp_path: Path) -> None:
+    """As the comment in the base says."""
+    (note,) = re.findall(r"#   (images: .*)", FILES["kustomize/base/kustomization.yaml"])
+    base = os.path.relpath(ROOT / "deploy" / "kustomize" / "base", tmp_path.resolve())
+    (tmp_path / "kustomization.yaml").write_text(f"resources: [{base}]\n{note}\n")
+    (container,) = deployment(kustomized(tmp_path))["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"registry.example/paddock-operator:{__version__}"
 
 
 def test_the_dashboard_asks_for_metrics_that_exist() -> None:

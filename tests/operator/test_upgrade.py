@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+import pytest
+
+from kube_memory import refusals
+from machine.virtual import run_virtual
+from machine.world import World, patch_job
+from paddock.kube.client import CONFIG_MAPS, PADDLE_JOBS, PODS, SERVICES
 from paddock.kube.objects import (
     ConfigMap,
     ContainerStatus,
@@ -14,7 +21,14 @@ from paddock.kube.objects import (
     PodStatus,
 )
 from paddock.operator.decision import Observed, Settings
+from paddock.operator.names import LABEL_JOB, LABEL_POD, LABEL_UID, OLD_FINALIZER
+from paddock.operator.pods import owner_reference
 from paddock.operator.reconcile import reconcile
+
+if TYPE_CHECKING:
+    from kube_memory import Call
+    from machine.virtual import VirtualClock
+    from paddock.kube.client import Resource
 
 CONTAINER = {"name": "paddle", "image": "example.invalid/none"}
 SPEC = {"worker": {"replicas": 2, "template": {"spec": {"containers": [CONTAINER]}}}}
@@ -58,3 +72,106 @@ def test_a_pod_of_the_old_operator_that_fails_is_named() -> None:
     assert decision.status is not None
     assert decision.status["phase"] == "Failed"
     assert "worker-1 failed first" in str(decision.status["message"])
+
+
+# ---------------------------------------------------- with the real controller, in made-up time
+
+
+def before_the_upgrade(world: World, intranet: str = "PodIP") -> None:
+    """A job as v0.3.5 leaves it: its Services have no labels at all (it lists by owner)."""
+    spec = {**SPEC, "intranet": intranet}
+    made = world.server.create(PADDLE_JOBS, "ml", {"metadata": {"name": "old"}, "spec": spec})
+    owner = owner_reference(made.read(PaddleJob))
+    for name in ("old-worker-0", "old-worker-1"):
+        meta = {"name": name, "ownerReferences": [owner]}
+        world.server.create(SERVICES, "ml", {"metadata": meta, "spec": {"ports": [{"port": 80}]}})
+        labels = {"paddle-res-name": name, "paddle-res-type": "worker"}
+        manifest = {"metadata": {**meta, "labels": labels}, "spec": {"containers": [CONTAINER]}}
+        world.server.create(PODS, "ml", manifest)
+    world.run_pods()
+
+
+def test_services_of_the_old_operator_are_taken_over() -> None:
+    """Made again at each look, each time they were waited for: ends came 30 s late."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        before_the_upgrade(world, "Service")
+        world.start(reconcile=reconcile)
+        await clock.pass_time(2)
+        assert world.status("old")["phase"] == "Running"
+        world.succeed_pods()
+        await clock.pass_time(1)
+        assert world.status("old")["phase"] == "Completed"
+        assert world.server.counts["create", "services", ""] == 3  # and the job's
+        assert world.made == [("old-worker-0", ""), ("old-worker-1", "")]
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("theirs", [["b/y"], ["a/x", OLD_FINALIZER, "b/y"], [OLD_FINALIZER, "b/y"]])
+def test_only_the_old_operators_own_finalizer_is_taken_away(theirs: list[str]) -> None:
+    """Somebody adds one in the moment before: a list sent as a whole took that one away, too."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        meddled: list[Call] = []
+
+        def meddle(call: Call) -> bool:
+            if (call.verb, call.resource, call.subresource) == ("patch", PADDLE_JOBS, ""):
+                meddled.append(call)
+            if len(meddled) == 1:
+                meddled.append(call)
+                patch_job(world, "old", {"metadata": {"finalizers": theirs}})
+            return False
+
+        world.server.fail(refusals.unreachable(), times=None, when=meddle)
+        meta = {"name": "old", "finalizers": [OLD_FINALIZER]}
+        world.server.create(PADDLE_JOBS, "ml", {"metadata": meta, "spec": SPEC})
+        world.start(reconcile=reconcile)
+        await clock.pass_time(5)
+        assert meddled
+        assert world.job("old")["metadata"]["finalizers"] == [f for f in theirs if f[1] == "/"]
+
+    run_virtual(main)
+
+
+STRIPPED = [
+    *((PODS, label) for label in (LABEL_POD, LABEL_JOB, LABEL_UID)),
+    (SERVICES, LABEL_JOB), (CONFIG_MAPS, LABEL_POD),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("moment", ["before the start", "while it runs"])
+@pytest.mark.parametrize(("resource", "label"), STRIPPED, ids=lambda x: getattr(x, "kind", x))
+def test_a_job_goes_on_when_somebody_removes_a_label(
+    resource: Resource[Any], label: str, moment: str
+) -> None:
+    """Our caches do not see such an object, and the API server has its name: both are known."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.start(reconcile=reconcile)
+        spec = {**SPEC, "intranet": "Service", "backoffLimit": 3}
+        world.server.create(PADDLE_JOBS, "ml", {"metadata": {"name": "new"}, "spec": spec})
+        await clock.pass_time(1)
+        if moment == "while it runs":
+            world.run_pods()
+            await clock.pass_time(1)
+        change = {"metadata": {"labels": {label: None}}}
+        stored = world.server.all(resource, "ml")
+        if stored:
+            world.server.patch(resource, "ml", stored[-1].peek["metadata"]["name"], change)
+        for _ in range(5):
+            await clock.pass_time(1)
+            for pod in world.server.all(PODS, "ml"):
+                if pod.peek["metadata"].get("deletionTimestamp"):
+                    world.server.kubelet.let_go(f"ml/{pod.peek['metadata']['name']}")
+            world.run_pods()
+        await clock.pass_time(1)
+        status = world.status("new")
+        assert (status["phase"], status["ready"]) == ("Running", "2/2")
+        creates = sum(n for (verb, _, _), n in world.server.counts.items() if verb == "create")
+        assert creates < 25
+
+    run_virtual(main)

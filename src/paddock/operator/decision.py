@@ -112,12 +112,12 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Merge a change into an object of that uid (metadata.uid goes along as a precondition)."""
+    """Change an object of that uid, and no other: a merge patch, or the steps of a JSON patch."""
 
     kind: Kind
     name: str
     uid: str
-    change: Manifest
+    change: Manifest | tuple[Manifest, ...]
 
 
 Action = Create | Delete | Patch

@@ -43,6 +43,7 @@ from paddock.operator.status import (
 
 if TYPE_CHECKING:
     from paddock.errors import Problem
+    from paddock.kube.client import Manifest
     from paddock.operator.decision import Observed, Settings
     from paddock.operator.facts import Facts
     from paddock.operator.outcome import Outcome
@@ -56,10 +57,12 @@ def reconcile(observed: Observed, now: float, settings: Settings) -> Decision:
     decision = _decide(observed, now, settings)
     finalizers = observed.job.metadata.finalizers or ()
     if names.OLD_FINALIZER in finalizers:
-        # paddle-operator's: nobody else would ever take it away.
-        rest = [f for f in finalizers if f != names.OLD_FINALIZER]
+        # paddle-operator's: nobody else would ever take it away. Only that one: a list that is sent
+        # as a whole would take those away that others have added meanwhile.
         meta = observed.job.metadata
-        patch = Patch("PaddleJob", meta.name, meta.uid, {"metadata": {"finalizers": rest}})
+        at = f"/metadata/finalizers/{finalizers.index(names.OLD_FINALIZER)}"
+        is_it: Manifest = {"op": "test", "path": at, "value": names.OLD_FINALIZER}
+        patch = Patch("PaddleJob", meta.name, meta.uid, (is_it, {"op": "remove", "path": at}))
         decision = replace(decision, actions=(*decision.actions, patch))
     return decision
 

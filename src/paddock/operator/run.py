@@ -16,7 +16,7 @@ from paddock.errors import UsageError
 from paddock.kube import connect, http_client
 from paddock.kube.rate import TokenBucket
 from paddock.operator.runtime.access import Access, Certificate
-from paddock.operator.runtime.clock import SystemClock, TimeLimit
+from paddock.operator.runtime.clock import SystemClock, TimeLimit, end
 from paddock.operator.runtime.controller import Controller
 from paddock.operator.runtime.events import Recorder
 from paddock.operator.runtime.guard import GuardedClient
@@ -110,8 +110,7 @@ class Operator:
                 await self._work(stop)
         finally:
             await self.controller.stop()
-            recording.cancel()
-            await asyncio.gather(recording, return_exceptions=True)
+            await end(recording)
             for server in servers:
                 await server.stop()
 

@@ -65,12 +65,12 @@ main()
 """
 # What the users' documents and deploy/examples call the demo image.
 DEMO_NAMES = (
-    f"paddock/demo:{__version__}",
+    f"localhost/paddock-demo:{__version__}",
     "registry.baidubce.com/paddle-operator/demo-wide-and-deep:v1",
     "registry.baidubce.com/paddle-operator/demo-resnet:v1",
     "registry.baidubce.com/paddlepaddle/paddle:2.4.0rc0-cpu",
 )
-BARE_NAMES = tuple(f"paddock/{kind}:{__version__}" for kind in ("demo-torch", "demo-jax"))
+BARE_NAMES = tuple(f"localhost/paddock-demo-{kind}:{__version__}" for kind in ("torch", "jax"))
 ETCD_NAMES = ("quay.io/coreos/etcd:v3.5.21",)
 ENV = (
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -105,7 +105,7 @@ class Image:
 def operator_image() -> Image:
     """paddock with what its operator needs."""
     layers = (base_layer(), packages_layer("operator", OPERATOR), paddock_layer())
-    return Image((f"paddock/operator:{__version__}",), layers, ("paddock",), ("help",))
+    return Image((f"localhost/paddock-operator:{__version__}",), layers, ("paddock",), ("help",))
 
 
 def demo_image() -> Image:

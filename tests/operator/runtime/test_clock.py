@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from machine.virtual import StuckError, VirtualClock, run_virtual
-from paddock.operator.runtime.clock import SystemClock, TimeLimit
+from paddock.operator.runtime.clock import SystemClock, TimeLimit, end
 
 
 def test_a_body_that_takes_too_long_is_ended() -> None:
@@ -72,3 +72,30 @@ def test_waiting_for_nothing_is_an_error_in_made_up_time() -> None:
 
     with pytest.raises(StuckError):
         run_virtual(main)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_task_that_loses_its_cancellation_ends_all_the_same(is_cancelled: bool) -> None:
+    """As one in asyncio.wait_for before Python 3.12, when its result comes in the same moment.
+
+    Whoever ends it and is cancelled meanwhile hears of it, and leaves nothing behind.
+    """
+
+    async def main(clock: VirtualClock) -> None:
+        async def watch() -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await asyncio.Event().wait()
+
+        watching = asyncio.ensure_future(watch())
+        await clock.pass_time(1.0)
+        ending = asyncio.ensure_future(end(watching))
+        await clock.pass_time(0.5)
+        assert not watching.done()
+        if is_cancelled:
+            ending.cancel()
+        await asyncio.wait({ending})
+        assert watching.cancelled() and ending.cancelled() == is_cancelled
+
+    run_virtual(main)

@@ -6,14 +6,17 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from kube_memory import MemoryServer, refusals
 from machine.virtual import run_virtual
-from paddock.kube.client import EVENTS
+from paddock.kube.client import EVENTS, KubeError
 from paddock.kube.objects import Meta
 from paddock.operator.decision import Note
 from paddock.operator.runtime.events import (
     NOTE_BYTES_MAX,
     NOTES_A_MINUTE,
+    PAUSES_SECONDS,
     QUEUE_MAX,
     SERIES_MAX,
     SERIES_SECONDS,
@@ -158,18 +161,46 @@ def test_a_talkative_job_is_cut_short_and_the_others_are_not() -> None:
     run_virtual(main)
 
 
-def test_refusals_are_dropped_and_nothing_is_raised() -> None:
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize(
+    "error",
+    [
+        refusals.forbidden(EVENTS, "x", "RBAC is not read yet"),
+        refusals.internal_error(),
+        refusals.unreachable(),
+    ],
+    ids=lambda error: error.reason,
+)
+def test_a_server_that_has_just_begun_is_asked_again(error: KubeError, lost: bool) -> None:
+    """Until it has read the roles it says 403: the story of the jobs made then was lost."""
+
+    async def main(clock: VirtualClock) -> None:
+        desk = Desk(clock)
+        desk.server.fail(error, times=4, lost=lost)
+        for n in range(3):
+            desk.recorder.record(JOB, Note("Normal", "Again", f"time {n}"))
+        await desk.recorder.flush()
+        told = sorted(desk.events, key=lambda event: event["metadata"]["name"])
+        assert [event["note"] for event in told] == ["time 0", "time 1", "time 2"]
+        assert desk.dropped == {} and clock.monotonic() < 4
+
+    run_virtual(main)
+
+
+def test_lasting_refusals_are_dropped_and_nothing_is_raised() -> None:
     """Events are for people; no job may wait for them, or fail by them."""
 
     async def main(clock: VirtualClock) -> None:
         desk = Desk(clock)
-        desk.server.fail(refusals.forbidden(EVENTS, "x", "no right"), times=2)
-        desk.server.fail(refusals.internal_error(), times=1)
-        for n in range(3):
-            await desk.say(Note("Normal", "Again", f"time {n}"))
-        assert desk.events == [] and desk.dropped == {"refused": 3}
+        rule = desk.server.fail(refusals.forbidden(EVENTS, "x", "no right"), times=None)
+        for n in range(20):
+            desk.recorder.record(Meta(name="j", namespace="ml", uid=f"u{n}"), RESTARTING)
+        await desk.recorder.flush()
+        assert desk.events == [] and desk.dropped == {"refused": 20}
+        assert clock.monotonic() == pytest.approx(sum(PAUSES_SECONDS))  # the first one waited
         told = [line for line in desk.lines if "warning" in line]
         assert len(told) == 1 and "no right" in told[0]
+        rule.cancel()
         await desk.say()
         assert len(desk.events) == 1
         assert not desk.task.done()
@@ -188,7 +219,7 @@ def test_a_namespace_that_is_being_deleted_is_no_lack_of_rights() -> None:
         assert desk.dropped == {"refused": 1}
         assert not [line for line in desk.lines if "warning" in line]
         desk.server.terminating.clear()
-        desk.server.fail(refusals.forbidden(EVENTS, "x", "no right"), times=1)
+        desk.server.fail(refusals.forbidden(EVENTS, "x", "no right"), times=None)
         await desk.say(Note("Normal", "Again", "no right"))
         assert len([line for line in desk.lines if "warning" in line]) == 1
 

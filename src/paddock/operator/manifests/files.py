@@ -7,6 +7,7 @@ from paddock.operator.manifests.dashboard import dashboard_text
 from paddock.operator.manifests.etcd import etcd_text
 from paddock.operator.manifests.install import (
     NAMESPACE,
+    REPOSITORY,
     manifests_text,
     service_monitor,
     v1beta1_text,
@@ -14,6 +15,11 @@ from paddock.operator.manifests.install import (
 from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW, rules
 
 CHART = "helm/paddock-operator"
+
+IMAGES_NOTE = f"""\
+# In a kustomization of your own, beside this folder among its resources:
+#   images: [{{name: {REPOSITORY}, newName: registry.example/paddock-operator}}]
+"""
 
 
 def files() -> dict[str, str]:
@@ -23,9 +29,9 @@ def files() -> dict[str, str]:
         "v1/operator.yaml": manifests_text(),
         "v1beta1/crd.yaml": crd_text("v1beta1"),
         "v1beta1/operator.yaml": v1beta1_text(),
-        "kustomize/base/kustomization.yaml": _kustomization(),
-        "kustomize/base/crd.yaml": crd_text(),
-        "kustomize/base/operator.yaml": manifests_text(),
+        # No ending: kubectl apply -f deploy/v1/ would take a kustomization.yaml for an object.
+        "v1/Kustomization": _kustomization("crd.yaml", "operator.yaml"),
+        "kustomize/base/kustomization.yaml": _kustomization("../../v1") + IMAGES_NOTE,
         "prometheus/servicemonitor.yaml": HEAD + to_yaml(service_monitor(NAMESPACE)),
         "grafana/paddock-operator.json": dashboard_text(),
         "elastic/etcd.yaml": etcd_text(),
@@ -35,11 +41,11 @@ def files() -> dict[str, str]:
     }
 
 
-def _kustomization() -> str:
+def _kustomization(*resources: str) -> str:
     found: Tree = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": ["crd.yaml", "operator.yaml"],
+        "resources": list(resources),
     }
     return HEAD + to_yaml(found)
 

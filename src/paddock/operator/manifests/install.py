@@ -17,7 +17,9 @@ from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW, 
 from paddock.operator.schema import LABEL, NAME_MAX
 
 NAMESPACE = "paddle-system"
-REPOSITORY = "paddock/operator"
+# Built by whoever installs it. No public hub has this name, so nobody else's image can be taken for
+# it: a node that lacks it says so instead.
+REPOSITORY = "localhost/paddock-operator"
 IMAGE = f"{REPOSITORY}:{__version__}"
 ACCOUNT = "paddle-manager-sa"
 DEPLOYMENT = "paddle-controller-manager"
@@ -32,6 +34,9 @@ LABELS = {
     "app.kubernetes.io/component": "operator",
     "app.kubernetes.io/part-of": "paddock",
 }
+# Source: https://kubernetes.io/docs/concepts/security/pod-security-admission/
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+OTHERS_TOO = ("default", "kube-system", "kube-public")
 RESOURCES: Tree = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
 V1BETA1_NOTE = """\
 # For Kubernetes 1.15 and older, beside crd.yaml of this folder; apply with --validate=false.
@@ -95,7 +100,7 @@ def v1beta1_text() -> str:
 def objects(install: Install) -> list[Tree]:
     """Everything but the definition, in the order it is to be made."""
     return [
-        _object("v1", "Namespace", install.namespace),
+        own_namespace(install),
         service_account(install.namespace),
         cluster_role(),
         *bindings(install),
@@ -106,6 +111,14 @@ def objects(install: Install) -> list[Tree]:
         metrics_service(install.namespace),
         deployment(install),
     ]  # fmt: skip
+
+
+def own_namespace(install: Install) -> Tree:
+    """Where nothing but the operator is meant to run. One that others use keeps its own rules."""
+    found = _object("v1", "Namespace", install.namespace)
+    if install.namespace not in (*OTHERS_TOO, *install.watch_namespaces):
+        found["metadata"] = {"name": install.namespace, "labels": {**LABELS, **RESTRICTED}}
+    return found
 
 
 def service_account(namespace: str) -> Tree:

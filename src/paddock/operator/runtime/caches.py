@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.kube.client import Query
 from paddock.operator.decision import Observed
-from paddock.operator.names import LABEL_JOB, LABEL_POD
-from paddock.operator.runtime.executor import RESOURCES
+from paddock.operator.names import LABEL_JOB
+from paddock.operator.runtime.clock import end
+from paddock.operator.runtime.executor import RESOURCES, SEEN_BY
 from paddock.operator.runtime.reflector import ANY, LATEST, SILENT_SECONDS_MAX, Reflector
 from paddock.operator.runtime.store import Store
 from paddock.operator.status import REOPENED, TERMINAL
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 CHILDREN: tuple[Kind, ...] = ("Pod", "Service", "ConfigMap", "VolcanoGroup", "CoschedulingGroup")
 OPTIONAL: tuple[Kind, ...] = ("VolcanoGroup", "CoschedulingGroup")
-# paddle-operator's pods and ConfigMaps have this label only, and their jobs go on under us.
-LABELS: Mapping[Kind, str] = {"PaddleJob": "", "Pod": LABEL_POD, "ConfigMap": LABEL_POD}
 HAS_PORT = "yes"
 
 
@@ -57,7 +56,7 @@ class Caches:
         self._reflectors = [
             (kind, Reflector(
                 client, RESOURCES[kind],
-                Query(namespace, labels=LABELS.get(kind, LABEL_JOB)),
+                Query(namespace, labels=SEEN_BY.get(kind, LABEL_JOB)),
                 store,
                 clock=clock, rng=rng, log=log, restarted=metrics.watch_restarts.add,
                 first=ANY if is_candidate else LATEST,
@@ -74,9 +73,7 @@ class Caches:
 
     async def stop(self) -> None:
         """Follow it no longer."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
 
     async def refresh(self) -> None:
         """List everything anew, at least as new as any write that was answered before."""

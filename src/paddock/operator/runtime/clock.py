@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+CANCEL_AGAIN_SECONDS = 1.0
 
 
 class Clock(Protocol):
@@ -84,3 +86,25 @@ class TimeLimit:
     def _end(self) -> None:
         self._is_over = True
         self._task.cancel()
+
+
+async def end(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel what still runs and come back when it has ended, whoever cancels us meanwhile.
+
+    Its errors are read elsewhere, or never. Cancelled again each CANCEL_AGAIN_SECONDS: before
+    Python 3.12 asyncio.wait_for loses a cancellation that comes with its result (bpo-37658), and a
+    watch would go on for ever, a leader would never begin, or never step down.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    running, is_due = set(tasks), True
+    while running:
+        for task in running if is_due else ():
+            task.cancel()
+        try:
+            _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_SECONDS)
+            is_due = True
+        except asyncio.CancelledError as error:
+            cancelled, is_due = error, False
+    await asyncio.gather(*tasks, return_exceptions=True)
+    if cancelled is not None:
+        raise cancelled

@@ -15,6 +15,7 @@ from paddock.operator import words
 from paddock.operator.decision import Note
 from paddock.operator.names import LABEL_JOB
 from paddock.operator.runtime.caches import CHILDREN, Caches, field_of, holds_port, host_port
+from paddock.operator.runtime.clock import end
 from paddock.operator.runtime.etcd import EtcdFinder
 from paddock.operator.runtime.executor import Executor, JobMemory
 from paddock.operator.runtime.faults import Faults
@@ -123,10 +124,7 @@ class Controller:
             await asyncio.wait({stopped, *workers}, return_when=asyncio.FIRST_COMPLETED)
             await self._drain(workers, stop)
         finally:
-            tasks = (stopped, ready, *workers)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end(stopped, ready, *workers)
             self._busy_since.clear()
         for worker in workers:
             if not worker.cancelled():

@@ -1,8 +1,8 @@
 """Recorder: Notes as Events of the cluster, for `kubectl describe`. It never delays a reconcile.
 
 The same note again within SERIES_SECONDS becomes a count on the Event that is there; a job that
-says more than NOTES_A_MINUTE is cut short; what does not fit into the queue, or is refused, is
-counted and dropped.
+says more than NOTES_A_MINUTE is cut short; what does not fit into the queue, or is refused again
+and again, is counted and dropped.
 Source: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
 
@@ -34,6 +34,7 @@ QUEUE_MAX = 1000
 SERIES_MAX = 4096
 NOTE_BYTES_MAX = 1024  # validation of events.k8s.io/v1
 NAME_MAX = 253
+PAUSES_SECONDS = (0.25, 0.5, 1.0, 2.0, 4.0)  # before an event is sent again
 
 Same = tuple[str, str, str, str]  # (job's uid, type, reason, message)
 
@@ -143,17 +144,9 @@ class Recorder:
             return
         count = series.count
         try:
-            if series.name:
-                change = {
-                    "series": {"count": count, "lastObservedTime": _micro_time(series.last_at)}
-                }
-                namespace = series.job.namespace
-                await self._client.patch(EVENTS, namespace, series.name, change)
-            else:
-                manifest, name = self._manifest(series)
-                await self._client.create(EVENTS, series.job.namespace, manifest)
-                series.name = name
+            await self._send(series, count)
             series.written = count
+            self._is_told = False
         except FencedError:
             self._metrics.events_dropped.add("not the leader")
         except KubeError as error:
@@ -161,14 +154,37 @@ class Recorder:
                 series.name = ""  # Events live for an hour: it is a new one then.
             self._metrics.events_dropped.add("refused")
             say = self._log.debug
-            is_lasting = error.status in (401, 403) and not error.is_of_ending_namespace
-            if is_lasting and not self._is_told:
-                self._is_told = True  # Once: it will be so for every event.
+            if _is_of_rights(error) and not self._is_told:
+                self._is_told = True  # Once, and from now on nothing waits for it.
                 say = self._log.warning
             say("event was not written", reason=error.message)
         except Exception as error:  # noqa: BLE001  Events must not end the operator.
             self._metrics.events_dropped.add("failed")
             self._log.error("event was not written", cause=error)
+
+    async def _send(self, series: _Series, count: int) -> None:
+        """Asked again where that may help. Raises what was answered last."""
+        namespace = series.job.namespace
+        manifest, name = self._manifest(series)
+        for pause in (*PAUSES_SECONDS, None):
+            try:
+                if series.name:
+                    last = _micro_time(series.last_at)
+                    change = {"series": {"count": count, "lastObservedTime": last}}
+                    await self._client.patch(EVENTS, namespace, series.name, change)
+                else:
+                    await self._client.create(EVENTS, namespace, manifest)
+                    series.name = name
+                return
+            except KubeError as error:
+                if error.reason == "AlreadyExists":  # An answer was lost; nobody has that name.
+                    series.name = name
+                    return
+                # An API server that has just begun says 403 until it has read the roles.
+                may_pass = error.retryable or (_is_of_rights(error) and not self._is_told)
+                if pause is None or not may_pass:
+                    raise
+            await self._clock.sleep(pause)
 
     def _manifest(self, series: _Series) -> tuple[Manifest, str]:
         job, note = series.job, series.note
@@ -212,6 +228,10 @@ def cut(text: str, bytes_max: int) -> str:
     if len(coded) <= bytes_max:
         return text
     return coded[: bytes_max - 3].decode("utf-8", "ignore") + "..."
+
+
+def _is_of_rights(error: KubeError) -> bool:
+    return error.status in (401, 403) and not error.is_of_ending_namespace
 
 
 def _micro_time(at: float) -> str:

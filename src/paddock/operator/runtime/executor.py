@@ -22,6 +22,7 @@ from paddock.kube.client import (
     KubeError,
 )
 from paddock.operator.decision import OF_FORMER, Create, Delete
+from paddock.operator.names import LABEL_JOB, LABEL_POD
 from paddock.operator.runtime.expectations import Expectations
 from paddock.operator.runtime.faults import OF_ONE_OBJECT, Faults, call_of, told_apart
 from paddock.operator.runtime.status import canonical, merge_change
@@ -29,7 +30,7 @@ from paddock.operator.runtime.status import canonical, merge_change
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.kube.client import Client, Resource
+    from paddock.kube.client import Client, Manifest, PatchKind, Resource
     from paddock.kube.objects import PaddleJob
     from paddock.operator.decision import Action, Decision, Kind, Patch
     from paddock.operator.runtime.clock import Clock
@@ -44,6 +45,9 @@ RESOURCES: Mapping[Kind, Resource[Any]] = {
     "CoschedulingGroup": COSCHEDULING_GROUPS,
     "PaddleJob": PADDLE_JOBS,
 }
+# What the caches select by: objects without that label are not seen. paddle-operator's pods and
+# ConfigMaps have the first one only, its Services none, and its jobs go on under us.
+SEEN_BY: Mapping[Kind, str] = {"PaddleJob": "", "Pod": LABEL_POD, "ConfigMap": LABEL_POD}
 BATCH_MAX = 64
 
 Ended = Literal["done", "conflict", "gone"]
@@ -206,7 +210,7 @@ class Executor:
             expected.withdraw(token)
 
     async def _make(self, job: PaddleJob, action: Create) -> bool:
-        """False: it is there, and ours."""
+        """False: it is there, and ours; made visible, if somebody took its label."""
         resource, namespace = RESOURCES[action.kind], job.metadata.namespace
         try:
             await self._client.create(resource, namespace, action.manifest)
@@ -216,14 +220,22 @@ class Executor:
                 raise
             taken = error
         try:
-            owner = (await self._client.get(resource, namespace, action.name)).metadata.controller
+            there = (await self._client.get(resource, namespace, action.name)).metadata
         except KubeError as error:
             if error.status != 404:
                 raise
             await self._client.create(resource, namespace, action.manifest)  # It has just gone.
             return True
-        if owner.uid != job.metadata.uid:
-            raise told_apart(taken, owner, job.metadata.name)
+        if there.controller_uid != job.metadata.uid:
+            raise told_apart(taken, there.controller, job.metadata.name)
+        label = SEEN_BY.get(action.kind, LABEL_JOB)
+        if not there.label(label):
+            # No other label: without its attempt it counts as of an earlier one, and is replaced.
+            labels = {label: action.name if label == LABEL_POD else job.metadata.name}
+            change: Manifest = {"metadata": {"uid": there.uid, "labels": labels}}
+            await self._client.patch(resource, namespace, action.name, change)
+            self._log.info("took back what had no label", job=_name(job), kind=action.kind,
+                           name=action.name, label=label)  # fmt: skip
         return False
 
     async def _delete(self, job: PaddleJob, memory: JobMemory, action: Delete) -> None:
@@ -252,16 +264,23 @@ class Executor:
         resource, namespace = RESOURCES[action.kind], job.metadata.namespace
         expected = memory.expectations
         known = self._stores[action.kind].get((namespace, action.name))
-        metadata = action.change.get("metadata")
-        inside = dict(metadata) if isinstance(metadata, dict) else {}
-        change = {**action.change, "metadata": {**inside, "uid": action.uid}}
+        change: Manifest | list[object]
+        kind: PatchKind = "merge"
+        if isinstance(action.change, tuple):
+            is_that = {"op": "test", "path": "/metadata/uid", "value": action.uid}
+            change, kind = [is_that, *action.change], "json"
+        else:
+            metadata = action.change.get("metadata")
+            inside = dict(metadata) if isinstance(metadata, dict) else {}
+            change = {**action.change, "metadata": {**inside, "uid": action.uid}}
         token = expected.expect_changed(action.kind, action.name, self._clock.monotonic())
         try:
-            answer = await self._client.patch(resource, namespace, action.name, change)
+            answer = await self._client.patch(resource, namespace, action.name, change, kind=kind)
         except KubeError as error:
             expected.withdraw(token)
-            # Another uid is refused as a change of a field that cannot change.
-            is_another = any(field == "metadata.uid" for field, _ in error.causes)
+            # Another uid is refused as a change of a field that cannot change, or by its test.
+            fields = [field for field, _ in error.causes]
+            is_another = "metadata.uid" in fields or (kind == "json" and error.status == 422)
             if error.status in (404, 409) or is_another:
                 return
             raise

@@ -23,7 +23,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from paddock.kube.client import LEASES, KubeError, Query
-from paddock.operator.runtime.clock import TimeLimit
+from paddock.operator.runtime.clock import TimeLimit, end
 from paddock.operator.runtime.guard import Fence
 from paddock.operator.runtime.reflector import Reflector
 from paddock.operator.runtime.store import Store
@@ -38,11 +38,14 @@ if TYPE_CHECKING:
     from paddock.operator.runtime.log import Log
 
 LEASE_NAME = "paddock-operator.paddlepaddle.org"
-DURATION_SECONDS = 15.0
-RENEW_SECONDS = 10.0
+# As client-go demands: a duration is longer than a renewal may take, that longer than a pause and
+# its jitter. The first two are shorter than its 15 and 10 s, so that the jobs of a leader that was
+# killed wait 10 s at most; to lose the lease costs ours a list of the caches, no restart.
+DURATION_SECONDS = 8.0
+RENEW_SECONDS = 5.0
 RETRY_SECONDS = 2.0
+REFUSED_SECONDS = 0.5  # after a renewal that failed: there is little time left
 RELEASE_SECONDS_MAX = 2.0
-CANCEL_AGAIN_SECONDS = 1.0
 
 
 class Elector:
@@ -100,7 +103,7 @@ class Elector:
                 await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
                 has_ended = working.done()
             finally:
-                await _end(working, renewing)
+                await end(working, renewing)
             if has_ended:
                 await self._release()
                 working.result()  # raises what work raised
@@ -131,10 +134,10 @@ class Elector:
                 try:
                     await asyncio.wait(waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    await _end(changed)
+                    await end(changed)
             return False
         finally:
-            await _end(watching, stopped, again_seconds=CANCEL_AGAIN_SECONDS)
+            await end(watching, stopped)
 
     def _observe(self, record: Lease | None) -> None:
         old = self._record
@@ -181,9 +184,10 @@ class Elector:
 
     async def _renew_until_lost(self) -> None:
         """Renew; returns when the lease is another's, or at the moment the fence is shut."""
+        pause = RETRY_SECONDS
         while True:
-            await self._clock.sleep(RETRY_SECONDS)
-            sent = self._clock.monotonic()
+            await self._clock.sleep(pause)
+            pause, sent = RETRY_SECONDS, self._clock.monotonic()
             left = self.fence.until - sent
             if left <= 0:
                 return
@@ -192,6 +196,7 @@ class Elector:
                     is_ours = await self._renew()
             except KubeError as error:
                 self._log.warning("lease could not be renewed", reason=error.message)
+                pause = REFUSED_SECONDS
                 continue
             except asyncio.TimeoutError:
                 return
@@ -270,18 +275,3 @@ def _micro_time(at: float) -> str:
     '1970-01-01T00:01:00.500000Z'
     """
     return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-async def _end(*tasks: asyncio.Future[Any], again_seconds: float | None = None) -> None:
-    """Cancel what still runs and wait for it; its errors are read elsewhere, or never.
-
-    again_seconds: cancel it again after so long. Before Python 3.12 asyncio.wait_for loses a
-    cancellation that comes with its result (bpo-37658), and a watch would go on for ever.
-    """
-    running = [*tasks]
-    while running:
-        for task in running:
-            task.cancel()
-        await asyncio.wait(running, timeout=again_seconds)
-        running = [task for task in running if not task.done()]
-    await asyncio.gather(*tasks, return_exceptions=True)
