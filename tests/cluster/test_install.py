@@ -16,7 +16,6 @@ from cluster.control.plane import ControlPlane
 from cluster.deployed import CRD, DEPLOY, V1, create, expect_soon, install, make
 from paddlejobs import job, role
 from paddock.operator.manifests import manifests_text
-from paddock.operator.manifests.files import files
 from paddock.operator.manifests.permissions import LEASE
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def test_pods_of_ours_meet_the_restricted_standard(
     """Judged by the API server's own admission."""
     words = ("label", "ns", namespace, "pod-security.kubernetes.io/enforce=restricted")
     installed.kubectl(*words)
-    documents = yaml.safe_load_all(files()[name])
+    documents = yaml.safe_load_all((DEPLOY / name).read_text("utf-8"))
     (template,) = [d["spec"]["template"] for d in documents if d["kind"] == "Deployment"]
     template["spec"].pop("serviceAccountName", None)
     found = {"apiVersion": "v1", "kind": "Pod", **template}

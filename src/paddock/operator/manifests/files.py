@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
-from paddock.operator.manifests.dashboard import dashboard_text
-from paddock.operator.manifests.etcd import etcd_text
 from paddock.operator.manifests.install import (
     NAMESPACE,
     REPOSITORY,
@@ -33,8 +31,6 @@ def files() -> dict[str, str]:
         "v1/Kustomization": _kustomization("crd.yaml", "operator.yaml"),
         "kustomize/base/kustomization.yaml": _kustomization("../../v1") + IMAGES_NOTE,
         "prometheus/servicemonitor.yaml": HEAD + to_yaml(service_monitor(NAMESPACE)),
-        "grafana/paddock-operator.json": dashboard_text(),
-        "elastic/etcd.yaml": etcd_text(),
         # The rest of the chart is written by hand.
         f"{CHART}/files/crd.yaml": crd_text(),
         f"{CHART}/files/rules.yaml": HEAD + to_yaml(_rules()),
