@@ -78,3 +78,42 @@ rules:
 {{- define "paddock-operator.hasSecureMetrics" -}}
 {{- if and .Values.metrics.enabled .Values.metrics.secure }}yes{{ end }}
 {{- end }}
+
+{{/* Namespace and name of the release that an object belongs to: "/" when to none. */}}
+{{- define "paddock-operator.owner" -}}
+{{- $notes := dig "metadata" "annotations" (dict) . }}
+{{- printf "%s/%s" (get $notes "meta.helm.sh/release-namespace") (get $notes "meta.helm.sh/release-name") }}
+{{- end }}
+
+{{/*
+Whether the definition is this release's. One of another release, or that was applied by hand, is
+left alone: jobs of others depend on it.
+*/}}
+{{- define "paddock-operator.ownsCrd" -}}
+{{- if .Values.crds.install }}
+{{- $there := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "paddlejobs.batch.paddlepaddle.org" }}
+{{- $ours := printf "%s/%s" .Release.Namespace .Release.Name }}
+{{- if or (not $there) (eq (include "paddock-operator.owner" $there) $ours) }}yes{{ end }}
+{{- end }}
+{{- end }}
+
+{{/*
+Fails when another operator serves all namespaces beside this one, or one of them beside this one
+for all. (Helm itself refuses two for all, or two for one namespace: their bindings have one name.)
+*/}}
+{{- define "paddock-operator.refuseOthers" -}}
+{{- $binding := "paddle-manager-rolebinding" }}
+{{- $ours := printf "%s/%s" .Release.Namespace .Release.Name }}
+{{- $others := list (lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" $binding) }}
+{{- if not .Values.watchNamespaces }}
+{{- $others = dig "items" (list) (lookup "rbac.authorization.k8s.io/v1" "RoleBinding" "" "") }}
+{{- end }}
+{{- range $others }}
+{{- $owner := include "paddock-operator.owner" . }}
+{{- if and (eq $binding (dig "metadata" "name" "" .)) (ne $owner $ours) }}
+{{- $served := dig "metadata" "namespace" "all namespaces" . }}
+{{- $who := ternary "an operator of kubectl apply" (printf "release %s" $owner) (eq $owner "/") }}
+{{- fail (printf "%s serves %s already, and two operators must not serve the same jobs: give watchNamespaces, or remove it" $who $served) }}
+{{- end }}
+{{- end }}
+{{- end }}
