@@ -24,6 +24,7 @@ from paddock.kube.client import (
     KubeError,
 )
 from paddock.operator.decision import Kind, Settings
+from paddock.operator.names import LABEL_POD
 from paddock.operator.pods import owner_reference
 from paddock.operator.runtime.executor import RESOURCES
 
@@ -279,14 +280,21 @@ class Story:
         self.world.server.create(KINDS[words[0]], NAMESPACE, manifest)
 
     def orphan(self, words: list[str], given: Any) -> None:
-        """orphan KIND NAME: the job controls it, and nobody of ours made it."""
+        """orphan KIND NAME: the job controls it, and an operator before ours made it."""
         owner = owner_reference(self.world.job(self.job))
         manifest: Document = {"metadata": {"name": words[1], "ownerReferences": [owner]}}
+        if words[0] != "service":  # as v0.3.5 has them
+            manifest["metadata"]["labels"] = {LABEL_POD: words[1]}
         if words[0] == "pod":
             manifest["spec"] = {"containers": [{"name": "c", "image": "theirs"}]}
         elif words[0] == "service":
             manifest["spec"] = {"ports": [{"port": 80}]}
         self.world.server.create(KINDS[words[0]], NAMESPACE, manifest)
+
+    def unlabel(self, words: list[str], given: Any) -> None:
+        """unlabel KIND NAME LABEL...: somebody removes labels."""
+        change = {"metadata": {"labels": dict.fromkeys(words[2:])}}
+        self.world.server.patch(KINDS[words[0]], NAMESPACE, words[1], change)
 
     def quota(self, words: list[str], given: Any) -> None:
         """quota N | none: pods in the namespace."""

@@ -57,6 +57,7 @@ def deploy(facts: Facts) -> Decision:
         actions += _missing_pods(facts)
         actions += opened
         actions += _nudges(facts)
+        actions += _labels(facts)
     if facts.next_at > facts.now:
         wakes.append(facts.next_at)
     if not is_supported(facts):
@@ -349,6 +350,17 @@ def _nudges(facts: Facts) -> list[Action]:
             change: Manifest = {"metadata": {"annotations": {names.ANNOTATION_GO: word}}}
             found.append(Patch("Pod", name, outcome.uid, change))
     return found
+
+
+def _labels(facts: Facts) -> list[Action]:
+    """Those that Services select by: somebody removed them, or paddle-operator made the pod."""
+    meta = facts.observed.job.metadata
+    wanted = {names.LABEL_JOB: meta.name, names.LABEL_UID: meta.uid}
+    return [
+        Patch("Pod", name, outcome.uid, {"metadata": {"labels": wanted}})
+        for name, outcome in facts.outcomes.items()
+        if not wanted.items() <= (facts.pods_by_name[name].metadata.labels or {}).items()
+    ]
 
 
 def _gang_state(facts: Facts) -> tuple[bool, str, str]:

@@ -148,6 +148,8 @@ _JOB = (
           " OnCompletion after success, OnFailure after failure, Always, Never. OnFailed is read"
           " as OnFailure, other words as Never.", "OnCompletion",
           ("Always", "Never", "OnFailure", "OnCompletion"), only=False, since="paddle-operator"),
+    Field("spec.cleanPolicy", "string", "Read as cleanPodPolicy, which is its name, and warned"
+          " about: paddle-operator's user guide writes it so.", since="paddle-operator"),
     Field("spec.intranet", "string", "How pods find one another: by address (PodIP), by one"
           " Service each (Service), by the addresses of the nodes, whose network they use (Host),"
           " or by names that are known before the pods are (DNS).", "DNS",
