@@ -35,7 +35,10 @@ HERE = Path(__file__).resolve().parent
 LIMIT_SECONDS_CLUSTER = 300.0
 PROBE_IMAGE = "localhost/paddock/probe:test"
 # Minutes each. What begins last would be waited for alone.
-LONGEST = ("test_examples", "test_examples_more", "test_operator_ends", "test_install")
+LONGEST = (
+    "test_examples", "test_operator_faults", "test_examples_more", "test_operator_ends",
+    "test_install",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
