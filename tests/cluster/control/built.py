@@ -41,7 +41,7 @@ SCRIPT = ROOT / "deploy" / "images" / "build.sh"
 # All that the Containerfile copies, and what reads it.
 SOURCES = (
     "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "src", "deploy/images/sbom.py",
-    "deploy/images/operator.Containerfile", "deploy/images/build.sh",
+    "deploy/images/operator.Containerfile", "deploy/images/build.sh", ".dockerignore",
 )  # fmt: skip
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 STORAGE_BYTES_MAX = 3_000_000_000
