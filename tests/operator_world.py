@@ -39,7 +39,7 @@ from paddock.operator.decision import (
 from paddock.operator.reconcile import reconcile
 from paddock.operator.runtime.caches import holds_port, host_port
 from paddock.operator.runtime.executor import RESOURCES
-from paddock.operator.runtime.faults import OF_ONE_OBJECT, Faults, told_apart
+from paddock.operator.runtime.faults import OF_ONE_OBJECT, Faults, is_yes, told_apart
 from paddock.operator.runtime.status import canonical, merge_change
 
 Document = dict[str, Any]
@@ -105,6 +105,7 @@ class World:
         self._starting: set[str] = set()  # pods whose containers wait for their variables
         self._held: list[Rule] = []
         self._faults: dict[str, Faults] = {}
+        self._allowed: dict[str, set[str]] = {}  # by job and generation, as the faults
         self.last: dict[str, Decision] = {}  # by job
         self._addresses = 0
 
@@ -136,6 +137,7 @@ class World:
             has_coscheduling="CoschedulingGroup" not in self.without,
             etcd=self.etcd,
             taken_ports=frozenset(ports - {0}),
+            allowed=frozenset(self._allowed.get(self._key(job), ())),
         )  # fmt: skip
 
     def look(self, name: str) -> Look:
@@ -214,9 +216,12 @@ class World:
             if rule is not None:
                 raise rule.error
             try:
-                self.server.create(resource, NAMESPACE, action.manifest)
+                self.server.create(resource, NAMESPACE, action.manifest, dry_run=action.dry_run)
             except KubeError as error:
-                raise told_apart(error, self._controller_of(action), job) from None
+                if not (action.dry_run and is_yes(error, is_there=self._is_ours(action, job))):
+                    raise told_apart(error, self._controller_of(action), job) from None
+            if action.dry_run:
+                self._allowed.setdefault(self._key(self.job(job)), set()).add(action.name)
         elif isinstance(action, Delete):
             self.server.delete(
                 resource, NAMESPACE, action.name,
@@ -238,8 +243,14 @@ class World:
         owner: OwnerReference = there[0].metadata.controller if there else NOBODY
         return owner
 
+    def _is_ours(self, action: Create, job: str) -> bool:
+        return self._controller_of(action).uid == self.job(job).metadata.uid
+
+    def _key(self, job: PaddleJob) -> str:
+        return f"{job.metadata.uid}/{job.metadata.generation}"
+
     def _faults_of(self, job: PaddleJob) -> Faults:
-        key = f"{job.metadata.uid}/{job.metadata.generation}"
+        key = self._key(job)
         if key not in self._faults:
             self._faults[key] = Faults(Even())
         return self._faults[key]
@@ -247,6 +258,7 @@ class World:
     def forget(self) -> None:
         """The operator is started anew: whatever was in memory only is gone."""
         self._faults.clear()
+        self._allowed.clear()
 
     def _all(self, resource: Resource[Any]) -> list[Any]:
         if any(GROUPS[kind] == resource for kind in self.without):

@@ -113,8 +113,9 @@ class Caches:
         return found[0] if found else None
 
     def observe(
-        self, job: PaddleJob, faults: tuple[Fault, ...], *, etcd: str, decided_ports: Iterable[int]
-    ) -> Observed:
+        self, job: PaddleJob, faults: tuple[Fault, ...], *,
+        etcd: str, decided_ports: Iterable[int], allowed: Iterable[str],
+    ) -> Observed:  # fmt: skip
         """Everything of that job. decided_ports: of other jobs, perhaps not to be seen here yet."""
         uid, owner = job.metadata.uid, f"{job.metadata.namespace}/{job.metadata.uid}"
         pods, services, config_maps, volcano, coscheduling = (
@@ -131,6 +132,7 @@ class Caches:
             has_coscheduling=self.is_served("CoschedulingGroup"),
             etcd=etcd,
             taken_ports=taken,
+            allowed=frozenset(allowed),
         )  # fmt: skip
 
 

@@ -241,7 +241,9 @@ class Controller:
             return
         others = (m for m in self._memory.values() if m is not memory)
         ports = (m.host_port for m in others if m.host_port)
-        observed = self.caches.observe(job, memory.faults.all(), etcd=etcd, decided_ports=ports)
+        observed = self.caches.observe(
+            job, memory.faults.all(), etcd=etcd, decided_ports=ports, allowed=memory.allowed
+        )
         decision = await self._decide(key, observed)
         if decision is None:
             return
@@ -264,6 +266,8 @@ class Controller:
             self._recorder.record(job.metadata, note)
         known = {fault.said for fault in before}
         news = [fault for fault in memory.faults.all() if fault.said not in known]
+        if memory.allowed != observed.allowed:
+            self._queue.add(key)  # Nothing else will tell that a question was answered.
         self._tell_refused(job, news)
         self._plan_next(key, memory, decision, news)
 
@@ -350,6 +354,7 @@ class Controller:
         if memory.generation != meta.generation:
             memory.generation = meta.generation
             memory.faults.keep(())
+            memory.allowed.clear()
         return memory
 
     def _tell(self, job: PaddleJob, decision: Decision) -> None:
