@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from paddock.kube.objects import seconds
 from paddock.operator import names, words
 from paddock.operator.decision import OF_FORMER
+from paddock.operator.environment import rendezvous_of
 from paddock.operator.outcome import Outcome, outcome_of
 from paddock.operator.pods import (
     ELASTIC_WORLD,
@@ -56,7 +57,7 @@ class Facts:
             self.memory.attempt,
             host_port=self.memory.host_port,
             init_image=self.settings.init_image,
-            etcd=self.observed.etcd,
+            rendezvous=self.memory.rendezvous,
         )
 
     @cached_property
@@ -104,6 +105,11 @@ class Facts:
     def old_config_maps(self) -> tuple[ConfigMap, ...]:
         """Those of earlier attempts."""
         return tuple(c for c in self.observed.config_maps if _attempt(c) != self.memory.attempt)
+
+    @property
+    def has_begun(self) -> bool:
+        """True when this attempt has, or has had, pods."""
+        return bool(self.outcomes or self.memory.done) or self.is_gate_open
 
     def is_done(self, role: RoleName, index: int) -> bool:
         """True when that replica has succeeded in this attempt."""
@@ -266,7 +272,11 @@ def gather(
         (o.role, o.index) for o in facts.outcomes.values() if o.state == "succeeded"
     }
     replacing = memory.replacing & {o.uid for o in facts.outcomes.values()}
-    return replace(facts, memory=replace(memory, done=done, replacing=replacing))
+    rendezvous = memory.rendezvous if observed.pods else ""
+    if spec.is_elastic and not rendezvous:
+        rendezvous = rendezvous_of(facts.builder.names, observed.etcd)
+    memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous)
+    return replace(facts, memory=memory)
 
 
 def read_pods(observed: Observed, now: float) -> tuple[Outcome, ...]:

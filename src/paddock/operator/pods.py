@@ -54,7 +54,7 @@ class Builder:
     attempt: int
     host_port: int = 0
     init_image: str = ""
-    etcd: str = ""
+    rendezvous: str = ""
 
     @property
     def names(self) -> JobNames:
@@ -184,7 +184,7 @@ class Builder:
     # ------------------------------------------------------------------ parts
 
     def _elastic_pod(self, seat: Seat) -> Manifest:
-        found = elastic_variables(self.names, self.spec, seat, attempt=self.attempt, etcd=self.etcd)
+        found = elastic_variables(self.names, self.spec, self.rendezvous)
         own: Manifest = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
         return self._pod(seat, [own, *_literal_entries(found)])
 

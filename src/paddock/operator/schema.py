@@ -148,6 +148,8 @@ _JOB = (
           " OnCompletion after success, OnFailure after failure, Always, Never. OnFailed is read"
           " as OnFailure, other words as Never.", "OnCompletion",
           ("Always", "Never", "OnFailure", "OnCompletion"), only=False, since="paddle-operator"),
+    Field("spec.cleanPolicy", "string", "Read as cleanPodPolicy, which is its name, and warned"
+          " about: paddle-operator's user guide writes it so.", since="paddle-operator"),
     Field("spec.intranet", "string", "How pods find one another: by address (PodIP), by one"
           " Service each (Service), by the addresses of the nodes, whose network they use (Host),"
           " or by names that are known before the pods are (DNS).", "PodIP",
@@ -260,6 +262,8 @@ _STATUS = (
           " is their limit."),
     Field("status.replacing[]", "strings", "Uids of failed pods that are made again alone, until"
           " they are gone."),
+    Field("status.rendezvous", "string", "PADDLE_MASTER of an elastic job's pods, as long as one of"
+          " them is there."),
     Field("status.ready", "string", "Ready pods of all pods, as 3/4."),
     Field("status.replicas", "integer", "Worker pods, for `kubectl scale`."),
     Field("status.selector", "string", "Labels of the worker pods, for autoscalers."),

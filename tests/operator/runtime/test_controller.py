@@ -6,10 +6,12 @@ import asyncio
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from kube_memory import MemoryServer, refusals
 from machine import toy
@@ -17,9 +19,11 @@ from machine.virtual import run_virtual
 from machine.world import ELECTED, QUIET, World, patch_job
 from paddock.kube.client import EVENTS, LEASES, PADDLE_JOBS, PODS, SERVICES, VOLCANO_GROUPS
 from paddock.operator.decision import Decision, Note, Observed, Settings
+from paddock.operator.options import read_options
+from paddock.operator.reconcile import reconcile
 from paddock.operator.run import Operator
 from paddock.operator.runtime.clock import SystemClock
-from paddock.operator.runtime.lease import LEASE_NAME
+from paddock.operator.runtime.lease import LEASE_NAME, RETRY_SECONDS
 from paddock.operator.runtime.log import Log
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from kube_memory import Call, MemoryClient
     from machine.virtual import VirtualClock
 
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy" / "v1"
 STATUS = ("patch", "paddlejobs.batch.paddlepaddle.org", "status")
 
 
@@ -83,19 +88,45 @@ def test_many_events_of_a_job_are_one_look_and_one_write() -> None:
     run_virtual(main)
 
 
-def test_an_idle_operator_asks_for_nothing_but_watches() -> None:
-    """A hundred quiet jobs must cost the API server nothing."""
+ONE = {"replicas": 1, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
+IDLE_JOBS: dict[str, dict[str, object]] = {
+    **{f"j{n}": {"worker": ONE} for n in range(50)},
+    "suspended": {"worker": ONE, "suspend": True},
+    "elastic": {"worker": {**ONE, "requests": 1, "limits": 2}, "elastic": 1},
+    "deadline": {"worker": ONE, "activeDeadlineSeconds": 86_400},
+    "wrong": {"worker": {"replicas": -1}},
+}
+
+
+def test_an_idle_operator_renews_its_lease_and_asks_for_nothing_else() -> None:
+    """Jobs that are quiet cost the API server nothing: two copies with the flags of deploy/v1."""
+    (deployment,) = [
+        found
+        for found in yaml.safe_load_all((DEPLOY / "operator.yaml").read_text("utf-8"))
+        if found["kind"] == "Deployment"
+    ]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    shipped = replace(
+        read_options(container["args"]), metrics_address="0", health_address="0",
+        lease_namespace="paddle-system",
+    )  # fmt: skip
 
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
-        world.start()
-        for n in range(100):
-            world.submit(f"j{n}", 1)
-        await clock.pass_time(30)
-        before = dict(world.server.counts)
-        await clock.pass_time(240)
-        now = world.server.counts
-        assert {call: n - before.get(call, 0) for call, n in now.items() if n != before[call]} == {}
+        for name in ("a", "b"):
+            world.start(name, reconcile=reconcile, options=shipped)
+        for name, spec in IDLE_JOBS.items():
+            manifest = {"metadata": {"name": name}, "spec": spec}
+            world.server.create(PADDLE_JOBS, "ml", manifest)
+        await clock.pass_time(5)
+        world.run_pods()
+        await clock.pass_time(25)
+        assert world.status("j0")["phase"] == "Running"
+        for _ in range(6):
+            before = world.server.counts.copy()
+            await clock.pass_time(20)
+            asked = world.server.counts - before
+            assert asked == {("patch", "leases.coordination.k8s.io", ""): 20 / RETRY_SECONDS}
 
     run_virtual(main)
 
@@ -226,30 +257,49 @@ def test_what_is_observed_is_of_that_jobs_uid() -> None:
     run_virtual(main)
 
 
-def test_etcd_is_looked_for_only_by_elastic_jobs() -> None:
-    """One question for a namespace and a while, not one for each look."""
+def test_all_pods_of_an_elastic_job_meet_at_one_place() -> None:
+    """Etcd that appears between two pods must not split the job; the next generation uses it."""
 
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
-        looks = Looks()
-        world.start(reconcile=looks)
-        world.submit("plain", 1)
+        world.start(reconcile=reconcile)
+        asked = ("get", "services", "")
+        pod = {"spec": {"containers": [{"name": "main", "image": "train"}]}}
+        world.submit("plain", 1, worker={"replicas": 1, "template": pod})
         await clock.pass_time(1)
-        assert world.server.counts["get", "services", ""] == 0
-        world.submit("elastic0", 1, elastic=1)
+        assert world.server.counts[asked] == 0
+        world.server.set_quota("ml", 3)  # of which the other job has one
+        world.submit("demo", 3, worker={"replicas": 3, "limits": 4, "template": pod})
         await clock.pass_time(1)
-        assert looks.seen[-1].etcd == ""
+        masters = lambda: {pod: master_of(world, pod) for pod in world.pods() if "demo" in pod}  # noqa: E731
+        built_in = "demo-worker-0.demo:36001"
+        assert masters() == {"demo-worker-0": built_in, "demo-worker-1": built_in}
         ports = [{"name": "peer", "port": 2380}, {"name": "client", "port": 2379}]
         manifest = {"metadata": {"name": "paddle-elastic-etcd"}, "spec": {"ports": ports}}
         world.server.create(SERVICES, "ml", manifest)
-        await clock.pass_time(20)
-        for n in range(5):
-            world.submit(f"elastic{n + 1}", 1, worker={"replicas": 1, "limits": 2})
+        await clock.pass_time(60)
+        world.server.set_quota("ml", None)
+        await clock.pass_time(400)
+        assert masters() == {f"demo-worker-{n}": built_in for n in range(3)}
+        assert world.status("demo")["rendezvous"] == built_in
+        assert world.server.counts[asked] == 1
+        patch_job(world, "demo", {"spec": {"suspend": True}})
         await clock.pass_time(1)
-        assert looks.seen[-1].etcd == "paddle-elastic-etcd.ml.svc:2379"
-        assert world.server.counts["get", "services", ""] <= 7
+        for name in masters():
+            world.server.kubelet.let_go(f"ml/{name}")
+        await clock.pass_time(1)
+        patch_job(world, "demo", {"spec": {"suspend": False}})
+        await clock.pass_time(1)
+        etcd = "etcd://paddle-elastic-etcd.ml.svc:2379"
+        assert masters() == {f"demo-worker-{n}": etcd for n in range(3)}
 
     run_virtual(main)
+
+
+def master_of(world: World, pod: str) -> str:
+    """PADDLE_MASTER of a pod's program."""
+    found = world.server.get(PODS, "ml", pod).document["spec"]["containers"][0]["env"]
+    return next(str(e["value"]) for e in found if e["name"] == "PADDLE_MASTER")
 
 
 def test_two_jobs_never_choose_the_same_host_port() -> None:
