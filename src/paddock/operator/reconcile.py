@@ -107,11 +107,10 @@ def _decide(observed: Observed, now: float, settings: Settings) -> Decision:
     if deadline is not None and now >= facts.memory.started_at + deadline:
         text = f"it ran for longer than activeDeadlineSeconds ({deadline} s)"
         return ending.fail(facts, "DeadlineExceeded", text)
-    asked = deploy.questions(facts) if facts.at_work and _wants_another(facts) else []
+    wanted = _wants_another(facts)
+    asked = deploy.questions(facts) if wanted is not None and facts.at_work else []
     if facts.at_work and (asked or facts.mistake is not None):
         facts, wanted = made, None
-    else:
-        wanted = _wants_another(facts)
     decision = _after_failures(facts)
     if decision is None and wanted is not None:
         decision = _next_attempt(facts, *wanted)
