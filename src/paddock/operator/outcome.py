@@ -2,7 +2,7 @@
 
 | what the API says | state | cause |
 |---|---|---|
-| deletionTimestamp set, not by us             | lost      | by its DisruptionTarget condition |
+| deleted before it ended, not by us           | lost      | by its DisruptionTarget condition |
 | phase Failed, reason Evicted                 | failed    | Evicted |
 | phase Failed, reason Node..., Shutdown, ...  | failed    | NodeLost |
 | phase Failed, its node had no room after all | failed    | Evicted |
@@ -136,11 +136,12 @@ def _judge(
 ) -> tuple[State, Cause | None, Terminated | None, str]:
     """State, cause, the container that ended it, and a clause for people."""
     status = pod.status
-    if status.phase == "Succeeded":
+    is_taken = pod.metadata.deletionTimestamp is not None and not _is_over_before(pod, containers)
+    if status.phase == "Succeeded" and not is_taken:
         return "succeeded", None, None, ""
-    if status.phase == "Failed":
+    if status.phase == "Failed" and not is_taken:
         return _judge_failed(pod, containers)
-    if pod.metadata.deletionTimestamp is not None:
+    if is_taken:
         cause, said = _disruption(pod)
         return "lost", cause or "Deleted", None, said or "its pod was deleted"
     if status.phase == "Running":
@@ -151,6 +152,14 @@ def _judge(
         if container.state.running is not None:
             return "starting", None, None, ""
     return "pending", None, None, ""
+
+
+def _is_over_before(pod: Pod, containers: tuple[ContainerStatus, ...]) -> bool:
+    """Whether a deleted pod had ended by itself: how it ends when it is told to says nothing."""
+    if pod.status.phase not in ("Succeeded", "Failed"):
+        return False
+    ended = [c.state.terminated.finishedAt for c in containers if c.state.terminated is not None]
+    return not ended or max(map(seconds, ended)) < _deleted_at(pod)
 
 
 def _judge_failed(

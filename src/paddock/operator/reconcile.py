@@ -287,7 +287,7 @@ def _fail(facts: Facts, verdict: restart.FailJob) -> Decision:
 def _restart_replicas(facts: Facts, verdict: restart.RestartReplicas) -> Decision:
     """Only these pods again; the others go on."""
     memory = facts.memory
-    uids = frozenset(o.uid for o in verdict.replicas)
+    uids = frozenset(o.uid for o in verdict.replicas if o.uid)
     memory = replace(
         memory,
         counted=memory.counted + verdict.counted,
