@@ -351,6 +351,8 @@ def _said(facts: Facts, phase: str) -> tuple[str, str]:
         return "Restarting", f"{why}; {message}" if message else why
     if reason:
         return reason, message
+    if phase == "Starting" and facts.spec.is_elastic:
+        return phase, words.gathering(facts)
     return phase, ""
 
 
@@ -376,7 +378,7 @@ def _notes(facts: Facts, actions: list[Action], *, was_open: bool) -> tuple[Note
         found.append(Note("Normal", "Started", text))
     reason, message = _said(facts, phase_of(facts))
     is_new = reason != facts.previous.reason
-    if is_new and message and reason not in ("Restarting", "Stopping"):
+    if is_new and message and reason not in ("Restarting", "Starting", "Stopping"):
         found.append(Note("Normal" if reason in PATIENT else "Warning", reason, message))
     return tuple(found)
 
