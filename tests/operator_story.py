@@ -5,6 +5,7 @@ Pods: ``all``, a role, or ``worker-1``. Each command's docstring has its words.
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +24,14 @@ from paddock.kube.client import (
     KubeError,
 )
 from paddock.operator.decision import Kind, Settings
+from paddock.operator.names import LABEL_POD
 from paddock.operator.pods import owner_reference
 from paddock.operator.runtime.executor import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gang_kueue import Kueue
     from operator_world import Look
     from paddock.kube.client import Resource
 
@@ -59,6 +62,7 @@ class Story:
     def __init__(self) -> None:
         self.world = World()
         self.job = ""
+        self.queue: Kueue | None = None
         self.is_once = False
         self.told: list[str] = []
 
@@ -279,14 +283,21 @@ class Story:
         self.world.server.create(KINDS[words[0]], NAMESPACE, manifest)
 
     def orphan(self, words: list[str], given: Any) -> None:
-        """orphan KIND NAME: the job controls it, and nobody of ours made it."""
+        """orphan KIND NAME: the job controls it, and an operator before ours made it."""
         owner = owner_reference(self.world.job(self.job))
         manifest: Document = {"metadata": {"name": words[1], "ownerReferences": [owner]}}
+        if words[0] != "service":  # as v0.3.5 has them
+            manifest["metadata"]["labels"] = {LABEL_POD: words[1]}
         if words[0] == "pod":
             manifest["spec"] = {"containers": [{"name": "c", "image": "theirs"}]}
         elif words[0] == "service":
             manifest["spec"] = {"ports": [{"port": 80}]}
         self.world.server.create(KINDS[words[0]], NAMESPACE, manifest)
+
+    def unlabel(self, words: list[str], given: Any) -> None:
+        """unlabel KIND NAME LABEL...: somebody removes labels."""
+        change = {"metadata": {"labels": dict.fromkeys(words[2:])}}
+        self.world.server.patch(KINDS[words[0]], NAMESPACE, words[1], change)
 
     def quota(self, words: list[str], given: Any) -> None:
         """quota N | none: pods in the namespace."""
@@ -313,6 +324,18 @@ class Story:
         kind: Kind = "CoschedulingGroup" if words[1:] == ["coscheduling"] else "VolcanoGroup"
         change = {"status": {"phase": words[0]}}
         self.world.server.patch(GROUPS[kind], NAMESPACE, self.job, change, subresource="status")
+
+    def volcano(self, words: list[str], given: Any) -> None:
+        """volcano N: its scheduler places pods from now on, N at a time (gang_volcano.py)."""
+        self.world.start_volcano(int(words[0]))
+
+    def kueue(self, words: list[str], given: Any) -> None:
+        """kueue N | evicts GROUP: it admits N pods at a time, or takes a place back."""
+        if words[0] == "evicts":
+            assert self.queue is not None
+            asyncio.run(self.queue.evict(words[1]))
+        else:
+            self.queue = self.world.start_kueue(int(words[0]))
 
     def without(self, words: list[str], given: Any) -> None:
         """without volcano | coscheduling: the cluster does not have it."""

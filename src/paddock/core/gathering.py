@@ -112,7 +112,7 @@ class Gathering:
             if job.nnodes_min == job.nnodes_max
             else f"{job.nnodes_min}:{job.nnodes_max}"
         )
-        if self._roster.is_first and job.elastic.wanted:
+        if self._roster.is_first and 0 < job.elastic.wanted < job.nnodes_max:
             wanted = f"{job.elastic.wanted} wanted ({wanted})"
         text = f"waiting for nodes: {len(self._roster)} of {wanted} joined ({self._roster.names()})"
         if not self._state.has_quorum:

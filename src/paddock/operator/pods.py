@@ -228,8 +228,9 @@ class Builder:
         if self.spec.is_elastic:
             spec["restartPolicy"] = "OnFailure"
         elif not spec.get("restartPolicy"):
+            # paddle-operator's rule, but without a backoffLimit a program's failure ends the job.
             in_place = seat.role == "worker" and self.spec.intranet == "Service"
-            spec["restartPolicy"] = "OnFailure" if in_place else "Never"
+            spec["restartPolicy"] = "OnFailure" if in_place and self.spec.backoff_limit else "Never"
         if self.spec.sample_set is not None:
             claim = {"claimName": self.spec.sample_set.name}
             volumes = [*_list(spec.get("volumes"))]

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from paddock import __version__
 from paddock.kube import connect, http_client
-from paddock.kube.rate import TokenBucket
 from paddock.operator.runtime.clock import SystemClock, TimeLimit, end
 from paddock.operator.runtime.controller import Controller
 from paddock.operator.runtime.events import Recorder
-from paddock.operator.runtime.guard import GuardedClient
+from paddock.operator.runtime.guard import GuardedClient, TokenBucket
 from paddock.operator.runtime.health import CONTENT_TYPE, HttpServer, probe, read_address
 from paddock.operator.runtime.lease import Elector
 from paddock.operator.runtime.log import Log
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 DEFAULT_NAMESPACE = "paddle-system"
 ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 EVENTS_SECONDS_MAX = 1.0
-CALLS_BESIDE = 64  # reads, and the lease: beside the writes in flight that the guard allows
-WATCHES_A_NAMESPACE = 6
 WARNINGS_MAX = 200
 
 
@@ -149,12 +146,7 @@ async def run_operator(options: Options, stop: asyncio.Event, reconcile: Reconci
     for line in options.said:
         log.warning(line)
     config = connect.find_config(options.kubeconfig, options.context)
-    watches = WATCHES_A_NAMESPACE * len(options.namespaces)
-    client = http_client.open_client(
-        config,
-        # Nothing waits in the client: see GuardedClient.
-        http_client.Options(in_flight=2 * CALLS_BESIDE + watches, warn=_Warnings(log)),
-    )
+    client = http_client.open_client(config, http_client.Options(warn=_Warnings(log)))
     identity = f"{socket.gethostname()}_{os.urandom(4).hex()}"
     log.info(
         "starting", version=__version__, cluster=config.cluster.server, identity=identity,
