@@ -5,6 +5,7 @@ Pods: ``all``, a role, or ``worker-1``. Each command's docstring has its words.
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from paddock.operator.runtime.executor import RESOURCES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gang_kueue import Kueue
     from operator_world import Look
     from paddock.kube.client import Resource
 
@@ -60,6 +62,7 @@ class Story:
     def __init__(self) -> None:
         self.world = World()
         self.job = ""
+        self.queue: Kueue | None = None
         self.is_once = False
         self.told: list[str] = []
 
@@ -318,6 +321,18 @@ class Story:
         kind: Kind = "CoschedulingGroup" if words[1:] == ["coscheduling"] else "VolcanoGroup"
         change = {"status": {"phase": words[0]}}
         self.world.server.patch(GROUPS[kind], NAMESPACE, self.job, change, subresource="status")
+
+    def volcano(self, words: list[str], given: Any) -> None:
+        """volcano N: its scheduler places pods from now on, N at a time (gang_volcano.py)."""
+        self.world.start_volcano(int(words[0]))
+
+    def kueue(self, words: list[str], given: Any) -> None:
+        """kueue N | evicts GROUP: it admits N pods at a time, or takes a place back."""
+        if words[0] == "evicts":
+            assert self.queue is not None
+            asyncio.run(self.queue.evict(words[1]))
+        else:
+            self.queue = self.world.start_kueue(int(words[0]))
 
     def without(self, words: list[str], given: Any) -> None:
         """without volcano | coscheduling: the cluster does not have it."""

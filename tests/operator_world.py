@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gang_kueue import Kueue, gated
+from gang_volcano import Volcano
 from kube_memory import Call, MemoryClient, MemoryServer, Rule
 from kube_memory.server import no_pause
 from operator_rules import check_rules, check_same
@@ -45,8 +47,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Document = dict[str, Any]
 NAMESPACE = "ml"
+POD_GC_SECONDS = 20.0
 START = 1_767_225_600.0  # 2026-01-01T00:00:00Z
-ROUNDS_MAX = 40  # looks at every job until nothing is left to do
+ROUNDS_MAX = 60  # looks at every job until nothing is left to do
 GROUPS: dict[Kind, Resource[Any]] = {
     "VolcanoGroup": VOLCANO_GROUPS,
     "CoschedulingGroup": COSCHEDULING_GROUPS,
@@ -139,6 +142,7 @@ class World:
         self._log = Log(lambda _: None, self._clock, level="error", form="text")
         self.last: dict[str, Decision] = {}  # by job
         self._addresses = 0
+        self._gangs: list[Volcano | Kueue] = []
 
     # ------------------------------------------------------------------ the operator
 
@@ -256,6 +260,22 @@ class World:
         self.server.serve(GROUPS[kind], is_served)
         (self.without.discard if is_served else self.without.add)(kind)
 
+    def start_volcano(self, places: int) -> None:
+        """Volcano's scheduler places pods from now on."""
+
+        async def bind(pod: str, place: int) -> None:
+            self.run(pod, f"node-{place}")
+
+        client = self.server.client("volcano")
+        self._gangs = [Volcano(client, NAMESPACE, bind, places)]
+
+    def start_kueue(self, quota: int) -> Kueue:
+        """Kueue looks after pods with a queue from now on."""
+        found = Kueue(self.server.client("kueue"), NAMESPACE, quota)
+        self._gangs = [found]
+        self.server.mutates["pods"] = gated
+        return found
+
     def delete(self, resource: Resource[Any], name: str) -> None:
         """Somebody deletes an object."""
         self.server.delete(resource, NAMESPACE, name)
@@ -340,21 +360,35 @@ class World:
         """The clock moves; what waits for it goes on."""
         self.now += seconds
         self.server.tick()
+        if seconds >= POD_GC_SECONDS:
+            self.kubelet.collect_unbound()
         for name in sorted(self._starting):
             self._start(name, is_first=True)
 
     def _go_on(self) -> bool:
         """Pods that may start do, deleted ones go; whether any did."""
         moved = [self._start(name, is_first=False) for name in sorted(self._starting)]
+        for gang in self._gangs:
+            moved += [asyncio.run(gang.step()), bool(self.server.collect())]
         if not self.lets_go:
             return any(moved)
         for stored in self.server.all(PODS, NAMESPACE):
             metadata, spec = stored.peek["metadata"], stored.peek["spec"]
             is_reachable = spec.get("nodeName") not in self.kubelet.lost
             if metadata.get("deletionTimestamp") and is_reachable:
-                self.kubelet.let_go(f"{NAMESPACE}/{metadata['name']}")
+                moved.append(self._let_go(metadata["name"]))
+            elif self._gangs and is_placed_by_default(spec):
+                self.run(metadata["name"])
                 moved.append(True)
         return any(moved)
+
+    def _let_go(self, name: str) -> bool:
+        """The kubelet's last word on a deleted pod; what a finalizer holds has no other."""
+        before = self.pod(name)
+        if before["spec"].get("nodeName"):
+            self.kubelet.let_go(f"{NAMESPACE}/{name}")
+        stored = self.server.store.get("pods", (NAMESPACE, name))
+        return stored is None or stored.peek != before
 
     def _start(self, name: str, *, is_first: bool) -> bool:
         """A kubelet looks at once, and again when the pod changes or after some time."""
@@ -372,6 +406,12 @@ class World:
         message = f'configmap "{name.rsplit("-", 2)[0]}" not found'
         self.kubelet.wait(f"{NAMESPACE}/{name}", "CreateContainerConfigError", message)
         return False
+
+
+def is_placed_by_default(spec: Document) -> bool:
+    """The default scheduler would bind such a pod."""
+    is_free = not spec.get("nodeName") and not spec.get("schedulingGates")
+    return is_free and bool(spec["schedulerName"] == "default-scheduler")
 
 
 def full_spec(given: Any) -> Any:

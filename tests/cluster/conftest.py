@@ -19,6 +19,8 @@ import pytest
 
 from cluster.control.archive import write_image
 from cluster.control.build import BuildError, LacksGoError, binaries
+from cluster.control.built import lacking as lacking_for_operator
+from cluster.control.built import operator_archive
 from cluster.control.cluster import Cluster, lacking
 from cluster.control.images import LARGE, SMALL, archive_of
 from cluster.control.layers import lacking as lacking_for_images
@@ -184,8 +186,16 @@ def large_images(cluster: Cluster) -> None:
 
 @pytest.fixture(scope="session")
 def small_images(cluster: Cluster) -> None:
-    """The operator, a probe, and the examples without a framework."""
+    """A probe, and the examples without a framework."""
     load(cluster, *SMALL)
+
+
+@pytest.fixture(scope="session")
+def operator_image(cluster: Cluster) -> None:
+    """The operator, as deploy/images/build.sh makes it."""
+    if problem := lacking_for_operator():
+        lack(problem)
+    cluster.load_image(operator_archive())
 
 
 @pytest.fixture(scope="session")

@@ -164,6 +164,18 @@ class Kubelet:
         self.lost.discard(node)
         return pods
 
+    def collect_unbound(self) -> None:
+        """The pod garbage collector, every 20 s: pods that go and have no node are Failed.
+
+        Only those are left that somebody's finalizer holds. Source: gcUnscheduledTerminating in
+        pkg/controller/podgc/gc_controller.go of Kubernetes 1.34.
+        """
+        for _, stored in self._server.store.all("pods"):
+            document = stored.document
+            if _is_leaving(document) and not document["spec"].get("nodeName"):
+                document["status"]["phase"] = "Failed"
+                self._put(document)
+
     def return_node(self, node: str) -> list[str]:
         """A lost node is back: what was deleted meanwhile is let go, the rest is ready again."""
         self.lost.discard(node)

@@ -76,6 +76,9 @@ def filled_in(kind: str, document: Document) -> None:
         if spec["terminationGracePeriodSeconds"] < 0:
             spec["terminationGracePeriodSeconds"] = 1
         document["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+        if spec.get("schedulingGates"):  # applySchedulingGatedCondition
+            gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+            document["status"]["conditions"] = [gated]
 
 
 def causes(kind: str, document: Document) -> list[Cause]:

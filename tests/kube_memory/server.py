@@ -47,7 +47,8 @@ class MemoryServer:
 
     collects: whether ``tick`` collects garbage; without it only ``collect`` does.
     checks: more causes to refuse an object of a kind, as a definition's schema would, by the kind's
-    name (``refusals.qualified``). counts: calls so far, by (verb, kind, subresource).
+    name (``refusals.qualified``). mutates: what a webhook changes in place in each new object of a
+    kind. counts: calls so far, by (verb, kind, subresource).
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class MemoryServer:
         self.now = now
         self.faults = Faults()
         self.checks: dict[str, Callable[[Document], list[Cause]]] = {}
+        self.mutates: dict[str, Callable[[Document], object]] = {}
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.kubelet = Kubelet(self)
         self.quotas: dict[str, tuple[str, int]] = {}

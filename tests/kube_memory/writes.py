@@ -12,7 +12,7 @@ from kube_memory.refusals import qualified
 from kube_memory.store import Stored
 from kube_memory.typed import refuse_wrong_types
 from paddock.kube.client import KubeError
-from paddock.kube.objects import rfc3339
+from paddock.kube.objects import rfc3339, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,6 +74,8 @@ def create(
         metadata["generation"] = 1
     if kind not in NO_STATUS:
         document.pop("status", None)
+    if kind in server.mutates:
+        server.mutates[kind](document)
     rules.filled_in(kind, document)
     _normalise(metadata)
     _refuse_invalid(server, resource, document)
@@ -174,7 +176,8 @@ def delete_stored(server: MemoryServer, kind: str, key: Key, grace_seconds: int 
         return
     if not metadata.get("deletionTimestamp") and metadata.get("generation"):
         metadata["generation"] += 1
-    metadata["deletionTimestamp"] = rfc3339(server.now() + grace)
+    asked_at = seconds(metadata.get("deletionTimestamp")) - (left or 0) or server.now()
+    metadata["deletionTimestamp"] = rfc3339(asked_at + grace)
     metadata["deletionGracePeriodSeconds"] = grace
     put(server, kind, document)
 

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 # Pods, and Services of pods, made in one pass; the next follows when these have been seen.
 CREATE_MAX = 512
-PATIENT = ("WaitingForGang", "PodInitializing", "ContainerCreating")  # nothing is wrong
+PATIENT = (
+    "WaitingForGang",
+    "SchedulingGated",
+    "PodInitializing",
+    "ContainerCreating",
+)  # nothing is wrong
 GROUP_MISSING_SECONDS = 20.0  # how often a missing kind is looked for again
 
 
@@ -41,7 +46,7 @@ def deploy(facts: Facts) -> Decision:
     ]
     was_open = facts.is_gate_open
     facts, opened = _open_gate(facts)
-    wakes = [earliest_force(facts, (*stale, *facts.outcomes.values()))]
+    wakes = [earliest_force(facts, (*stale, *facts.outcomes.values())), facts.silent_at]
     blocked = _blocked(facts)
     if not blocked:
         actions += _missing_services(facts)
@@ -269,9 +274,13 @@ def _own_group(facts: Facts) -> PodGroup | None:
     return None
 
 
+def _is_admitted(facts: Facts) -> bool:
+    return is_open(facts.gang, _own_group(facts), has_begun=facts.has_begun)
+
+
 def _missing_pods(facts: Facts) -> list[Action]:
     """Every pod that is not there, all at once."""
-    if not is_supported(facts) or not is_open(facts.gang, _own_group(facts)):
+    if not is_supported(facts) or not _is_admitted(facts):
         return []
     missing = facts.missing[:CREATE_MAX]
     if not missing:
@@ -345,7 +354,7 @@ def _gang_state(facts: Facts) -> tuple[bool, str, str]:
         text = f"the cluster has no PodGroup of {scheduler}: is it installed?"
         return False, "SchedulerMissing", text
     group = _own_group(facts)
-    if is_open(facts.gang, group):
+    if _is_admitted(facts):
         return True, "Admitted", ""
     phase = group.status.phase if group is not None else ""
     text = f"waiting for {scheduler} to admit the PodGroup (phase {phase or 'not set'})"

@@ -33,6 +33,8 @@ ANNOTATION_HOST_PORT = f"{GROUP}/host-port"
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 KUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_RETRIABLE = "kueue.x-k8s.io/retriable-in-group"
+KUEUE_MANAGED = "kueue.x-k8s.io/managed"  # a label, and the finalizer
 
 PORT = 36000  # first of a pod's ports; the documents' number
 PORTS_NUM = 20

@@ -3,6 +3,7 @@
 | what the API says | state | cause |
 |---|---|---|
 | deletionTimestamp set, not by us             | lost      | by its DisruptionTarget condition |
+| ... and what it ran has ended since          | lost      | the same |
 | phase Failed, reason Evicted                 | failed    | Evicted |
 | phase Failed, reason Node..., Shutdown, ...  | failed    | NodeLost |
 | phase Failed, its node had no room after all | failed    | Evicted |
@@ -14,6 +15,7 @@
 | phase Succeeded                              | succeeded | |
 | phase Running, every container ready         | running   | |
 | phase Running otherwise; an init container runs | starting | |
+| a gate of Kueue's, which has closed its group | failed   | Evicted |
 | anything else                                | pending   | |
 
 Source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/ (DisruptionTarget reasons);
@@ -63,7 +65,7 @@ class Outcome:
 
     why: one clause for people, "" when there is nothing to say. waits_for: why it has not started.
     at: seconds since 1970 when it failed, 0.0 if not said. restarts: of its containers in place.
-    is_ours: it is being deleted, and it was the operator's wish or its attempt is over.
+    is_closed_out: Kueue's group of it was over before it came, so nothing will let it start.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Outcome:
     at: float = 0.0
     restarts: int = 0
     is_terminating: bool = False
+    is_closed_out: bool = False
 
     @property
     def label(self) -> str:
@@ -111,18 +114,19 @@ def outcome_of(pod: Pod, place: names.Place) -> Outcome:
         cause=cause,
         exit_code=ended.exitCode if ended is not None else None,
         why=why,
-        waits_for=_waits_for(pod) if state in ("pending", "starting") else "",
+        waits_for=waits_for(pod) if state in ("pending", "starting") else "",
         node=pod.spec.nodeName or "",
         address=status.podIP or "",
         at=at,
-        restarts=sum(c.restartCount for c in containers),
+        restarts=sum(c.restartCount for c in _counted(pod)),
         is_terminating=meta.deletionTimestamp is not None,
+        is_closed_out=_is_closed_out(pod),
     )
 
 
 def with_last_end(outcome: Outcome, pod: Pod) -> Outcome:
     """The outcome of a pod whose container was started again, told as how that one ended."""
-    for container in pod.status.containerStatuses or ():
+    for container in _counted(pod):
         ended = container.lastState.terminated
         if container.restartCount and ended is not None:
             cause, _, why = _judge_exit(ended)
@@ -131,18 +135,28 @@ def with_last_end(outcome: Outcome, pod: Pod) -> Outcome:
     return replace(outcome, why=outcome.waits_for or "it keeps failing")
 
 
+def _counted(pod: Pod) -> tuple[ContainerStatus, ...]:
+    """The containers whose restarts in place have a limit: until the pod runs, also its init ones.
+
+    Later those have ended, or are sidecars, whose failures are not the program's.
+    """
+    inits = pod.status.initContainerStatuses or () if pod.status.phase == "Pending" else ()
+    return (*inits, *(pod.status.containerStatuses or ()))
+
+
 def _judge(
     pod: Pod, containers: tuple[ContainerStatus, ...]
 ) -> tuple[State, Cause | None, Terminated | None, str]:
     """State, cause, the container that ended it, and a clause for people."""
     status = pod.status
+    is_over = status.phase in ("Succeeded", "Failed")
+    if pod.metadata.deletionTimestamp is not None and not (is_over and _ended_by_itself(pod)):
+        cause, said = _disruption(pod)
+        return "lost", cause or "Deleted", None, said or "its pod was deleted"
     if status.phase == "Succeeded":
         return "succeeded", None, None, ""
     if status.phase == "Failed":
         return _judge_failed(pod, containers)
-    if pod.metadata.deletionTimestamp is not None:
-        cause, said = _disruption(pod)
-        return "lost", cause or "Deleted", None, said or "its pod was deleted"
     if status.phase == "Running":
         if containers and all(_is_up(c) for c in containers):
             return "running", None, None, ""
@@ -150,6 +164,8 @@ def _judge(
     for container in status.initContainerStatuses or ():
         if container.state.running is not None:
             return "starting", None, None, ""
+    if _is_closed_out(pod):
+        return "failed", "Evicted", None, "Kueue had closed its group of pods"
     return "pending", None, None, ""
 
 
@@ -176,6 +192,17 @@ def _judge_failed(
         said = f"{reason}: {message}".strip(": ")
         return "failed", "Startup", None, said or "failed without saying why"
     return "failed", *_judge_exit(first)
+
+
+def _ended_by_itself(pod: Pod) -> bool:
+    """It was over before anybody deleted it: how it ended is its own doing.
+
+    A finalizer, as Kueue's, keeps a pod to be looked at long after its programs were told to end.
+    """
+    if pod.status.reason:
+        return True
+    ends = [c.state.terminated for c in pod.status.containerStatuses or ()]
+    return any(e is not None and seconds(e.finishedAt) < _deleted_at(pod) for e in ends)
 
 
 def _judge_exit(ended: Terminated) -> tuple[Cause, Terminated, str]:
@@ -208,7 +235,8 @@ def _is_up(container: ContainerStatus) -> bool:
     return container.ready or container.state.terminated is not None
 
 
-def _waits_for(pod: Pod) -> str:
+def waits_for(pod: Pod) -> str:
+    """Why a pod has not started and will not by itself, "" when nothing is known to be wrong."""
     status = pod.status
     for container in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
         waiting = container.state.waiting
@@ -224,6 +252,20 @@ def _waits_for(pod: Pod) -> str:
             said = _short(condition.message or "")
             return f"{condition.reason or 'Unschedulable'}: {said}".rstrip(": ")
     return ""
+
+
+def _is_closed_out(pod: Pod) -> bool:
+    """Kueue gave it a gate, and took its finalizer off again: as it does when a group is over."""
+    meta = pod.metadata
+    is_kept = names.KUEUE_MANAGED in (meta.finalizers or ()) or meta.deletionTimestamp is not None
+    return (
+        bool(meta.label(names.KUEUE_MANAGED))
+        and not is_kept
+        and any(
+            c.reason == "SchedulingGated" and c.status == "False"
+            for c in pod.status.conditions or ()
+        )
+    )
 
 
 def _is_gate(message: str) -> bool:

@@ -233,6 +233,10 @@ def _mode(
 
 def _clean(spec: Mapping[str, object], found: Found) -> CleanPodPolicy:
     word = _word(spec, "cleanPodPolicy")
+    if other := _word(spec, "cleanPolicy"):
+        what = "has no effect beside spec.cleanPodPolicy" if word else "is read as cleanPodPolicy"
+        found.warning("spec.cleanPolicy", what)
+        word = word or other
     policy = CLEAN.get(word, "Never")
     if word == "OnFailed":
         found.warning("spec.cleanPodPolicy", "'OnFailed' is read as OnFailure")

@@ -44,27 +44,39 @@ from paddock.operator.status import (
 if TYPE_CHECKING:
     from paddock.errors import Problem
     from paddock.kube.client import Manifest
-    from paddock.operator.decision import Observed, Settings
+    from paddock.kube.objects import Meta
+    from paddock.operator.decision import Kind, Observed, Settings
     from paddock.operator.facts import Facts
     from paddock.operator.outcome import Outcome
     from paddock.operator.status import Condition, Previous
 
-WORN_MAX = 10  # restarts of a container in place, for elastic jobs without a backoffLimit
+WORN_MAX = 10  # restarts of a container in place without a backoffLimit
 
 
 def reconcile(observed: Observed, now: float, settings: Settings) -> Decision:
     """The whole decision for one job. now: seconds since 1970."""
     decision = _decide(observed, now, settings)
-    finalizers = observed.job.metadata.finalizers or ()
-    if names.OLD_FINALIZER in finalizers:
-        # paddle-operator's: nobody else would ever take it away. Only that one: a list that is sent
-        # as a whole would take those away that others have added meanwhile.
-        meta = observed.job.metadata
-        at = f"/metadata/finalizers/{finalizers.index(names.OLD_FINALIZER)}"
-        is_it: Manifest = {"op": "test", "path": at, "value": names.OLD_FINALIZER}
-        patch = Patch("PaddleJob", meta.name, meta.uid, (is_it, {"op": "remove", "path": at}))
-        decision = replace(decision, actions=(*decision.actions, patch))
-    return decision
+    # paddle-operator's: nobody else would ever take it away.
+    patches = _without(names.OLD_FINALIZER, "PaddleJob", observed.job.metadata)
+    for pod in observed.pods:
+        meta = pod.metadata
+        # Kueue's is all that is left. Kueue takes it off when the whole group is over, or when
+        # another pod has come in its place: but that one would have the same name.
+        if meta.deletionTimestamp is not None and not meta.deletionGracePeriodSeconds:
+            patches += _without(names.KUEUE_MANAGED, "Pod", meta)
+    return replace(decision, actions=(*decision.actions, *patches))
+
+
+def _without(finalizer: str, kind: Kind, meta: Meta) -> tuple[Patch, ...]:
+    """Take that finalizer off, and only that one.
+
+    A list that is sent as a whole would take those away that others have added meanwhile.
+    """
+    if finalizer not in (meta.finalizers or ()):
+        return ()
+    at = f"/metadata/finalizers/{(meta.finalizers or ()).index(finalizer)}"
+    is_it: Manifest = {"op": "test", "path": at, "value": finalizer}
+    return (Patch(kind, meta.name, meta.uid, (is_it, {"op": "remove", "path": at})),)
 
 
 def _decide(observed: Observed, now: float, settings: Settings) -> Decision:
@@ -227,12 +239,9 @@ def _after_failures(facts: Facts) -> Decision | None:
 
 
 def _worn_out(facts: Facts) -> restart.FailJob | None:
-    """A container that the kubelet has started too often (restartPolicy OnFailure)."""
+    """A container that the kubelet has started too often (restartPolicy OnFailure, Always)."""
     limit = facts.spec.backoff_limit
-    if limit is None:
-        if not facts.spec.is_elastic:
-            return None
-        limit = WORN_MAX
+    limit = WORN_MAX if limit is None else limit
     for outcome in facts.outcomes.values():
         if outcome.restarts > limit and outcome.state != "succeeded":
             worn = with_last_end(outcome, facts.pods_by_name[outcome.name])

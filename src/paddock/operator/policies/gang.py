@@ -6,11 +6,16 @@ them. Pure.
 | volcano      | scheduling.volcano.sh/v1beta1 | it is Inqueue or Running | scheduler, annotations |
 | coscheduling | scheduling.x-k8s.io/v1alpha1  | at once                  | label pod-group |
 | Kueue        | none                          | at once; it holds them   | group label, count |
+| Kueue, elastic | none                        | at once; each by itself  | queue label |
 
-Kueue: by the label kueue.x-k8s.io/queue-name on the job.
+Volcano's phase is asked for the first pods of an attempt only: of a gang that runs and is short of
+a pod it says Unknown until that pod is there.
+
+Kueue: by the label kueue.x-k8s.io/queue-name on the job. A group is one attempt: it is over for
+Kueue when all of its pods are (retriable-in-group "false"), and then lets go of them.
 
 Source: volcano v1.15 (annotations read by its scheduler), scheduler-plugins v0.34 coscheduling,
-https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/.
+https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/. docs/decisions/0016-*.md.
 """
 
 from __future__ import annotations
@@ -68,14 +73,16 @@ def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: Settings) -> 
     """The gang of one attempt."""
     meta = job.metadata
     queue = meta.label(names.KUEUE_QUEUE)
+    if queue and spec.is_elastic:  # a group has one size, and none of its pods comes again
+        return Gang(labels={names.KUEUE_QUEUE: queue})
     if queue:
+        group = f"{meta.name}-{meta.uid[:8]}-{attempt}"[-63:].lstrip("-")
         return Gang(
-            labels={
-                names.KUEUE_QUEUE: queue,
-                names.KUEUE_GROUP: f"{meta.name}-{meta.uid[:8]}-{attempt}"[-63:].lstrip("-"),
+            labels={names.KUEUE_QUEUE: queue, names.KUEUE_GROUP: group},
+            annotations={
+                names.KUEUE_COUNT: str(spec.replicas), names.KUEUE_RETRIABLE: "false"
             },
-            annotations={names.KUEUE_COUNT: str(spec.replicas)},
-        )
+        )  # fmt: skip
     scheduler = scheduler_of(spec, settings)
     if scheduler == "volcano":
         annotations = {
@@ -105,10 +112,10 @@ def scheduler_of(spec: JobSpec, settings: Settings) -> Scheduler:
     return "volcano" if settings.scheduling == "volcano" else _flag(settings)
 
 
-def is_open(gang: Gang, group: PodGroup | None) -> bool:
-    """True when pods may be made."""
+def is_open(gang: Gang, group: PodGroup | None, *, has_begun: bool) -> bool:
+    """True when pods may be made. has_begun: the attempt has, or has had, some."""
     if gang.scheduler == "volcano":
-        return group is not None and group.status.phase in OPEN_PHASES
+        return group is not None and (has_begun or group.status.phase in OPEN_PHASES)
     return gang.scheduler == "" or group is not None
 
 

@@ -135,7 +135,9 @@ def is_alone(outcome: Outcome, spec: JobSpec) -> bool:
     """True when this replica is made again without the others."""
     role = spec.role(outcome.role)
     keeps_address = spec.intranet in ("Service", "DNS")
-    return role is not None and role.restart_scope == "Replica" and keeps_address
+    if role is None or outcome.is_closed_out:
+        return False
+    return role.restart_scope == "Replica" and keeps_address
 
 
 def delay(counted: int, settings: Settings) -> float:
