@@ -48,6 +48,7 @@ DRAIN_SECONDS_MAX = 5.0
 WAKE_SECONDS_MAX = 60.0
 WAKE_SECONDS_MIN = 0.05
 HUNG_SECONDS = 300.0
+LASTING_SECONDS = 1.0  # the pause of a refusal that is told: that of some six in two seconds
 # A job of so many pods is decided in a thread: one of 10,000 takes a third of a second, several
 # of them would keep the lease and everybody else's jobs waiting. One thread: half of a processor.
 ASIDE_PODS = 2000
@@ -325,7 +326,8 @@ class Controller:
             job="/".join(key), reason=error.message, again_in=f"{pause:.1f}s",
         )  # fmt: skip
         job = self.caches.jobs.get(key)
-        if job is not None and not error.retryable:
+        # An API server that has just begun says 403 until it has read the roles: no news.
+        if job is not None and not error.retryable and pause >= LASTING_SECONDS:
             message = f"the API server refused the operator's call: {error.message}"
             self._recorder.record(job.metadata, Note("Warning", "StatusRefused", message))
 
