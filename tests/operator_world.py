@@ -127,7 +127,7 @@ class World:
         """Everything of that job, by uid."""
         uid = job.metadata.uid
         pods, services, maps, *groups = (
-            tuple(o for o in self._all(r) if o.metadata.controller_uid == uid) for r in CHILDREN
+            tuple(o for o in self._all(r) if names.job_uid(o.metadata) == uid) for r in CHILDREN
         )
         ports = {
             host_port(other)
@@ -221,7 +221,12 @@ class World:
             try:
                 self.server.create(resource, NAMESPACE, action.manifest)
             except KubeError as error:
-                raise told_apart(error, self._controller_of(action), job) from None
+                controller = self._controller_of(action)
+                if action.kind not in GROUPS or controller.uid:
+                    raise told_apart(error, controller, job) from None
+                labels = {names.LABEL_GROUP_OF: self.job(job).metadata.uid}
+                change = {"metadata": {"labels": labels}}
+                self.server.patch(resource, NAMESPACE, action.name, change)
         elif isinstance(action, Delete):
             self.server.delete(
                 resource, NAMESPACE, action.name,
