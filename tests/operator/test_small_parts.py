@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paddock.kube.objects import ContainerState, ContainerStatus, Pod, PodStatus, Terminated
 from paddock.operator import names
 from paddock.operator.indexes import read_indexes, write_indexes
+from paddock.operator.outcome import outcome_of, with_last_end
 from paddock.operator.quantity import add_quantities, read_quantity, write_quantity
 from paddock.operator.read_spec import read_spec
 from paddock.operator.schema import REPLICAS_MAX
@@ -109,6 +111,20 @@ def test_times_before_1970_are_none() -> None:
     """Go writes its time 0 as the year 1: written back without zeros, the status was refused."""
     raw = {"startTime": "0001-01-01T00:00:00Z", "nextAttemptTime": "1969-12-31T23:59:59Z"}
     assert read_status(raw).memory == Memory()
+
+
+@pytest.mark.parametrize(("phase", "restarts"), [("Pending", 4), ("Running", 1)])
+def test_init_containers_are_counted_until_the_pod_runs(phase: str, restarts: int) -> None:
+    """One that fails for ever never lets the pod run; a sidecar is not the program."""
+    ended = ContainerState(terminated=Terminated(2, message="no data"))
+    pod = Pod(status=PodStatus(
+        phase,
+        initContainerStatuses=(ContainerStatus("init", restartCount=3, lastState=ended),),
+        containerStatuses=(ContainerStatus("main", restartCount=1),),
+    ))  # fmt: skip
+    outcome = outcome_of(pod, names.Place("worker", 0))
+    assert outcome.restarts == restarts
+    assert ("no data" in with_last_end(outcome, pod).why) == (phase == "Pending")
 
 
 def three_roles() -> JobSpec:

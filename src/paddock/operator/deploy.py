@@ -46,7 +46,7 @@ def deploy(facts: Facts) -> Decision:
     ]
     was_open = facts.is_gate_open
     facts, opened = _open_gate(facts)
-    wakes = [earliest_force(facts, (*stale, *facts.outcomes.values()))]
+    wakes = [earliest_force(facts, (*stale, *facts.outcomes.values())), facts.silent_at]
     blocked = _blocked(facts)
     if not blocked:
         actions += _missing_services(facts)

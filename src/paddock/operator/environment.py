@@ -24,7 +24,6 @@ from paddock.contracts import contracts_of, merge, world_of
 from paddock.core.endpoint import join_endpoint
 from paddock.core.plan import Plan, Proc
 from paddock.operator.names import (
-    ELASTIC_ETCD_PORT,
     GLOO_OFFSET,
     JAX_OFFSET,
     PADDLE_MASTER_OFFSET,
@@ -59,6 +58,7 @@ TOKEN = "\0"  # stands in an address that is not known yet; in no real one
 GATE = "PADDOCK_GATE"
 # execve(2): one string may be 131,072 bytes; Paddle's launcher gives up at 120 KiB.
 VALUE_MAX = 120_000
+ETCD_SCHEME = "etcd://"
 # What paddle-operator set, and set last: nobody's template may change who a pod is.
 IDENTITY = frozenset({"POD_IP", "PADDLE_TRAINER_ID", "TRAINING_ROLE", "PADDLE_TRAINING_ROLE"})
 
@@ -239,12 +239,19 @@ def mode_of(spec: JobSpec) -> Mode:
     return "ps" if spec.role("ps") is not None else "collective"
 
 
-def elastic_variables(
-    job: JobNames, spec: JobSpec, seat: Seat, *, attempt: int, etcd: str
-) -> dict[str, str]:
-    """The environment of a pod of an elastic job: who is there is found out by the agents.
+def rendezvous_of(job: JobNames, etcd: str) -> str:
+    """Where the pods of an elastic job meet: PADDLE_MASTER.
 
     etcd: "host:port" of the namespace's etcd, or "": then the first worker's agent coordinates.
+    """
+    if etcd:
+        return f"{ETCD_SCHEME}{etcd}"
+    return f"{pod_name(job.name, 'worker', 0)}.{job.service}:{PORT + PADDLE_MASTER_OFFSET}"
+
+
+def elastic_variables(job: JobNames, spec: JobSpec, rendezvous: str) -> dict[str, str]:
+    """The environment of a pod of an elastic job: who is there is found out by the agents.
+
     Source: fleet/elastic/manager.py (PADDLE_ELASTIC_*), distributed/launch (PADDLE_MASTER).
     """
     role = spec.role("worker")
@@ -260,6 +267,7 @@ def elastic_variables(
         "PADDLE_PORT": str(PORT),
         "PADDLE_JOB_ID": job.name,
         "PADDLE_NNODES": size,
+        "PADDLE_MASTER": rendezvous,
         "PADDLE_ELASTIC_JOB_ID": f"{job.namespace}-{job.name}",
         "PADDLE_ELASTIC_NP": size,
         "PADDLE_ELASTIC_TIMEOUT": "60",
@@ -271,17 +279,9 @@ def elastic_variables(
         "PET_RDZV_ENDPOINT": f"{coordinator}:{PORT + TORCH_OFFSET}",
         "PET_RDZV_ID": f"{job.namespace}-{job.name}",
     }
-    if etcd:
-        found["PADDLE_ELASTIC_SERVER"] = etcd
-        found["PADDLE_MASTER"] = f"etcd://{etcd}"
-    else:
-        found["PADDLE_MASTER"] = f"{coordinator}:{PORT + PADDLE_MASTER_OFFSET}"
+    if rendezvous.startswith(ETCD_SCHEME):
+        found["PADDLE_ELASTIC_SERVER"] = rendezvous.removeprefix(ETCD_SCHEME)
     return found
-
-
-def etcd_address(host: str) -> str:
-    """The address of the etcd that the documents put beside elastic jobs."""
-    return f"{host}:{ELASTIC_ETCD_PORT}"
 
 
 def _plan(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from paddock.kube.objects import seconds
 from paddock.operator import names
 from paddock.operator.decision import OF_FORMER
+from paddock.operator.environment import rendezvous_of
 from paddock.operator.outcome import Outcome, outcome_of
 from paddock.operator.pods import HOST_PORT_MAX, Builder, choose_host_port
 from paddock.operator.policies.gang import Gang, gang_of
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from paddock.operator.environment import Seat
     from paddock.operator.spec import JobSpec, RoleName
     from paddock.operator.status import Memory, Previous
+
+SILENT_SECONDS = 10.0  # a kubelet takes a pod that names its node well within that
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Facts:
             self.memory.attempt,
             host_port=self.memory.host_port,
             init_image=self.settings.init_image,
-            etcd=self.observed.etcd,
+            rendezvous=self.memory.rendezvous,
         )
 
     @cached_property
@@ -181,6 +184,12 @@ class Facts:
         """What could not be changed or deleted."""
         return tuple(f for f in self.observed.faults if f.verb != "create")
 
+    @property
+    def silent_at(self) -> float | None:
+        """When the next pod will have waited too long for the node that its template names."""
+        times = [at for pod in self.observed.pods if (at := _silent_at(pod)) is not None]
+        return min((at for at in times if at > self.now), default=None)
+
     def force_at(self, outcome: Outcome) -> float | None:
         """When a terminating pod of a lost node may be removed from the record by force."""
         pod = self.pods_by_name[outcome.name]
@@ -208,7 +217,7 @@ def gather(
         memory = replace(memory, host_port=port)
     if not memory.started_at and not spec.suspend:
         memory = replace(memory, started_at=now)
-    every = tuple(_read(job.name, pod) for pod in observed.pods)
+    every = tuple(_read(job.name, pod, now) for pod in observed.pods)
     facts = Facts(observed, spec, previous, memory, settings, now, every)
     memory = facts.memory
     if facts.config_map is not None and memory.gate != memory.attempt:
@@ -217,13 +226,33 @@ def gather(
         (o.role, o.index) for o in facts.outcomes.values() if o.state == "succeeded"
     }
     replacing = memory.replacing & {o.uid for o in facts.outcomes.values()}
-    return replace(facts, memory=replace(memory, done=done, replacing=replacing))
+    rendezvous = memory.rendezvous if observed.pods else ""
+    if spec.is_elastic and not rendezvous:
+        rendezvous = rendezvous_of(facts.builder.names, observed.etcd)
+    memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous)
+    return replace(facts, memory=memory)
 
 
-def _read(job: str, pod: Pod) -> Outcome:
+def _read(job: str, pod: Pod, now: float) -> Outcome:
     place = names.place_of(job, pod.metadata.name)
     # It is ours by uid, but of no name we give: nobody wants it.
-    return outcome_of(pod, place or names.Place("worker", -1))
+    found = outcome_of(pod, place or names.Place("worker", -1))
+    at = _silent_at(pod)
+    if at is None or now < at or found.state != "pending":
+        return found
+    asked = f"is there such a node? (kubectl get node {found.node})"
+    said = f"no kubelet has taken it for {SILENT_SECONDS:g} s; {asked}"
+    return replace(found, waits_for=f"NodeSilent: {said}")
+
+
+def _silent_at(pod: Pod) -> float | None:
+    """When a pod whose template names its node has waited too long for that node's kubelet.
+
+    No scheduler looks at it, so that nobody else says anything; the kubelet writes conditions.
+    """
+    if not pod.spec.nodeName or pod.status.conditions or pod.status.containerStatuses:
+        return None
+    return seconds(pod.metadata.creationTimestamp) + SILENT_SECONDS
 
 
 def _attempt(config_map: ConfigMap) -> int:

@@ -118,7 +118,7 @@ def outcome_of(pod: Pod, place: names.Place) -> Outcome:
         node=pod.spec.nodeName or "",
         address=status.podIP or "",
         at=at,
-        restarts=sum(c.restartCount for c in containers),
+        restarts=sum(c.restartCount for c in _counted(pod)),
         is_terminating=meta.deletionTimestamp is not None,
         is_closed_out=_is_closed_out(pod),
     )
@@ -126,13 +126,22 @@ def outcome_of(pod: Pod, place: names.Place) -> Outcome:
 
 def with_last_end(outcome: Outcome, pod: Pod) -> Outcome:
     """The outcome of a pod whose container was started again, told as how that one ended."""
-    for container in pod.status.containerStatuses or ():
+    for container in _counted(pod):
         ended = container.lastState.terminated
         if container.restartCount and ended is not None:
             cause, _, why = _judge_exit(ended)
             at = seconds(ended.finishedAt)
             return replace(outcome, cause=cause, exit_code=ended.exitCode, why=why, at=at)
     return replace(outcome, why=outcome.waits_for or "it keeps failing")
+
+
+def _counted(pod: Pod) -> tuple[ContainerStatus, ...]:
+    """The containers whose restarts in place have a limit: until the pod runs, also its init ones.
+
+    Later those have ended, or are sidecars, whose failures are not the program's.
+    """
+    inits = pod.status.initContainerStatuses or () if pod.status.phase == "Pending" else ()
+    return (*inits, *(pod.status.containerStatuses or ()))
 
 
 def _judge(

@@ -52,7 +52,7 @@ class Builder:
     attempt: int
     host_port: int = 0
     init_image: str = ""
-    etcd: str = ""
+    rendezvous: str = ""
 
     @property
     def names(self) -> JobNames:
@@ -182,7 +182,7 @@ class Builder:
     # ------------------------------------------------------------------ parts
 
     def _elastic_pod(self, seat: Seat) -> Manifest:
-        found = elastic_variables(self.names, self.spec, seat, attempt=self.attempt, etcd=self.etcd)
+        found = elastic_variables(self.names, self.spec, self.rendezvous)
         own: Manifest = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
         return self._pod(seat, [own, *_literal_entries(found)])
 
@@ -228,8 +228,9 @@ class Builder:
         if self.spec.is_elastic:
             spec["restartPolicy"] = "OnFailure"
         elif not spec.get("restartPolicy"):
+            # paddle-operator's rule, but without a backoffLimit a program's failure ends the job.
             in_place = seat.role == "worker" and self.spec.intranet == "Service"
-            spec["restartPolicy"] = "OnFailure" if in_place else "Never"
+            spec["restartPolicy"] = "OnFailure" if in_place and self.spec.backoff_limit else "Never"
         if self.spec.sample_set is not None:
             claim = {"claimName": self.spec.sample_set.name}
             volumes = [*_list(spec.get("volumes"))]

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from paddock.operator.outcome import Outcome
     from paddock.operator.status import Condition, Previous
 
-WORN_MAX = 10  # restarts of a container in place, for elastic jobs without a backoffLimit
+WORN_MAX = 10  # restarts of a container in place without a backoffLimit
 
 
 def reconcile(observed: Observed, now: float, settings: Settings) -> Decision:
@@ -239,12 +239,9 @@ def _after_failures(facts: Facts) -> Decision | None:
 
 
 def _worn_out(facts: Facts) -> restart.FailJob | None:
-    """A container that the kubelet has started too often (restartPolicy OnFailure)."""
+    """A container that the kubelet has started too often (restartPolicy OnFailure, Always)."""
     limit = facts.spec.backoff_limit
-    if limit is None:
-        if not facts.spec.is_elastic:
-            return None
-        limit = WORN_MAX
+    limit = WORN_MAX if limit is None else limit
     for outcome in facts.outcomes.values():
         if outcome.restarts > limit and outcome.state != "succeeded":
             worn = with_last_end(outcome, facts.pods_by_name[outcome.name])

@@ -129,7 +129,8 @@ _POD = (
     Field("initContainers[]", "opens", "Containers that run before the others."),
     Field("volumes[]", "opens", "Volumes of the pod."),
     Field("restartPolicy", "string", "Whether the kubelet starts a container again.",
-          "Never; OnFailure for elastic workers and for workers of intranet Service",
+          "Never; OnFailure for elastic workers, and with intranet Service and a backoffLimit for"
+          " workers",
           ("Always", "OnFailure", "Never")),
     Field("hostNetwork", "boolean", "Use the node's network.", "true with intranet Host"),
     Field("dnsPolicy", "string", "How names are resolved.", "ClusterFirst; ClusterFirstWithHostNet"
@@ -259,6 +260,8 @@ _STATUS = (
           " is their limit."),
     Field("status.replacing[]", "strings", "Uids of failed pods that are made again alone, until"
           " they are gone."),
+    Field("status.rendezvous", "string", "PADDLE_MASTER of an elastic job's pods, as long as one of"
+          " them is there."),
     Field("status.ready", "string", "Ready pods of all pods, as 3/4."),
     Field("status.replicas", "integer", "Worker pods, for `kubectl scale`."),
     Field("status.selector", "string", "Labels of the worker pods, for autoscalers."),

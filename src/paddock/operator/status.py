@@ -49,7 +49,8 @@ class Memory:
 
     gate: the attempt whose gate was opened, -1 for none. counted: failures since the job was last
     healthy. restarts, disruptions: of all time, for people. done: finished replicas of the attempt.
-    replacing: uids of failed pods that were counted and are to be made again alone.
+    replacing: uids of failed pods that were counted and are to be made again alone. rendezvous:
+    where all elastic pods of the attempt meet, their PADDLE_MASTER.
     """
 
     attempt: int = 0
@@ -66,6 +67,7 @@ class Memory:
     last_failure: Mapping[str, object] = field(default_factory=dict)
     restart_why: str = ""
     replacing: frozenset[str] = frozenset()
+    rendezvous: str = ""
 
     @property
     def failed_at(self) -> float:
@@ -119,6 +121,7 @@ def read_status(raw: object) -> Previous:
         last_failure=failure if isinstance(failure, dict) else {},
         restart_why=_text(found.get("restartReason")),
         replacing=frozenset(filter(None, map(_text, _list(found.get("replacing"))))),
+        rendezvous=_text(found.get("rendezvous")),
     )
     return Previous(
         phase=_text(found.get("phase")),
@@ -170,6 +173,7 @@ def write_status(
         "hostPort": memory.host_port or None,
         "lastFailure": dict(memory.last_failure) or None,
         "replacing": sorted(memory.replacing) or None,
+        "rendezvous": memory.rendezvous or None,
         "elastic": picture.elastic or None,
         "conditions": _write_conditions(picture.conditions, previous.conditions, now),
     }

@@ -227,30 +227,49 @@ def test_what_is_observed_is_of_that_jobs_uid() -> None:
     run_virtual(main)
 
 
-def test_etcd_is_looked_for_only_by_elastic_jobs() -> None:
-    """One question for a namespace and a while, not one for each look."""
+def test_all_pods_of_an_elastic_job_meet_at_one_place() -> None:
+    """Etcd that appears between two pods must not split the job; the next generation uses it."""
 
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
-        looks = Looks()
-        world.start(reconcile=looks)
-        world.submit("plain", 1)
+        world.start(reconcile=reconcile)
+        asked = ("get", "services", "")
+        pod = {"spec": {"containers": [{"name": "main", "image": "train"}]}}
+        world.submit("plain", 1, worker={"replicas": 1, "template": pod})
         await clock.pass_time(1)
-        assert world.server.counts["get", "services", ""] == 0
-        world.submit("elastic0", 1, elastic=1)
+        assert world.server.counts[asked] == 0
+        world.server.set_quota("ml", 3)  # of which the other job has one
+        world.submit("demo", 3, worker={"replicas": 3, "limits": 4, "template": pod})
         await clock.pass_time(1)
-        assert looks.seen[-1].etcd == ""
+        masters = lambda: {pod: master_of(world, pod) for pod in world.pods() if "demo" in pod}  # noqa: E731
+        built_in = "demo-worker-0.demo:36001"
+        assert masters() == {"demo-worker-0": built_in, "demo-worker-1": built_in}
         ports = [{"name": "peer", "port": 2380}, {"name": "client", "port": 2379}]
         manifest = {"metadata": {"name": "paddle-elastic-etcd"}, "spec": {"ports": ports}}
         world.server.create(SERVICES, "ml", manifest)
-        await clock.pass_time(20)
-        for n in range(5):
-            world.submit(f"elastic{n + 1}", 1, worker={"replicas": 1, "limits": 2})
+        await clock.pass_time(60)
+        world.server.set_quota("ml", None)
+        await clock.pass_time(400)
+        assert masters() == {f"demo-worker-{n}": built_in for n in range(3)}
+        assert world.status("demo")["rendezvous"] == built_in
+        assert world.server.counts[asked] == 1
+        patch_job(world, "demo", {"spec": {"suspend": True}})
         await clock.pass_time(1)
-        assert looks.seen[-1].etcd == "paddle-elastic-etcd.ml.svc:2379"
-        assert world.server.counts["get", "services", ""] <= 7
+        for name in masters():
+            world.server.kubelet.let_go(f"ml/{name}")
+        await clock.pass_time(1)
+        patch_job(world, "demo", {"spec": {"suspend": False}})
+        await clock.pass_time(1)
+        etcd = "etcd://paddle-elastic-etcd.ml.svc:2379"
+        assert masters() == {f"demo-worker-{n}": etcd for n in range(3)}
 
     run_virtual(main)
+
+
+def master_of(world: World, pod: str) -> str:
+    """PADDLE_MASTER of a pod's program."""
+    found = world.server.get(PODS, "ml", pod).document["spec"]["containers"][0]["env"]
+    return next(str(e["value"]) for e in found if e["name"] == "PADDLE_MASTER")
 
 
 def test_two_jobs_never_choose_the_same_host_port() -> None:

@@ -116,6 +116,12 @@ class Caches:
         found = self.jobs.find("uid", uid)
         return found[0] if found else None
 
+    def chooses_etcd(self, job: PaddleJob) -> bool:
+        """Whether the pods of an elastic job have yet to be told where they meet (facts.py)."""
+        owner = f"{job.metadata.namespace}/{job.metadata.uid}"
+        is_chosen = field_of(job.status, "rendezvous") and self.stores["Pod"].find("owner", owner)
+        return _is_elastic(job) and not is_chosen and not is_over(job)
+
     def observe(
         self, job: PaddleJob, faults: tuple[Fault, ...], *, etcd: str, decided_ports: Iterable[int]
     ) -> Observed:
@@ -149,16 +155,30 @@ def host_port(job: PaddleJob) -> int:
     return port if isinstance(port, int) else 0
 
 
+def _is_elastic(job: PaddleJob) -> bool:
+    """Whether the job asks for a changing number of workers; read_spec.py decides it for good."""
+    worker = field_of(job.spec, "worker")
+    return (
+        field_of(job.spec, "elastic") is not None
+        or bool(field_of(worker, "limits"))
+        or bool(field_of(worker, "requests"))
+    )
+
+
 def _uid_of(job: PaddleJob) -> str:
     return job.metadata.uid
 
 
 def holds_port(job: PaddleJob) -> bool:
     """Whether no other job may have its host ports: until it has ended, and its pods with it."""
-    phase, reason = field_of(job.status, "phase"), field_of(job.status, "reason")
-    is_over = phase in TERMINAL and reason not in REOPENED
     leaves_pods = field_of(job.spec, "cleanPodPolicy") == "Never"
-    return host_port(job) > 0 and (leaves_pods or not is_over)
+    return host_port(job) > 0 and (leaves_pods or not is_over(job))
+
+
+def is_over(job: PaddleJob) -> bool:
+    """Whether it has ended for good."""
+    phase, reason = field_of(job.status, "phase"), field_of(job.status, "reason")
+    return phase in TERMINAL and reason not in REOPENED
 
 
 def _port_of(job: PaddleJob) -> str:

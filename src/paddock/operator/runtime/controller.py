@@ -17,7 +17,7 @@ from paddock.operator.decision import Note
 from paddock.operator.names import LABEL_JOB, job_uid
 from paddock.operator.runtime.caches import CHILDREN, Caches, field_of, holds_port, host_port
 from paddock.operator.runtime.clock import end
-from paddock.operator.runtime.etcd import EtcdFinder
+from paddock.operator.runtime.etcd import find_etcd
 from paddock.operator.runtime.executor import Executor, JobMemory
 from paddock.operator.runtime.faults import Faults
 from paddock.operator.runtime.guard import FencedError
@@ -87,7 +87,7 @@ class Controller:
         self._aside = ThreadPoolExecutor(1, "decide")
         self._is_aside_busy = False
         self._aside_next: dict[Key, None] = {}  # jobs, each once, in the order they came
-        self._etcd = EtcdFinder(client, clock)
+        self._client = client
         self.caches = Caches(
             client, namespaces,
             clock=clock, rng=rng, log=log, metrics=metrics, is_candidate=is_candidate,
@@ -231,7 +231,7 @@ class Controller:
         if job is None:
             self._queue.forget(key)
             return
-        etcd = await self._etcd.find(key[0]) if _is_elastic(job) else ""
+        etcd = await find_etcd(self._client, key[0]) if self.caches.chooses_etcd(job) else ""
         job = self.caches.jobs.get(key)  # it may have changed since
         if job is None:
             return
@@ -390,13 +390,3 @@ def _pods_wanted(job: PaddleJob) -> int:
     roles = [field_of(job.spec, role) for role in ROLES]
     counts = [field_of(role, name) for role in roles for name in ("replicas", "requests")]
     return sum(count for count in counts if isinstance(count, int) and count <= REPLICAS_MAX)
-
-
-def _is_elastic(job: PaddleJob) -> bool:
-    """Whether the job asks for a changing number of workers; read_spec.py decides it for good."""
-    worker = field_of(job.spec, "worker")
-    return (
-        field_of(job.spec, "elastic") is not None
-        or bool(field_of(worker, "limits"))
-        or bool(field_of(worker, "requests"))
-    )

@@ -1,11 +1,11 @@
 """Where a namespace has its etcd: the Service of the documents' deploy/elastic/etcd.yaml.
 
-Asked for only when an elastic job is looked at, and remembered for a while.
+Asked for only when an elastic job chooses where its pods meet: what a job remembers of it for ever
+must be fresh.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,11 +16,6 @@ from paddock.operator.names import ELASTIC_ETCD, ELASTIC_ETCD_PORT
 
 if TYPE_CHECKING:
     from paddock.kube.client import Client
-    from paddock.operator.runtime.clock import Clock
-
-FOUND_SECONDS = 300.0
-MISSING_SECONDS = 15.0
-NAMESPACES_MAX = 10_000
 
 
 class Port(msgspec.Struct, frozen=True, gc=False):
@@ -46,31 +41,14 @@ class Service(msgspec.Struct, frozen=True, gc=False):
 SERVICE_PORTS = Resource("", "v1", "services", "Service", Service)
 
 
-class EtcdFinder:
-    """Finds it and remembers, both that it is there and that it is not."""
-
-    def __init__(self, client: Client, clock: Clock) -> None:
-        self._client = client
-        self._clock = clock
-        self._known: OrderedDict[str, tuple[str, float]] = OrderedDict()  # address, good until
-
-    async def find(self, namespace: str) -> str:
-        """ "host:port", or "" without that Service. Raises KubeError when it cannot be known."""
-        address, good_until = self._known.get(namespace, ("", 0.0))
-        if self._clock.monotonic() < good_until:
-            return address
-        try:
-            service = await self._client.get(SERVICE_PORTS, namespace, ELASTIC_ETCD)
-            address, seconds = _address(service), FOUND_SECONDS
-        except KubeError as error:
-            if error.status != 404:
-                raise
-            address, seconds = "", MISSING_SECONDS
-        self._known.pop(namespace, None)
-        self._known[namespace] = (address, self._clock.monotonic() + seconds)
-        while len(self._known) > NAMESPACES_MAX:
-            self._known.popitem(last=False)
-        return address
+async def find_etcd(client: Client, namespace: str) -> str:
+    """ "host:port", or "" without that Service. Raises KubeError when it cannot be known."""
+    try:
+        return _address(await client.get(SERVICE_PORTS, namespace, ELASTIC_ETCD))
+    except KubeError as error:
+        if error.status != 404:
+            raise
+        return ""
 
 
 def _address(service: Service) -> str:
