@@ -28,11 +28,11 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 endif
 
 .PHONY: help demo test test-real test-cluster test-gpu check format bench bench-ps bench-rec \
-	bench-operator clean tools-real tools-cluster
+	bench-operator clean tools-real tools-cluster operator-image demo-image
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 # ------------------------------------------------------------------------------------- the demo
 
@@ -90,6 +90,16 @@ bench-operator: tools-cluster ## the operator on a real API server (docs/benchma
 
 clean: ## remove what make made; the next run installs again
 	rm -rf $(VENV) .venv-peer log build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+# ---------------------------------------------------------------------------------------- images
+
+# make operator-image LOAD=kind, or minikube, k3d, k3s, ctr; or PUSH=registry.example/you/name:tag
+TO := $(if $(LOAD),--load $(LOAD)) $(if $(PUSH),--push $(PUSH))
+operator-image: ## the operator's image, by podman, docker or buildah; LOAD=kind puts it on its nodes
+	@deploy/images/build.sh operator $(TO)
+
+demo-image: ## the image of the examples, PaddlePaddle in it; LOAD=kind puts it on its nodes
+	@deploy/images/build.sh demo $(TO)
 
 # -------------------------------------------------------------------------------------- packages
 
@@ -150,7 +160,7 @@ tools-real:
 CLUSTER_TOOLS := containerd:containerd runc:runc iptables:iptables ip:iproute2 \
 	conntrack:conntrack ethtool:ethtool socat:socat debootstrap:debootstrap openssl:openssl \
 	sysctl:procps /usr/lib/cni/ptp:containernetworking-plugins etcd:etcd-server \
-	sshd:openssh-server
+	sshd:openssh-server buildah:buildah
 
 # Kubernetes itself is compiled from Go modules, minutes the first time, and images are made from
 # packages (tests/cluster/control). Both are kept outside of the clone, by what they are made from;
@@ -164,3 +174,4 @@ tools-cluster: $(VENV)/.dev
 	  echo "      Try: apt-get install --no-install-recommends$$missing" >&2; exit 1; fi
 	@PYTHONPATH=tests $(BIN)/python -m cluster.control.build >/dev/null
 	@[ "$$(id -u)" -ne 0 ] || PYTHONPATH=tests $(BIN)/python -m cluster.control.images >/dev/null
+	@[ "$$(id -u)" -ne 0 ] || PYTHONPATH=tests $(BIN)/python -m cluster.control.built >/dev/null

@@ -24,6 +24,7 @@ from paddock.kube.client import (
     KubeError,
 )
 from paddock.operator.decision import Kind, Settings
+from paddock.operator.names import LABEL_POD
 from paddock.operator.pods import owner_reference
 from paddock.operator.runtime.executor import RESOURCES
 
@@ -212,10 +213,13 @@ class Story:
             self.world.kubelet.fail(f"{NAMESPACE}/{pod}", 137, "OOMKilled")
 
     def crash(self, words: list[str], given: Any) -> None:
-        """crash POD [N] [LAST WORDS]: the kubelet starts it again, N times."""
+        """crash POD [N] [exit CODE] [LAST WORDS]: the kubelet starts it again, N times."""
+        times, rest, code = int(words[1]) if words[1:] else 1, words[2:], 1
+        if rest[:1] == ["exit"]:
+            code, rest = int(rest[1]), rest[2:]
         for pod in self.which(words[0]):
-            for _ in range(int(words[1]) if len(words) > 1 else 1):
-                self.world.kubelet.crash(f"{NAMESPACE}/{pod}", 1, "Error", " ".join(words[2:]))
+            for _ in range(times):
+                self.world.kubelet.crash(f"{NAMESPACE}/{pod}", code, "Error", " ".join(rest))
 
     def rejected(self, words: list[str], given: Any) -> None:
         """rejected POD REASON MESSAGE: the node did not take it, or ended it: phase Failed."""
@@ -281,14 +285,21 @@ class Story:
         self.world.server.create(KINDS[words[0]], NAMESPACE, manifest)
 
     def orphan(self, words: list[str], given: Any) -> None:
-        """orphan KIND NAME: the job controls it, and nobody of ours made it."""
+        """orphan KIND NAME: the job controls it, and an operator before ours made it."""
         owner = owner_reference(self.world.job(self.job))
         manifest: Document = {"metadata": {"name": words[1], "ownerReferences": [owner]}}
+        if words[0] != "service":  # as v0.3.5 has them
+            manifest["metadata"]["labels"] = {LABEL_POD: words[1]}
         if words[0] == "pod":
             manifest["spec"] = {"containers": [{"name": "c", "image": "theirs"}]}
         elif words[0] == "service":
             manifest["spec"] = {"ports": [{"port": 80}]}
         self.world.server.create(KINDS[words[0]], NAMESPACE, manifest)
+
+    def unlabel(self, words: list[str], given: Any) -> None:
+        """unlabel KIND NAME LABEL...: somebody removes labels."""
+        change = {"metadata": {"labels": dict.fromkeys(words[2:])}}
+        self.world.server.patch(KINDS[words[0]], NAMESPACE, words[1], change)
 
     def quota(self, words: list[str], given: Any) -> None:
         """quota N | none: pods in the namespace."""

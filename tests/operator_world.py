@@ -1,6 +1,6 @@
 """A cluster in memory with one operator that looks at jobs: what stories and properties drive.
 
-``look`` is one pass over one job: observe, decide, write the status, act. What holds for every pass
+``look`` is one pass over one job by the real caches and executor. What holds for every pass
 is asserted there (operator_rules.py). Nodes are played: a pod that was told to run waits for its
 ConfigMap as a kubelet does, and goes when it was deleted. Nothing here asks for the time.
 """
@@ -9,50 +9,47 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Any
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gang_kueue import Kueue, gated
 from gang_volcano import Volcano
-from kube_memory import Call, MemoryServer, Rule
+from kube_memory import Call, MemoryClient, MemoryServer, Rule
+from kube_memory.server import no_pause
 from operator_rules import check_rules, check_same
 from paddock.kube.client import (
     CONFIG_MAPS,
     COSCHEDULING_GROUPS,
     PADDLE_JOBS,
     PODS,
-    SERVICES,
     VOLCANO_GROUPS,
     KubeError,
     Resource,
 )
-from paddock.kube.objects import NOBODY, OwnerReference, PaddleJob
+from paddock.kube.objects import PaddleJob
 from paddock.operator import names
-from paddock.operator.decision import (
-    Action,
-    Create,
-    Decision,
-    Delete,
-    Kind,
-    Observed,
-    Patch,
-    Settings,
-)
+from paddock.operator.decision import Create, Decision, Kind, Settings
 from paddock.operator.reconcile import reconcile
-from paddock.operator.runtime.caches import holds_port, host_port
-from paddock.operator.runtime.executor import RESOURCES
-from paddock.operator.runtime.faults import OF_ONE_OBJECT, Faults, told_apart
-from paddock.operator.runtime.status import canonical, merge_change
+from paddock.operator.runtime.caches import Caches
+from paddock.operator.runtime.executor import RESOURCES, Executor, JobMemory
+from paddock.operator.runtime.faults import Faults, call_of
+from paddock.operator.runtime.log import Log
+from paddock.operator.runtime.metrics import Metrics
+from paddock.operator.runtime.status import canonical
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paddock.operator.decision import Action
+
+T = TypeVar("T")
 Document = dict[str, Any]
 NAMESPACE = "ml"
 POD_GC_SECONDS = 20.0
 START = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 ROUNDS_MAX = 60  # looks at every job until nothing is left to do
-CHILDREN: tuple[Resource[Any], ...] = (
-    PODS, SERVICES, CONFIG_MAPS, VOLCANO_GROUPS, COSCHEDULING_GROUPS
-)  # fmt: skip
 GROUPS: dict[Kind, Resource[Any]] = {
     "VolcanoGroup": VOLCANO_GROUPS,
     "CoschedulingGroup": COSCHEDULING_GROUPS,
@@ -78,12 +75,43 @@ class Look:
     decision: Decision
     taken: tuple[Action, ...] = ()
     refused: tuple[str, ...] = ()
+    taken_back: tuple[str, ...] = ()  # names of those taken that were there, without our label
     is_killed: bool = False
 
     @property
     def did_anything(self) -> bool:
         """Whether the cluster is another than before."""
         return self.before != self.after or bool(self.taken or self.refused or self.is_killed)
+
+
+class OfOperator(MemoryClient):
+    """The operator's client. asked: its calls, until somebody clears them."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        super().__init__(server, "operator", idle_seconds=75.0, pause=no_pause)
+        self.asked: list[Call] = []
+
+    async def _asked(self, call: Call, carry_out: Callable[[], T]) -> T:
+        self.asked.append(call)
+        return await super()._asked(call, carry_out)
+
+
+@dataclass
+class Watch:
+    """The clock of a world; it stands still while the operator looks."""
+
+    world: World
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return self.world.now
+
+    monotonic = now
+
+    async def sleep(self, seconds: float) -> None:
+        """Until somebody ends it: nothing here is waited for."""
+        if seconds > 0:
+            await asyncio.Event().wait()
 
 
 @dataclass
@@ -108,7 +136,10 @@ class World:
         self.without: set[Kind] = set()
         self._starting: set[str] = set()  # pods whose containers wait for their variables
         self._held: list[Rule] = []
-        self._faults: dict[str, Faults] = {}
+        self._memory: dict[str, JobMemory] = {}
+        self._client = OfOperator(self.server)
+        self._clock = Watch(self)
+        self._log = Log(lambda _: None, self._clock, level="error", form="text")
         self.last: dict[str, Decision] = {}  # by job
         self._addresses = 0
         self._gangs: list[Volcano | Kueue] = []
@@ -123,49 +154,76 @@ class World:
         """A job as the API server has it."""
         return self.server.get(PADDLE_JOBS, NAMESPACE, name).read(PaddleJob)
 
-    def observe(self, job: PaddleJob) -> Observed:
-        """Everything of that job, by uid."""
-        uid = job.metadata.uid
-        pods, services, maps, *groups = (
-            tuple(o for o in self._all(r) if names.job_uid(o.metadata) == uid) for r in CHILDREN
-        )
-        ports = {
-            host_port(other)
-            for other in map(self.job, self.jobs())
-            if other.metadata.uid != uid and holds_port(other)
-        }
-        return Observed(
-            job, pods, services, maps, tuple(g for of in groups for g in of),
-            faults=self._faults_of(job).all(),
-            has_volcano="VolcanoGroup" not in self.without,
-            has_coscheduling="CoschedulingGroup" not in self.without,
-            etcd=self.etcd,
-            taken_ports=frozenset(ports - {0}),
-        )  # fmt: skip
-
     def look(self, name: str) -> Look:
-        """One pass over one job, carried out."""
-        job = self.job(name)
-        observed = self.observe(job)
+        """One pass over one job, carried out by the operator's own caches and executor."""
+        loop = asyncio.new_event_loop()
+        try:
+            return loop.run_until_complete(self._look(name))
+        finally:
+            loop.close()
+
+    async def _look(self, name: str) -> Look:
+        caches = Caches(
+            self._client, (NAMESPACE,), clock=self._clock, rng=Even(), log=self._log,
+            metrics=Metrics(), is_candidate=False,
+        )  # fmt: skip
+        caches.start()
+        try:
+            await caches.wait_synced()
+            return await self._carried_out(caches, name)
+        finally:
+            await caches.stop()
+
+    async def _carried_out(self, caches: Caches, name: str) -> Look:
+        job = caches.jobs.get((NAMESPACE, name))
+        assert job is not None
+        memory = self._memory_of(job)
+        for kind, store in caches.stores.items():
+            store.listen(partial(memory.expectations.see, kind))
+        observed = caches.observe(
+            job, memory.faults.all(), etcd=self.etcd, decided_ports=(), allowed=memory.allowed
+        )
         decision = reconcile(observed, self.now, self.settings)
         check_rules(observed, decision)
         if self.asks_twice:
             check_same(decision, reconcile(observed, self.now, self.settings))
         self.last[name] = decision
-        before: Document = job.status if isinstance(job.status, dict) else {}
-        after = self._write_status(job, decision)
-        found = Look(name, before, after, decision)
-        if self.killed_at == name:
+        is_killed = self.killed_at == name
+        if is_killed:
             self.killed_at = ""
-            found.is_killed = True
-            return found
-        faults = self._faults_of(job)
-        faults.keep(decision.actions)
-        wanted = [a for a in decision.actions if not faults.hold(a, self.now)]
-        for _, group in groupby(wanted, key=lambda action: (type(action), action.kind)):
-            if not self._take_group(found, faults, list(group)):
-                break
-        return found
+            decision = replace(decision, actions=())
+        self._client.asked.clear()
+        executor = Executor(self._client, caches.stores, clock=self._clock, log=self._log)
+        assert await executor.carry_out(job, memory, decision) == "done"
+        for _ in range(ROUNDS_MAX):
+            # sleep: the watches bring what was written
+            await asyncio.sleep(0)
+        assert len(memory.expectations) == 0, "written, and not to be seen"
+        return self._told(job, decision, memory.faults, is_killed=is_killed)
+
+    def _told(self, job: PaddleJob, decision: Decision, faults: Faults, *, is_killed: bool) -> Look:
+        """What was asked of the server, and what it took."""
+        before: Document = job.status if isinstance(job.status, dict) else {}
+        after = before if decision.status is None else canonical(decision.status)
+        assert isinstance(after, dict)
+        is_there = job.metadata.name in self.jobs()
+        assert not is_there or canonical(self.job(job.metadata.name).status) == canonical(after)
+        asked = Counter((call.verb, call.resource.kind, call.name) for call in self._client.asked)
+        self.status_writes += sum(call.subresource == "status" for call in self._client.asked)
+        refused = {(f.verb, f.kind, f.name): f for f in faults.all()}
+        tried = [a for a in decision.actions if asked[_call_of(a)]]
+        return Look(
+            job.metadata.name, before, after, decision, is_killed=is_killed,
+            taken=tuple(a for a in tried if call_of(a) not in refused),
+            refused=tuple(
+                f"{' '.join(call_of(a))}: {refused[call_of(a)].message}"
+                for a in tried if call_of(a) in refused
+            ),
+            taken_back=tuple(
+                a.name for a in tried
+                if isinstance(a, Create) and asked[("patch", *_call_of(a)[1:])]
+            ),
+        )  # fmt: skip
 
     def settle(self) -> list[Look]:
         """Look at every job, and let pods go on, until nothing is left to do; what was done."""
@@ -177,91 +235,16 @@ class World:
                 return looks
         raise AssertionError(f"does not settle: {[look.decision for look in looks[-3:]]}")
 
-    def _write_status(self, job: PaddleJob, decision: Decision) -> Document:
-        present = canonical(job.status)
-        wanted = canonical(decision.status)
-        if decision.status is None or wanted == present:
-            return job.status if isinstance(job.status, dict) else {}
-        change = {
-            "metadata": {
-                "resourceVersion": job.metadata.resourceVersion, "uid": job.metadata.uid
-            },
-            "status": merge_change(present, wanted),
-        }  # fmt: skip
-        name = job.metadata.name
-        self.server.patch(PADDLE_JOBS, NAMESPACE, name, change, subresource="status")
-        self.status_writes += 1
-        written = self.job(name).status
-        assert written == wanted
-        assert isinstance(written, dict)
-        return written
-
-    def _take_group(self, found: Look, faults: Faults, actions: list[Action]) -> bool:
-        """False when the server is in trouble: the other groups wait, too."""
-        for action in actions:
-            try:
-                self._take(action, found.job)
-            except KubeError as error:
-                fault = faults.record(action, error, now=self.now, monotonic=self.now)
-                found.refused += (f"{fault.verb} {fault.kind} {fault.name}: {error.message}",)
-                if error.reason in OF_ONE_OBJECT:
-                    continue
-                return not (error.status in (0, 429) or error.status >= 500)
-            faults.succeed(action)
-            found.taken += (action,)
-        return True
-
-    def _take(self, action: Action, job: str) -> None:
-        resource = RESOURCES[action.kind]
-        if isinstance(action, Create):
-            call = Call("create", resource, NAMESPACE, action.name, content=action.manifest)
-            rule = self.server.faults.take(call)
-            if rule is not None:
-                raise rule.error
-            try:
-                self.server.create(resource, NAMESPACE, action.manifest)
-            except KubeError as error:
-                controller = self._controller_of(action)
-                if action.kind not in GROUPS or controller.uid:
-                    raise told_apart(error, controller, job) from None
-                labels = {names.LABEL_GROUP_OF: self.job(job).metadata.uid}
-                change = {"metadata": {"labels": labels}}
-                self.server.patch(resource, NAMESPACE, action.name, change)
-        elif isinstance(action, Delete):
-            self.server.delete(
-                resource, NAMESPACE, action.name,
-                uid=action.uid, grace_seconds=action.grace_seconds,
-            )  # fmt: skip
-        else:
-            self._patch(resource, action)
-
-    def _patch(self, resource: Resource[Any], action: Patch) -> None:
-        if isinstance(action.change, tuple):
-            self.server.patch(resource, NAMESPACE, action.name, list(action.change), kind="json")
-            return
-        metadata = {**_mapping(action.change.get("metadata")), "uid": action.uid}
-        change = {**action.change, "metadata": metadata}
-        self.server.patch(resource, NAMESPACE, action.name, change)
-
-    def _controller_of(self, action: Create) -> OwnerReference:
-        there = [o for o in self._all(RESOURCES[action.kind]) if o.metadata.name == action.name]
-        owner: OwnerReference = there[0].metadata.controller if there else NOBODY
-        return owner
-
-    def _faults_of(self, job: PaddleJob) -> Faults:
-        key = f"{job.metadata.uid}/{job.metadata.generation}"
-        if key not in self._faults:
-            self._faults[key] = Faults(Even())
-        return self._faults[key]
+    def _memory_of(self, job: PaddleJob) -> JobMemory:
+        meta = job.metadata
+        key = f"{meta.uid}/{meta.generation}"
+        if key not in self._memory:
+            self._memory[key] = JobMemory(meta.uid, meta.generation, Faults(Even()))
+        return self._memory[key]
 
     def forget(self) -> None:
         """The operator is started anew: whatever was in memory only is gone."""
-        self._faults.clear()
-
-    def _all(self, resource: Resource[Any]) -> list[Any]:
-        if any(GROUPS[kind] == resource for kind in self.without):
-            return []
-        return [s.read(resource.shape) for s in self.server.all(resource, NAMESPACE)]
+        self._memory.clear()
 
     # -------------------------------------------------------------------- the people
 
@@ -453,5 +436,7 @@ def full_role(given: Any) -> Any:
     return {**role, "template": {"spec": pod}}
 
 
-def _mapping(value: object) -> Document:
-    return value if isinstance(value, dict) else {}
+def _call_of(action: Action) -> tuple[str, str, str]:
+    """As the server counts it: two Kinds are PodGroups there."""
+    verb, kind, name = call_of(action)
+    return verb, RESOURCES[kind].kind, name

@@ -19,6 +19,8 @@ import pytest
 
 from cluster.control.archive import write_image
 from cluster.control.build import BuildError, LacksGoError, binaries
+from cluster.control.built import lacking as lacking_for_operator
+from cluster.control.built import operator_archive
 from cluster.control.cluster import Cluster, lacking
 from cluster.control.images import LARGE, SMALL, archive_of
 from cluster.control.layers import lacking as lacking_for_images
@@ -33,7 +35,10 @@ HERE = Path(__file__).resolve().parent
 LIMIT_SECONDS_CLUSTER = 300.0
 PROBE_IMAGE = "localhost/paddock/probe:test"
 # Minutes each. What begins last would be waited for alone.
-LONGEST = ("test_examples", "test_examples_more", "test_operator_ends", "test_install")
+LONGEST = (
+    "test_examples", "test_operator_faults", "test_examples_more", "test_operator_ends",
+    "test_install", "test_quickstart",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -181,8 +186,16 @@ def large_images(cluster: Cluster) -> None:
 
 @pytest.fixture(scope="session")
 def small_images(cluster: Cluster) -> None:
-    """The operator, a probe, and the examples without a framework."""
+    """A probe, and the examples without a framework."""
     load(cluster, *SMALL)
+
+
+@pytest.fixture(scope="session")
+def operator_image(cluster: Cluster) -> None:
+    """The operator, as deploy/images/build.sh makes it."""
+    if problem := lacking_for_operator():
+        lack(problem)
+    cluster.load_image(operator_archive())
 
 
 @pytest.fixture(scope="session")

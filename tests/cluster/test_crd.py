@@ -116,16 +116,18 @@ def test_a_mistake_is_refused_with_its_field(installed: ControlPlane, name: str)
     assert REFUSED[name][1] in said
 
 
-def test_the_misspelt_field_of_the_documents_is_named(installed: ControlPlane) -> None:
-    """kubectl says it; --validate=false leaves it out."""
-    found = job("sample", worker=role(1), cleanPolicy="Never")
+def test_a_misspelt_field_is_named(installed: ControlPlane) -> None:
+    """kubectl says it; --validate=false leaves it out. That of the old user guide is known."""
+    sample = job("sample", worker=role(1), cleanPolicy="Never")
+    assert create(installed, "default", sample, "--dry-run=server")[0] == 0
+    found = job("sample", worker=role(1), cleanPodPolcy="Never")
     code, said = create(installed, "default", found, "--dry-run=server")
     assert code != 0
-    assert 'unknown field "spec.cleanPolicy"' in said
+    assert 'unknown field "spec.cleanPodPolcy"' in said
     words = ("--validate=false", "--dry-run=server", "-o", "json")
     code, said = create(installed, "default", found, *words)
     assert code == 0
-    assert "cleanPolicy" not in json.loads(said)["spec"]
+    assert "cleanPodPolcy" not in json.loads(said)["spec"]
 
 
 def test_scaling_to_nothing_is_refused_with_the_right_way(

@@ -5,19 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster.control import images
+from cluster.conftest import lack
+from cluster.control import built, images
 from cluster.control.images import Image, write_archive
 from cluster.control.layers import USER, Layer, write_tar
+from paddock import __version__
 
 if TYPE_CHECKING:
     from cluster.control.cluster import Cluster
 
+PROBE = f"paddock/probe:{__version__}"
 FILES = {"bin/program": b"#!/bin/sh\n", "etc/deep/er/file": b"x" * 10_000, "a": b""}
 
 
@@ -79,32 +83,63 @@ def test_an_archive_names_what_it_holds(tmp_path: Path) -> None:
         assert config["config"]["User"] == f"{USER}:{USER}"
 
 
+def test_the_operators_image_is_what_its_containerfile_says() -> None:
+    """Built by buildah from the file that is shipped, with the labels of build.sh."""
+    if problem := built.lacking():
+        lack(problem)
+    with tarfile.open(built.operator_archive()) as archive:
+        (manifest,) = json.load(archive.extractfile("manifest.json"))  # type: ignore[arg-type]
+        config = json.load(archive.extractfile(manifest["Config"]))  # type: ignore[arg-type]
+    assert manifest["RepoTags"] == [built.NAME]
+    text = (built.ROOT / "deploy" / "images" / "operator.Containerfile").read_text("utf-8")
+    final = text.rpartition("FROM ")[2].replace("\\\n", " ")
+    found = config["config"]
+    labels = found["Labels"]
+    for line in final.splitlines()[1:]:
+        word, _, rest = line.partition(" ")
+        if word in ("USER", "ENTRYPOINT", "CMD"):
+            held = found[{"USER": "User", "ENTRYPOINT": "Entrypoint", "CMD": "Cmd"}[word]]
+            assert held == (rest if word == "USER" else json.loads(rest))
+        elif word in ("ENV", "LABEL"):
+            pairs = dict(pair.partition("=")[::2] for pair in shlex.split(rest))
+            held = dict(e.partition("=")[::2] for e in found["Env"]) if word == "ENV" else labels
+            assert pairs.items() <= held.items()
+        else:
+            assert word in ("", "#", "COPY"), f"this test does not know {word}"
+    base, _ = built.bases()
+    assert labels["org.opencontainers.image.version"] == __version__
+    assert labels["org.opencontainers.image.base.name"] == base.names[0]
+    assert config["rootfs"]["diff_ids"][0] == f"sha256:{base.layers[0].digest}"
+    assert len(manifest["Layers"]) == 2
+
+
 @pytest.mark.parametrize(
     ("image", "command", "expected"),
     [
-        (images.operator_image, ["paddock", "version"], "paddock "),
-        (images.operator_image, [], "paddock launch"),
-        (images.operator_image, ["python", "-c", "import lightkube, yaml; print('both')"], "both"),
-        (images.bare_image, ["sh", "-c", "id -u; ls; mkdir log; echo may write"], "may write"),
-        (images.bare_image, ["paddock", "launch", "mpi_style.py"], "share"),
-        (images.probe_image, [], "KUBERNETES_SERVICE_HOST"),
-        (images.probe_image, ["probe", "resolve", "kubernetes.default", "20"], "10.96."),
+        (built.NAME, ["paddock", "version"], "paddock "),
+        (built.NAME, [], "paddock launch"),
+        (built.NAME, ["python", "-c", "import lightkube, yaml; print('both')"], "both"),
+        (built.NAME, ["cat", "/opt/paddock/sbom.cdx.json"], "pkg:pypi/paddock@"),
+        (images.BARE_NAMES[0], ["sh", "-c", "id -u; ls; mkdir log; echo may write"], "may write"),
+        (images.BARE_NAMES[0], ["paddock", "launch", "mpi_style.py"], "share"),
+        (PROBE, [], "KUBERNETES_SERVICE_HOST"),
+        (PROBE, ["probe", "resolve", "kubernetes.default", "20"], "10.96."),
     ],
-    ids=["version", "help", "packages", "user", "launch", "names", "resolve"],
+    ids=["version", "help", "packages", "bill", "user", "launch", "names", "resolve"],
 )  # fmt: skip
 def test_an_image_runs_in_a_container(
     cluster: Cluster,
     namespace: str,
     small_images: None,
-    image: object,
+    operator_image: None,
+    image: str,
     command: list[str],
     expected: str,
 ) -> None:
     """Not root, on Debian's Python, with what its name promises."""
-    name = image().names[0]  # type: ignore[operator]
     words = ["--command", "--", *command] if command else []
     where = ("-n", namespace)
-    cluster.kubectl("run", "one", f"--image={name}", "--restart=Never", *where, *words)
+    cluster.kubectl("run", "one", f"--image={image}", "--restart=Never", *where, *words)
     wait = ("--for=jsonpath={.status.phase}=Succeeded", "--timeout=90s")
     ended = cluster.kubectl("wait", "pod/one", *wait, *where, check=False)
     log = cluster.kubectl("logs", "one", *where, check=False).stdout

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from cluster.jobs import Probes
 
 SEED = 5
-PAUSED_SECONDS = 20.0
+PAUSED_SECONDS = 10.0
+TAKEN_OVER_SECONDS = 12.0  # the lease runs for 8; the rest is for a machine with other work
 LEADS = "paddock_is_leader"
 # job: (phase, reason, restarts) in the end
 ENDS = {
@@ -106,7 +107,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(
 def test_an_api_server_that_comes_and_goes_changes_nothing(
     town: Place, probes: Probes, control: ControlPlane
 ) -> None:
-    """Killed, without its database, with its history compacted away (410), deaf for 20 s."""
+    """Killed, without its database, with its history compacted away (410), deaf for 10 s."""
 
     def without_database() -> None:
         control.stop_etcd()
@@ -148,8 +149,9 @@ def test_when_the_leader_is_killed_the_other_takes_over(
         began = time.monotonic()
         for name, spec in jobs:
             town.make(name, **spec)
-        town.soon("the other leads", lambda: other.metrics()[LEADS] == 1)
-        print(f"taken over after {time.monotonic() - began:.1f} s")
+        town.soon("the next job has its pods", lambda: town.pods("service"))
+        took = time.monotonic() - began
+        assert other.metrics()[LEADS] == 1 and took < TAKEN_OVER_SECONDS, f"{took:.1f} s"
         leader.start()
         expect_usual_end(town, witness, first, second)
         assert (leader.metrics()[LEADS], other.metrics()[LEADS]) == (0, 1)

@@ -1,4 +1,4 @@
-"""300 jobs that nobody should write, through the real kubectl and API server, beside one good job.
+"""200 jobs that nobody should write, through the real kubectl and API server, beside one good job.
 
 There are no nodes here: a job that is accepted and sound has pods that wait for one.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from cluster.control.plane import ControlPlane
 
-JOBS = 300
+JOBS = 200
 SEED = 5
 PODS_MAX = 60  # of the namespace, by a quota: some of these jobs want 10,000
 # "PaddleJob.batch... "x" is invalid: spec.withGloo: ..." or "strict decoding error: unknown field

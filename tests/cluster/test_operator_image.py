@@ -23,7 +23,7 @@ DEPLOYMENT = "deployment/paddle-controller-manager"
 
 
 @pytest.fixture(scope="module")
-def system(cluster: Cluster, small_images: None) -> Iterator[Place]:
+def system(cluster: Cluster, operator_image: None) -> Iterator[Place]:
     """The operator's own namespace, after kubectl apply -f deploy/v1."""
     cluster.kubectl("apply", "-f", FOLDER)
     place = Place(cluster.plane, NAMESPACE)

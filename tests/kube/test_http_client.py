@@ -12,20 +12,16 @@ import pytest
 from lightkube.config.kubeconfig import KubeConfig
 
 from kube.scripted import (
-    ADDED,
     POD,
     after,
     answer,
     get_a,
     hangs_up,
     refusal,
-    stream,
-    talking,
-    watched,
 )
 from paddock import __version__
 from paddock.kube.client import LEASES, PADDLE_JOBS, PODS, KubeError, Query
-from paddock.kube.http_client import Asked, Options, open_client
+from paddock.kube.http_client import Options, open_client
 
 # ------------------------------------------------------------------------------------- what is sent
 
@@ -252,67 +248,7 @@ def test_answer_that_does_not_come_has_a_limit() -> None:
     assert "ReadTimeout" in error.message
 
 
-# -------------------------------------------------------------------- limits and what is told
-
-
-def test_calls_in_flight_have_a_limit() -> None:
-    """A thousand creates at once would only wait in the server instead of here."""
-
-    async def scenario() -> int:
-        now = most = 0
-        two = asyncio.Event()
-
-        async def slow(asked: Any, writer: asyncio.StreamWriter) -> None:
-            nonlocal now, most
-            now += 1
-            most = max(most, now)
-            if now == 2:
-                two.set()
-            await two.wait()
-            now -= 1
-            await answer(200, POD)(asked, writer)
-
-        async with talking(slow, options=Options(in_flight=2)) as (_, client):
-            await asyncio.gather(*(get_a(client) for _ in range(6)))
-        return most
-
-    assert asyncio.run(scenario()) == 2
-
-
-def test_calls_wait_for_the_rate_that_was_chosen() -> None:
-    """--kube-api-qps spares a small control plane; by default nobody waits."""
-
-    async def scenario(qps: float) -> float:
-        loop = asyncio.get_running_loop()
-        async with talking(answer(200, POD), options=Options(qps=qps, burst=1)) as (_, client):
-            started = loop.time()
-            await asyncio.gather(*(get_a(client) for _ in range(3)))
-            return loop.time() - started
-
-    assert asyncio.run(scenario(20.0)) >= 0.1
-
-
-def test_every_call_is_told_to_the_observer() -> None:
-    """Metrics count calls by verb, kind and status, refused and unanswered ones too."""
-    told: list[Asked] = []
-
-    async def scenario() -> None:
-        scripts = [answer(200, POD), refusal(409, "Conflict", "stale"), hangs_up, stream(ADDED)]
-        async with talking(*scripts, options=Options(observe=told.append)) as (_, client):
-            await get_a(client)
-            for _ in range(2):
-                with pytest.raises(KubeError):
-                    await client.patch(PODS, "ml", "a", {}, subresource="status")
-            await watched(client)
-
-    asyncio.run(scenario())
-    assert [(one.verb, one.kind, one.subresource, one.status) for one in told] == [
-        ("get", "pods", "", 200),
-        ("patch", "pods", "status", 409),
-        ("patch", "pods", "status", 0),
-        ("watch", "pods", "", 200),
-    ]
-    assert all(one.seconds >= 0 for one in told)
+# ---------------------------------------------------------------------------- what is told
 
 
 def test_warnings_of_the_server_are_handed_on() -> None:

@@ -183,6 +183,18 @@ def test_odd_clean_pod_policies_are_warned_about(word: str, policy: str, warning
     assert warning in spec.warnings[0]
 
 
+def test_the_old_user_guides_clean_policy_is_meant() -> None:
+    """Its sample says cleanPolicy, which paddle-operator's own definition refused."""
+    spec = read({"worker": role(1), "cleanPolicy": "Never"})
+    assert (spec.clean_pod_policy, spec.warnings) == (
+        "Never", ("spec.cleanPolicy: is read as cleanPodPolicy",),
+    )  # fmt: skip
+    spec = read({"worker": role(1), "cleanPolicy": "Never", "cleanPodPolicy": "Always"})
+    assert (spec.clean_pod_policy, spec.warnings) == (
+        "Always", ("spec.cleanPolicy: has no effect beside spec.cleanPodPolicy",),
+    )  # fmt: skip
+
+
 def test_an_unknown_intranet_is_pod_ip() -> None:
     """As in the old operator, but said."""
     spec = read({"worker": role(1), "intranet": "podip"})
@@ -191,10 +203,10 @@ def test_an_unknown_intranet_is_pod_ip() -> None:
 
 
 def test_a_misspelt_field_is_said_with_the_right_one() -> None:
-    """The documents' own sample says cleanPolicy."""
-    spec = read({"worker": role(1), "cleanPolicy": "Never"})
+    """Where an older definition lets it in."""
+    spec = read({"worker": role(1), "cleanPodPolcy": "Never"})
     (warning,) = spec.warnings
-    assert warning == "spec.cleanPolicy: unknown field, has no effect; did you mean" + (
+    assert warning == "spec.cleanPodPolcy: unknown field, has no effect; did you mean" + (
         " 'cleanPodPolicy'?"
     )
 

@@ -59,9 +59,11 @@ def observed(*pods: Pod) -> Observed:
 
 
 def test_a_running_job_of_the_old_operator_goes_on() -> None:
-    """An upgrade that restarts every job of the cluster would not be made."""
+    """An upgrade that restarts every job of the cluster would not be made; names are given."""
     decision = reconcile(observed(old_pod(0), old_pod(1)), 1000.0, Settings())
-    assert [(type(a).__name__, a.kind) for a in decision.actions] == [("Create", "Service")]
+    done = [(type(a).__name__, a.kind, a.name) for a in decision.actions]
+    labelled = [("Patch", "Pod", "old-worker-0"), ("Patch", "Pod", "old-worker-1")]
+    assert done == [("Create", "Service", "old"), *labelled]
     assert decision.status is not None
     assert (decision.status["phase"], decision.status["attempt"]) == ("Running", 0)
 
@@ -173,5 +175,8 @@ def test_a_job_goes_on_when_somebody_removes_a_label(
         assert (status["phase"], status["ready"]) == ("Running", "2/2")
         creates = sum(n for (verb, _, _), n in world.server.counts.items() if verb == "create")
         assert creates < 25
+        for kind, wanted in ((PODS, {LABEL_POD, LABEL_JOB, LABEL_UID}), (SERVICES, {LABEL_JOB})):
+            for one in world.server.all(kind, "ml"):
+                assert wanted <= one.peek["metadata"]["labels"].keys()
 
     run_virtual(main)

@@ -31,7 +31,7 @@ COMMANDS = {
     "ps": "look at running parameter servers; have them save, load, export and so on",
     "data": "generate, split and check training data; plan which worker reads what",
     "rec": "train a recommendation model from PaddleRec's config.yaml, or a bundled one",
-    "operator": "run the Kubernetes operator, or print the files that install it",
+    "operator": "run the Kubernetes operator, install it, or print its files",
     "version": "show versions, and what is installed",
     "completion": "print the completion script of bash, zsh or fish",
     "help": "show help about a command",

@@ -7,7 +7,6 @@ of its own, so that silence on it is noticed by a read timeout, and 600 creates 
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from lightkube.core.exceptions import ConfigError
 from paddock.kube import replies
 from paddock.kube.client import KubeError
 from paddock.kube.connect import open_http
-from paddock.kube.rate import TokenBucket
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -44,39 +42,21 @@ NO_ANSWER = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One call that was made, for metrics. status: of HTTP, 0 without an answer.
-
-    seconds: until the whole answer was there; for a watch until its first byte.
-    """
-
-    verb: str
-    kind: str
-    subresource: str
-    status: int
-    seconds: float
-
-
 def ignore(_: object) -> None:
     """Nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How calls are made. qps 0: as fast as the server takes them; it has its own fairness.
+    """How calls are made. No call waits here: whoever makes many of them limits them.
 
-    idle_seconds: of a watch; bookmarks come every minute or so. observe: told of every call; warn:
-    of every Warning header, as "unknown field spec.x". Both must not take long.
+    idle_seconds: of a watch; bookmarks come every minute or so. warn: told of every Warning header,
+    as "unknown field spec.x"; it must not take long.
     """
 
     connect_seconds: float = 5.0
     answer_seconds: float = 30.0
     idle_seconds: float = 75.0
-    in_flight: int = 64
-    qps: float = 0.0
-    burst: int = 1
-    observe: Callable[[Asked], None] = ignore
     warn: Callable[[str], None] = ignore
 
 
@@ -103,8 +83,6 @@ class HttpClient:
     def __init__(self, http: httpx2.AsyncClient, options: Options) -> None:
         self._http = http
         self._options = options
-        self._slots = asyncio.Semaphore(options.in_flight)
-        self._bucket = TokenBucket(options.qps, options.burst) if options.qps > 0 else None
         call = options.answer_seconds
         self._call_timeout = httpx2.Timeout(call, connect=options.connect_seconds)
         self._watch_timeout = httpx2.Timeout(
@@ -139,23 +117,16 @@ class HttpClient:
             "resourceVersion": resource_version,
         }
         request = _Request("watch", "GET", resource, resource.path(query.namespace), params)
-        await self._wait_for_rate()
-        loop = asyncio.get_running_loop()
-        started, status = loop.time(), 0
         try:
             async with self._http.stream(
                 "GET", request.path, params=params, timeout=self._watch_timeout
             ) as response:
-                status = response.status_code
-                self._observed(request, status, started)
-                if status != 200:
+                if response.status_code != 200:
                     raise _refused(request, response, await response.aread())
                 self._warned(response)
                 async for line in _lines(response, request.said):
                     yield replies.read_change(resource.shape, line, request.said)
         except NO_ANSWER as error:
-            if status == 0:
-                self._observed(request, 0, started)
             raise self._unreachable(request, error) from error
 
     async def create(
@@ -261,37 +232,20 @@ class HttpClient:
         if request.body is not None:
             content = msgspec.json.encode(request.body)
             headers["Content-Type"] = request.content_type
-        await self._wait_for_rate()
-        async with self._slots:
-            started, status = asyncio.get_running_loop().time(), 0
-            try:
-                response = await self._http.request(
-                    request.method,
-                    _url(self._http.base_url, request.path, tuple(request.params.items())),
-                    content=content,
-                    headers=headers,
-                    timeout=self._call_timeout,
-                )
-                status = response.status_code
-            except NO_ANSWER as error:
-                raise self._unreachable(request, error) from error
-            finally:
-                self._observed(request, status, started)
+        try:
+            response = await self._http.request(
+                request.method,
+                _url(self._http.base_url, request.path, tuple(request.params.items())),
+                content=content,
+                headers=headers,
+                timeout=self._call_timeout,
+            )
+        except NO_ANSWER as error:
+            raise self._unreachable(request, error) from error
         self._warned(response)
         if not response.is_success:
             raise _refused(request, response, response.content)
         return response.content
-
-    async def _wait_for_rate(self) -> None:
-        if self._bucket is not None:
-            seconds = self._bucket.take(asyncio.get_running_loop().time())
-            if seconds > 0:
-                await asyncio.sleep(seconds)
-
-    def _observed(self, request: _Request, status: int, started: float) -> None:
-        seconds = asyncio.get_running_loop().time() - started
-        kind = request.resource.plural
-        self._options.observe(Asked(request.verb, kind, request.subresource, status, seconds))
 
     def _warned(self, response: httpx2.Response) -> None:
         for header in response.headers.get_list("warning"):

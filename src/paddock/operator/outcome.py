@@ -97,6 +97,11 @@ class Outcome:
         """True when no process of it runs any more."""
         return self.state in ("succeeded", "failed")
 
+    @property
+    def is_at_work(self) -> bool:
+        """True when a program of it may have begun, and is not to end."""
+        return self.state in ("running", "starting")
+
 
 def outcome_of(pod: Pod, place: names.Place) -> Outcome:
     """Read one pod."""
@@ -116,7 +121,7 @@ def outcome_of(pod: Pod, place: names.Place) -> Outcome:
         cause=cause,
         exit_code=ended.exitCode if ended is not None else None,
         why=why,
-        waits_for=_waits_for(pod) if state in ("pending", "starting") else "",
+        waits_for=waits_for(pod) if state in ("pending", "starting") else "",
         node=pod.spec.nodeName or "",
         address=status.podIP or "",
         at=at,
@@ -237,7 +242,8 @@ def _is_up(container: ContainerStatus) -> bool:
     return container.ready or container.state.terminated is not None
 
 
-def _waits_for(pod: Pod) -> str:
+def waits_for(pod: Pod) -> str:
+    """Why a pod has not started and will not by itself, "" when nothing is known to be wrong."""
     status = pod.status
     for container in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
         waiting = container.state.waiting

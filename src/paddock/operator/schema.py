@@ -148,6 +148,8 @@ _JOB = (
           " OnCompletion after success, OnFailure after failure, Always, Never. OnFailed is read"
           " as OnFailure, other words as Never.", "OnCompletion",
           ("Always", "Never", "OnFailure", "OnCompletion"), only=False, since="paddle-operator"),
+    Field("spec.cleanPolicy", "string", "Read as cleanPodPolicy, which is its name, and warned"
+          " about: paddle-operator's user guide writes it so.", since="paddle-operator"),
     Field("spec.intranet", "string", "How pods find one another: by address (PodIP), by one"
           " Service each (Service), by the addresses of the nodes, whose network they use (Host),"
           " or by names that are known before the pods are (DNS).", "PodIP",
@@ -251,7 +253,7 @@ _STATUS = (
     Field("status.reason", "string", "The same in one word."),
     Field("status.attempt", "integer", "Number of the present attempt, from 0."),
     Field("status.startedAttempt", "integer", "Last attempt whose pods were made."),
-    Field("status.restarts", "integer", "Restarts of the whole job so far."),
+    Field("status.restarts", "integer", "Restarts so far, of the whole job or of single pods."),
     Field("status.disruptions", "integer", "Restarts because the cluster took pods away."),
     Field("status.nextAttemptTime", "time", "When the next attempt starts, after a failure."),
     Field("status.attemptStartTime", "time", "When all pods of the present attempt could start."),

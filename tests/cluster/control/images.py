@@ -1,11 +1,10 @@
-"""The project's images, made without a registry: the same as the Containerfiles of deploy/images.
+"""The images of the tests, made without a registry. The operator's is that of built.py.
 
-    python -m cluster.control.images            make those of the tests; print names and sizes
-    python -m cluster.control.images operator   make one
+    python -m cluster.control.images          make those of the tests; print names and sizes
+    python -m cluster.control.images demo     make one
 
 | image | layers | what runs without a command |
 |---|---|---|
-| operator | Debian, lightkube, paddock | `paddock help` |
 | demo | Debian, PaddlePaddle and numpy, paddock, the scripts of examples/ | wide_and_deep.py |
 | bare | Debian, paddock, the scripts of examples/ | a Python; frameworks come from a volume |
 | probe | Debian, probe.py | `env` |
@@ -51,9 +50,8 @@ from paddock import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-# As in pyproject.toml: paddock[operator], paddock[paddle,yaml] and what paddock[ps] cannot do
-# without. numba (210 MB) is left out: the servers of examples are fast enough as numpy.
-OPERATOR = ("lightkube>=1.0.1,<2", "PyYAML>=6.0")
+# As in pyproject.toml: paddock[paddle,yaml] and what paddock[ps] cannot do without. numba (210 MB)
+# is left out: the servers of examples are fast enough as numpy.
 DEMO = ("paddlepaddle>=3.0,<4", "setuptools>=70", "numpy>=1.26", "xxhash>=3.4,<5", "PyYAML>=6.0")
 DIGITS = ("scikit-learn", "sklearn/datasets/data/digits.csv.gz")
 WORKSPACE = "workspace"
@@ -102,12 +100,6 @@ class Image:
 # ------------------------------------------------------------------------------------- the images
 
 
-def operator_image() -> Image:
-    """paddock with what its operator needs."""
-    layers = (base_layer(), packages_layer("operator", OPERATOR), paddock_layer())
-    return Image((f"localhost/paddock-operator:{__version__}",), layers, ("paddock",), ("help",))
-
-
 def demo_image() -> Image:
     """PaddlePaddle for the processor, and every script of the examples; trains without a word."""
     layers = (base_layer(), packages_layer("demo", DEMO), paddock_layer(), workspace_layer())
@@ -141,14 +133,13 @@ def etcd_image() -> Image:
 
 
 IMAGES: dict[str, Callable[[], Image]] = {
-    "operator": operator_image,
     "demo": demo_image,
     "bare": bare_image,
     "probe": probe_image,
     "etcd": etcd_image,
 }
 # The two archives of the tests: what is 900 MB, and what is not.
-LARGE, SMALL = ("demo", "etcd"), ("operator", "probe", "bare")
+LARGE, SMALL = ("demo", "etcd"), ("probe", "bare")
 
 
 @cache  # the same in every image, also when somebody edits it meanwhile

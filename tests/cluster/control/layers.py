@@ -92,14 +92,14 @@ def lacking() -> str:
 
 def base_layer() -> Layer:
     """Debian with Python, a user 65532, and `python` as a name of python3."""
-    return _kept("base", _base_key(), lambda tree: None, tree=_base_tree)
+    return _kept("base", base_key(), lambda tree: None, tree=_base_tree)
 
 
 def packages_layer(name: str, requirements: Sequence[str]) -> Layer:
     """Python packages at the versions of the project's constraints.txt, installed for Debian's
     Python whatever Python runs here."""
     constraints = ROOT / "constraints.txt"
-    key = _key(_base_key(), list(requirements), constraints.read_text("utf-8"), list(SITE_WASTE))
+    key = key_of(base_key(), list(requirements), constraints.read_text("utf-8"), list(SITE_WASTE))
 
     def fill(tree: Path) -> None:
         site = tree / SITE
@@ -121,8 +121,8 @@ def files_layer(name: str, files: dict[str, bytes | Path], modes: dict[str, int]
     modes: by path, where 0644 and 0755 (folders) are wrong; a path not among the files is an
     empty folder.
     """
-    content = sorted((where, _content(what)) for where, what in files.items())
-    key = _key(_base_key(), content, sorted(modes.items()))
+    content = sorted((where, content_of(what)) for where, what in files.items())
+    key = key_of(base_key(), content, sorted(modes.items()))
 
     def fill(tree: Path) -> None:
         for where, what in files.items():
@@ -145,7 +145,7 @@ def files_layer(name: str, files: dict[str, bytes | Path], modes: dict[str, int]
 
 def member_of_wheel(requirement: str, member: str) -> bytes:
     """One file out of a package that is not installed, kept in the cache."""
-    kept = folder() / f"{Path(member).name}-{_key(requirement, member)}"
+    kept = folder() / f"{Path(member).name}-{key_of(requirement, member)}"
     if not kept.exists():
         with tempfile.TemporaryDirectory() as made:
             words = ["download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", made]
@@ -184,13 +184,14 @@ def _kept(
     return Layer(name, path, said.read_text())
 
 
-def _base_key() -> str:
-    return _key(VERSION, SUITE, list(PACKAGES), list(BASE_WASTE), platform.machine())
+def base_key() -> str:
+    """What decides the content of the base."""
+    return key_of(VERSION, SUITE, list(PACKAGES), list(BASE_WASTE), platform.machine())
 
 
 def _base_tree() -> Path:
     """The root folder of the base, kept: what runs there has the images' own Python."""
-    tree = folder() / f"base-{_base_key()}"
+    tree = folder() / f"base-{base_key()}"
     if tree.exists():
         return tree
     with locked(folder()):
@@ -302,11 +303,12 @@ def forget_old(pattern: str) -> None:
         path.unlink()
 
 
-def _key(*parts: object) -> str:
+def key_of(*parts: object) -> str:
+    """A short digest of these."""
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 
 
-def _content(what: bytes | Path) -> list[tuple[str, str]]:
+def content_of(what: bytes | Path) -> list[tuple[str, str]]:
     """Names and digests of what would be copied."""
     if isinstance(what, bytes):
         return [("", hashlib.sha256(what).hexdigest())]

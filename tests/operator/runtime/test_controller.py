@@ -6,10 +6,12 @@ import asyncio
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from kube_memory import MemoryServer, refusals
 from machine import toy
@@ -17,10 +19,11 @@ from machine.virtual import run_virtual
 from machine.world import ELECTED, QUIET, World, patch_job
 from paddock.kube.client import EVENTS, LEASES, PADDLE_JOBS, PODS, SERVICES, VOLCANO_GROUPS
 from paddock.operator.decision import Decision, Note, Observed, Settings
+from paddock.operator.options import read_options
 from paddock.operator.reconcile import reconcile
 from paddock.operator.run import Operator
 from paddock.operator.runtime.clock import SystemClock
-from paddock.operator.runtime.lease import LEASE_NAME
+from paddock.operator.runtime.lease import LEASE_NAME, RETRY_SECONDS
 from paddock.operator.runtime.log import Log
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from kube_memory import Call, MemoryClient
     from machine.virtual import VirtualClock
 
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy" / "v1"
 STATUS = ("patch", "paddlejobs.batch.paddlepaddle.org", "status")
 
 
@@ -84,19 +88,45 @@ def test_many_events_of_a_job_are_one_look_and_one_write() -> None:
     run_virtual(main)
 
 
-def test_an_idle_operator_asks_for_nothing_but_watches() -> None:
-    """A hundred quiet jobs must cost the API server nothing."""
+ONE = {"replicas": 1, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
+IDLE_JOBS: dict[str, dict[str, object]] = {
+    **{f"j{n}": {"worker": ONE} for n in range(50)},
+    "suspended": {"worker": ONE, "suspend": True},
+    "elastic": {"worker": {**ONE, "requests": 1, "limits": 2}, "elastic": 1},
+    "deadline": {"worker": ONE, "activeDeadlineSeconds": 86_400},
+    "wrong": {"worker": {"replicas": -1}},
+}
+
+
+def test_an_idle_operator_renews_its_lease_and_asks_for_nothing_else() -> None:
+    """Jobs that are quiet cost the API server nothing: two copies with the flags of deploy/v1."""
+    (deployment,) = [
+        found
+        for found in yaml.safe_load_all((DEPLOY / "operator.yaml").read_text("utf-8"))
+        if found["kind"] == "Deployment"
+    ]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    shipped = replace(
+        read_options(container["args"]), metrics_address="0", health_address="0",
+        lease_namespace="paddle-system",
+    )  # fmt: skip
 
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
-        world.start()
-        for n in range(100):
-            world.submit(f"j{n}", 1)
-        await clock.pass_time(30)
-        before = dict(world.server.counts)
-        await clock.pass_time(240)
-        now = world.server.counts
-        assert {call: n - before.get(call, 0) for call, n in now.items() if n != before[call]} == {}
+        for name in ("a", "b"):
+            world.start(name, reconcile=reconcile, options=shipped)
+        for name, spec in IDLE_JOBS.items():
+            manifest = {"metadata": {"name": name}, "spec": spec}
+            world.server.create(PADDLE_JOBS, "ml", manifest)
+        await clock.pass_time(5)
+        world.run_pods()
+        await clock.pass_time(25)
+        assert world.status("j0")["phase"] == "Running"
+        for _ in range(6):
+            before = world.server.counts.copy()
+            await clock.pass_time(20)
+            asked = world.server.counts - before
+            assert asked == {("patch", "leases.coordination.k8s.io", ""): 20 / RETRY_SECONDS}
 
     run_virtual(main)
 
@@ -253,6 +283,18 @@ def test_all_pods_of_an_elastic_job_meet_at_one_place() -> None:
         assert masters() == {f"demo-worker-{n}": built_in for n in range(3)}
         assert world.status("demo")["rendezvous"] == built_in
         assert world.server.counts[asked] == 1
+        world.run_pods()
+        world.server.delete(PODS, "ml", "demo-worker-0")
+        await clock.pass_time(1)
+        world.server.kubelet.let_go("ml/demo-worker-0")
+        await clock.pass_time(1)
+        assert masters() == {f"demo-worker-{n}": built_in for n in range(3)}
+        status = world.status("demo")
+        assert (status["restarts"], status["disruptions"]) == (1, 1)
+        assert status["lastFailure"]["pod"] == "demo-worker-0"
+        told = [e.document for e in world.server.all(EVENTS)]
+        (said,) = (e["note"] for e in told if e["reason"] == "RestartingReplica")
+        assert said == "worker-0 on node-0: its pod was deleted; it is made again, alone"
         patch_job(world, "demo", {"spec": {"suspend": True}})
         await clock.pass_time(1)
         for name in masters():

@@ -44,6 +44,7 @@ V1BETA1_NOTE = """\
 # kept as text. They have no events.k8s.io/v1, so jobs show conditions there but no events.
 """
 V1_NOTE = """\
+# The image is yours to build: make operator-image LOAD=kind, or others (docs/guide/kubernetes.md).
 # kubectl apply -f crd.yaml -f operator.yaml; remove them in any order. Removing crd.yaml removes
 # all jobs, and removing this file removes the namespace paddle-system with what is in it.
 """
@@ -77,15 +78,20 @@ def manifests_text(
 
     Raises UsageError with everything that cannot be.
     """
-    install = Install(namespace, image, scheduling, watch_namespaces, replicas, init_image)
-    problems = _problems(install)
-    if problems:
-        raise UsageError.of(problems)
+    install = checked(Install(namespace, image, scheduling, watch_namespaces, replicas, init_image))
     found = objects(install)
     if has_monitor:
         found.append(service_monitor(install.namespace))
     head = crd_text() + "---\n" if has_crd else HEAD + V1_NOTE
     return head + to_yaml(*found)
+
+
+def checked(install: Install) -> Install:
+    """The same. Raises UsageError with everything that cannot be."""
+    problems = _problems(install)
+    if problems:
+        raise UsageError.of(problems)
+    return install
 
 
 def v1beta1_text() -> str:
@@ -253,6 +259,8 @@ def _container(install: Install) -> Tree:
         "livenessProbe": _probe("/healthz", period_seconds=20),
         "readinessProbe": _probe("/readyz", period_seconds=5),
         "resources": RESOURCES,
+        # What it said last comes with its status: that is how an installation can name the error.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

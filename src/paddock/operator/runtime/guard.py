@@ -1,4 +1,4 @@
-"""What stands between the operator and the API server: the fence, limits in flight, measuring.
+"""What stands between the operator and the API server: the fence, rate and limits, measuring.
 
 Its one rule: no write leaves without the fence being asked right before it is sent.
 """
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from paddock.kube.client import Change, Client, Manifest, Page, PatchKind, Query, Resource
-    from paddock.kube.rate import TokenBucket
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.metrics import Metrics
 
@@ -53,6 +52,33 @@ class Fence:
             raise FencedError("this operator does not hold the lease: nothing is written")
 
 
+class TokenBucket:
+    """At most burst calls at once, and rate a second for long.
+
+    Who has to wait is put in line: the bucket owes it a token from then on.
+
+    >>> bucket = TokenBucket(rate=2.0, burst=1)
+    >>> bucket.take(10.0), bucket.take(10.0), bucket.take(10.0), bucket.take(12.0)
+    (0.0, 0.5, 1.0, 0.0)
+    """
+
+    def __init__(self, rate: float, burst: int) -> None:
+        assert rate > 0 and burst >= 1
+        self._rate = rate
+        self._burst = burst
+        self._tokens = float(burst)
+        self._at: float | None = None
+
+    def take(self, now: float) -> float:
+        """Take one token; seconds until it is there. now: of a clock that only goes forward."""
+        if self._at is not None:
+            gained = max(now - self._at, 0.0) * self._rate
+            self._tokens = min(self._tokens + gained, float(self._burst))
+        self._at = now
+        self._tokens -= 1.0
+        return -self._tokens / self._rate if self._tokens < 0 else 0.0
+
+
 class GuardedClient:
     """A Client that is measured and limited, and whose writes the fence may stop.
 
@@ -61,7 +87,7 @@ class GuardedClient:
     again, TRIES_MAX times in all, keeping its place among those in flight: others wait as well.
 
     All waiting (rate, places in flight) is done here, before the fence is asked; the client below
-    must not make calls wait.
+    makes no call wait.
     """
 
     def __init__(
@@ -180,8 +206,9 @@ class GuardedClient:
     async def _read(
         self, verb: str, resource: Resource[T], ask: Callable[[], Awaitable[U]], limit: float
     ) -> U:
-        await self._wait_for_rate()
-        return await self._timed(verb, resource.plural, ask, limit)
+        async with self._in_flight:
+            await self._wait_for_rate()
+            return await self._timed(verb, resource.plural, ask, limit)
 
     async def _write(
         self,

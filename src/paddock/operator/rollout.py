@@ -1,0 +1,98 @@
+"""How far an installation is, and what is wrong with it: kinds, shapes, and one judgement. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from paddock.kube.client import CRDS, SERVICES, Resource
+from paddock.kube.objects import Condition, Meta, Object
+from paddock.operator.outcome import waits_for
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddock.kube.objects import Pod
+
+RBAC = "rbac.authorization.k8s.io"
+BACKING_OFF = ("ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CrashLoopBackOff")
+OF_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull")
+IMAGE_HINT = (
+    "put the image on the nodes (deploy/images/build.sh operator --load kind), or name one that"
+    " they can pull with --image"
+)
+
+
+class DefinitionStatus(msgspec.Struct, frozen=True):
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Definition(msgspec.Struct, frozen=True):
+    metadata: Meta = Meta()
+    status: DefinitionStatus = DefinitionStatus()
+
+
+class DeploymentSpec(msgspec.Struct, frozen=True):
+    replicas: int = 1
+
+
+class DeploymentStatus(msgspec.Struct, frozen=True):
+    observedGeneration: int = 0
+    replicas: int = 0
+    updatedReplicas: int = 0
+    availableReplicas: int = 0
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Deployment(msgspec.Struct, frozen=True):
+    metadata: Meta = Meta()
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus = DeploymentStatus()
+
+
+DEFINITIONS = Resource(CRDS.group, CRDS.version, CRDS.plural, CRDS.kind, Definition, False)
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Deployment)
+KINDS: dict[str, Resource[Any]] = {
+    found.kind: found
+    for found in (
+        DEFINITIONS,
+        DEPLOYMENTS,
+        SERVICES,
+        Resource("", "v1", "namespaces", "Namespace", Object, namespaced=False),
+        Resource("", "v1", "serviceaccounts", "ServiceAccount", Object),
+        Resource(RBAC, "v1", "clusterroles", "ClusterRole", Object, namespaced=False),
+        Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", Object, namespaced=False),
+        Resource(RBAC, "v1", "roles", "Role", Object),
+        Resource(RBAC, "v1", "rolebindings", "RoleBinding", Object),
+        Resource("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor", Object),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at what is waited for. done: what to say of it; "" when it is not so, for why."""
+
+    done: str = ""
+    why: str = ""
+    is_final: bool = False
+    hint: str = ""
+
+
+def rollout(found: Deployment, pods: Sequence[Pod]) -> Look:
+    """How far a Deployment is, as `kubectl rollout status` has it; or what is wrong with a pod."""
+    wanted, status = found.spec.replicas, found.status
+    is_seen = status.observedGeneration >= found.metadata.generation
+    if is_seen and status.updatedReplicas == status.replicas == wanted <= status.availableReplicas:
+        return Look(f"{wanted} of {wanted} available")
+    for pod in pods:
+        if why := waits_for(pod):
+            hint = IMAGE_HINT if why.startswith(OF_IMAGE) else ""
+            said = f"pod {pod.metadata.name} on {pod.spec.nodeName or 'no node'}: {why}"
+            return Look(why=said, is_final=why.startswith(BACKING_OFF), hint=hint)
+    for condition in status.conditions or ():
+        if condition.type == "ReplicaFailure" and condition.status == "True":
+            return Look(why=f"{condition.reason}: {condition.message}")
+    return Look(why=f"{status.availableReplicas} of {wanted} are available")

@@ -1,0 +1,363 @@
+"""Installs the operator and removes it: applies, waits, verifies, and says each in one line.
+
+step          done when                                            wrong, and waiting will not help
+-----------   --------------------------------------------------   --------------------------------
+definition    the API server serves it                             its names are taken
+objects       each is applied; force, as these files are its own   refused
+deployment    the copies of this template are available            a pod of it is in BACKING_OFF
+leader        one of the pods holds the lease
+jobs          a PaddleJob is accepted, without being made          refused
+
+Everything else that is not yet so is waited for until the deadline, and then said. Applying again
+changes nothing; what an older kubectl apply left in the Deployment's template is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from paddock.errors import PaddockError
+from paddock.kube import connect, http_client
+from paddock.kube.client import (
+    LEASES,
+    PADDLE_JOBS,
+    PODS,
+    KubeError,
+    Query,
+    Resource,
+)
+from paddock.operator.manifests.crd import crd
+from paddock.operator.manifests.install import (
+    DEPLOYMENT,
+    LABELS,
+    RESTRICTED,
+    SELECTOR,
+    Install,
+    objects,
+    service_monitor,
+)
+from paddock.operator.manifests.permissions import LEASE
+from paddock.operator.outcome import waits_for
+from paddock.operator.rollout import DEFINITIONS, DEPLOYMENTS, KINDS, OF_IMAGE, Look, rollout
+from paddock.operator.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from paddock.kube.client import Client, Manifest, Resource
+    from paddock.kube.objects import Pod
+    from paddock.operator.runtime.clock import Clock
+
+LOOK_SECONDS = 0.5  # between two looks: three kinds of object are waited for, once
+OPERATOR_PODS = ",".join(f"{name}={value}" for name, value in SELECTOR.items())
+JOB: dict[str, object] = {
+    "metadata": {"name": "paddock-install-check"},
+    "spec": {
+        "worker": {
+            "replicas": 1,
+            "template": {"spec": {"containers": [{"name": "none", "image": "localhost/none"}]}},
+        }
+    },
+}
+
+
+class InstallError(PaddockError):
+    """The operator does not run, or could not be removed."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint, exit_code=1)
+
+
+class Installer:
+    """Works on one cluster. say: told one line of each step."""
+
+    def __init__(
+        self,
+        client: Client,
+        install: Install,
+        *,
+        clock: Clock,
+        say: Callable[[str], None],
+        timeout_seconds: float,
+    ) -> None:
+        self._client = client
+        self._install = install
+        self._clock = clock
+        self._say = say
+        self._timeout_seconds = timeout_seconds
+        self._ends_at = clock.monotonic() + timeout_seconds
+        self._is_first_look = True
+
+    async def install(self, *, waits: bool, has_monitor: bool = False) -> None:
+        """Make it so. Raises InstallError, and KubeError when the server cannot be asked."""
+        found = objects(self._install)
+        if has_monitor:
+            found.append(service_monitor(self._install.namespace))
+        definition: Manifest = crd()
+        await self._refuse_a_second()
+        has_jobs = await self._has_jobs()
+        await self._say_applied("definition", [definition])
+        await self._wait("definition", self._look_at_definition)
+        namespace, *rest = found
+        await self._say_applied("namespace", [_for_jobs(namespace) if has_jobs else namespace])
+        if has_jobs:
+            self._say(f"namespace {self._install.namespace}: has jobs, so any pod may run there")
+        deployments = [one for one in rest if one["kind"] == "Deployment"]
+        await self._say_applied("rights", [one for one in rest if one["kind"] != "Deployment"])
+        await self._say_applied("deployment", deployments)
+        if waits:
+            await self._wait("deployment", self._look_at_deployment)
+            await self._wait("leader", self._look_at_leader)
+            await self._wait("jobs", self._look_at_jobs)
+
+    async def uninstall(self, *, waits: bool, has_definition: bool) -> None:
+        """Remove it; with its definition only when that is asked for, since all jobs go with it."""
+        namespace, *rest = objects(self._install)
+        found = [*reversed(rest), service_monitor(self._install.namespace)]
+        removed = [one for one in found if await self._delete(one)]
+        self._say(f"operator: {len(removed)} objects removed" if removed else "operator: not there")
+        if has_definition and await self._delete(crd()):
+            self._say(f"definition {_name(crd())}: removed, and all jobs with it")
+            if waits:
+                await self._wait("definition", lambda: self._look_for_none(crd()))
+        if kept := await self._keeps():
+            self._say(f"namespace {self._install.namespace}: kept, {kept}")
+        elif await self._delete(namespace) and waits:
+            await self._wait("namespace", lambda: self._look_for_none(namespace))
+
+    # ----------------------------------------------------------------------------------- applying
+
+    async def _say_applied(self, what: str, manifests: Sequence[Manifest]) -> None:
+        """Apply objects, and say in a line what that did."""
+        done: dict[str, int] = {}
+        for manifest in manifests:
+            outcome = await self._apply(manifest)
+            done[outcome] = done.get(outcome, 0) + 1
+        names = _name(manifests[0]) if len(manifests) == 1 else f"({len(manifests)} objects)"
+        said = ", ".join(
+            word if len(manifests) == 1 else f"{count} {word}" for word, count in done.items()
+        )
+        self._say(f"{what} {names}: {said}")
+
+    async def _apply(self, manifest: Manifest) -> str:
+        resource = KINDS[str(manifest["kind"])]
+        namespace, name = _namespace(manifest), _name(manifest)
+        before = await self._version(resource, namespace, name)
+        try:
+            found = await self._client.patch(resource, namespace, name, manifest, kind="apply")
+            if before and resource is DEPLOYMENTS:
+                spec: Any = manifest["spec"]
+                template: list[object] = [
+                    {"op": "replace", "path": "/spec/template", "value": spec["template"]}
+                ]
+                found = await self._client.patch(resource, namespace, name, template, kind="json")
+        except KubeError as error:
+            raise _refused(f"{resource.kind} {name} is not applied", error) from error
+        if not before:
+            return "created"
+        return "unchanged" if found.metadata.resourceVersion == before else "changed"
+
+    async def _version(self, resource: Resource[Any], namespace: str, name: str) -> str:
+        """resourceVersion of an object, "" when it is not there."""
+        try:
+            found = await self._client.get(resource, namespace, name)
+        except KubeError as error:
+            if error.status == 404:
+                return ""
+            raise _refused(f"{resource.kind} {name} cannot be read", error) from error
+        version: str = found.metadata.resourceVersion
+        return version
+
+    async def _refuse_a_second(self) -> None:
+        """Two would share the rights of the cluster, and work on the same jobs."""
+        found = await self._client.page(DEPLOYMENTS, Query(fields=f"metadata.name={DEPLOYMENT}"))
+        for one in found.items:
+            if (there := one.metadata.namespace) != self._install.namespace:
+                hint = f"paddock operator uninstall --namespace {there}; or the Helm chart for both"
+                raise InstallError(f"an operator is already in namespace {there}", hint=hint)
+
+    async def _has_jobs(self) -> bool:
+        """Whether people run jobs where the operator is: paddle-operator's documents said so."""
+        query = Query(self._install.namespace, limit=1)
+        try:
+            return bool((await self._client.page(PADDLE_JOBS, query)).items)
+        except KubeError as error:
+            if error.status == 404:
+                return False
+            raise _refused("jobs cannot be listed", error) from error
+
+    async def _try_again_at_once(self, pods: list[Pod]) -> None:
+        """Take away pods that only wait for their image's next try, which may be minutes away."""
+        for pod in pods:
+            if waits_for(pod).startswith(OF_IMAGE):
+                meta = pod.metadata
+                await self._client.delete(PODS, meta.namespace, meta.name, uid=meta.uid)
+
+    # ------------------------------------------------------------------------------------ waiting
+
+    async def _wait(self, what: str, look: Callable[[], Awaitable[Look]]) -> None:
+        """Look until it is so. Raises InstallError."""
+        while True:
+            try:
+                found = await look()
+            except KubeError as error:
+                if not error.retryable:
+                    raise _refused(what, error) from error
+                found = Look(why=error.message)
+            if found.done:
+                self._say(f"{what}: {found.done}")
+                return
+            if found.is_final:
+                raise InstallError(f"{what}: {found.why}", hint=found.hint)
+            if self._clock.monotonic() >= self._ends_at:
+                late = f"not within {self._timeout_seconds:g} s (--timeout)"
+                raise InstallError(f"{what}: {found.why}; {late}", hint=found.hint)
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def _look_at_definition(self) -> Look:
+        found = await self._client.get(DEFINITIONS, "", _name(crd()))
+        for condition in found.status.conditions or ():
+            if condition.type == "NamesAccepted" and condition.status == "False":
+                return Look(why=f"{condition.reason}: {condition.message}", is_final=True)
+            if condition.type == "Established" and condition.status == "True":
+                return Look("established")
+        return Look(why="the API server does not serve it yet")
+
+    async def _look_at_deployment(self) -> Look:
+        found = await self._client.get(DEPLOYMENTS, self._install.namespace, DEPLOYMENT)
+        pods = await self._pods()
+        if self._is_first_look:
+            await self._try_again_at_once(pods)
+            pods, self._is_first_look = [], False
+        return rollout(found, pods)
+
+    async def _look_at_leader(self) -> Look:
+        try:
+            lease = await self._client.get(LEASES, self._install.namespace, LEASE)
+        except KubeError as error:
+            if error.status == 404:
+                return Look(why="nobody has asked for the lease")
+            raise
+        holder = (lease.spec.holderIdentity or "").rpartition("_")[0]
+        if holder in {pod.metadata.name for pod in await self._pods()}:
+            return Look(holder)
+        return Look(why=f"the lease is held by {holder}" if holder else "nobody holds the lease")
+
+    async def _look_at_jobs(self) -> Look:
+        namespace = (*self._install.watch_namespaces, self._install.namespace)[0]
+        try:
+            await self._client.create(PADDLE_JOBS, namespace, JOB, dry_run=True)
+        except KubeError as error:
+            is_early = error.status == 404 or error.retryable
+            return Look(why=f"a PaddleJob is refused: {error.message}", is_final=not is_early)
+        return Look("a PaddleJob is accepted")
+
+    async def _look_for_none(self, manifest: Manifest) -> Look:
+        resource = KINDS[str(manifest["kind"])]
+        if await self._version(resource, _namespace(manifest), _name(manifest)):
+            return Look(why=f"{_name(manifest)} is still being removed")
+        return Look("removed")
+
+    async def _pods(self) -> list[Pod]:
+        """The operator's pods that stay."""
+        query = Query(self._install.namespace, labels=OPERATOR_PODS)
+        pods = (await self._client.page(PODS, query)).items
+        return [pod for pod in pods if not pod.metadata.deletionTimestamp]
+
+    # ----------------------------------------------------------------------------------- removing
+
+    async def _delete(self, manifest: Manifest) -> bool:
+        """Delete an object; whether it was there."""
+        resource = KINDS[str(manifest["kind"])]
+        try:
+            await self._client.delete(resource, _namespace(manifest), _name(manifest))
+        except KubeError as error:
+            if error.status == 404:
+                return False
+            raise _refused(f"{resource.kind} {_name(manifest)} is not removed", error) from error
+        return True
+
+    async def _keeps(self) -> str:
+        """Why the namespace stays, "" when nobody else is in it."""
+        namespace = self._install.namespace
+        if "labels" not in _metadata(objects(self._install)[0]) or not await self._is_ours():
+            return "it was not made by this"
+        if await self._has_jobs():
+            return "there are jobs in it"
+        found = await self._client.page(PODS, Query(namespace))
+        others = [pod for pod in found.items if not _is_operator(pod)]
+        return f"there are other pods in it ({others[0].metadata.name})" if others else ""
+
+    async def _is_ours(self) -> bool:
+        name = "app.kubernetes.io/name"
+        try:
+            found = await self._client.get(KINDS["Namespace"], "", self._install.namespace)
+        except KubeError as error:
+            if error.status == 404:
+                return True
+            raise
+        ours: bool = found.metadata.label(name) == LABELS[name]
+        return ours
+
+
+def _is_operator(pod: Pod) -> bool:
+    return all(pod.metadata.label(name) == value for name, value in SELECTOR.items())
+
+
+def run(
+    install: Install,
+    *,
+    removes: bool,
+    more: dict[str, bool],
+    kubeconfig: str,
+    context: str,
+    timeout_seconds: float,
+    say: Callable[[str], None],
+) -> int:
+    """Install or remove on the cluster of that kubeconfig; the exit code. Raises PaddockError."""
+
+    async def work() -> None:
+        client = http_client.open_client(connect.find_config(kubeconfig, context))
+        installer = Installer(
+            client, install, clock=SystemClock(), say=say, timeout_seconds=timeout_seconds
+        )
+        try:
+            await (installer.uninstall(**more) if removes else installer.install(**more))
+        except KubeError as error:
+            raise _refused("the cluster", error) from error
+        finally:
+            await client.close()
+
+    asyncio.run(work())
+    return 0
+
+
+def _for_jobs(namespace: Manifest) -> Manifest:
+    """The namespace without the label that would refuse people's pods."""
+    metadata = _metadata(namespace)
+    labels = {k: v for k, v in metadata["labels"].items() if k not in RESTRICTED}
+    return {**namespace, "metadata": {**metadata, "labels": labels}}
+
+
+def _refused(what: str, error: KubeError) -> InstallError:
+    hint = ""
+    if error.status == 403:
+        hint = "ask an administrator of the cluster, or give them what --dry-run prints"
+    elif error.status == 404:
+        hint = "the cluster lacks its namespace, or its kind"
+    return InstallError(f"{what}: {error.message}", hint=hint)
+
+
+def _metadata(manifest: Manifest) -> dict[str, Any]:
+    found = manifest["metadata"]
+    assert isinstance(found, dict)
+    return found
+
+
+def _name(manifest: Manifest) -> str:
+    return str(_metadata(manifest)["name"])
+
+
+def _namespace(manifest: Manifest) -> str:
+    return str(_metadata(manifest).get("namespace", ""))
