@@ -1,4 +1,4 @@
-"""Installing and removing the operator: its files, its rights, its chart; on a real API server.
+"""Installing and removing the operator: its files and its rights; on a real API server.
 
 Has a control plane of its own: it removes the definition, under which other tests have jobs.
 """
@@ -6,24 +6,22 @@ Has a control plane of its own: it removes the definition, under which other tes
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from cluster.conftest import need_binaries
 from cluster.control.plane import ControlPlane
-from cluster.deployed import CRD, DEPLOY, V1, create, expect_soon, install, make, wait_served
+from cluster.deployed import CRD, DEPLOY, V1, create, expect_soon, install, make
 from paddlejobs import job, role
 from paddock.operator.manifests import manifests_text
-from paddock.operator.manifests.files import files
 from paddock.operator.manifests.permissions import LEASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-CHART = DEPLOY / "helm" / "paddock-operator"
 ACCOUNT = "system:serviceaccount:paddle-system:paddle-manager-sa"
 
 
@@ -77,7 +75,7 @@ def test_pods_of_ours_meet_the_restricted_standard(
     """Judged by the API server's own admission."""
     words = ("label", "ns", namespace, "pod-security.kubernetes.io/enforce=restricted")
     installed.kubectl(*words)
-    documents = yaml.safe_load_all(files()[name])
+    documents = yaml.safe_load_all((DEPLOY / name).read_text("utf-8"))
     (template,) = [d["spec"]["template"] for d in documents if d["kind"] == "Deployment"]
     template["spec"].pop("serviceAccountName", None)
     found = {"apiVersion": "v1", "kind": "Pod", **template}
@@ -212,100 +210,6 @@ def test_users_of_a_namespace_may_use_jobs(installed: ControlPlane, namespace: s
 
     expect_soon("aggregated roles", are_aggregated)
     assert may(installed, namespace, see, *use, write, who="bob") == [see]
-
-
-# --------------------------------------------------------------------------------------- helm
-
-
-def rendered(plane: ControlPlane, *words: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """What helm makes of the chart, by kind and name."""
-    # A helm that was not built by its own Makefile takes every cluster for a 1.20.
-    words = ("--kube-version", "v1.34.0", "--namespace", "paddle-system", *words)
-    said = plane.helm("template", "paddock", CHART, *words).stdout
-    found = [d for d in yaml.safe_load_all(said) if d]
-    return {(d["kind"], d["metadata"]["name"]): d for d in found}
-
-
-def test_the_chart_renders_to_the_same_objects(plane: ControlPlane) -> None:
-    """With its own values; only the namespace is helm's business."""
-    ours = {(d["kind"], d["metadata"]["name"]): d for d in yaml.safe_load_all(manifests_text())}
-    del ours[("Namespace", "paddle-system")]
-    assert rendered(plane) == ours
-
-
-def test_the_values_of_the_chart_do_what_they_say(plane: ControlPlane) -> None:
-    """All of them at once, compared with what `paddock operator manifests` prints."""
-    text = manifests_text(
-        image="here/op:2", scheduling="volcano", watch_namespaces=("a", "b"), replicas=2,
-        init_image="alpine:3.20",
-    )  # fmt: skip
-    values = {
-        "image": {"repository": "here/op", "tag": "2"}, "scheduling": "volcano", "replicas": 2,
-        "watchNamespaces": ["a", "b"], "initImage": "alpine:3.20", "extraArgs": ["--x=1"],
-        "imagePullSecrets": [{"name": "s"}], "priorityClassName": "p",
-        "nodeSelector": {"n": "1"}, "tolerations": [{"key": "t"}], "affinity": {"nodeAffinity": {}},
-        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-        "userRoles": False, "resources": {"limits": {"memory": "1Gi"}},
-    }  # fmt: skip
-    file = plane.folder / "values.json"
-    file.write_text(json.dumps(values))
-    found = rendered(plane, "-f", str(file))
-    made = found[("Deployment", "paddle-controller-manager")]["spec"]
-    ours = next(d for d in yaml.safe_load_all(text) if d["kind"] == "Deployment")["spec"]
-    container, expected = (s["template"]["spec"]["containers"][0] for s in (made, ours))
-    assert container["args"] == [*expected["args"], "--x=1"]
-    assert (container["image"], made["replicas"]) == ("here/op:2", 2)
-    assert container["resources"]["limits"] == {"memory": "1Gi"}
-    of_pod = made["template"]["spec"]
-    for name in ("imagePullSecrets", "priorityClassName", "nodeSelector", "tolerations"):
-        assert of_pod[name] == values[name]
-    assert of_pod["affinity"] == {"nodeAffinity": {}}
-    monitor = found[("ServiceMonitor", "paddle-controller-manager")]
-    assert monitor["metadata"]["labels"]["release"] == "prometheus"
-    assert ("ClusterRole", "paddlejobs-edit") not in found
-    assert ("ClusterRoleBinding", "paddle-manager-rolebinding") not in found
-    binding = found[("RoleBinding", "paddle-manager-rolebinding")]
-    assert (binding["metadata"]["namespace"], binding["subjects"][0]["namespace"]) == (
-        "b", "paddle-system",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("schedulin=volcano", "schedulin"),
-        ("scheduling=kueue", "scheduling"),
-        ("replicas=0", "replicas"),
-        ("image.pullPolicy=Often", "pullPolicy"),
-    ],
-)
-def test_a_wrong_value_is_refused_by_helm(plane: ControlPlane, value: str, message: str) -> None:
-    """Rather than left out in silence."""
-    words = ("template", "paddock", CHART, "--set", value)
-    done = plane.helm(*words, check=False)
-    assert done.returncode != 0
-    assert message in done.stderr
-
-
-def test_the_chart_passes_helms_own_check(plane: ControlPlane) -> None:
-    """helm lint."""
-    assert "0 chart(s) failed" in plane.helm("lint", CHART).stdout
-
-
-def test_the_chart_installs_and_uninstalls(plane: ControlPlane) -> None:
-    """The definition stays, with the jobs; the rest goes."""
-    plane.kubectl("delete", "-f", V1, "--ignore-not-found", "--timeout=60s")
-    words = ("install", "paddock", CHART, "-n", "ops", "--create-namespace")
-    said = plane.helm(*words).stdout
-    assert "kubectl -n ops rollout status deployment/paddle-controller-manager" in said
-    wait_served(plane)
-    found: Any = plane.get("deployment", "paddle-controller-manager", "-n", "ops")
-    assert found["spec"]["replicas"] == 1
-    plane.helm("uninstall", "paddock", "-n", "ops", "--wait")
-    plane.kubectl("delete", "namespace", "ops", "--timeout=60s")
-    left = plane.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name").stdout
-    assert "paddle" not in left
-    assert plane.kubectl("get", f"crd/{CRD}").returncode == 0
 
 
 # ---------------------------------------------------------------------------------- old clusters

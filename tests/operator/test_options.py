@@ -125,6 +125,8 @@ def read_error(words: list[str]) -> str:
         (["operator", "manifests", "--replicas"], 2),
         (["operator", "manifests", "--crd=maybe"], 2),
         (["operator", "run", "--kubeconfig", "/nowhere/config"], 2),
+        (["operator", "check", "--kubeconfig", "/nowhere/config"], 2),
+        (["operator", "check", "--zork"], 2),
     ],
 )
 def test_exit_codes_are_those_of_every_command(
@@ -148,7 +150,8 @@ def test_the_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "flags"), [("crd", operator.CRD), ("manifests", operator.MANIFESTS)]
+    ("order", "flags"),
+    [("crd", operator.CRD), ("manifests", operator.MANIFESTS), ("check", operator.CHECK)],
 )
 def test_an_order_explains_its_own_flags(
     capsys: pytest.CaptureFixture[str], order: str, flags: dict[str, str]

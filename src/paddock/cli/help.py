@@ -34,7 +34,7 @@ USAGES = {
     "ps": "paddock ps status|tables|save|load|export|import|publish|explain|... [flags]",
     "data": "paddock data generate|split|check|plan [flags]",
     "rec": "paddock rec -m CONFIG [-b BACKEND] [-o KEY=VALUE ...] [--evaluate] [--dry-run]",
-    "operator": "paddock operator run|install|uninstall|crd|manifests [flags]",
+    "operator": "paddock operator run|install|uninstall|check|crd|manifests [flags]",
     "version": "paddock version [--json]",
     "completion": "paddock completion bash|zsh|fish",
     "help": "paddock help [COMMAND]",

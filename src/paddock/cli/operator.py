@@ -17,6 +17,7 @@ ORDERS = {
     "uninstall": "remove the operator; jobs and their pods stay",
     "crd": "print the definition of PaddleJob",
     "manifests": "print what installs the operator",
+    "check": "say who leads, or why no operator works",
 }
 SWITCHES = ("crd", "monitor", "dry-run", "definition", "wait")
 CRD = {"version": "v1, or v1beta1 for Kubernetes 1.15 and older [v1]"}
@@ -47,7 +48,16 @@ UNINSTALL = {
     "definition": "remove the definition of PaddleJob too, and with it all jobs",
     **ON_CLUSTER,
 }
-FLAGS = {"crd": CRD, "manifests": MANIFESTS, "install": INSTALL, "uninstall": UNINSTALL}
+CHECK = {
+    "namespace": "of the operator [in a pod its own, else paddle-system]",
+    "lease": "its --leader-election-id",
+    "watch-namespaces": "a,b: those that it serves [all]",
+    "kubeconfig": ON_CLUSTER["kubeconfig"],
+    "context": ON_CLUSTER["context"],
+}
+FLAGS = {
+    "crd": CRD, "manifests": MANIFESTS, "install": INSTALL, "uninstall": UNINSTALL, "check": CHECK,
+}  # fmt: skip
 TIMEOUT_SECONDS_MAX = 3600
 
 
@@ -69,6 +79,8 @@ def run(argv: Sequence[str]) -> int:
         given = _given(words, order, FLAGS[order])
         if order == "crd":
             return _crd(given)
+        if order == "check":
+            return _check(given)
         if order == "manifests" or _is_yes(given, "dry-run"):
             return _manifests(given, has_crd=order == "install" or _is_yes(given, "crd"))
         return _on_cluster(given, removes=order == "uninstall")
@@ -101,6 +113,13 @@ def _manifests(given: dict[str, str], *, has_crd: bool) -> int:
     found = _install(given)
     monitor = _is_yes(given, "monitor")
     print(manifests_text(**asdict(found), has_crd=has_crd, has_monitor=monitor), end="")
+    return 0
+
+
+def _check(given: dict[str, str]) -> int:
+    from paddock.operator.verify import verify
+
+    print(verify(given))
     return 0
 
 

@@ -7,11 +7,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from paddock.kube.objects import seconds
-from paddock.operator import names
+from paddock.operator import names, words
 from paddock.operator.decision import OF_FORMER
 from paddock.operator.environment import rendezvous_of
 from paddock.operator.outcome import Outcome, outcome_of
-from paddock.operator.pods import HOST_PORT_MAX, Builder, choose_host_port
+from paddock.operator.pods import (
+    ELASTIC_WORLD,
+    HOST_PORT_MAX,
+    Builder,
+    choose_host_port,
+    sized,
+)
 from paddock.operator.policies.gang import Gang, gang_of
 from paddock.operator.policies.restart import is_alone
 from paddock.operator.status import REFS_MAX
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from paddock.operator.spec import JobSpec, RoleName
     from paddock.operator.status import Memory, Previous
 
+INVALID_TEMPLATE = "InvalidTemplate"
 SILENT_SECONDS = 10.0  # a kubelet takes a pod that names its node well within that
 
 
@@ -37,6 +44,10 @@ class Facts:
     settings: Settings
     now: float
     every: tuple[Outcome, ...]
+
+    def at(self, memory: Memory) -> Facts:
+        """The same with another memory: of the next attempt, say."""
+        return replace(self, memory=memory)
 
     @cached_property
     def builder(self) -> Builder:
@@ -179,6 +190,41 @@ class Facts:
         }
         return tuple(o for o in stuck if made_from[o.name] not in ("", hashes[o.role]))
 
+    @cached_property
+    def at_work(self) -> tuple[Outcome, ...]:
+        """Pods of this attempt that have begun their work: only what ends the job may end these."""
+        return tuple(
+            o
+            for o in self.every
+            if o.attempt == self.memory.attempt
+            and o.is_at_work
+            and (self.is_gate_open or self._world_of(o.name) == ELASTIC_WORLD)
+        )
+
+    @cached_property
+    def as_made(self) -> Facts:
+        """The same with the numbers of replicas that the pods of this attempt were made for."""
+        if not self.is_scaled:
+            return self
+        worlds = {self._world_of(o.name) for o in self.every if o.attempt == self.memory.attempt}
+        world = min(worlds - {"", self.builder.world()})
+        return replace(self, spec=sized(self.spec, world))
+
+    def _world_of(self, pod: str) -> str:
+        return self.pods_by_name[pod].metadata.annotation(names.ANNOTATION_WORLD)
+
+    @cached_property
+    def mistake(self) -> tuple[str, str] | None:
+        """(reason, message) when no pod of that template can ever be made: nor is it tried."""
+        for fault in self.create_faults:
+            if words.is_about_template(fault):
+                return INVALID_TEMPLATE, words.fault_text(fault)
+        known = self.previous.condition("Valid")
+        is_same = self.previous.observed_generation == self.observed.job.metadata.generation
+        if is_same and known is not None and known.reason == INVALID_TEMPLATE:
+            return known.reason, known.message
+        return None
+
     @property
     def next_at(self) -> float:
         """When the next attempt may begin; 0.0 for a time that only a clock set back explains."""
@@ -218,7 +264,7 @@ def gather(
     observed: Observed, spec: JobSpec, previous: Previous, settings: Settings, now: float
 ) -> Facts:
     """Sort out one job; brings the memory up to date with what is seen."""
-    memory = previous.memory
+    memory = replace(previous.memory, ended_at=0.0)
     job = observed.job.metadata
     attempts = (*map(names.attempt_of, observed.pods), *map(_attempt, observed.config_maps))
     latest = max(attempts, default=0)
@@ -229,7 +275,7 @@ def gather(
         memory = replace(memory, host_port=port)
     if not memory.started_at and not spec.suspend:
         memory = replace(memory, started_at=now)
-    every = tuple(_read(job.name, pod, now) for pod in observed.pods)
+    every = read_pods(observed, now)
     facts = Facts(observed, spec, previous, memory, settings, now, every)
     memory = facts.memory
     if facts.config_map is not None and memory.gate != memory.attempt:
@@ -249,6 +295,12 @@ def gather(
         rendezvous = rendezvous_of(facts.builder.names, observed.etcd)
     memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous)
     return replace(facts, memory=memory)
+
+
+def read_pods(observed: Observed, now: float) -> tuple[Outcome, ...]:
+    """What happened to each pod."""
+    job = observed.job.metadata.name
+    return tuple(_read(job, pod, now) for pod in observed.pods)
 
 
 def _read(job: str, pod: Pod, now: float) -> Outcome:

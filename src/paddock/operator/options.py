@@ -39,7 +39,11 @@ FLAGS = (
     Flag("scheduling", "word", "", "gang scheduler of every job", SCHEDULERS),
     Flag("leader-elect", "switch", "false", "run several copies, of which one works"),
     Flag("leader-election-namespace", "word", "", "where the Lease is; the operator's own"),
+    Flag("leader-election-id", "word", "", "name of the Lease, where two operators share one"
+         " namespace"),
     Flag("metrics-bind-address", "word", ":8080", "where /metrics is served; 0 for nowhere"),
+    Flag("metrics-cert-path", "word", "", "folder of tls.crt and tls.key: /metrics is HTTPS, and"
+         " only for accounts that may get it"),
     Flag("health-probe-bind-address", "word", ":8081", "/healthz and /readyz; 0 for nowhere"),
     Flag("init-image", "word", "", "image of an init container that waits for the other pods",
          aliases=("initImage",)),
@@ -68,6 +72,8 @@ class Options:
     namespaces: tuple[str, ...] = ("",)
     leader_elect: bool = False
     lease_namespace: str = ""
+    lease_name: str = ""
+    metrics_cert_path: str = ""
     metrics_address: str = ":8080"
     health_address: str = ":8081"
     kubeconfig: str = ""
@@ -107,6 +113,8 @@ def read_options(words: Sequence[str]) -> Options:
         namespaces=tuple(dict.fromkeys(n for n in names if n)) or ("",),
         leader_elect=values["leader-elect"] == "true",
         lease_namespace=values["leader-election-namespace"],
+        lease_name=values["leader-election-id"],
+        metrics_cert_path=values["metrics-cert-path"],
         metrics_address=values["metrics-bind-address"],
         health_address=values["health-probe-bind-address"],
         kubeconfig=values["kubeconfig"],

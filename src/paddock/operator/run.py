@@ -12,13 +12,15 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from paddock import __version__
+from paddock.errors import UsageError
 from paddock.kube import connect, http_client
+from paddock.operator.runtime.access import Access, Certificate
 from paddock.operator.runtime.clock import SystemClock, TimeLimit, end
 from paddock.operator.runtime.controller import Controller
 from paddock.operator.runtime.events import Recorder
 from paddock.operator.runtime.guard import GuardedClient, TokenBucket
 from paddock.operator.runtime.health import CONTENT_TYPE, HttpServer, probe, read_address
-from paddock.operator.runtime.lease import Elector
+from paddock.operator.runtime.lease import LEASE_NAME, Elector
 from paddock.operator.runtime.log import Log
 from paddock.operator.runtime.metrics import Metrics, rss_bytes
 
@@ -53,10 +55,12 @@ class Operator:
         self._log = log
         self.elector: Elector | None = None
         bucket = TokenBucket(options.qps, options.burst) if options.qps > 0 else None
+        # What is done whether this process leads or not.
+        unfenced = GuardedClient(
+            client, clock=clock, metrics=self.metrics, fence=None, rate=None, tries_max=1
+        )
+        self._access = Access(unfenced, clock=clock, log=log)
         if options.leader_elect:
-            unfenced = GuardedClient(
-                client, clock=clock, metrics=self.metrics, fence=None, rate=None, tries_max=1
-            )
             self.elector = Elector(
                 unfenced,
                 namespace=options.lease_namespace or own_namespace(),
@@ -64,6 +68,7 @@ class Operator:
                 clock=clock,
                 rng=rng,
                 log=log,
+                name=options.lease_name or LEASE_NAME,
             )
         guarded = GuardedClient(
             client,
@@ -122,20 +127,33 @@ class Operator:
             "/readyz": probe(self.controller.caches.unsynced),
         }
         options = self._options
+        certificate = None
+        if options.metrics_cert_path:
+            certificate = Certificate(options.metrics_cert_path, "--metrics-cert-path")
+        allow = self._access.check if certificate else None
         wanted = [
-            ("--metrics-bind-address", options.metrics_address, metrics),
-            ("--health-probe-bind-address", options.health_address, probes),
+            (
+                "--metrics-bind-address",
+                options.metrics_address,
+                HttpServer(metrics, allow=allow, certificate=certificate),
+            ),
+            ("--health-probe-bind-address", options.health_address, HttpServer(probes)),
         ]
         if options.metrics_address == options.health_address:
-            wanted = [("--metrics-bind-address", options.metrics_address, metrics | probes)]
+            if certificate and read_address(options.metrics_address, "--metrics-bind-address"):
+                raise UsageError(
+                    f"--metrics-cert-path: '{options.metrics_address}' serves the probes as well",
+                    hint="give --metrics-bind-address another port: kubelets have no token",
+                )
+            wanted = [("--metrics-bind-address", options.metrics_address,
+                       HttpServer(metrics | probes))]  # fmt: skip
         servers = []
-        for flag, text, routes in wanted:
+        for flag, text, server in wanted:
             address = read_address(text, flag)
             if address is not None:
-                server = HttpServer(routes)
                 await server.start(*address, flag)
                 servers.append(server)
-                self._log.info("listening", port=server.port, paths=",".join(sorted(routes)))
+                self._log.info("listening", port=server.port, paths=",".join(server.paths))
         return servers
 
 

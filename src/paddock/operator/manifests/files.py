@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
-from paddock.operator.manifests.dashboard import dashboard_text
-from paddock.operator.manifests.etcd import etcd_text
-from paddock.operator.manifests.helm import NAME, chart
 from paddock.operator.manifests.install import (
     NAMESPACE,
     REPOSITORY,
@@ -13,6 +10,9 @@ from paddock.operator.manifests.install import (
     service_monitor,
     v1beta1_text,
 )
+from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW, rules
+
+CHART = "helm/paddock-operator"
 
 IMAGES_NOTE = f"""\
 # In a kustomization of your own, beside this folder among its resources:
@@ -31,9 +31,9 @@ def files() -> dict[str, str]:
         "v1/Kustomization": _kustomization("crd.yaml", "operator.yaml"),
         "kustomize/base/kustomization.yaml": _kustomization("../../v1") + IMAGES_NOTE,
         "prometheus/servicemonitor.yaml": HEAD + to_yaml(service_monitor(NAMESPACE)),
-        "grafana/paddock-operator.json": dashboard_text(),
-        "elastic/etcd.yaml": etcd_text(),
-        **{f"helm/{NAME}/{path}": text for path, text in chart().items()},
+        # The rest of the chart is written by hand.
+        f"{CHART}/files/crd.yaml": crd_text(),
+        f"{CHART}/files/rules.yaml": HEAD + to_yaml(_rules()),
     }
 
 
@@ -44,3 +44,9 @@ def _kustomization(*resources: str) -> str:
         "resources": list(resources),
     }
     return HEAD + to_yaml(found)
+
+
+def _rules() -> Tree:
+    """Who may do what, for the chart's templates."""
+    roles = {"manager": MANAGER, "leader": LEADER, "view": VIEW, "edit": EDIT}
+    return {name: rules(grants) for name, grants in roles.items()}

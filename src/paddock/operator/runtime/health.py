@@ -9,12 +9,23 @@ from paddock.errors import UsageError
 from paddock.operator.runtime.clock import TimeLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from paddock.operator.runtime.access import Certificate
 
 REQUEST_SECONDS_MAX = 5.0
 LINES_MAX = 100
 CONNECTIONS_MAX = 32
-WORDS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error"}
+WORDS = {
+    200: "OK", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+    500: "Internal Server Error", 503: "Service Unavailable",
+}  # fmt: skip
+# What a caller without a right is told; 503: see the operator's log.
+REFUSED = {
+    401: "a bearer token that the cluster knows is needed\n",
+    403: "this account may not get this path\n",
+    503: "the API server could not be asked\n",
+}
 TEXT = "text/plain; charset=utf-8"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # of metrics
 
@@ -49,10 +60,22 @@ def read_address(text: str, flag: str) -> tuple[str, int] | None:
 
 
 class HttpServer:
-    """Serves routes at one address. port: the one really used, once started."""
+    """Serves routes at one address. port: the one really used, once started.
 
-    def __init__(self, routes: Mapping[str, Callable[[], Answer]]) -> None:
+    allow: the status for (header Authorization, path), 200 to answer. certificate: for HTTPS.
+    """
+
+    def __init__(
+        self,
+        routes: Mapping[str, Callable[[], Answer]],
+        *,
+        allow: Callable[[str, str], Awaitable[int]] | None = None,
+        certificate: Certificate | None = None,
+    ) -> None:
         self._routes = routes
+        self._allow = allow
+        self._certificate = certificate
+        self.paths = sorted(routes)
         self._open = 0
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -60,7 +83,11 @@ class HttpServer:
     async def start(self, host: str, port: int, flag: str) -> None:
         """Listen. host "": every address. Raises UsageError when that is not possible."""
         try:
-            self._server = await asyncio.start_server(self._serve, host or None, port)
+            self._server = await asyncio.start_server(
+                self._serve, host or None, port,
+                ssl=self._certificate.context if self._certificate else None,
+                ssl_handshake_timeout=REQUEST_SECONDS_MAX if self._certificate else None,
+            )  # fmt: skip
         except OSError as error:
             raise UsageError(
                 f"{flag}: cannot listen on '{host}:{port}': {error.strerror or error}",
@@ -79,7 +106,7 @@ class HttpServer:
         try:
             if self._open <= CONNECTIONS_MAX:
                 async with TimeLimit(REQUEST_SECONDS_MAX):
-                    writer.write(self._answer(await _request(reader)))
+                    writer.write(await self._answer(*await _request(reader)))
                     await writer.drain()
         except (OSError, ValueError, asyncio.TimeoutError):
             return  # Whoever asked has gone, or does not speak HTTP.
@@ -87,14 +114,16 @@ class HttpServer:
             self._open -= 1
             writer.close()
 
-    def _answer(self, line: str) -> bytes:
+    async def _answer(self, line: str, authorization: str) -> bytes:
         method, _, rest = line.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         route = self._routes.get(path)
         if method not in ("GET", "HEAD"):
             status, kind, text = 405, TEXT, "GET only\n"
         elif route is None:
-            status, kind, text = 404, TEXT, "one of " + " ".join(sorted(self._routes)) + "\n"
+            status, kind, text = 404, TEXT, "one of " + " ".join(self.paths) + "\n"
+        elif self._allow and (refused := await self._allow(authorization, path)) != 200:
+            status, kind, text = refused, TEXT, REFUSED[refused]
         else:
             status, kind, text = route()
         body = text.encode()
@@ -105,10 +134,18 @@ class HttpServer:
         return head.encode() + (b"" if method == "HEAD" else body)
 
 
-async def _request(reader: asyncio.StreamReader) -> str:
-    """The first line of a request whose head has been read. Raises ValueError when too long."""
+async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
+    """The first line of a request and its header Authorization; the head has been read.
+
+    Raises ValueError when too long.
+    """
     first = (await reader.readline()).decode("latin-1").rstrip("\r\n")
+    authorization = ""
     for _ in range(LINES_MAX):
-        if (await reader.readline()).rstrip(b"\r\n") == b"":
-            return first
+        line = (await reader.readline()).decode("latin-1").rstrip("\r\n")
+        if line == "":
+            return first, authorization
+        name, _, value = line.partition(":")
+        if name.lower() == "authorization":
+            authorization = value.strip()
     raise ValueError("too many header lines")

@@ -1,0 +1,85 @@
+"""Whether an operator works here: jobs are served, and somebody leads. Changes nothing.
+
+Needs no more rights than the operator's own account has: `helm test` runs it as that account.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from paddock.errors import PaddockError
+from paddock.kube import connect, http_client
+from paddock.kube.client import LEASES, PADDLE_JOBS, KubeError, Query
+from paddock.operator.run import own_namespace
+from paddock.operator.runtime.clock import TimeLimit
+from paddock.operator.runtime.lease import LEASE_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddock.kube.client import Client
+
+# A dead leader's lease is taken when it has run out, and it may take a pod until one is there.
+LEADER_SECONDS_MAX = 30.0
+
+
+def verify(given: dict[str, str]) -> str:
+    """One line of what works. given: the flags of `paddock operator check`.
+
+    Raises PaddockError with everything that does not.
+    """
+    served = [name for name in given.get("watch-namespaces", "").split(",") if name]
+    namespace = given.get("namespace") or own_namespace()
+    config = connect.find_config(given.get("kubeconfig", ""), given.get("context", ""))
+
+    async def main() -> str:
+        client = http_client.open_client(config)
+        try:
+            return await look(client, namespace, given.get("lease") or LEASE_NAME, served)
+        finally:
+            await client.close()
+
+    return asyncio.run(main())
+
+
+async def look(client: Client, namespace: str, lease: str, served: Sequence[str]) -> str:
+    """One line of what works. served: namespaces whose jobs it serves, none for all.
+
+    Raises PaddockError with everything that does not.
+    """
+    problems: list[str] = []
+    hint = ""
+    for name in served or ("",):
+        try:
+            await client.page(PADDLE_JOBS, Query(name, limit=1))
+        except KubeError as error:
+            where = f"namespace {name}" if name else "the cluster"
+            problems.append(f"PaddleJobs of {where} cannot be listed: {error}")
+            if error.status == 404:
+                hint = "install the definition: paddock operator crd | kubectl apply -f -"
+    leader = ""
+    try:
+        async with TimeLimit(LEADER_SECONDS_MAX):
+            leader = await _leader(client, Query(namespace, fields=f"metadata.name={lease}"))
+    except KubeError as error:
+        problems.append(f"lease {namespace}/{lease} cannot be read: {error}")
+    except asyncio.TimeoutError:
+        problems.append(f"nobody renewed lease {namespace}/{lease} for {LEADER_SECONDS_MAX:g} s")
+        hint = hint or f"kubectl -n {namespace} get pods, and the logs of the operator's"
+    if problems:
+        raise PaddockError("; ".join(problems), hint=hint, exit_code=1)
+    return f"{leader} leads and serves the jobs of {', '.join(served) or 'all namespaces'}"
+
+
+async def _leader(client: Client, query: Query) -> str:
+    """Whoever renews the lease next. Raises TimeoutError, a moment before the caller's limit."""
+    page = await client.page(LEASES, query)
+    old = {lease.spec.renewTime for lease in page.items}
+    async for change in client.watch(
+        LEASES, query, resource_version=page.resource_version, timeout_seconds=LEADER_SECONDS_MAX
+    ):
+        spec = change.object.spec
+        if change.kind != "bookmark" and spec.holderIdentity and spec.renewTime not in old:
+            return spec.holderIdentity
+    raise asyncio.TimeoutError

@@ -1,0 +1,83 @@
+"""`paddock operator check`: what it says of real operators on the API server in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kube_memory import refusals
+from machine.virtual import run_virtual
+from machine.world import ELECTED, World
+from paddock.errors import PaddockError
+from paddock.kube.client import LEASES, PADDLE_JOBS
+from paddock.operator.runtime.lease import LEASE_NAME
+from paddock.operator.verify import LEADER_SECONDS_MAX, look
+
+if TYPE_CHECKING:
+    from machine.virtual import VirtualClock
+
+NAMESPACE = "paddle-system"
+
+
+def test_a_leader_that_lives_is_named() -> None:
+    """After the next renewal, not by what an old record says; each release has its own lease."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.start("first", options=ELECTED)
+        world.start("other", options=replace(ELECTED, lease_name="team-b"))
+        await clock.pass_time(5)
+        client = world.server.client("check")
+        said = await look(client, NAMESPACE, LEASE_NAME, [])
+        assert said == "first leads and serves the jobs of all namespaces"
+        said = await look(client, NAMESPACE, "team-b", ["a", "b"])
+        assert said == "other leads and serves the jobs of a, b"
+
+    run_virtual(main)
+
+
+def test_a_dead_leader_is_none_and_its_successor_is_waited_for() -> None:
+    """The lease still names the dead one."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        first = world.start("first", options=ELECTED)
+        await clock.pass_time(5)
+        first.kill()
+        client = world.server.client("check")
+        began = clock.monotonic()
+        with pytest.raises(PaddockError) as caught:
+            await look(client, NAMESPACE, LEASE_NAME, [])
+        assert caught.value.message == f"nobody renewed lease {NAMESPACE}/{LEASE_NAME} for 30 s"
+        assert caught.value.exit_code == 1
+        assert clock.monotonic() - began <= LEADER_SECONDS_MAX + 1
+        first = world.start("third", options=ELECTED)
+        await clock.pass_time(5)
+        first.kill()
+        world.start("second", options=ELECTED)
+        assert (await look(client, NAMESPACE, LEASE_NAME, [])).startswith("second leads")
+
+    run_virtual(main)
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    """No definition, and no right to read the lease."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.server.serve(PADDLE_JOBS, served=False)
+        world.server.fail(
+            refusals.forbidden(LEASES, LEASE_NAME, "no"),
+            times=None,
+            when=lambda call: call.resource is LEASES,
+        )
+        with pytest.raises(PaddockError) as caught:
+            await look(world.server.client("check"), NAMESPACE, LEASE_NAME, ["a"])
+        first, second = caught.value.message.split("; ")
+        assert first.startswith("PaddleJobs of namespace a cannot be listed:")
+        assert second.startswith(f"lease {NAMESPACE}/{LEASE_NAME} cannot be read:")
+        assert "paddock operator crd" in caught.value.hint
+
+    run_virtual(main)
