@@ -24,7 +24,7 @@ def shown(look: Look) -> list[str]:
     """One look in a few lines; those after the first are indented."""
     first, *more = shown_status(look)
     more += shown_actions(look.taken)
-    more += [f"(was there, without its label: {' '.join(look.taken_back)})"] * bool(look.taken_back)
+    more += [f"(was there, gets its label: {' '.join(look.taken_back)})"] * bool(look.taken_back)
     more += [f"refused: {line}" for line in look.refused]
     more += [f"event {n.type} {n.reason}: {n.message}" for n in look.decision.notes]
     more += ["(killed before it acts)"] * look.is_killed
@@ -70,6 +70,8 @@ def shown_actions(actions: Sequence[Action]) -> list[str]:
     for action in actions:
         after = ""
         verb = type(action).__name__.lower()
+        if isinstance(action, Create) and action.dry_run:
+            verb = "ask for"
         if isinstance(action, Delete):
             force = "by force, " if action.grace_seconds == 0 else ""
             after = f" ({force}{action.why})" if action.why else ""

@@ -276,8 +276,10 @@ def test_lists_too_long_for_a_variable_are_left_out_and_it_is_said(place: str) -
     (pod,) = builder.pods(builder.seats()[7:8]).values()
     entries = pod["spec"]["containers"][0]["env"]  # type: ignore[index]  # a pod
     refs = {e["name"]: e["valueFrom"]["configMapKeyRef"] for e in entries if "valueFrom" in e}
-    pods = {s.name: Pod(status=PodStatus(podIP=f"fd00::{i:x}")) for i, s in
-            enumerate(builder.seats())}  # fmt: skip
+    pods = {
+        s.name: Pod(Meta(name=s.name, uid=s.name), status=PodStatus(podIP=f"fd00::{i:x}"))
+        for i, s in enumerate(builder.seats())
+    }
     data = builder.config_map(pods)["data"]
     assert isinstance(data, dict)
     absent = {name for name, ref in refs.items() if ref["key"] not in data}
@@ -293,7 +295,7 @@ def test_lists_too_long_for_a_variable_are_left_out_and_it_is_said(place: str) -
     assert (seen.rank, seen.nnodes) == (7, count)
     assert seen.master == "a-long-name-worker-0.a-long-name:36001"
 
-    observed = Observed(job, config_maps=() if place == "DNS" else (ConfigMap(Meta(labels={})),))
+    observed = Observed(job, tuple(pods.values()), config_maps=(ConfigMap(),))
     said = reconcile(observed, 0.0, Settings()).status
     (valid,) = [c for c in said["conditions"] if c["type"] == "Valid"]  # type: ignore[index]
     assert valid["reason"] == "Warnings"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.kube.client import Query
 from paddock.operator.decision import Observed
-from paddock.operator.names import LABEL_JOB
+from paddock.operator.names import LABEL_JOB, job_uid
 from paddock.operator.runtime.clock import end
-from paddock.operator.runtime.executor import RESOURCES, SEEN_BY
+from paddock.operator.runtime.executor import GROUPS, RESOURCES, SEEN_BY
 from paddock.operator.runtime.reflector import ANY, LATEST, SILENT_SECONDS_MAX, Reflector
 from paddock.operator.runtime.store import Store
 from paddock.operator.status import REOPENED, TERMINAL
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from paddock.operator.runtime.metrics import Metrics
     from paddock.operator.runtime.store import HasMeta
 
-CHILDREN: tuple[Kind, ...] = ("Pod", "Service", "ConfigMap", "VolcanoGroup", "CoschedulingGroup")
-OPTIONAL: tuple[Kind, ...] = ("VolcanoGroup", "CoschedulingGroup")
+CHILDREN: tuple[Kind, ...] = ("Pod", "Service", "ConfigMap", *GROUPS)
 HAS_PORT = "yes"
 
 
@@ -60,7 +59,7 @@ class Caches:
                 store,
                 clock=clock, rng=rng, log=log, restarted=metrics.watch_restarts.add,
                 first=ANY if is_candidate else LATEST,
-                is_optional=kind in OPTIONAL,
+                is_optional=kind in GROUPS,
             ))
             for kind, store in self.stores.items()
             for namespace in namespaces
@@ -107,6 +106,11 @@ class Caches:
         """Whether the cluster knows that kind."""
         return any(r.is_served for k, r in self._reflectors if k == kind)
 
+    async def seek(self) -> bool:
+        """Ask again for the kinds that were not served; whether one is now."""
+        lacking = [r for _, r in self._reflectors if not r.is_served]
+        return any(await asyncio.gather(*(reflector.seek() for reflector in lacking)))
+
     def job_of(self, uid: str) -> PaddleJob | None:
         """The job of that uid, if it is there."""
         found = self.jobs.find("uid", uid)
@@ -119,8 +123,9 @@ class Caches:
         return _is_elastic(job) and not is_chosen and not is_over(job)
 
     def observe(
-        self, job: PaddleJob, faults: tuple[Fault, ...], *, etcd: str, decided_ports: Iterable[int]
-    ) -> Observed:
+        self, job: PaddleJob, faults: tuple[Fault, ...], *,
+        etcd: str, decided_ports: Iterable[int], allowed: Iterable[str],
+    ) -> Observed:  # fmt: skip
         """Everything of that job. decided_ports: of other jobs, perhaps not to be seen here yet."""
         uid, owner = job.metadata.uid, f"{job.metadata.namespace}/{job.metadata.uid}"
         pods, services, config_maps, volcano, coscheduling = (
@@ -137,6 +142,7 @@ class Caches:
             has_coscheduling=self.is_served("CoschedulingGroup"),
             etcd=etcd,
             taken_ports=taken,
+            allowed=frozenset(allowed),
         )  # fmt: skip
 
 
@@ -183,5 +189,5 @@ def _port_of(job: PaddleJob) -> str:
 
 def _owner_of(child: HasMeta) -> str:
     """With the namespace: anybody may write the uid of another namespace's job into a pod."""
-    meta = child.metadata
-    return f"{meta.namespace}/{meta.controller_uid}" if meta.controller_uid else ""
+    uid = job_uid(child.metadata)
+    return f"{child.metadata.namespace}/{uid}" if uid else ""

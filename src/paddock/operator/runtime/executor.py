@@ -22,9 +22,9 @@ from paddock.kube.client import (
     KubeError,
 )
 from paddock.operator.decision import OF_FORMER, Create, Delete
-from paddock.operator.names import LABEL_JOB, LABEL_POD
+from paddock.operator.names import LABEL_GROUP_OF, LABEL_JOB, LABEL_POD, job_uid
 from paddock.operator.runtime.expectations import Expectations
-from paddock.operator.runtime.faults import OF_ONE_OBJECT, Faults, call_of, told_apart
+from paddock.operator.runtime.faults import OF_ONE_OBJECT, Faults, call_of, is_yes, told_apart
 from paddock.operator.runtime.status import canonical, merge_change
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from paddock.operator.runtime.log import Log
     from paddock.operator.runtime.store import Key, Store
 
+GROUPS: tuple[Kind, ...] = ("VolcanoGroup", "CoschedulingGroup")
 RESOURCES: Mapping[Kind, Resource[Any]] = {
     "Pod": PODS,
     "Service": SERVICES,
@@ -67,6 +68,7 @@ class JobMemory:
     answered: object = None
     version: str = ""
     host_port: int = 0  # decided, and perhaps not to be seen in the cache yet
+    allowed: set[str] = field(default_factory=set)  # pods that would be taken, of this generation
 
 
 class Executor:
@@ -161,7 +163,13 @@ class Executor:
             size = min(size * 2, BATCH_MAX)
         if done:
             verb, kind, _ = call_of(actions[0])
-            self._log.info(verb, job=_name(job), kind=kind, objects=f"{done}/{len(actions)}")
+            is_asked = isinstance(actions[0], Create) and actions[0].dry_run
+            self._log.info(
+                "ask" if is_asked else verb,
+                job=_name(job),
+                kind=kind,
+                objects=f"{done}/{len(actions)}",
+            )
 
     def _is_current(self, job: PaddleJob) -> bool:
         """Whether the job is still as wanted: not deleted, replaced, or changed by its user."""
@@ -176,7 +184,10 @@ class Executor:
     async def _take(self, job: PaddleJob, memory: JobMemory, action: Action) -> None:
         """One call. Raises KubeError after writing down the fault."""
         try:
-            if isinstance(action, Create):
+            if isinstance(action, Create) and action.dry_run:
+                await self._ask(job, action)
+                memory.allowed.add(action.name)
+            elif isinstance(action, Create):
                 await self._create(job, memory, action)
             elif isinstance(action, Delete):
                 await self._delete(job, memory, action)
@@ -209,8 +220,21 @@ class Executor:
         if not is_made and self._owner(action.kind, key) == job.metadata.uid:
             expected.withdraw(token)
 
+    async def _ask(self, job: PaddleJob, action: Create) -> None:
+        """Raises KubeError when the API server would not take it."""
+        resource, namespace = RESOURCES[action.kind], job.metadata.namespace
+        is_there = self._owner(action.kind, (namespace, action.name)) == job.metadata.uid
+        try:
+            await self._client.create(resource, namespace, action.manifest, dry_run=True)
+        except KubeError as error:
+            if not is_yes(error, is_there=is_there):
+                raise
+
     async def _make(self, job: PaddleJob, action: Create) -> bool:
-        """False: it is there, and ours; made visible, if somebody took its label."""
+        """False: it is there, and ours; made visible, if somebody took its label.
+
+        A PodGroup that nobody controls was made by a user, for the job of its name: it is used.
+        """
         resource, namespace = RESOURCES[action.kind], job.metadata.namespace
         try:
             await self._client.create(resource, namespace, action.manifest)
@@ -226,12 +250,14 @@ class Executor:
                 raise
             await self._client.create(resource, namespace, action.manifest)  # It has just gone.
             return True
-        if there.controller_uid != job.metadata.uid:
-            raise told_apart(taken, there.controller, job.metadata.name)
         label = SEEN_BY.get(action.kind, LABEL_JOB)
-        if not there.label(label):
-            # No other label: without its attempt it counts as of an earlier one, and is replaced.
-            labels = {label: action.name if label == LABEL_POD else job.metadata.name}
+        # No other label: without its attempt it counts as of an earlier one, and is replaced.
+        labels = {label: action.name if label == LABEL_POD else job.metadata.name}
+        if action.kind in GROUPS and not there.controller_uid:
+            labels[LABEL_GROUP_OF] = job.metadata.uid
+        elif there.controller_uid != job.metadata.uid:
+            raise told_apart(taken, there.controller, job.metadata.name)
+        if any(not there.label(name) for name in labels) or job_uid(there) != job.metadata.uid:
             change: Manifest = {"metadata": {"uid": there.uid, "labels": labels}}
             await self._client.patch(resource, namespace, action.name, change)
             self._log.info("took back what had no label", job=_name(job), kind=action.kind,
@@ -289,7 +315,7 @@ class Executor:
 
     def _owner(self, kind: Kind, key: Key) -> str:
         known = self._stores[kind].get(key)
-        return known.metadata.controller_uid if known is not None else ""
+        return job_uid(known.metadata) if known is not None else ""
 
 
 def _name(job: PaddleJob) -> str:
