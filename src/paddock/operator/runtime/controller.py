@@ -243,13 +243,16 @@ class Controller:
             return
         others = (m for m in self._memory.values() if m is not memory)
         ports = (m.host_port for m in others if m.host_port)
-        seen = partial(
-            self.caches.observe, job, memory.faults.all(), etcd=etcd, decided_ports=tuple(ports)
-        )
-        decision = await self._decide(key, seen())
+        see = partial(
+            self.caches.observe, job, memory.faults.all(),
+            etcd=etcd, decided_ports=tuple(ports), allowed=memory.allowed,
+        )  # fmt: skip
+        observed = see()
+        decision = await self._decide(key, observed)
         is_lacking = decision and field_of(decision.status, "reason") == "SchedulerMissing"
         if is_lacking and await self.caches.seek():
-            decision = await self._decide(key, seen())
+            observed = see()
+            decision = await self._decide(key, observed)
         if decision is None:
             return
         if decision.status is not None:
@@ -271,6 +274,8 @@ class Controller:
             self._recorder.record(job.metadata, note)
         known = {fault.said for fault in before}
         news = [fault for fault in memory.faults.all() if fault.said not in known]
+        if memory.allowed != observed.allowed:
+            self._queue.add(key)  # Nothing else will tell that a question was answered.
         self._tell_refused(job, news)
         self._plan_next(key, memory, decision, news)
 
@@ -358,6 +363,7 @@ class Controller:
         if memory.generation != meta.generation:
             memory.generation = meta.generation
             memory.faults.keep(())
+            memory.allowed.clear()
         return memory
 
     def _tell(self, job: PaddleJob, decision: Decision) -> None:
