@@ -85,7 +85,7 @@ class Gathering:
         """How long too few nodes are put up with."""
         if self._roster.is_first:
             return self.job.rendezvous.join_timeout_seconds
-        return self.job.elastic.timeout_seconds
+        return self.job.elastic.patience_seconds
 
     def _start_at(self, limit_at: float) -> float | None:
         """When the nodes that are in may start; None: they are too few."""

@@ -225,6 +225,16 @@ class Facts:
             return known.reason, known.message
         return None
 
+    @cached_property
+    def removed(self) -> frozenset[str]:
+        """Uids of replicas made again alone whose end is our own wish, and so no news: they are to
+        start from another template, or were not wanted and are again before they are gone.
+        """
+        known = set(self.previous.uids.values())
+        unwanted = (o for o in self.outcomes.values() if o.is_terminating and o.uid not in known)
+        found = (o for o in (*unwanted, *self.outdated) if self.is_made_alone(o))
+        return frozenset(o.uid for o in found if o.index < REFS_MAX)
+
     @property
     def next_at(self) -> float:
         """When the next attempt may begin; 0.0 for a time that only a clock set back explains."""
@@ -283,13 +293,7 @@ def gather(
     done = memory.done | {
         (o.role, o.index) for o in facts.outcomes.values() if o.state == "succeeded"
     }
-    replacing = memory.replacing & {o.uid for o in facts.outcomes.values()}
-    known = set(previous.uids.values())
-    replacing |= {  # they were not wanted, and are again before they are gone: no news
-        o.uid
-        for o in facts.outcomes.values()
-        if o.is_terminating and o.uid not in known and o.index < REFS_MAX and facts.is_made_alone(o)
-    }
+    replacing = memory.replacing & {o.uid for o in facts.outcomes.values()} | facts.removed
     rendezvous = memory.rendezvous if observed.pods else ""
     if spec.is_elastic and not rendezvous:
         rendezvous = rendezvous_of(facts.builder.names, observed.etcd)

@@ -243,16 +243,14 @@ class Controller:
             return
         others = (m for m in self._memory.values() if m is not memory)
         ports = (m.host_port for m in others if m.host_port)
-        see = partial(
-            self.caches.observe, job, memory.faults.all(),
-            etcd=etcd, decided_ports=tuple(ports), allowed=memory.allowed,
+        seen = partial(
+            self.caches.observe, job, memory.faults.all(), etcd=etcd, decided_ports=tuple(ports),
+            allowed=memory.allowed,
         )  # fmt: skip
-        observed = see()
-        decision = await self._decide(key, observed)
+        decision = await self._decide(key, observed := seen())
         is_lacking = decision and field_of(decision.status, "reason") == "SchedulerMissing"
         if is_lacking and await self.caches.seek():
-            observed = see()
-            decision = await self._decide(key, observed)
+            decision = await self._decide(key, observed := seen())
         if decision is None:
             return
         if decision.status is not None:
