@@ -37,7 +37,7 @@ PROBE_IMAGE = "localhost/paddock/probe:test"
 # Minutes each. What begins last would be waited for alone.
 LONGEST = (
     "test_examples", "test_operator_faults", "test_examples_more", "test_operator_ends",
-    "test_install",
+    "test_install", "test_quickstart",
 )  # fmt: skip
 
 

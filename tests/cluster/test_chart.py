@@ -227,7 +227,7 @@ class Release:
 
 
 @pytest.fixture(scope="module")
-def releases(cluster: Cluster, small_images: None) -> Iterator[tuple[Release, Release]]:
+def releases(cluster: Cluster, operator_image: None) -> Iterator[tuple[Release, Release]]:
     """Two releases beside one another, as the chart's page installs them."""
     plane = cluster.plane
     plane.kubectl("delete", "-f", V1, "--ignore-not-found", "--timeout=60s")

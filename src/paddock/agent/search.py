@@ -55,7 +55,7 @@ class Search:
     ) -> None:
         self._lease_seconds = job.rendezvous.lease_seconds
         # As long as a coordinator waits for us, from when it misses us: a lease after we do.
-        self.seconds = job.elastic.timeout_seconds + 2 * self._lease_seconds
+        self.seconds = job.elastic.patience_seconds + 2 * self._lease_seconds
         self.lost = lost
         self.next_at = safe_at  # when the next may be asked
         self.until = now.at + self.seconds

@@ -108,16 +108,26 @@ class Rendezvous:
     tls_ca: str = ""
 
 
+# Kubernetes gives up a silent node after 5 minutes, and the operator its pods a minute later.
+AGAIN_SECONDS = 600.0
+
+
 @value
 class Elastic:
     """level -1: off; 0: a node whose process failed leaves, the others go on; 1: it restarts.
 
     timeout_seconds: how long to wait for more nodes than the minimum, and how long to stay below
-    the minimum before giving up.
+    the minimum before giving up. wanted: nodes that somebody is making; 0 when nobody says.
     """
 
     level: int = -1
     timeout_seconds: float = 30.0
+    wanted: int = 0
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long too few nodes are put up with: lost ones that are wanted are made again."""
+        return max(self.timeout_seconds, AGAIN_SECONDS) if self.wanted else self.timeout_seconds
 
 
 @value

@@ -32,7 +32,7 @@ PATIENT = (
     "PodInitializing",
     "ContainerCreating",
 )  # nothing is wrong
-GROUP_MISSING_SECONDS = 20.0  # how often a missing kind is looked for again
+GROUP_MISSING_SECONDS = 2.0  # how often a missing kind is looked for again
 
 
 def deploy(facts: Facts) -> Decision:
@@ -41,7 +41,6 @@ def deploy(facts: Facts) -> Decision:
     actions: list[Action] = [
         *remove(facts, stale, "not wanted any more"),
         *remove_maps(facts.old_config_maps),
-        *_lost_alone(facts),
         *remove(facts, _replaced(facts), "made again"),
     ]
     was_open = facts.is_gate_open
@@ -137,11 +136,11 @@ def remove_group(observed: Observed) -> list[Action]:
 
 
 def delete_groups(observed: Observed) -> list[Action]:
-    """Delete every PodGroup of the job."""
+    """Delete every PodGroup of the job, but for one that its user has made."""
     return [
         Delete(_kind_of(group), group.metadata.name, group.metadata.uid)
         for group in observed.pod_groups
-        if group.metadata.deletionTimestamp is None
+        if group.metadata.deletionTimestamp is None and group.metadata.controller_uid
     ]
 
 
@@ -178,15 +177,10 @@ def _blocked(facts: Facts) -> bool:
     return any(o.attempt != facts.memory.attempt or o.name in names_wanted for o in facts.leftovers)
 
 
-def _lost_alone(facts: Facts) -> list[Action]:
-    """Force away lost replicas that are made again alone, when their node does not come back."""
-    lost = tuple(o for o in facts.outcomes.values() if o.state == "lost" and o.is_terminating)
-    return remove(facts, lost, "its node is lost")
-
-
 def _replaced(facts: Facts) -> tuple[Outcome, ...]:
-    """Those of the present attempt that are made again alone."""
-    replaced = {o.name for o in facts.outcomes.values() if o.uid in facts.memory.replacing}
+    """Those of the present attempt that are made again alone, or before they have begun."""
+    found = facts.outcomes.values()
+    replaced = {o.name for o in found if o.uid in facts.memory.replacing or o.state == "lost"}
     replaced |= {o.name for o in facts.outdated if facts.is_made_alone(o)}
     return tuple(o for name, o in facts.outcomes.items() if name in replaced)
 
@@ -229,7 +223,8 @@ def _group(facts: Facts) -> list[Action]:
             "spec": gang.group,
         }
         return [Create(gang.kind, meta.name, manifest)]
-    if any(group.spec.get(name) != wanted for name, wanted in gang.group.items()):
+    is_ours = bool(group.metadata.controller_uid)
+    if is_ours and any(group.spec.get(name) != what for name, what in gang.group.items()):
         change: Manifest = {"spec": _merging(group.spec, gang.group)}
         return [Patch(gang.kind, meta.name, group.metadata.uid, change)]
     return []
@@ -361,6 +356,8 @@ def _said(facts: Facts, phase: str) -> tuple[str, str]:
         return "Restarting", f"{why}; {message}" if message else why
     if reason:
         return reason, message
+    if phase == "Starting" and facts.spec.is_elastic:
+        return phase, words.gathering(facts)
     return phase, ""
 
 
@@ -386,7 +383,7 @@ def _notes(facts: Facts, actions: list[Action], *, was_open: bool) -> tuple[Note
         found.append(Note("Normal", "Started", text))
     reason, message = _said(facts, phase_of(facts))
     is_new = reason != facts.previous.reason
-    if is_new and message and reason not in ("Restarting", "Stopping"):
+    if is_new and message and reason not in ("Restarting", "Starting", "Stopping"):
         found.append(Note("Normal" if reason in PATIENT else "Warning", reason, message))
     return tuple(found)
 

@@ -20,6 +20,7 @@ from paddock.operator.pods import (
 )
 from paddock.operator.policies.gang import Gang, gang_of
 from paddock.operator.policies.restart import is_alone
+from paddock.operator.status import REFS_MAX
 
 if TYPE_CHECKING:
     from paddock.kube.objects import ConfigMap, Pod
@@ -126,30 +127,41 @@ class Facts:
 
     @cached_property
     def failures(self) -> tuple[Outcome, ...]:
-        """Failed pods of this attempt, and those that went away after its gate was opened."""
+        """Failed pods of this attempt, and those that went away: the ones that are made again alone
+        when they were seen before, others after the gate was opened.
+        """
         found = []
         for seat in self.seats:
-            outcome = self.outcomes.get(seat.name)
             if self.is_done(seat.role, seat.index):
                 continue
+            outcome = self.outcomes.get(seat.name)
             if outcome is None:
-                if self.is_gate_open and not self.spec.is_elastic and not self.is_scaled:
-                    found.append(self._gone(seat))
-            elif outcome.state == "failed":
-                is_replaced = outcome.is_terminating and self.is_made_alone(outcome)
-                if not is_replaced and outcome.uid not in self.memory.replacing:
-                    found.append(outcome)
-            elif outcome.state == "lost" and self.is_gate_open:
+                if not self.is_gate_open and seat.name not in self.previous.uids:
+                    continue
+                outcome = self._gone(seat)
+            is_lost = outcome.state == "lost" and self.is_gate_open
+            if self.is_made_alone(outcome):
+                is_news = self._is_news(outcome)
+            else:
+                is_news = outcome.state == "failed" or (is_lost and self._is_missed(outcome))
+            if is_news:
                 found.append(outcome)
-        return tuple(o for o in found if not self._is_replaced(o))
+        return tuple(found)
 
     def is_made_alone(self, outcome: Outcome) -> bool:
         """True when this replica is made again without the others."""
         return self.spec.is_elastic or is_alone(outcome, self.spec)
 
-    def _is_replaced(self, outcome: Outcome) -> bool:
-        """A lost replica that comes back alone needs no decision: it is simply missing soon."""
-        return outcome.state == "lost" and self.is_made_alone(outcome)
+    def _is_news(self, outcome: Outcome) -> bool:
+        """Whether one that is made again alone has failed or was lost since the last look."""
+        if outcome.uid:
+            return outcome.state in ("failed", "lost") and outcome.uid not in self.memory.replacing
+        uid = self.previous.uids.get(outcome.name)
+        return uid is not None and uid not in self.previous.memory.replacing
+
+    def _is_missed(self, outcome: Outcome) -> bool:
+        """Whether it was there, or is wanted by the same world."""
+        return bool(outcome.uid) or not self.is_scaled
 
     def _gone(self, seat: Seat) -> Outcome:
         return Outcome(
@@ -213,6 +225,16 @@ class Facts:
             return known.reason, known.message
         return None
 
+    @cached_property
+    def removed(self) -> frozenset[str]:
+        """Uids of replicas made again alone whose end is our own wish, and so no news: they are to
+        start from another template, or were not wanted and are again before they are gone.
+        """
+        known = set(self.previous.uids.values())
+        unwanted = (o for o in self.outcomes.values() if o.is_terminating and o.uid not in known)
+        found = (o for o in (*unwanted, *self.outdated) if self.is_made_alone(o))
+        return frozenset(o.uid for o in found if o.index < REFS_MAX)
+
     @property
     def next_at(self) -> float:
         """When the next attempt may begin; 0.0 for a time that only a clock set back explains."""
@@ -271,7 +293,7 @@ def gather(
     done = memory.done | {
         (o.role, o.index) for o in facts.outcomes.values() if o.state == "succeeded"
     }
-    replacing = memory.replacing & {o.uid for o in facts.outcomes.values()}
+    replacing = memory.replacing & {o.uid for o in facts.outcomes.values()} | facts.removed
     rendezvous = memory.rendezvous if observed.pods else ""
     if spec.is_elastic and not rendezvous:
         rendezvous = rendezvous_of(facts.builder.names, observed.etcd)

@@ -37,6 +37,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from paddock.errors import EXIT_DEADLINE
 from paddock.kube.objects import rfc3339
 from paddock.operator import deploy, ending, names, words
 from paddock.operator.decision import Decision, Delete, Note, Patch
@@ -266,6 +267,8 @@ def _worn_out(facts: Facts) -> restart.FailJob | None:
     for outcome in facts.outcomes.values():
         if outcome.restarts > limit and outcome.state != "succeeded":
             worn = with_last_end(outcome, facts.pods_by_name[outcome.name])
+            if facts.spec.is_elastic and worn.exit_code == EXIT_DEADLINE:
+                continue  # its launcher waited for pods that the cluster has no room for
             return restart.FailJob(worn, "BackoffLimitExceeded", limit)
     return None
 
@@ -317,7 +320,7 @@ def _fail(facts: Facts, verdict: restart.FailJob) -> Decision:
 def _restart_replicas(facts: Facts, verdict: restart.RestartReplicas) -> Decision:
     """Only these pods again; the others go on."""
     memory = facts.memory
-    uids = frozenset(o.uid for o in verdict.replicas)
+    uids = frozenset(o.uid for o in verdict.replicas if o.uid)
     memory = replace(
         memory,
         counted=memory.counted + verdict.counted,

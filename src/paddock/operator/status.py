@@ -64,8 +64,8 @@ class Memory:
 
     gate: the attempt whose gate was opened, -1 for none. counted: failures since the job was last
     healthy. restarts, disruptions: of all time, for people. done: finished replicas of the attempt.
-    replacing: uids of failed pods that were counted and are to be made again alone. rendezvous:
-    where all elastic pods of the attempt meet, their PADDLE_MASTER.
+    replacing: uids of pods that failed or were lost, were counted, and are to be made again alone.
+    rendezvous: where all elastic pods of the attempt meet, their PADDLE_MASTER.
     """
 
     attempt: int = 0
@@ -92,7 +92,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The status as it was read."""
+    """The status as it was read. uids: of the pods that it names."""
 
     phase: str = ""
     reason: str = ""
@@ -102,6 +102,7 @@ class Previous:
     memory: Memory = field(default_factory=Memory)
     conditions: tuple[Condition, ...] = ()
     roles: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    uids: Mapping[str, str] = field(default_factory=dict)
 
     def condition(self, type_: str) -> Condition | None:
         """That condition, or None."""
@@ -151,6 +152,12 @@ def read_status(raw: object) -> Previous:
         memory=memory,
         conditions=_read_conditions(found.get("conditions")),
         roles=roles,
+        uids={
+            _text(ref.get("name")): _text(ref.get("uid"))
+            for of_role in roles.values()
+            for ref in _list(of_role.get("refs"))
+            if isinstance(ref, dict)
+        },
     )
 
 
@@ -270,6 +277,7 @@ def _role_status(
     refs = [
         {"kind": "Pod", "apiVersion": "v1", "namespace": namespace, "name": o.name, "uid": o.uid}
         for o in sorted(pods, key=lambda o: o.index)[:REFS_MAX]
+        if o.attempt == memory.attempt
     ]
     if refs:
         found["refs"] = refs

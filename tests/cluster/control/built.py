@@ -41,7 +41,7 @@ SCRIPT = ROOT / "deploy" / "images" / "build.sh"
 # All that the Containerfile copies, and what reads it.
 SOURCES = (
     "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "src", "deploy/images/sbom.py",
-    "deploy/images/operator.Containerfile", "deploy/images/build.sh",
+    "deploy/images/operator.Containerfile", "deploy/images/build.sh", ".dockerignore",
 )  # fmt: skip
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 STORAGE_BYTES_MAX = 3_000_000_000
@@ -66,13 +66,10 @@ def operator_archive() -> Path:
         return path
     if problem := lacking():
         raise BuildError(problem)
-    images = bases()
+    env = environment()
     with locked(folder()):
         if not path.exists():
             forget_old("built-operator.*.tar")
-            base, builder = (image.names[0] for image in images)
-            env = _environment() | {"BASE": base, "BUILDER": builder, "REVISION": "of-a-test"}
-            _import(images, env)
             unfinished = path.with_suffix(".unfinished")
             _run(str(SCRIPT), "operator", "--save", str(unfinished), env=env)
             unfinished.replace(path)
@@ -112,25 +109,32 @@ def _pip_settings() -> str:
     return "\n".join(dict.fromkeys(lines)) + "\n"
 
 
-def _environment() -> dict[str, str]:
-    """buildah with a storage of its own, and without need of a runtime."""
+def environment() -> dict[str, str]:
+    """For build.sh: buildah without need of a runtime, with storage of its own and both bases."""
     storage = folder() / "buildah"
-    storage.mkdir(exist_ok=True)
-    used = sum(f.lstat().st_blocks for f in storage.rglob("*") if f.is_file()) * 512
-    if used > STORAGE_BYTES_MAX:
-        shutil.rmtree(storage)
-        storage.mkdir()
     settings = storage / "storage.conf"
-    graph, run = storage / "graph", storage / "run"
-    settings.write_text(
-        f'[storage]\ndriver = "overlay"\ngraphroot = "{graph}"\nrunroot = "{run}"\n', "utf-8"
-    )
-    return {
+    images = bases()
+    base, builder = (image.names[0] for image in images)
+    env = {
         **os.environ,
         "TOOL": "buildah",
         "BUILDAH_ISOLATION": "chroot",
         "CONTAINERS_STORAGE_CONF": str(settings),
+        "BASE": base,
+        "BUILDER": builder,
+        "REVISION": "of-a-test",
     }
+    with locked(folder()):
+        files = [f for f in storage.rglob("*") if f.is_file()]
+        if sum(file.lstat().st_blocks for file in files) * 512 > STORAGE_BYTES_MAX:
+            shutil.rmtree(storage)
+        storage.mkdir(exist_ok=True)
+        settings.write_text(
+            f'[storage]\ndriver = "overlay"\ngraphroot = "{storage}/graph"\n'
+            f'runroot = "{storage}/run"\n'
+        )
+        _import(images, env)
+    return env
 
 
 def _import(images: tuple[Image, ...], env: dict[str, str]) -> None:

@@ -283,6 +283,18 @@ def test_all_pods_of_an_elastic_job_meet_at_one_place() -> None:
         assert masters() == {f"demo-worker-{n}": built_in for n in range(3)}
         assert world.status("demo")["rendezvous"] == built_in
         assert world.server.counts[asked] == 1
+        world.run_pods()
+        world.server.delete(PODS, "ml", "demo-worker-0")
+        await clock.pass_time(1)
+        world.server.kubelet.let_go("ml/demo-worker-0")
+        await clock.pass_time(1)
+        assert masters() == {f"demo-worker-{n}": built_in for n in range(3)}
+        status = world.status("demo")
+        assert (status["restarts"], status["disruptions"]) == (1, 1)
+        assert status["lastFailure"]["pod"] == "demo-worker-0"
+        told = [e.document for e in world.server.all(EVENTS)]
+        (said,) = (e["note"] for e in told if e["reason"] == "RestartingReplica")
+        assert said == "worker-0 on node-0: its pod was deleted; it is made again, alone"
         patch_job(world, "demo", {"spec": {"suspend": True}})
         await clock.pass_time(1)
         for name in masters():
@@ -386,11 +398,82 @@ def test_gangs_are_known_to_be_possible_or_not() -> None:
         world.submit("demo", 1)
         await clock.pass_time(1)
         assert (looks.seen[-1].has_volcano, looks.seen[-1].has_coscheduling) == (False, True)
+
+    run_virtual(main)
+
+
+def gang_job(replicas: int) -> dict[str, Any]:
+    """A job that Volcano places."""
+    policy = {"scheduler": "volcano"}
+    template = {"spec": {"containers": [{"name": "main", "image": "train:1"}]}}
+    worker = {"replicas": replicas, "template": template}
+    return {"metadata": {"name": "demo"}, "spec": {"schedulingPolicy": policy, "worker": worker}}
+
+
+def test_a_gang_scheduler_installed_later_is_noticed_at_once() -> None:
+    """Jobs that wait for it ask; without such a job nobody does, before and after."""
+    lists = ("list", "podgroups.scheduling.volcano.sh", "")
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.server.serve(VOLCANO_GROUPS, False)
+        world.start(reconcile=reconcile)
+        await clock.pass_time(3600)
+        assert world.server.counts[lists] == 1
+        world.server.create(PADDLE_JOBS, "ml", gang_job(2))
+        await clock.pass_time(60)
+        assert world.status("demo")["reason"] == "SchedulerMissing"
+        assert world.server.counts[lists] < 40
         world.server.serve(VOLCANO_GROUPS, True)
-        await clock.pass_time(61)
-        patch_job(world, "demo", {"metadata": {"labels": {"a": "b"}}})
-        await clock.pass_time(1)
-        assert looks.seen[-1].has_volcano
+        await clock.pass_time(3)
+        assert [s.peek["metadata"]["name"] for s in world.server.all(VOLCANO_GROUPS)] == ["demo"]
+
+    run_virtual(main)
+
+
+def test_a_scheduler_that_came_before_the_first_job_is_not_said_to_be_missing() -> None:
+    """Nobody has asked since the operator began: the job's first look does."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.server.serve(VOLCANO_GROUPS, False)
+        world.start(reconcile=reconcile)
+        await clock.pass_time(60)
+        world.server.serve(VOLCANO_GROUPS, True)
+        world.server.create(PADDLE_JOBS, "ml", gang_job(2))
+        await clock.pass_time(5)
+        assert world.status("demo")["reason"] == "WaitingForGang"
+        assert [e for e in world.server.all(EVENTS) if "Missing" in str(e.peek)] == []
+
+    run_virtual(main)
+
+
+def test_a_group_that_the_user_made_is_used_and_left_when_the_job_ends() -> None:
+    """paddle-operator's user guide has a job and a PodGroup of its name, in one file."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        theirs = {"metadata": {"name": "demo", "labels": {"team": "a"}}, "spec": {"minMember": 1}}
+        group = world.server.create(VOLCANO_GROUPS, "ml", theirs)
+        world.start(reconcile=reconcile)
+        world.server.create(PADDLE_JOBS, "ml", gang_job(2))
+        await clock.pass_time(2)
+        assert world.pods() == []
+        phase = {"status": {"phase": "Inqueue"}}
+        world.server.patch(VOLCANO_GROUPS, "ml", "demo", phase, subresource="status")
+        await clock.pass_time(2)
+        world.run_pods()
+        await clock.pass_time(2)
+        world.succeed_pods()
+        await clock.pass_time(60)
+        assert world.status("demo")["phase"] == "Completed"
+        world.server.delete(PADDLE_JOBS, "ml", "demo")
+        await clock.pass_time(60)
+        left = world.server.get(VOLCANO_GROUPS, "ml", "demo")
+        assert (left.uid, left.peek["spec"]) == (group.uid, {"minMember": 1})
+        world.server.create(PADDLE_JOBS, "ml", gang_job(2))  # another job of that name
+        await clock.pass_time(2)
+        assert len(world.pods()) == 2
 
     run_virtual(main)
 

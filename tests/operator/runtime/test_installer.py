@@ -274,6 +274,16 @@ def test_a_missing_right_is_one_clear_error() -> None:
     assert "--dry-run" in error.hint
 
 
+def test_a_second_operator_is_refused() -> None:
+    """Their rights have the same names, and both would make the pods of every job."""
+    cluster = Cluster()
+    cluster.install()
+    error = cluster.error(namespace="ops")
+    assert error.message == "an operator is already in namespace paddle-system"
+    assert error.hint.startswith("paddock operator uninstall --namespace paddle-system")
+    assert cluster.document(KINDS["Namespace"], "", "ops") is None
+
+
 def test_a_server_that_is_busy_for_a_moment_is_asked_again() -> None:
     """While it waits; the looks are many."""
     cluster = Cluster()

@@ -44,6 +44,7 @@ V1BETA1_NOTE = """\
 # kept as text. They have no events.k8s.io/v1, so jobs show conditions there but no events.
 """
 V1_NOTE = """\
+# The image is yours to build: make operator-image LOAD=kind, or others (docs/guide/kubernetes.md).
 # kubectl apply -f crd.yaml -f operator.yaml; remove them in any order. Removing crd.yaml removes
 # all jobs, and removing this file removes the namespace paddle-system with what is in it.
 """

@@ -95,6 +95,7 @@ class Installer:
         if has_monitor:
             found.append(service_monitor(self._install.namespace))
         definition: Manifest = crd()
+        await self._refuse_a_second()
         has_jobs = await self._has_jobs()
         await self._say_applied("definition", [definition])
         await self._wait("definition", self._look_at_definition)
@@ -167,6 +168,14 @@ class Installer:
             raise _refused(f"{resource.kind} {name} cannot be read", error) from error
         version: str = found.metadata.resourceVersion
         return version
+
+    async def _refuse_a_second(self) -> None:
+        """Two would share the rights of the cluster, and work on the same jobs."""
+        found = await self._client.page(DEPLOYMENTS, Query(fields=f"metadata.name={DEPLOYMENT}"))
+        for one in found.items:
+            if (there := one.metadata.namespace) != self._install.namespace:
+                hint = f"paddock operator uninstall --namespace {there}; or the Helm chart for both"
+                raise InstallError(f"an operator is already in namespace {there}", hint=hint)
 
     async def _has_jobs(self) -> bool:
         """Whether people run jobs where the operator is: paddle-operator's documents said so."""
