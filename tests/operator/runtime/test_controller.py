@@ -17,7 +17,15 @@ from kube_memory import MemoryServer, refusals
 from machine import toy
 from machine.virtual import run_virtual
 from machine.world import ELECTED, QUIET, World, patch_job
-from paddock.kube.client import EVENTS, LEASES, PADDLE_JOBS, PODS, SERVICES, VOLCANO_GROUPS
+from paddock.kube.client import (
+    COSCHEDULING_GROUPS,
+    EVENTS,
+    LEASES,
+    PADDLE_JOBS,
+    PODS,
+    SERVICES,
+    VOLCANO_GROUPS,
+)
 from paddock.operator.decision import Decision, Note, Observed, Settings
 from paddock.operator.options import read_options
 from paddock.operator.reconcile import reconcile
@@ -98,7 +106,8 @@ IDLE_JOBS: dict[str, dict[str, object]] = {
 }
 
 
-def test_an_idle_operator_renews_its_lease_and_asks_for_nothing_else() -> None:
+@pytest.mark.parametrize("has_gangs", [True, False])
+def test_an_idle_operator_renews_its_lease_and_asks_for_nothing_else(has_gangs: bool) -> None:
     """Jobs that are quiet cost the API server nothing: two copies with the flags of deploy/v1."""
     (deployment,) = [
         found
@@ -113,6 +122,8 @@ def test_an_idle_operator_renews_its_lease_and_asks_for_nothing_else() -> None:
 
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
+        for resource in (VOLCANO_GROUPS, COSCHEDULING_GROUPS):
+            world.server.serve(resource, has_gangs)
         for name in ("a", "b"):
             world.start(name, reconcile=reconcile, options=shipped)
         for name, spec in IDLE_JOBS.items():
