@@ -26,7 +26,7 @@ def check_rules(observed: Observed, decision: Decision) -> None:
     """What holds for every decision about every job. Raises AssertionError."""
     job, previous = observed.job, read_status(observed.job.status)
     present = {(type_of(p), p.metadata.name) for p in (*observed.pods, *observed.services)}
-    made = [a for a in decision.actions if isinstance(a, Create)]
+    made = [a for a in decision.actions if isinstance(a, Create) and not a.dry_run]
     assert len({(a.kind, a.name) for a in made}) == len(made), "made twice"
     assert not [a.name for a in made if (a.kind, a.name) in present], "it is there already"
     uids = {o.metadata.uid for o in (*observed.pods, *observed.services, *observed.config_maps,

@@ -213,10 +213,13 @@ class Story:
             self.world.kubelet.fail(f"{NAMESPACE}/{pod}", 137, "OOMKilled")
 
     def crash(self, words: list[str], given: Any) -> None:
-        """crash POD [N] [LAST WORDS]: the kubelet starts it again, N times."""
+        """crash POD [N] [exit CODE] [LAST WORDS]: the kubelet starts it again, N times."""
+        times, rest, code = int(words[1]) if words[1:] else 1, words[2:], 1
+        if rest[:1] == ["exit"]:
+            code, rest = int(rest[1]), rest[2:]
         for pod in self.which(words[0]):
-            for _ in range(int(words[1]) if len(words) > 1 else 1):
-                self.world.kubelet.crash(f"{NAMESPACE}/{pod}", 1, "Error", " ".join(words[2:]))
+            for _ in range(times):
+                self.world.kubelet.crash(f"{NAMESPACE}/{pod}", code, "Error", " ".join(rest))
 
     def rejected(self, words: list[str], given: Any) -> None:
         """rejected POD REASON MESSAGE: the node did not take it, or ended it: phase Failed."""

@@ -70,6 +70,8 @@ def shown_actions(actions: Sequence[Action]) -> list[str]:
     for action in actions:
         after = ""
         verb = type(action).__name__.lower()
+        if isinstance(action, Create) and action.dry_run:
+            verb = "ask for"
         if isinstance(action, Delete):
             force = "by force, " if action.grace_seconds == 0 else ""
             after = f" ({force}{action.why})" if action.why else ""

@@ -180,7 +180,9 @@ class World:
         memory = self._memory_of(job)
         for kind, store in caches.stores.items():
             store.listen(partial(memory.expectations.see, kind))
-        observed = caches.observe(job, memory.faults.all(), etcd=self.etcd, decided_ports=())
+        observed = caches.observe(
+            job, memory.faults.all(), etcd=self.etcd, decided_ports=(), allowed=memory.allowed
+        )
         decision = reconcile(observed, self.now, self.settings)
         check_rules(observed, decision)
         if self.asks_twice:

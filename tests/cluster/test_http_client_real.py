@@ -10,7 +10,7 @@ import pytest
 from kube.twin_place import config_map, pod, refused
 from paddock.kube.client import CONFIG_MAPS, PODS, KubeError, Query
 from paddock.kube.connect import find_config
-from paddock.kube.http_client import Asked, HttpClient, Options, open_client
+from paddock.kube.http_client import HttpClient, Options, open_client
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,28 +37,19 @@ def with_client(
     asyncio.run(limited())
 
 
-class Opened:
-    """Tells when a watch has begun."""
-
-    def __init__(self) -> None:
-        self.event = asyncio.Event()
-
-    def observe(self, asked: Asked) -> None:
-        """One call was made."""
-        if asked.verb == "watch":
-            self.event.set()
-
-
-async def end_of_watch(client: HttpClient, namespace: str) -> KubeError | None:
-    """How a watch of config maps from now on ends."""
+async def end_of_watch(client: HttpClient, namespace: str, heard: asyncio.Event) -> Any:
+    """How a watch of config maps ends that has heard of one; None when the server ended it."""
     version = (await client.page(CONFIG_MAPS, Query(namespace))).resource_version
+    making = asyncio.create_task(client.create(CONFIG_MAPS, namespace, config_map("a")))
     try:
         async for _ in client.watch(
             CONFIG_MAPS, Query(namespace), resource_version=version, timeout_seconds=300
         ):
-            pass
+            heard.set()
     except KubeError as error:
         return error
+    finally:
+        await making
     return None
 
 
@@ -67,20 +58,18 @@ def test_restarted_server_ends_watches_and_is_found_again(
 ) -> None:
     """Pooled connections of the old one must not make the next calls fail."""
 
-    opened = Opened()
-
     async def scenario(client: HttpClient) -> None:
+        heard = asyncio.Event()
         await asyncio.gather(*(client.page(PODS, Query(namespace)) for _ in range(8)))
-        watching = asyncio.create_task(end_of_watch(client, namespace))
-        await opened.event.wait()
-        await client.create(CONFIG_MAPS, namespace, config_map("a"))
+        watching = asyncio.create_task(end_of_watch(client, namespace, heard))
+        await heard.wait()
         await asyncio.to_thread(plane.restart_apiserver)
         error = await watching
         assert error is None or error.status == 0
         for _ in range(8):
             assert (await client.get(CONFIG_MAPS, namespace, "a")).data == {"a": "b"}
 
-    with_client(plane.kubeconfig, scenario, Options(observe=opened.observe))
+    with_client(plane.kubeconfig, scenario)
 
 
 def test_stopped_server_is_unreachable_at_once(plane: ControlPlane, namespace: str) -> None:
@@ -100,12 +89,11 @@ def test_hanging_server_is_noticed_by_calls_and_watches(
     plane: ControlPlane, namespace: str
 ) -> None:
     """SIGSTOP keeps connections open and silent, as a node does that lost its power."""
-    opened = Opened()
 
     async def scenario(client: HttpClient) -> None:
-        watching = asyncio.create_task(end_of_watch(client, namespace))
-        await opened.event.wait()
-        await client.create(CONFIG_MAPS, namespace, config_map("a"))
+        heard = asyncio.Event()
+        watching = asyncio.create_task(end_of_watch(client, namespace, heard))
+        await heard.wait()
         await asyncio.to_thread(plane.pause_apiserver)
         call, watch = await asyncio.gather(
             refused(client.get(CONFIG_MAPS, namespace, "a")), watching
@@ -116,8 +104,7 @@ def test_hanging_server_is_noticed_by_calls_and_watches(
         await asyncio.to_thread(plane.resume_apiserver)
         assert (await client.get(CONFIG_MAPS, namespace, "a")).data == {"a": "b"}
 
-    options = Options(answer_seconds=3.0, idle_seconds=3.0, observe=opened.observe)
-    with_client(plane.kubeconfig, scenario, options)
+    with_client(plane.kubeconfig, scenario, Options(answer_seconds=3.0, idle_seconds=3.0))
 
 
 def test_stranger_is_forbidden_and_told_what(plane: ControlPlane, namespace: str) -> None:
@@ -157,8 +144,14 @@ def test_many_calls_at_once_all_arrive(plane: ControlPlane, namespace: str) -> N
 
         watching = [asyncio.create_task(names()) for _ in range(2)]
         wanted = [f"c{i}" for i in range(1000)]
-        manifests = [config_map(name, labels={"t": "x"}) for name in wanted]
-        await asyncio.gather(*(client.create(CONFIG_MAPS, namespace, one) for one in manifests))
+        places = asyncio.Semaphore(64)  # the client itself makes no call wait
+
+        async def make(name: str) -> None:
+            async with places:
+                manifest = config_map(name, labels={"t": "x"})
+                await client.create(CONFIG_MAPS, namespace, manifest)
+
+        await asyncio.gather(*map(make, wanted))
         for seen in await asyncio.gather(*watching):
             assert sorted(seen) == sorted(wanted)
 

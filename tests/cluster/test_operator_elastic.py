@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster.control.images import BARE_NAMES
+from cluster.jobs import WAIT_SECONDS_MAX
 from paddlejobs import job
+from paddock.operator.names import LABEL_POD
 
 if TYPE_CHECKING:
     from cluster.jobs import Place, Probes
 
 SAY = "env PADDLE_NNODES PADDLE_MASTER PADDLE_ELASTIC_NP then sleep"
+# What it has learned is in its own container, and nowhere else.
+TRAIN = """
+import os, pathlib, time
+kept = pathlib.Path("/tmp/step")
+step = int(kept.read_text()) if kept.exists() else 0
+print("goes on at step", step, flush=True)
+while True:
+    time.sleep(0.1)
+    step += 1
+    pathlib.Path("/tmp/new").write_text(str(step))
+    os.replace("/tmp/new", kept)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +83,79 @@ def restarted(jobs: Place) -> bool:
     """Whether the kubelet has started worker 1 again, in place."""
     found = jobs.pods("heal")["heal-worker-1"]["status"]["containerStatuses"]
     return bool(found[0]["restartCount"]) and bool(found[0]["ready"])
+
+
+@pytest.mark.limit(600)
+def test_training_outlives_each_of_its_workers(shared_place: Place, small_images: None) -> None:
+    """Deleted, evicted and drained, each of them, without etcd: the others go on from where they
+    are, no container starts again, nobody is blamed, and the story is told.
+    """
+    place = shared_place
+    words = ["sh", "-c", 'echo "$0" > /tmp/train.py && exec paddock launch /tmp/train.py', TRAIN]
+    container = {"name": "paddle", "image": BARE_NAMES[0], "command": words}
+    worker = {"replicas": 3, "limits": 4, "template": {"spec": {"containers": [container]}}}
+    place.apply(job("train", elastic=1, backoffLimit=1, worker=worker))
+    place.wait("train", "Running")
+    before = wait_for_three(place, seconds=30.0)  # and not --elastic_timeout for a fourth
+    taken = 0
+    for take in (delete, evict, drain):
+        for number in range(3):
+            pod, taken = f"train-worker-{number}", taken + 1
+            uids = place.uids("train")
+            take(place, pod)
+            place.wait("train", "Running", until=lambda s: s["restarts"] == taken)  # noqa: B023
+            place.soon(f"a new {pod}", lambda: place.uids("train").get(pod) != uids[pod], "train")  # noqa: B023
+            after = wait_for_three(place)
+            kept = {p: uid for p, uid in place.uids("train").items() if uids[p] == uid}
+            assert len(kept) == 2 and pod not in kept
+            assert all(after[p] > before[p] for p in kept), (take.__name__, pod, before, after)
+            assert started_again(place) == 0
+            before = after
+    status = place.wait("train", "Running", until=lambda s: s["ready"] == "3/3")
+    assert (status["attempt"], status["restarts"], status["disruptions"]) == (0, 9, 9)
+    assert "countedFailures" not in status
+    assert (status["lastFailure"]["pod"], status["lastFailure"]["cause"]) == (pod, "Evicted")
+    told = [e for e in place.events("train") if e.startswith("RestartingReplica")]
+    assert {e.split()[1] for e in told} == {"worker-0", "worker-1", "worker-2"}
+
+
+def wait_for_three(place: Place, seconds: float = WAIT_SECONDS_MAX) -> dict[str, int]:
+    """At which step each worker went on, as soon as all three train together."""
+
+    def together() -> dict[str, int] | None:
+        logs = {pod: place.kubectl("logs", pod, check=False) for pod in place.pods("train")}
+        sizes = [re.findall(r"replicas (\d)\[", text)[-1:] for text in logs.values()]
+        steps = {p: re.findall(r"goes on at step (\d+)", text) for p, text in logs.items()}
+        ends = [text.rfind("goes on at step") > text.rfind("replicas 3[") for text in logs.values()]
+        return {p: int(found[-1]) for p, found in steps.items()} if (
+            sizes == [["3"]] * 3 and all(ends)
+        ) else None  # fmt: skip
+
+    found: dict[str, int] = place.soon("three train", together, "train", seconds=seconds)
+    return found
+
+
+def started_again(place: Place) -> int:
+    """How often the kubelets have started containers of the job again."""
+    statuses = [p["status"].get("containerStatuses", ()) for p in place.pods("train").values()]
+    return sum(one["restartCount"] for of_pod in statuses for one in of_pod)
+
+
+def delete(place: Place, pod: str) -> None:
+    """By a person."""
+    place.kubectl("delete", "pod", pod, "--wait=false")
+
+
+def evict(place: Place, pod: str) -> None:
+    """By whoever uses the eviction API: an autoscaler, say."""
+    asked = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    path = f"/api/v1/namespaces/{place.namespace}/pods/{pod}/eviction"
+    place.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(asked))
+
+
+def drain(place: Place, pod: str) -> None:
+    """With the node that it is on; those of the others stay."""
+    node = place.pods("train")[pod]["spec"]["nodeName"]
+    only = f"--pod-selector={LABEL_POD}={pod}"
+    place.plane.kubectl("drain", node, "--force", "--ignore-daemonsets", only, "--timeout=60s")
+    place.plane.kubectl("uncordon", node)

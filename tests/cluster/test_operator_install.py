@@ -17,7 +17,7 @@ from cluster.control.operators import DEFINITION, ROOT, Operator, install
 from cluster.control.plane import ControlPlane
 from cluster.jobs import Place, condition
 from paddlejobs import job, role
-from paddock.operator.names import OLD_FINALIZER
+from paddock.operator.names import LABEL_JOB, LABEL_POD, LABEL_UID, OLD_FINALIZER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -248,6 +248,22 @@ def test_the_operator_may_go_first(place: Place, plane: ControlPlane) -> None:
     assert len(place.pods("was-old")) == 2
     plane.kubectl("delete", "-f", CRD_FILE, "--timeout=60s")
     place.soon("all pods are collected", lambda: not place.pods())
+
+
+def test_labels_that_are_missing_are_given_back(place: Place, plane: ControlPlane) -> None:
+    """paddle-operator's Services have none, and people remove them: the caches select by label."""
+    install(plane)
+    lost = {"svc/a-worker-0": LABEL_JOB, "pod/a-worker-0": LABEL_UID, "pod/a-worker-1": LABEL_POD}
+    with Operator(plane) as operator:
+        place.make("a", worker=role(2), intranet="Service")
+        place.soon("services", lambda: len(place.all("services")) == 3)
+        place.soon("pods", lambda: len(place.pods("a")) == 2)
+        for thing, label in lost.items():
+            place.kubectl("label", thing, f"{label}-")
+            want = f"--for=jsonpath={{.metadata.labels.{label.replace('.', chr(92) + '.')}}}"
+            place.kubectl("wait", want, thing, "--timeout=10s")
+        assert len(place.all("services")) == 3
+        assert operator.bugs() == [], operator.tail()
 
 
 def test_a_namespace_with_jobs_can_be_deleted(place: Place, plane: ControlPlane) -> None:

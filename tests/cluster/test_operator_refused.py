@@ -141,11 +141,57 @@ def test_a_template_that_can_never_be_a_pod_fails_until_it_is_mended(
     assert status["reason"] == "InvalidTemplate"
     assert 'spec.containers[0].volumeMounts[0].name: Not found: "data"' in status["message"]
     assert condition(status, "Valid")["status"] == "False"
+    place.kubectl("wait", "--for=condition=Failed", "pdj/mount", "--timeout=10s")
     assert not place.pods("mount")
     role["template"]["spec"]["volumes"] = [{"name": "data", "emptyDir": {}}]
     place.make("mount", worker=role)
     status = place.wait("mount", "Completed")
     assert condition(status, "Valid")["status"] == "True"
+
+
+def test_a_running_job_that_is_scaled_with_a_typo_goes_on(place: Place, probes: Probes) -> None:
+    """Its workers were deleted, and the job failed: a typo cost all that had been computed."""
+    place.make("grow", worker=probes.role(2, "sleep"))
+    place.wait("grow", "Running")
+    before = place.uids("grow")
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    place.make("grow", worker=probes.role(3, "sleep", container={"volumeMounts": mounts}))
+    status = place.wait("grow", "Running", reason="InvalidTemplate")
+    assert 'volumeMounts[0].name: Not found: "data"' in status["message"]
+    assert (status["attempt"], status["ready"], place.uids("grow")) == (0, "2/2", before)
+    generation = place.job("grow")["metadata"]["generation"]
+    assert condition(status, "Valid")["observedGeneration"] == generation
+    place.make("grow", worker=probes.role(3, "sleep"))
+    status = place.wait("grow", "Running", until=lambda s: s["ready"] == "3/3")
+    assert (status["attempt"], status["restarts"]) == (1, 0)
+
+
+def test_a_running_job_asks_a_quota_before_it_begins_again(place: Place, probes: Probes) -> None:
+    """Larger than allowed it goes on as it is; smaller it may be, though the quota is used up."""
+    place.make("size", worker=probes.role(2, "sleep"))
+    place.wait("size", "Running")
+    before = place.uids("size")
+    place.kubectl("create", "quota", "few", "--hard=pods=2")
+    place.kubectl("wait", "--for=jsonpath={.status.used.pods}=2", "quota/few", "--timeout=60s")
+    place.kubectl("scale", "pdj/size", "--replicas=3")
+    status = place.wait("size", "Running", reason="QuotaExceeded")
+    expect_told(status, "QuotaExceeded", "cannot create Pod size-worker-2", "exceeded quota: few")
+    assert (status["attempt"], status["ready"], place.uids("size")) == (0, "2/2", before)
+    place.kubectl("scale", "pdj/size", "--replicas=1")
+    status = place.wait("size", "Running", until=lambda s: s["ready"] == "1/1")
+    assert status["attempt"] == 1
+
+
+def test_a_node_that_does_not_exist_is_named(place: Place, probes: Probes) -> None:
+    """No scheduler looks at a pod that names its node: it stayed Pending without a word."""
+    place.make("lost", worker=probes.role(1, "say trained", pod={"nodeName": "nowhere"}))
+    status = place.wait("lost", "Pending", reason="NodeSilent")
+    assert "worker-0 on nowhere waits: NodeSilent" in status["message"]
+    assert "is there such a node?" in status["message"]
+    place.kubectl("patch", "pdj", "lost", "--type=json", "-p", json.dumps(
+        [{"op": "remove", "path": "/spec/worker/template/spec/nodeName"}]
+    ))  # fmt: skip
+    place.wait("lost", "Completed")
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Service", "ConfigMap"])

@@ -72,6 +72,7 @@ def test_each_variable_fills_its_field(variable: str, text: str, field: str, val
         ("PADDLE_MAX_RESTART", "7", "restart", "max_restarts", 7),
         ("PADDLE_ELASTIC_LEVEL", "1", "elastic", "level", 1),
         ("PADDLE_ELASTIC_TIMEOUT", "60", "elastic", "timeout_seconds", 60.0),
+        ("PADDOCK_NNODES_WANTED", "9", "elastic", "wanted", 1),
         ("PADDLE_IPS", "a,b", "rendezvous", "ips", ("a", "b")),
     ],
 )

@@ -67,8 +67,11 @@ def ends(world: World, names: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def small(made: dict[str, Any]) -> dict[str, Any]:
-    """The job with fewer pods where there would be very many."""
+    """The job with fewer pods where there would be very many, and there to be looked at."""
     spec = made.get("spec")
+    ttl = spec.get("ttlSecondsAfterFinished") if isinstance(spec, dict) else None
+    if isinstance(ttl, int) and ttl >= 0:
+        spec["ttlSecondsAfterFinished"] = ttl + 3600
     for name in ("worker", "ps", "heter"):
         part = spec.get(name) if isinstance(spec, dict) else None
         for field in ("replicas", "requests") if isinstance(part, dict) else ():

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.kube.objects import ContainerState, ContainerStatus, Pod, PodStatus, Terminated
+from paddock.kube.objects import (
+    ContainerState,
+    ContainerStatus,
+    PaddleJob,
+    Pod,
+    PodStatus,
+    Terminated,
+)
 from paddock.operator import names
+from paddock.operator.decision import Observed
 from paddock.operator.indexes import read_indexes, write_indexes
 from paddock.operator.outcome import outcome_of, with_last_end
 from paddock.operator.quantity import add_quantities, read_quantity, write_quantity
@@ -102,8 +110,8 @@ memories = st.builds(
 @given(memories)
 def test_the_memory_of_the_operator_survives_in_the_status(memory: Memory) -> None:
     """It is kept nowhere else: what is not read back is forgotten with the process."""
-    picture = Picture("Running", "", "", memory, three_roles(), ())
-    status = write_status(picture, Previous(), job="a", namespace="b", generation=1, now=0.0)
+    picture = Picture("Running", "", "", memory, three_roles())
+    status = write_status(picture, Observed(PaddleJob()), Previous(), 0.0)
     assert read_status(status).memory == memory
 
 

@@ -300,6 +300,7 @@ def read_job(given: dict[str, str]) -> Job:
         elastic=Elastic(
             int(given.get("elastic_level", 1 if high else -1)),
             float(given.get("elastic_timeout", 30)),
+            int(given.get("wanted", 0)),
         ),
         restart=Restart(
             max_restarts=int(given.get("max_restart", 0)),

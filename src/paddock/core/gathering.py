@@ -2,7 +2,8 @@
 
     nodes that are in                may start
     -------------------------------  -------------------------------------------------------
-    the maximum                      at once
+    the maximum; for the first       at once
+    attempt, those that are wanted
     at least the minimum (a range)   when nobody came for --elastic_timeout; after a takeover
                                      as soon as all nodes of the attempt before are back
     fewer, or no majority of the     never; given up after --join-timeout, or in an elastic
@@ -89,7 +90,7 @@ class Gathering:
     def _start_at(self, limit_at: float) -> float | None:
         """When the nodes that are in may start; None: they are too few."""
         job, roster = self.job, self._roster
-        if len(roster) >= job.nnodes_max:
+        if len(roster) >= ((roster.is_first and job.elastic.wanted) or job.nnodes_max):
             return roster.haunted_until
         if len(roster) < job.nnodes_min or job.nnodes_min == job.nnodes_max:
             return None
@@ -111,6 +112,8 @@ class Gathering:
             if job.nnodes_min == job.nnodes_max
             else f"{job.nnodes_min}:{job.nnodes_max}"
         )
+        if self._roster.is_first and 0 < job.elastic.wanted < job.nnodes_max:
+            wanted = f"{job.elastic.wanted} wanted ({wanted})"
         text = f"waiting for nodes: {len(self._roster)} of {wanted} joined ({self._roster.names()})"
         if not self._state.has_quorum:
             text += ", no majority of the last attempt: the others may go on without them"

@@ -113,11 +113,12 @@ class Elastic:
     """level -1: off; 0: a node whose process failed leaves, the others go on; 1: it restarts.
 
     timeout_seconds: how long to wait for more nodes than the minimum, and how long to stay below
-    the minimum before giving up.
+    the minimum before giving up. wanted: nodes that somebody is making; 0 when nobody says.
     """
 
     level: int = -1
     timeout_seconds: float = 30.0
+    wanted: int = 0
 
 
 @value

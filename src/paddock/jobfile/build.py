@@ -151,7 +151,10 @@ def _read_elastic(reader: Reader, nnodes: tuple[int, int], *, by: str) -> Elasti
             f"{reader.label('elastic_level')}: elasticity is off although the number of nodes is "
             f"a range; the job ends when a node joins or leaves"
         )
-    return Elastic(level, reader.seconds("elastic_timeout", 30.0))
+    wanted = reader.integer("nnodes_wanted", 0, default=0) or 0
+    if wanted:
+        wanted = min(max(wanted, nnodes[0]), nnodes[1])
+    return Elastic(level, reader.seconds("elastic_timeout", 30.0), wanted)
 
 
 def _read_restart(reader: Reader, *, is_elastic: bool) -> Restart:

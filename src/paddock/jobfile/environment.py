@@ -37,6 +37,7 @@ MAPPING = (
     ("PADDLE_MAX_RESTART", "max_restart"),
     ("PADDLE_ELASTIC_LEVEL", "elastic_level"),
     ("PADDLE_ELASTIC_TIMEOUT", "elastic_timeout"),
+    ("PADDOCK_NNODES_WANTED", "nnodes_wanted"),
     ("PADDLE_SERVER_NUM", "server_num"),
     ("PADDLE_TRAINER_NUM", "trainer_num"),
     ("PADDLE_SERVERS_ENDPOINTS", "servers"),

@@ -205,6 +205,9 @@ def _failure() -> Iterable[Flag]:
     yield Flag("elastic_timeout", "seconds", "elastic.timeout_seconds", "how long to wait for "
                "more nodes than MIN, and below MIN", g, metavar="SECONDS", default="30",
                env=("PADDLE_ELASTIC_TIMEOUT",))
+    yield Flag("nnodes_wanted", "int", "elastic.wanted", "nodes that are being made: the first "
+               "attempt waits for no more; an operator says it", g, metavar="N", default="MAX",
+               env=("PADDOCK_NNODES_WANTED",), origin="paddock")
     yield Flag("elastic_pre_hook", "text", "pre_hook", "shell command run before each start", g,
                metavar="COMMAND", origin="legacy")
     yield Flag("lease", "seconds", "rendezvous.lease_seconds", "a silent node is lost after this "

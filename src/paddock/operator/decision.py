@@ -75,7 +75,8 @@ class Observed:
 
     has_volcano, has_coscheduling: the cluster serves that kind of PodGroup. etcd: "host:port" of
     the Service paddle-elastic-etcd in the job's namespace, "" without one. taken_ports: first host
-    port of every other job with intranet Host.
+    port of every other job with intranet Host. allowed: pods that the API server would take, asked
+    since the spec was last changed.
     """
 
     job: PaddleJob
@@ -88,15 +89,17 @@ class Observed:
     has_coscheduling: bool = True
     etcd: str = ""
     taken_ports: frozenset[int] = frozenset()
+    allowed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create one object; the manifest is complete but for nothing."""
+    """Create one object; the manifest is complete but for nothing. dry_run: only ask whether."""
 
     kind: Kind
     name: str
     manifest: Manifest
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

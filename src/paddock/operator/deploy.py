@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from paddock.operator import names, words
 from paddock.operator.decision import Create, Decision, Delete, Note, Patch
 from paddock.operator.policies.gang import KINDS, is_open
-from paddock.operator.status import Condition, Picture, with_condition, write_status
+from paddock.operator.status import Picture, write_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from paddock.kube.client import Manifest
     from paddock.kube.objects import ConfigMap, PodGroup
     from paddock.operator.decision import Action, Kind, Observed
+    from paddock.operator.environment import Seat
     from paddock.operator.facts import Facts
     from paddock.operator.outcome import Outcome
-    from paddock.operator.spec import JobSpec
 
 # Pods, and Services of pods, made in one pass; the next follows when these have been seen.
 CREATE_MAX = 512
@@ -41,7 +41,6 @@ def deploy(facts: Facts) -> Decision:
     actions: list[Action] = [
         *remove(facts, stale, "not wanted any more"),
         *remove_maps(facts.old_config_maps),
-        *_lost_alone(facts),
         *remove(facts, _replaced(facts), "made again"),
     ]
     was_open = facts.is_gate_open
@@ -74,23 +73,23 @@ def show(facts: Facts) -> Decision:
     """The status alone."""
     phase = phase_of(facts)
     reason, message = _said(facts, phase)
-    memory = facts.memory
     if phase == "Running":
-        memory = replace(memory, next_at=0.0, restart_why="")
-    pods = tuple(facts.outcomes.values())
-    elastic = ""
-    if facts.spec.is_elastic:
-        elastic = "DONE" if not facts.missing and not facts.leftovers else "DOING"
+        facts = replace(facts, memory=replace(facts.memory, next_at=0.0, restart_why=""))
+    return Decision(status=told(facts, phase, reason, message))
+
+
+def told(facts: Facts, phase: str, reason: str, message: str) -> dict[str, object]:
+    """The status in these words."""
+    first = next(iter(facts.create_faults), None)
+    refused = (words.fault_reason(first), words.fault_text(first)) if first is not None else None
+    state = "DOING" if facts.missing or facts.leftovers else "DONE"
     picture = Picture(
-        phase, reason, message, memory, facts.spec, conditions(facts, phase, reason, message),
-        pods, elastic,
+        phase, reason, message, facts.memory, facts.spec, tuple(facts.outcomes.values()),
+        mistake=facts.mistake, refused=facts.mistake or refused, is_whole=not facts.missing,
+        gang=_gang_state(facts) if facts.gang.scheduler else None,
+        elastic=state if facts.spec.is_elastic else "",
     )  # fmt: skip
-    meta = facts.observed.job.metadata
-    status = write_status(
-        picture, facts.previous, job=meta.name, namespace=meta.namespace,
-        generation=meta.generation, now=facts.now,
-    )  # fmt: skip
-    return Decision(status=status)
+    return write_status(picture, facts.observed, facts.previous, facts.now)
 
 
 def phase_of(facts: Facts) -> str:
@@ -104,36 +103,6 @@ def phase_of(facts: Facts) -> str:
     if "starting" in states or "running" in states:
         return "Starting"
     return "Pending"
-
-
-def accepted(found: tuple[Condition, ...], spec: JobSpec) -> tuple[Condition, ...]:
-    """The spec can be read; what of it has no effect, or another one, is said."""
-    if spec.warnings:
-        return with_condition(found, "Valid", True, "Warnings", "; ".join(spec.warnings))
-    return with_condition(found, "Valid", True, "Accepted")
-
-
-def conditions(facts: Facts, phase: str, reason: str, message: str) -> tuple[Condition, ...]:
-    """Every condition but the ones that end a job."""
-    found = accepted(facts.previous.conditions, facts.spec)
-    faults = facts.create_faults
-    if faults:
-        first = faults[0]
-        found = with_condition(
-            found, "PodsCreated", False, words.fault_reason(first), words.fault_text(first)
-        )
-    elif not facts.missing:
-        found = with_condition(found, "PodsCreated", True, "Created")
-    is_running = phase == "Running"
-    found = with_condition(found, "Running", is_running, reason or phase, message)
-    if any(c.type == "Suspended" for c in found):
-        found = with_condition(found, "Suspended", False, "Resumed")
-    if any(c.type == "Restarting" for c in found) and phase != "Restarting":
-        found = with_condition(found, "Restarting", False, "Restarted" if is_running else phase)
-    if facts.gang.scheduler:
-        is_there, why, text = _gang_state(facts)
-        found = with_condition(found, "GangScheduled", is_there, why, text)
-    return found
 
 
 def remove(facts: Facts, outcomes: tuple[Outcome, ...], why: str) -> list[Action]:
@@ -181,6 +150,13 @@ def earliest_force(facts: Facts, outcomes: tuple[Outcome, ...]) -> float | None:
     return min((t for t in times if t is not None and t > facts.now), default=None)
 
 
+def questions(facts: Facts) -> list[Action]:
+    """Of each role the last pod, to be made for a try: those that had no yes yet."""
+    last = {seat.role: seat for seat in facts.seats}
+    unanswered = [s for s in last.values() if s.name not in facts.observed.allowed]
+    return _pods(facts, tuple(unanswered), dry_run=True)
+
+
 def is_supported(facts: Facts) -> bool:
     """True when the cluster has the kind of PodGroup that the job needs."""
     if facts.gang.scheduler == "volcano":
@@ -201,15 +177,10 @@ def _blocked(facts: Facts) -> bool:
     return any(o.attempt != facts.memory.attempt or o.name in names_wanted for o in facts.leftovers)
 
 
-def _lost_alone(facts: Facts) -> list[Action]:
-    """Force away lost replicas that are made again alone, when their node does not come back."""
-    lost = tuple(o for o in facts.outcomes.values() if o.state == "lost" and o.is_terminating)
-    return remove(facts, lost, "its node is lost")
-
-
 def _replaced(facts: Facts) -> tuple[Outcome, ...]:
-    """Those of the present attempt that are made again alone."""
-    replaced = {o.name for o in facts.outcomes.values() if o.uid in facts.memory.replacing}
+    """Those of the present attempt that are made again alone, or before they have begun."""
+    found = facts.outcomes.values()
+    replaced = {o.name for o in found if o.uid in facts.memory.replacing or o.state == "lost"}
     replaced |= {o.name for o in facts.outdated if facts.is_made_alone(o)}
     return tuple(o for name, o in facts.outcomes.items() if name in replaced)
 
@@ -283,12 +254,16 @@ def _missing_pods(facts: Facts) -> list[Action]:
     if not is_supported(facts) or not _is_admitted(facts):
         return []
     missing = facts.missing[:CREATE_MAX]
-    if not missing:
+    if not missing or facts.mistake is not None:
         return []
-    manifests = facts.builder.pods(missing)
+    return _pods(facts, missing)
+
+
+def _pods(facts: Facts, seats: tuple[Seat, ...], *, dry_run: bool = False) -> list[Action]:
+    manifests = facts.builder.pods(seats)
     return [
-        Create("Pod", seat.name, facts.gang.dress(manifests[seat.name], seat.role))
-        for seat in missing
+        Create("Pod", s.name, facts.gang.dress(manifests[s.name], s.role), dry_run=dry_run)
+        for s in seats
     ]
 
 
@@ -363,6 +338,8 @@ def _gang_state(facts: Facts) -> tuple[bool, str, str]:
 
 def _said(facts: Facts, phase: str) -> tuple[str, str]:
     """(reason, message) of the status."""
+    if facts.mistake is not None:
+        return facts.mistake
     if phase == "Running" and facts.create_faults:  # without a Service, they may not meet
         return words.waiting(facts)
     if phase == "Running":
@@ -378,6 +355,8 @@ def _said(facts: Facts, phase: str) -> tuple[str, str]:
         return "Restarting", f"{why}; {message}" if message else why
     if reason:
         return reason, message
+    if phase == "Starting" and facts.spec.is_elastic:
+        return phase, words.gathering(facts)
     return phase, ""
 
 
@@ -403,7 +382,7 @@ def _notes(facts: Facts, actions: list[Action], *, was_open: bool) -> tuple[Note
         found.append(Note("Normal", "Started", text))
     reason, message = _said(facts, phase_of(facts))
     is_new = reason != facts.previous.reason
-    if is_new and message and reason not in ("Restarting", "Stopping"):
+    if is_new and message and reason not in ("Restarting", "Starting", "Stopping"):
         found.append(Note("Normal" if reason in PATIENT else "Warning", reason, message))
     return tuple(found)
 

@@ -9,7 +9,8 @@ from paddock.operator import deploy, names, words
 from paddock.operator.decision import Decision, Delete, Note
 from paddock.operator.outcome import outcome_of
 from paddock.operator.policies.clean import cleaning
-from paddock.operator.status import Picture, recounted, with_condition, write_status
+from paddock.operator.read_spec import read_ttl
+from paddock.operator.status import recounted
 
 if TYPE_CHECKING:
     from paddock.kube.objects import Pod
@@ -41,15 +42,7 @@ def fail(facts: Facts, reason: str, message: str) -> Decision:
 
 def _end(facts: Facts, phase: str, reason: str, message: str, note: Note) -> Decision:
     memory = replace(facts.memory, ended_at=facts.now, next_at=0.0)
-    conditions = deploy.conditions(facts, phase, reason, "")
-    conditions = with_condition(conditions, phase, True, reason, message)
-    pods = tuple(facts.outcomes.values())
-    picture = Picture(phase, reason, message, memory, facts.spec, conditions, pods)
-    meta = facts.observed.job.metadata
-    status = write_status(
-        picture, facts.previous, job=meta.name, namespace=meta.namespace,
-        generation=meta.generation, now=facts.now,
-    )  # fmt: skip
+    status = deploy.told(replace(facts, memory=memory), phase, reason, message)
     # What is removed is decided when this status has been read back: see after().
     return Decision(status=status, notes=(note,), why=phase)
 
@@ -74,21 +67,28 @@ def after(observed: Observed, spec: JobSpec | None, previous: Previous, now: flo
             if s.metadata.deletionTimestamp is None and what != "none"
         )
     actions.extend(deploy.delete_groups(observed))
-    ttl = spec.ttl_seconds if spec is not None else None
-    wake_at = None
-    if ttl is not None and previous.memory.ended_at:
-        wake_at = previous.memory.ended_at + ttl
-        if now >= wake_at:
-            meta = observed.job.metadata
-            gone = Delete(
-                "PaddleJob", meta.name, meta.uid, why=f"ttlSecondsAfterFinished ({ttl} s)"
-            )
-            return Decision(actions=(gone,), why="its time is over")
+    gone, wake_at = expired(observed, previous.memory.ended_at, now)
+    if gone is not None:
+        return gone
     status = None
     if spec is not None:
         there = tuple(o for o in left if not o.is_terminating)
         status = recounted(previous, observed.job.status, spec, there, observed.job.metadata)
     return Decision(status=status, actions=tuple(actions), wake_at=wake_at, why="over")
+
+
+def expired(
+    observed: Observed, ended_at: float, now: float
+) -> tuple[Decision | None, float | None]:
+    """The removal of the job when its ttl is over, or when that will be; of any spec."""
+    ttl = read_ttl(observed.job.spec)
+    if ttl is None or not ended_at:
+        return None, None
+    if now < ended_at + ttl:
+        return None, ended_at + ttl
+    meta = observed.job.metadata
+    gone = Delete("PaddleJob", meta.name, meta.uid, why=f"ttlSecondsAfterFinished ({ttl} s)")
+    return Decision(actions=(gone,), why="its time is over"), None
 
 
 def _outcome(job: str, pod: Pod) -> Outcome:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from paddock.core.job import Mode
-    from paddock.operator.spec import JobSpec, RoleName
+    from paddock.operator.spec import JobSpec, RoleName, RoleSpec
 
 # A launcher in the pod would take itself for one of its own ranks (jobfile/environment.py).
 RANK_VARIABLES = ("PADDOCK_ATTEMPT", "PADDLE_LOCAL_RANK", "PADDLE_ROLE")
@@ -59,6 +59,8 @@ GATE = "PADDOCK_GATE"
 # execve(2): one string may be 131,072 bytes; Paddle's launcher gives up at 120 KiB.
 VALUE_MAX = 120_000
 ETCD_SCHEME = "etcd://"
+ELASTIC_SECONDS, ELASTIC_SECONDS_WASTED = 60, 15
+PADDLES_LAUNCHERS = ("paddle.distributed", "fleetrun")
 # What paddle-operator set, and set last: nobody's template may change who a pod is.
 IDENTITY = frozenset({"POD_IP", "PADDLE_TRAINER_ID", "TRAINING_ROLE", "PADDLE_TRAINING_ROLE"})
 
@@ -270,10 +272,11 @@ def elastic_variables(job: JobNames, spec: JobSpec, rendezvous: str) -> dict[str
         "PADDLE_MASTER": rendezvous,
         "PADDLE_ELASTIC_JOB_ID": f"{job.namespace}-{job.name}",
         "PADDLE_ELASTIC_NP": size,
-        "PADDLE_ELASTIC_TIMEOUT": "60",
+        "PADDLE_ELASTIC_TIMEOUT": str(_elastic_seconds(role)),
         "PADDLE_ELASTIC_LEVEL": str(min(spec.elastic_level or 0, 1)),
         "PADDOCK_JOB_ID": job.name,
         "PADDOCK_JOB_UID": job.uid,
+        "PADDOCK_NNODES_WANTED": str(role.replicas),
         "PET_NNODES": size,
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": f"{coordinator}:{PORT + TORCH_OFFSET}",
@@ -282,6 +285,17 @@ def elastic_variables(job: JobNames, spec: JobSpec, rendezvous: str) -> dict[str
     if rendezvous.startswith(ETCD_SCHEME):
         found["PADDLE_ELASTIC_SERVER"] = rendezvous.removeprefix(ETCD_SCHEME)
     return found
+
+
+def _elastic_seconds(role: RoleSpec) -> int:
+    """How long launchers wait for more pods than the fewest, and for those.
+
+    Paddle's knows the range only, and would wait for pods that nobody makes. It ends, too, with too
+    few after that time: where one is enough, that cannot be.
+    """
+    is_waste = role.minimum == 1 and role.replicas < role.maximum
+    is_paddles = any(launcher in str(role.template) for launcher in PADDLES_LAUNCHERS)
+    return ELASTIC_SECONDS_WASTED if is_waste and is_paddles else ELASTIC_SECONDS
 
 
 def _plan(

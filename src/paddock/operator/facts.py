@@ -7,13 +7,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from paddock.kube.objects import seconds
-from paddock.operator import names
+from paddock.operator import names, words
 from paddock.operator.decision import OF_FORMER
 from paddock.operator.environment import rendezvous_of
 from paddock.operator.outcome import Outcome, outcome_of
-from paddock.operator.pods import HOST_PORT_MAX, Builder, choose_host_port
+from paddock.operator.pods import (
+    ELASTIC_WORLD,
+    HOST_PORT_MAX,
+    Builder,
+    choose_host_port,
+    sized,
+)
 from paddock.operator.policies.gang import Gang, gang_of
 from paddock.operator.policies.restart import is_alone
+from paddock.operator.status import REFS_MAX
 
 if TYPE_CHECKING:
     from paddock.kube.objects import ConfigMap, Pod
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
     from paddock.operator.spec import JobSpec, RoleName
     from paddock.operator.status import Memory, Previous
 
+INVALID_TEMPLATE = "InvalidTemplate"
 SILENT_SECONDS = 10.0  # a kubelet takes a pod that names its node well within that
 
 
@@ -36,6 +44,10 @@ class Facts:
     settings: Settings
     now: float
     every: tuple[Outcome, ...]
+
+    def at(self, memory: Memory) -> Facts:
+        """The same with another memory: of the next attempt, say."""
+        return replace(self, memory=memory)
 
     @cached_property
     def builder(self) -> Builder:
@@ -115,30 +127,41 @@ class Facts:
 
     @cached_property
     def failures(self) -> tuple[Outcome, ...]:
-        """Failed pods of this attempt, and those that went away after its gate was opened."""
+        """Failed pods of this attempt, and those that went away: the ones that are made again alone
+        when they were seen before, others after the gate was opened.
+        """
         found = []
         for seat in self.seats:
-            outcome = self.outcomes.get(seat.name)
             if self.is_done(seat.role, seat.index):
                 continue
+            outcome = self.outcomes.get(seat.name)
             if outcome is None:
-                if self.is_gate_open and not self.spec.is_elastic and not self.is_scaled:
-                    found.append(self._gone(seat))
-            elif outcome.state == "failed":
-                is_replaced = outcome.is_terminating and self.is_made_alone(outcome)
-                if not is_replaced and outcome.uid not in self.memory.replacing:
-                    found.append(outcome)
-            elif outcome.state == "lost" and self.is_gate_open:
+                if not self.is_gate_open and seat.name not in self.previous.uids:
+                    continue
+                outcome = self._gone(seat)
+            is_lost = outcome.state == "lost" and self.is_gate_open
+            if self.is_made_alone(outcome):
+                is_news = self._is_news(outcome)
+            else:
+                is_news = outcome.state == "failed" or (is_lost and self._is_missed(outcome))
+            if is_news:
                 found.append(outcome)
-        return tuple(o for o in found if not self._is_replaced(o))
+        return tuple(found)
 
     def is_made_alone(self, outcome: Outcome) -> bool:
         """True when this replica is made again without the others."""
         return self.spec.is_elastic or is_alone(outcome, self.spec)
 
-    def _is_replaced(self, outcome: Outcome) -> bool:
-        """A lost replica that comes back alone needs no decision: it is simply missing soon."""
-        return outcome.state == "lost" and self.is_made_alone(outcome)
+    def _is_news(self, outcome: Outcome) -> bool:
+        """Whether one that is made again alone has failed or was lost since the last look."""
+        if outcome.uid:
+            return outcome.state in ("failed", "lost") and outcome.uid not in self.memory.replacing
+        uid = self.previous.uids.get(outcome.name)
+        return uid is not None and uid not in self.previous.memory.replacing
+
+    def _is_missed(self, outcome: Outcome) -> bool:
+        """Whether it was there, or is wanted by the same world."""
+        return bool(outcome.uid) or not self.is_scaled
 
     def _gone(self, seat: Seat) -> Outcome:
         return Outcome(
@@ -166,6 +189,41 @@ class Facts:
             for o in stuck
         }
         return tuple(o for o in stuck if made_from[o.name] not in ("", hashes[o.role]))
+
+    @cached_property
+    def at_work(self) -> tuple[Outcome, ...]:
+        """Pods of this attempt that have begun their work: only what ends the job may end these."""
+        return tuple(
+            o
+            for o in self.every
+            if o.attempt == self.memory.attempt
+            and o.is_at_work
+            and (self.is_gate_open or self._world_of(o.name) == ELASTIC_WORLD)
+        )
+
+    @cached_property
+    def as_made(self) -> Facts:
+        """The same with the numbers of replicas that the pods of this attempt were made for."""
+        if not self.is_scaled:
+            return self
+        worlds = {self._world_of(o.name) for o in self.every if o.attempt == self.memory.attempt}
+        world = min(worlds - {"", self.builder.world()})
+        return replace(self, spec=sized(self.spec, world))
+
+    def _world_of(self, pod: str) -> str:
+        return self.pods_by_name[pod].metadata.annotation(names.ANNOTATION_WORLD)
+
+    @cached_property
+    def mistake(self) -> tuple[str, str] | None:
+        """(reason, message) when no pod of that template can ever be made: nor is it tried."""
+        for fault in self.create_faults:
+            if words.is_about_template(fault):
+                return INVALID_TEMPLATE, words.fault_text(fault)
+        known = self.previous.condition("Valid")
+        is_same = self.previous.observed_generation == self.observed.job.metadata.generation
+        if is_same and known is not None and known.reason == INVALID_TEMPLATE:
+            return known.reason, known.message
+        return None
 
     @property
     def next_at(self) -> float:
@@ -206,7 +264,7 @@ def gather(
     observed: Observed, spec: JobSpec, previous: Previous, settings: Settings, now: float
 ) -> Facts:
     """Sort out one job; brings the memory up to date with what is seen."""
-    memory = previous.memory
+    memory = replace(previous.memory, ended_at=0.0)
     job = observed.job.metadata
     attempts = (*map(names.attempt_of, observed.pods), *map(_attempt, observed.config_maps))
     latest = max(attempts, default=0)
@@ -217,7 +275,7 @@ def gather(
         memory = replace(memory, host_port=port)
     if not memory.started_at and not spec.suspend:
         memory = replace(memory, started_at=now)
-    every = tuple(_read(job.name, pod, now) for pod in observed.pods)
+    every = read_pods(observed, now)
     facts = Facts(observed, spec, previous, memory, settings, now, every)
     memory = facts.memory
     if facts.config_map is not None and memory.gate != memory.attempt:
@@ -226,11 +284,23 @@ def gather(
         (o.role, o.index) for o in facts.outcomes.values() if o.state == "succeeded"
     }
     replacing = memory.replacing & {o.uid for o in facts.outcomes.values()}
+    known = set(previous.uids.values())
+    replacing |= {  # they were not wanted, and are again before they are gone: no news
+        o.uid
+        for o in facts.outcomes.values()
+        if o.is_terminating and o.uid not in known and o.index < REFS_MAX and facts.is_made_alone(o)
+    }
     rendezvous = memory.rendezvous if observed.pods else ""
     if spec.is_elastic and not rendezvous:
         rendezvous = rendezvous_of(facts.builder.names, observed.etcd)
     memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous)
     return replace(facts, memory=memory)
+
+
+def read_pods(observed: Observed, now: float) -> tuple[Outcome, ...]:
+    """What happened to each pod."""
+    job = observed.job.metadata.name
+    return tuple(_read(job, pod, now) for pod in observed.pods)
 
 
 def _read(job: str, pod: Pod, now: float) -> Outcome:

@@ -95,6 +95,11 @@ class Outcome:
         """True when no process of it runs any more."""
         return self.state in ("succeeded", "failed")
 
+    @property
+    def is_at_work(self) -> bool:
+        """True when a program of it may have begun, and is not to end."""
+        return self.state in ("running", "starting")
+
 
 def outcome_of(pod: Pod, place: names.Place) -> Outcome:
     """Read one pod."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from paddock.operator import names
@@ -23,6 +23,7 @@ from paddock.operator.environment import (
     seats_of,
     token,
 )
+from paddock.operator.spec import ROLES, RoleSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 # Resources of accelerators: a name with one of these words in it, as nvidia.com/gpu,
 # kunlunxin.com/xpu, hygon.com/dcu, huawei.com/Ascend910.
 ACCELERATORS = ("gpu", "xpu", "dcu", "npu", "ascend", "vcore", "mig-")
+ELASTIC_WORLD = "elastic"  # the world of pods whose number may change
 HOST_BLOCKS = 8  # pods of one job that may share a node with intranet Host
 HOST_BLOCK_PORTS = names.PORTS_NUM * HOST_BLOCKS
 HOST_PORT_MAX = 65536 - HOST_BLOCK_PORTS
@@ -67,9 +69,9 @@ class Builder:
     def world(self) -> str:
         """The size of every role, as pods carry it; another size is another world."""
         if self.spec.is_elastic:
-            return "elastic"
+            return ELASTIC_WORLD
         counts = {role.name: role.replicas for role in self.spec.roles}
-        return ".".join(f"{counts.get(role, 0)}" for role in ("ps", "worker", "heter"))
+        return ".".join(f"{counts.get(role, 0)}" for role in ROLES)
 
     def port(self, pod: str) -> int:
         """First port of a pod's block."""
@@ -319,6 +321,19 @@ class Builder:
                 if any("/" in name and word in name for name in wanted for word in ACCELERATORS):
                     return True
         return False
+
+
+def sized(spec: JobSpec, world: str) -> JobSpec:
+    """The spec with the roles and replicas of a world, as ``Builder.world`` gives it."""
+    if world == ELASTIC_WORLD:
+        return replace(spec, elastic_level=0)
+    roles = []
+    for name, count in zip(ROLES, world.split("."), strict=False):
+        number = int(count) if count.isdecimal() else 0
+        role = spec.role(name) or RoleSpec(name, number, number, number, {})
+        if number:
+            roles.append(replace(role, replicas=number, minimum=number, maximum=number))
+    return replace(spec, roles=tuple(roles), elastic_level=None)
 
 
 def owner_reference(job: PaddleJob) -> Manifest:

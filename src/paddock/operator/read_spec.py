@@ -67,6 +67,21 @@ def read_spec(name: str, raw: object) -> tuple[JobSpec | None, tuple[Problem, ..
     return _job(spec, roles, elastic_level, found), ()
 
 
+def read_ttl(raw: object) -> int | None:
+    """ttlSecondsAfterFinished, also of a spec with mistakes elsewhere.
+
+    >>> read_ttl({"ttlSecondsAfterFinished": 60}), read_ttl({}), read_ttl(None)
+    (60, None, None)
+    """
+    found = _number(nothing_else(raw), "ttlSecondsAfterFinished")
+    return found if found is not None and found >= 0 else None
+
+
+def is_suspended(raw: object) -> bool:
+    """Whether nothing of the job is to run, also of a spec with mistakes elsewhere."""
+    return nothing_else(raw).get("suspend") is True
+
+
 def _job(
     spec: Mapping[str, object], roles: tuple[RoleSpec, ...], elastic_level: int | None, found: Found
 ) -> JobSpec:
@@ -94,7 +109,7 @@ def _job(
         elastic_level=elastic_level,
         gang=_gang(nothing_else(spec.get("schedulingPolicy"))),
         sample_set=sample_set,
-        suspend=spec.get("suspend") is True,
+        suspend=is_suspended(spec),
         ttl_seconds=_number(spec, "ttlSecondsAfterFinished"),
         deadline_seconds=_number(spec, "activeDeadlineSeconds"),
         backoff_limit=_number(spec, "backoffLimit"),

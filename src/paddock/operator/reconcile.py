@@ -4,19 +4,32 @@
 |---|---|---|
 | 1 | the job is being deleted          | Terminating; the garbage collector takes the rest |
 | 2 | it is over                        | clean as cleanPodPolicy says; its ttl (ending.py) |
-| 3 | its spec has mistakes             | Failed with all of them, until the spec changes |
+| 3 | its spec has mistakes             | said; pods at work go on; without any it is Failed |
 | 4 | suspend                           | no pods; Pending, with the condition Suspended |
 | 5 | enough replicas have succeeded    | Completed (policies/success.py) |
-| 6 | its deadline has passed           | Failed; what runs is stopped |
-| 7 | replicas have failed or are gone  | next attempt, the replica again, or Failed |
-| 8 | its size has changed, or the      | the next attempt; elastic: just more or fewer pods, and |
-|   | template of pods that cannot start | these pods again |
-| 9 | pods of earlier attempts are left | delete them; nothing new until they are gone |
-| 10 | otherwise                        | make what is missing, open the gate (deploy.py) |
+| 6 | its pods are refused for good     | as row 3, but the rows below go on for pods at work |
+| 7 | its deadline has passed           | Failed; what runs is stopped |
+| 8 | replicas have failed or are gone  | next attempt, the replica again, or Failed |
+| 9 | its size has changed, or the      | next attempt; while pods are at work it is asked first; |
+|   | template of pods that cannot start | elastic: more or fewer pods, and these again |
+| 10 | pods of earlier attempts are left | delete them; nothing new until they are gone |
+| 11 | otherwise                        | make what is missing, open the gate (deploy.py) |
 
-The first row that fits decides. Rows 5 and 7 look at the present attempt only. The next attempt is
+The first row that fits decides. Rows 5 and 8 look at the present attempt only. The next attempt is
 begun by writing its number into the status, before anything is deleted: whoever reads that status,
-after whatever crash, does the same.
+after whatever crash, does the same. Rows 3 and 6 are Failed only until the spec changes.
+
+| edit | pods at work (facts.at_work) |
+|---|---|
+| one that cannot be read, as replicas 0 | go on; the spec is looked at again when it is corrected |
+| a template                             | go on; later pods are made from it |
+| the size or the roles of a fixed job   | go on until the API server would take the new pods |
+| the size of an elastic job             | go on, but for those that are not wanted any more |
+| the template of pods that cannot start | as another size, where all begin again |
+| suspend, a limit, a policy             | end if it says so |
+
+It is asked by a dry run for one pod of each role; a refusal is said, and asked again with pauses.
+Of a quota that has room for one more pod, but not for all, this does not tell.
 """
 
 from __future__ import annotations
@@ -24,22 +37,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from paddock.errors import EXIT_DEADLINE
 from paddock.kube.objects import rfc3339
 from paddock.operator import deploy, ending, names, words
 from paddock.operator.decision import Decision, Delete, Note, Patch
-from paddock.operator.facts import gather
+from paddock.operator.facts import gather, read_pods
 from paddock.operator.outcome import with_last_end
 from paddock.operator.policies import restart, success
-from paddock.operator.read_spec import read_spec
+from paddock.operator.read_spec import is_suspended, read_spec
 from paddock.operator.spec import DISRUPTIONS
-from paddock.operator.status import (
-    MESSAGE_MAX,
-    Picture,
-    kept,
-    read_status,
-    with_condition,
-    write_status,
-)
+from paddock.operator.status import MESSAGE_MAX, Picture, kept, read_status, write_status
 
 if TYPE_CHECKING:
     from paddock.errors import Problem
@@ -48,7 +55,7 @@ if TYPE_CHECKING:
     from paddock.operator.decision import Kind, Observed, Settings
     from paddock.operator.facts import Facts
     from paddock.operator.outcome import Outcome
-    from paddock.operator.status import Condition, Previous
+    from paddock.operator.status import Previous
 
 WORN_MAX = 10  # restarts of a container in place without a backoffLimit
 
@@ -89,35 +96,40 @@ def _decide(observed: Observed, now: float, settings: Settings) -> Decision:
         return ending.after(observed, spec, previous, now)
     if spec is None:
         return _invalid(observed, previous, problems, now)
-    is_same = previous.observed_generation == meta.generation
-    if previous.reason == "InvalidTemplate" and is_same:  # asking again would change nothing
-        return _not_now(observed, previous, previous.reason, previous.message, now)
     facts = gather(observed, spec, previous, settings, now)
     if spec.suspend:
         return _suspended(facts)
-    if success.is_done(spec, facts.memory.done):
-        return ending.complete(facts)
+    made = facts.as_made
+    if success.is_done(made.spec, facts.memory.done):
+        return ending.complete(made)
+    if facts.mistake is not None and not facts.at_work:
+        return _not_now(observed, previous, *facts.mistake, now)
     deadline = spec.deadline_seconds
     if deadline is not None and now >= facts.memory.started_at + deadline:
         text = f"it ran for longer than activeDeadlineSeconds ({deadline} s)"
         return ending.fail(facts, "DeadlineExceeded", text)
-    refused = [f for f in facts.create_faults if words.is_about_template(f)]
-    if refused:
-        return _not_now(observed, previous, "InvalidTemplate", words.fault_text(refused[0]), now)
+    wanted = _wants_another(facts)
+    asked = deploy.questions(facts) if wanted is not None and facts.at_work else []
+    if facts.at_work and (asked or facts.mistake is not None):
+        facts, wanted = made, None
     decision = _after_failures(facts)
-    if decision is None and facts.is_scaled:
-        decision = _next_attempt(
-            facts,
-            f"scaled to {words.many(spec.replicas, 'pod')}; all of them begin again",
-            "Scaled",
-        )
-    if decision is None and not all(facts.is_made_alone(o) for o in facts.outdated):
-        decision = _next_attempt(
-            facts, "the template of pods that could not start was changed", "TemplateChanged"
-        )
+    if decision is None and wanted is not None:
+        decision = _next_attempt(facts, *wanted)
     if decision is None:
         decision = deploy.deploy(facts)
+        if facts.mistake is None:
+            decision = replace(decision, actions=(*decision.actions, *asked))
     return _with_deadline(decision, facts)
+
+
+def _wants_another(facts: Facts) -> tuple[str, str] | None:
+    """Row 9: what the next attempt is for, in a sentence and a word."""
+    if facts.is_scaled:
+        pods = words.many(facts.spec.replicas, "pod")
+        return f"scaled to {pods}; all of them begin again", "Scaled"
+    if not all(facts.is_made_alone(o) for o in facts.outdated):
+        return "the template of pods that could not start was changed", "TemplateChanged"
+    return None
 
 
 def _with_deadline(decision: Decision, facts: Facts) -> Decision:
@@ -129,90 +141,100 @@ def _with_deadline(decision: Decision, facts: Facts) -> Decision:
 
 
 def _terminating(observed: Observed, previous: Previous) -> Decision:
-    raw = observed.job.status
     if previous.phase == "Terminating":
         return Decision(why="being deleted")
-    return Decision(
-        status=kept(previous, raw, phase="Terminating", reason="Deleted", message=None),
-        why="being deleted",
-    )
+    changes = {"phase": "Terminating", "reason": "Deleted", "message": None}
+    return Decision(status=kept(observed.job.status, changes), why="being deleted")
 
 
 def _invalid(
     observed: Observed, previous: Previous, problems: tuple[Problem, ...], now: float
 ) -> Decision:
-    """Row 3: every mistake at once, and nothing left running on a spec that nobody can read."""
+    """Row 3: every mistake at once. What runs is left alone, unless nothing is to run."""
     text = "; ".join(p.message for p in problems)
     hint = next((p.hint for p in problems if p.hint), "")
     message = f"{text} (hint: {hint})" if hint else text
-    return _not_now(observed, previous, "InvalidSpec", message, now)
+    reason = "InvalidSpec"
+    every = read_pods(observed, now)
+    memory = previous.memory
+    memory = replace(memory, attempt=max((memory.attempt, *(o.attempt for o in every))))
+    pods = tuple(o for o in every if o.attempt == memory.attempt)
+    states = {o.state for o in pods if o.is_at_work}
+    if not states or is_suspended(observed.job.spec):
+        return _not_now(observed, previous, reason, message, now)
+    phase = "Running" if states == {"running"} else "Starting"
+    mistake = reason, message
+    picture = Picture(phase, *mistake, memory, pods=pods, mistake=mistake)
+    return Decision(
+        status=write_status(picture, observed, previous, now),
+        notes=_said_once(previous, *mistake),
+        why=reason,
+    )
+
+
+def _said_once(previous: Previous, reason: str, message: str) -> tuple[Note, ...]:
+    is_said = (previous.reason, previous.message) == (reason, message[:MESSAGE_MAX])
+    return () if is_said else (Note("Warning", reason, message),)
 
 
 def _not_now(
     observed: Observed, previous: Previous, reason: str, message: str, now: float
 ) -> Decision:
-    """Failed until the spec changes."""
-    conditions = with_condition(previous.conditions, "Valid", False, reason, message)
-    conditions = _at_rest(conditions, reason)
-    memory = previous.memory
+    """Failed until the spec changes, or its ttl is over. Pods that have ended keep their logs."""
+    memory = replace(previous.memory, ended_at=previous.memory.ended_at or now)
+    gone, wake_at = ending.expired(observed, memory.ended_at, now)
+    if gone is not None:
+        return gone
     latest = max((names.attempt_of(pod) for pod in observed.pods), default=-1)
-    if latest >= memory.attempt or memory.gate == memory.attempt:  # it was made from another spec
-        memory = replace(memory, attempt=max(latest, memory.attempt) + 1)
-    memory = replace(
-        memory, gate=-1, gate_at=0.0, next_at=0.0, done=frozenset(), replacing=frozenset(),
-        restart_why="",
-    )  # fmt: skip
-    picture = Picture("Failed", reason, message, memory, None, conditions)
-    is_said = (previous.reason, previous.message) == (reason, message[:MESSAGE_MAX])
+    ended = [o for o in read_pods(observed, now) if o.is_over and o.attempt == memory.attempt]
+    if not ended:
+        if latest >= memory.attempt or memory.gate == memory.attempt:  # made from another spec
+            memory = replace(memory, attempt=max(latest, memory.attempt) + 1)
+        memory = replace(
+            memory, gate=-1, gate_at=0.0, next_at=0.0, done=frozenset(), replacing=frozenset(),
+            restart_why="",
+        )  # fmt: skip
+    mistake = reason, message
+    picture = Picture("Failed", *mistake, memory, pods=tuple(ended), mistake=mistake)
+    kept_uids = {o.uid for o in ended}
     return Decision(
-        status=_written(picture, previous, observed, now),
+        status=write_status(picture, observed, previous, now),
         actions=(
             *(
                 Delete("Pod", pod.metadata.name, pod.metadata.uid, why=reason)
                 for pod in observed.pods
-                if pod.metadata.deletionTimestamp is None
+                if pod.metadata.deletionTimestamp is None and pod.metadata.uid not in kept_uids
             ),
             *deploy.remove_group(observed),
         ),
-        notes=() if is_said else (Note("Warning", reason, message),),
+        notes=_said_once(previous, *mistake),
+        wake_at=wake_at,
         why=reason,
     )
 
 
-def _at_rest(conditions: tuple[Condition, ...], reason: str) -> tuple[Condition, ...]:
-    """Nothing of the job is there, or is to be."""
-    for type_ in ("Restarting", "PodsCreated", "GangScheduled"):
-        if any(c.type == type_ for c in conditions):
-            conditions = with_condition(conditions, type_, False, reason)
-    return with_condition(conditions, "Running", False, reason)
-
-
 def _suspended(facts: Facts) -> Decision:
     """Row 4: nothing of it uses anything; resuming is a new attempt, from the checkpoint."""
+    left = (*facts.outcomes.values(), *facts.leftovers)
     memory = facts.memory
     if facts.observed.pods or facts.is_gate_open:
         if facts.outcomes or facts.is_gate_open:
             memory = replace(memory, attempt=memory.attempt + 1, gate=-1, done=frozenset())
         memory = replace(memory, gate_at=0.0, replacing=frozenset(), restart_why="")
     memory = replace(memory, started_at=0.0, next_at=0.0)
-    was = any(c.type == "Suspended" and c.status for c in facts.previous.conditions)
+    was = facts.previous.condition("Suspended")
     text = "spec.suspend is true; its pods are removed and made again when it is set to false"
-    conditions = with_condition(facts.previous.conditions, "Suspended", True, "Suspended", text)
-    conditions = _at_rest(conditions, "Suspended")
-    conditions = deploy.accepted(conditions, facts.spec)
-    left = tuple(o for o in (*facts.outcomes.values(), *facts.leftovers))
-    picture = Picture("Pending", "Suspended", text, memory, facts.spec, conditions)
     return Decision(
-        status=_written(picture, facts.previous, facts.observed, facts.now),
+        status=deploy.told(facts.at(memory), "Pending", "Suspended", text),
         actions=(*deploy.remove(facts, left, "suspended"), *deploy.remove_group(facts.observed)),
-        notes=() if was else (Note("Normal", "Suspended", text),),
+        notes=() if was is not None and was.status else (Note("Normal", "Suspended", text),),
         wake_at=deploy.earliest_force(facts, left),
         why="suspended",
     )
 
 
 def _after_failures(facts: Facts) -> Decision | None:
-    """Row 7."""
+    """Row 8."""
     worn = _worn_out(facts)
     failures = facts.failures
     if worn is not None:
@@ -245,6 +267,8 @@ def _worn_out(facts: Facts) -> restart.FailJob | None:
     for outcome in facts.outcomes.values():
         if outcome.restarts > limit and outcome.state != "succeeded":
             worn = with_last_end(outcome, facts.pods_by_name[outcome.name])
+            if facts.spec.is_elastic and worn.exit_code == EXIT_DEADLINE:
+                continue  # its launcher waited for pods that the cluster has no room for
             return restart.FailJob(worn, "BackoffLimitExceeded", limit)
     return None
 
@@ -296,7 +320,7 @@ def _fail(facts: Facts, verdict: restart.FailJob) -> Decision:
 def _restart_replicas(facts: Facts, verdict: restart.RestartReplicas) -> Decision:
     """Only these pods again; the others go on."""
     memory = facts.memory
-    uids = frozenset(o.uid for o in verdict.replicas)
+    uids = frozenset(o.uid for o in verdict.replicas if o.uid)
     memory = replace(
         memory,
         counted=memory.counted + verdict.counted,
@@ -343,12 +367,9 @@ def _next_attempt(facts: Facts, text: str, reason: str, type_: str = "Normal") -
         done=frozenset(),
         restart_why=text,
     )
-    conditions = deploy.conditions(facts, "Restarting", reason, text)
-    conditions = with_condition(conditions, "Restarting", True, reason, text)
     pods = tuple(facts.outcomes.values())
-    picture = Picture("Restarting", reason, text, memory, facts.spec, conditions)
     return Decision(
-        status=_written(picture, facts.previous, facts.observed, facts.now),
+        status=deploy.told(facts.at(memory), "Restarting", reason, text),
         actions=(
             *deploy.remove(facts, (*pods, *facts.leftovers), f"attempt {memory.attempt} begins"),
             *deploy.remove_maps(facts.observed.config_maps),
@@ -374,13 +395,3 @@ def _failure(culprit: Outcome, facts: Facts) -> dict[str, object]:
     if culprit.exit_code is not None:
         found["exitCode"] = culprit.exit_code
     return found
-
-
-def _written(
-    picture: Picture, previous: Previous, observed: Observed, now: float
-) -> dict[str, object]:
-    meta = observed.job.metadata
-    return write_status(
-        picture, previous, job=meta.name, namespace=meta.namespace,
-        generation=meta.generation, now=now,
-    )  # fmt: skip

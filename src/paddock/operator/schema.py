@@ -253,7 +253,7 @@ _STATUS = (
     Field("status.reason", "string", "The same in one word."),
     Field("status.attempt", "integer", "Number of the present attempt, from 0."),
     Field("status.startedAttempt", "integer", "Last attempt whose pods were made."),
-    Field("status.restarts", "integer", "Restarts of the whole job so far."),
+    Field("status.restarts", "integer", "Restarts so far, of the whole job or of single pods."),
     Field("status.disruptions", "integer", "Restarts because the cluster took pods away."),
     Field("status.nextAttemptTime", "time", "When the next attempt starts, after a failure."),
     Field("status.attemptStartTime", "time", "When all pods of the present attempt could start."),

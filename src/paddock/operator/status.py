@@ -5,11 +5,22 @@ Restarting, Completed, Failed, Terminating. What is new stands in conditions, re
 
 The memory of the controller is here, so that it may be killed at any point: which attempt it is,
 whether that attempt's gate was opened, how many failures counted, when the next attempt may begin.
+
+| condition | True | False; else as before, or not there |
+|---|---|---|
+| Valid         | the spec can be carried out  | it has mistakes, or no such pod can ever be made |
+| PodsCreated   | no pod is missing            | one is refused; nothing is wanted any more |
+| GangScheduled | the scheduler takes the gang | not yet; nothing is wanted any more |
+| Running       | every pod runs               | otherwise |
+| Restarting    | an attempt follows another   | it runs, or has ended |
+| Suspended     | spec.suspend                 | no longer |
+| Completed     | the phase is                 | |
+| Failed        | the phase is: for good, or until the spec is corrected | |
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paddock.kube.objects import rfc3339, seconds
@@ -17,11 +28,15 @@ from paddock.operator.indexes import read_indexes, write_indexes
 from paddock.operator.spec import ROLES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from paddock.kube.objects import Meta
+    from paddock.operator.decision import Observed
     from paddock.operator.outcome import Outcome
     from paddock.operator.spec import JobSpec, RoleName
+
+    Said = tuple[bool, str, str]  # status, reason and message of a condition
+    Rule = Callable[["Picture", "Said | None"], "Said | None"]
 
 TERMINAL = ("Completed", "Failed")
 # Failed for now: nothing ran, or can; a change of the spec is looked at again.
@@ -49,8 +64,8 @@ class Memory:
 
     gate: the attempt whose gate was opened, -1 for none. counted: failures since the job was last
     healthy. restarts, disruptions: of all time, for people. done: finished replicas of the attempt.
-    replacing: uids of failed pods that were counted and are to be made again alone. rendezvous:
-    where all elastic pods of the attempt meet, their PADDLE_MASTER.
+    replacing: uids of pods that failed or were lost, were counted, and are to be made again alone.
+    rendezvous: where all elastic pods of the attempt meet, their PADDLE_MASTER.
     """
 
     attempt: int = 0
@@ -77,7 +92,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The status as it was read."""
+    """The status as it was read. uids: of the pods that it names."""
 
     phase: str = ""
     reason: str = ""
@@ -87,6 +102,11 @@ class Previous:
     memory: Memory = field(default_factory=Memory)
     conditions: tuple[Condition, ...] = ()
     roles: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    uids: Mapping[str, str] = field(default_factory=dict)
+
+    def condition(self, type_: str) -> Condition | None:
+        """That condition, or None."""
+        return next((c for c in self.conditions if c.type == type_), None)
 
     @property
     def is_over(self) -> bool:
@@ -132,34 +152,52 @@ def read_status(raw: object) -> Previous:
         memory=memory,
         conditions=_read_conditions(found.get("conditions")),
         roles=roles,
+        uids={
+            _text(ref.get("name")): _text(ref.get("uid"))
+            for of_role in roles.values()
+            for ref in _list(of_role.get("refs"))
+            if isinstance(ref, dict)
+        },
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything a status says, before it is written."""
+    """Everything a status says, before it is written.
+
+    mistake: (reason, message) of what keeps a spec from being carried out; refused: the same of an
+    object that cannot be made. gang: (pods may be made, reason, message), None without one.
+    """
 
     phase: str
     reason: str
     message: str
     memory: Memory
-    spec: JobSpec | None
-    conditions: tuple[Condition, ...]
+    spec: JobSpec | None = None
     pods: tuple[Outcome, ...] = ()
+    mistake: tuple[str, str] | None = None
+    refused: tuple[str, str] | None = None
+    is_whole: bool = False
+    gang: Said | None = None
     elastic: str = ""
+
+    @property
+    def is_at_rest(self) -> bool:
+        """True when nothing of the job is there, or is to be."""
+        return self.reason in ("Suspended", *REOPENED) and self.phase in ("Pending", "Failed")
 
 
 def write_status(
-    picture: Picture, previous: Previous, *, job: str, namespace: str, generation: int, now: float
+    picture: Picture, observed: Observed, previous: Previous, now: float
 ) -> dict[str, object]:
     """The whole status. The same picture of the same job gives the same bytes."""
-    memory, spec = picture.memory, picture.spec
+    memory, spec, job = picture.memory, picture.spec, observed.job.metadata
     found: dict[str, object] = {
         "phase": picture.phase,
         "mode": spec.mode if spec is not None else previous.mode or None,
         "reason": picture.reason or None,
         "message": picture.message[:MESSAGE_MAX] or None,
-        "observedGeneration": generation,
+        "observedGeneration": job.generation,
         "attempt": memory.attempt,
         "startedAttempt": memory.gate if memory.gate >= 0 else None,
         "attemptStartTime": _stamp(memory.gate_at),
@@ -174,23 +212,24 @@ def write_status(
         "lastFailure": dict(memory.last_failure) or None,
         "replacing": sorted(memory.replacing) or None,
         "rendezvous": memory.rendezvous or None,
-        "elastic": picture.elastic or None,
-        "conditions": _write_conditions(picture.conditions, previous.conditions, now),
+        "conditions": _write_conditions(picture, previous, job.generation, now),
     }
-    wanted = sum(role.replicas for role in spec.roles) if spec is not None else 0
-    ready = sum(1 for o in picture.pods if o.state == "running")
-    if spec is not None:
-        found["ready"] = f"{ready}/{wanted}"
-        found["replicas"] = sum(1 for o in picture.pods if o.role == "worker")
-        found["selector"] = f"batch.paddlepaddle.org/job-name={job},paddle-res-type=worker"
-        for role in ROLES:
-            if spec.role(role) is not None:
-                pods = tuple(o for o in picture.pods if o.role == role)
-                found[role] = _role_status(role, pods, memory, namespace)
+    pods = picture.pods
+    if spec is not None or pods:
+        ready = sum(1 for o in pods if o.state == "running")
+        found["ready"] = f"{ready}/{spec.replicas if spec is not None else len(pods)}"
+        found["replicas"] = sum(1 for o in pods if o.role == "worker")
+        found["selector"] = f"batch.paddlepaddle.org/job-name={job.name},paddle-res-type=worker"
+    for role in ROLES:
+        ours = tuple(o for o in pods if o.role == role)
+        if ours or (spec is not None and spec.role(role) is not None):
+            found[role] = _role_status(role, ours, memory, job.namespace)
+    if picture.elastic and picture.phase not in TERMINAL and not picture.is_at_rest:
+        found["elastic"] = picture.elastic
     return {name: value for name, value in found.items() if value is not None}
 
 
-def kept(previous: Previous, raw: object, **changes: object) -> dict[str, object]:
+def kept(raw: object, changes: Mapping[str, object]) -> dict[str, object]:
     """The previous status with a few fields changed; None removes one."""
     found = dict(raw) if isinstance(raw, dict) else {}
     found.update(changes)
@@ -219,15 +258,7 @@ def recounted(
             if count := max(there, _number(before.get(state))):
                 found[state] = count
         changes[role.name] = found
-    return kept(previous, raw, **changes)
-
-
-def with_condition(
-    conditions: tuple[Condition, ...], type_: str, status: bool, reason: str, message: str = ""
-) -> tuple[Condition, ...]:
-    """The conditions with one of them set."""
-    others = tuple(c for c in conditions if c.type != type_)
-    return (*others, Condition(type_, status, reason, message[:MESSAGE_MAX]))
+    return kept(raw, changes)
 
 
 def _role_status(
@@ -246,29 +277,101 @@ def _role_status(
     refs = [
         {"kind": "Pod", "apiVersion": "v1", "namespace": namespace, "name": o.name, "uid": o.uid}
         for o in sorted(pods, key=lambda o: o.index)[:REFS_MAX]
+        if o.attempt == memory.attempt
     ]
     if refs:
         found["refs"] = refs
     return found
 
 
+def _valid(picture: Picture, before: Said | None) -> Said | None:
+    if picture.mistake is not None:
+        return False, *picture.mistake
+    if picture.spec is not None and picture.spec.warnings:  # what has no effect, or another one
+        return True, "Warnings", "; ".join(picture.spec.warnings)
+    return True, "Accepted", ""
+
+
+def _pods_created(picture: Picture, before: Said | None) -> Said | None:
+    if picture.is_at_rest:
+        return before and (False, picture.reason, "")
+    if picture.refused is not None:
+        return False, *picture.refused
+    return (True, "Created", "") if picture.is_whole else before
+
+
+def _gang_scheduled(picture: Picture, before: Said | None) -> Said | None:
+    if picture.is_at_rest:
+        return before and (False, picture.reason, "")
+    return picture.gang or before
+
+
+def _running(picture: Picture, before: Said | None) -> Said | None:
+    is_told_elsewhere = picture.is_at_rest or picture.phase in TERMINAL
+    message = "" if is_told_elsewhere else picture.message
+    return picture.phase == "Running", picture.reason or picture.phase, message
+
+
+def _restarting(picture: Picture, before: Said | None) -> Said | None:
+    if picture.is_at_rest:
+        return before and (False, picture.reason, "")
+    if picture.phase == "Restarting":  # why it does; not what it waits for meanwhile
+        why = picture.message
+        is_new = why == picture.memory.restart_why and (before or ("",))[-1] != why[:MESSAGE_MAX]
+        return (True, picture.reason, why) if is_new else before
+    return before and (False, "Restarted" if picture.phase == "Running" else picture.phase, "")
+
+
+def _suspended(picture: Picture, before: Said | None) -> Said | None:
+    if picture.reason == "Suspended":
+        return True, picture.reason, picture.message
+    return before if picture.spec is None else before and (False, "Resumed", "")
+
+
+def _ended(phase: str) -> Rule:
+    def rule(picture: Picture, before: Said | None) -> Said | None:
+        is_it = picture.phase == phase
+        return (True, picture.reason, picture.message) if is_it else None
+
+    return rule
+
+
+# The table above: what each says of a picture, and of what it said before; None: it is not there.
+CONDITIONS: Mapping[str, Rule] = {
+    "Valid": _valid,
+    "PodsCreated": _pods_created,
+    "GangScheduled": _gang_scheduled,
+    "Running": _running,
+    "Restarting": _restarting,
+    "Suspended": _suspended,
+    "Completed": _ended("Completed"),
+    "Failed": _ended("Failed"),
+}
+
+
 def _write_conditions(
-    conditions: tuple[Condition, ...], previous: tuple[Condition, ...], now: float
+    picture: Picture, previous: Previous, generation: int, now: float
 ) -> list[dict[str, object]]:
-    """Sorted by type; a condition that says the same keeps its time."""
-    before = {c.type: c for c in previous}
+    """Sorted by type; a condition that says the same keeps its time, an unknown one stays."""
     found: list[dict[str, object]] = []
-    for condition in sorted(conditions, key=lambda c: c.type):
-        old = before.get(condition.type)
-        since = old.since if old is not None and old.status == condition.status else ""
+    for type_ in sorted({*CONDITIONS, *(c.type for c in previous.conditions)}):
+        old = previous.condition(type_)
+        before = (old.status, old.reason, old.message) if old is not None else None
+        said = CONDITIONS[type_](picture, before) if type_ in CONDITIONS else before
+        if said is None:
+            continue
+        status, reason, message = said
+        is_same = old is not None and old.status == status
         entry: dict[str, object] = {
-            "type": condition.type,
-            "status": "True" if condition.status else "False",
-            "reason": condition.reason,
-            "lastTransitionTime": since or rfc3339(now),
+            "type": type_,
+            "status": "True" if status else "False",
+            "reason": reason,
+            "lastTransitionTime": (old.since if old is not None and is_same else "")
+            or rfc3339(now),
+            "observedGeneration": generation,
         }
-        if condition.message:
-            entry["message"] = condition.message
+        if message:
+            entry["message"] = message[:MESSAGE_MAX]
         found.append(entry)
     return found
 
@@ -286,11 +389,6 @@ def _read_conditions(raw: object) -> tuple[Condition, ...]:
                 since,
             )
     return tuple(found.values())
-
-
-def changed(memory: Memory, **changes: object) -> Memory:
-    """The memory with some fields changed."""
-    return replace(memory, **changes)  # type: ignore[arg-type]  # checked by replace itself
 
 
 def _stamp(at: float) -> str | None:

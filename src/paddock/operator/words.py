@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 from paddock.operator.decision import OF_FORMER
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from paddock.operator.decision import Fault
+    from paddock.operator.environment import Seat
     from paddock.operator.facts import Facts
     from paddock.operator.outcome import Outcome
     from paddock.operator.policies.restart import FailJob, RestartJob
@@ -79,8 +82,15 @@ def waiting(facts: Facts) -> tuple[str, str]:
         return "Stopping", f"waiting for {first.label} to end{more}: {first.why}"
     old = [o for o in facts.leftovers if o.is_terminating]
     if old:
-        return "Stopping", f"waiting for {_some(tuple(old))} of an earlier attempt to end"
+        return "Stopping", f"waiting for {_some(old)} of an earlier attempt to end"
     return "", ""
+
+
+def gathering(facts: Facts) -> str:
+    """For which pods the launchers of an elastic job wait."""
+    up = {o.name for o in facts.outcomes.values() if o.state == "running"}
+    down = [s for s in facts.seats if s.name not in up and not facts.is_done(s.role, s.index)]
+    return f"{len(up)} of {many(len(facts.seats), 'pod')} run, waiting for {_some(down)}"
 
 
 def fault_reason(fault: Fault) -> str:
@@ -131,7 +141,7 @@ def fault_text(fault: Fault) -> str:
     return f"cannot {fault.verb} {kind} {fault.name}: {fault.message}"
 
 
-def _some(outcomes: tuple[Outcome, ...]) -> str:
-    shown = ", ".join(f"{o.role}-{o.index}" for o in outcomes[:SHOWN_MAX])
-    more = len(outcomes) - SHOWN_MAX
+def _some(pods: Sequence[Outcome | Seat]) -> str:
+    shown = ", ".join(f"{pod.role}-{pod.index}" for pod in pods[:SHOWN_MAX])
+    more = len(pods) - SHOWN_MAX
     return shown + (f" and {more} more" if more > 0 else "")

@@ -283,6 +283,18 @@ def test_all_pods_of_an_elastic_job_meet_at_one_place() -> None:
         assert masters() == {f"demo-worker-{n}": built_in for n in range(3)}
         assert world.status("demo")["rendezvous"] == built_in
         assert world.server.counts[asked] == 1
+        world.run_pods()
+        world.server.delete(PODS, "ml", "demo-worker-0")
+        await clock.pass_time(1)
+        world.server.kubelet.let_go("ml/demo-worker-0")
+        await clock.pass_time(1)
+        assert masters() == {f"demo-worker-{n}": built_in for n in range(3)}
+        status = world.status("demo")
+        assert (status["restarts"], status["disruptions"]) == (1, 1)
+        assert status["lastFailure"]["pod"] == "demo-worker-0"
+        told = [e.document for e in world.server.all(EVENTS)]
+        (said,) = (e["note"] for e in told if e["reason"] == "RestartingReplica")
+        assert said == "worker-0 on node-0: its pod was deleted; it is made again, alone"
         patch_job(world, "demo", {"spec": {"suspend": True}})
         await clock.pass_time(1)
         for name in masters():

@@ -133,6 +133,26 @@ def test_nothing_is_done_when_the_status_is_refused() -> None:
     run_virtual(main)
 
 
+@pytest.mark.parametrize(("times", "told"), [(4, []), (None, ["StatusRefused"])])
+def test_a_lasting_refusal_of_the_status_is_told(times: int | None, told: list[str]) -> None:
+    """An API server that has just begun says 403 until it has read the roles: that passes."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.server.fail(
+            refusals.forbidden(PADDLE_JOBS, "demo", "no right"),
+            times=times,
+            when=lambda call: call.subresource == "status",
+        )
+        world.start()
+        world.submit("demo", 2)
+        await clock.pass_time(10)
+        reasons = [e.peek["reason"] for e in world.server.all(EVENTS)]
+        assert [reason for reason in reasons if reason == "StatusRefused"] == told
+
+    run_virtual(main)
+
+
 def test_a_status_on_a_stale_version_is_refused_and_decided_again() -> None:
     """Somebody else wrote between our look and our write; nothing of theirs is lost."""
 

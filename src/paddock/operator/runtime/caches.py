@@ -119,8 +119,9 @@ class Caches:
         return _is_elastic(job) and not is_chosen and not is_over(job)
 
     def observe(
-        self, job: PaddleJob, faults: tuple[Fault, ...], *, etcd: str, decided_ports: Iterable[int]
-    ) -> Observed:
+        self, job: PaddleJob, faults: tuple[Fault, ...], *,
+        etcd: str, decided_ports: Iterable[int], allowed: Iterable[str],
+    ) -> Observed:  # fmt: skip
         """Everything of that job. decided_ports: of other jobs, perhaps not to be seen here yet."""
         uid, owner = job.metadata.uid, f"{job.metadata.namespace}/{job.metadata.uid}"
         pods, services, config_maps, volcano, coscheduling = (
@@ -137,6 +138,7 @@ class Caches:
             has_coscheduling=self.is_served("CoschedulingGroup"),
             etcd=etcd,
             taken_ports=taken,
+            allowed=frozenset(allowed),
         )  # fmt: skip
 
 

@@ -48,6 +48,7 @@ DRAIN_SECONDS_MAX = 5.0
 WAKE_SECONDS_MAX = 60.0
 WAKE_SECONDS_MIN = 0.05
 HUNG_SECONDS = 300.0
+LASTING_SECONDS = 1.0  # the pause of a refusal that is told: that of some six in two seconds
 # A job of so many pods is decided in a thread: one of 10,000 takes a third of a second, several
 # of them would keep the lease and everybody else's jobs waiting. One thread: half of a processor.
 ASIDE_PODS = 2000
@@ -241,7 +242,9 @@ class Controller:
             return
         others = (m for m in self._memory.values() if m is not memory)
         ports = (m.host_port for m in others if m.host_port)
-        observed = self.caches.observe(job, memory.faults.all(), etcd=etcd, decided_ports=ports)
+        observed = self.caches.observe(
+            job, memory.faults.all(), etcd=etcd, decided_ports=ports, allowed=memory.allowed
+        )
         decision = await self._decide(key, observed)
         if decision is None:
             return
@@ -264,6 +267,8 @@ class Controller:
             self._recorder.record(job.metadata, note)
         known = {fault.said for fault in before}
         news = [fault for fault in memory.faults.all() if fault.said not in known]
+        if memory.allowed != observed.allowed:
+            self._queue.add(key)  # Nothing else will tell that a question was answered.
         self._tell_refused(job, news)
         self._plan_next(key, memory, decision, news)
 
@@ -321,7 +326,8 @@ class Controller:
             job="/".join(key), reason=error.message, again_in=f"{pause:.1f}s",
         )  # fmt: skip
         job = self.caches.jobs.get(key)
-        if job is not None and not error.retryable:
+        # An API server that has just begun says 403 until it has read the roles: no news.
+        if job is not None and not error.retryable and pause >= LASTING_SECONDS:
             message = f"the API server refused the operator's call: {error.message}"
             self._recorder.record(job.metadata, Note("Warning", "StatusRefused", message))
 
@@ -350,6 +356,7 @@ class Controller:
         if memory.generation != meta.generation:
             memory.generation = meta.generation
             memory.faults.keep(())
+            memory.allowed.clear()
         return memory
 
     def _tell(self, job: PaddleJob, decision: Decision) -> None:

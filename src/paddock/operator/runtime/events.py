@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -52,13 +52,6 @@ class _Series:
     written: int = 0
 
 
-@dataclass(slots=True)
-class _Minute:
-    """The notes of one job, by their time."""
-
-    times: deque[float] = field(default_factory=deque)
-
-
 class Recorder:
     """``record`` from anywhere in the loop; ``run`` writes."""
 
@@ -79,7 +72,7 @@ class Recorder:
         self._metrics = metrics
         self._instance = instance[:128]
         self._series: OrderedDict[Same, _Series] = OrderedDict()  # least recently said first
-        self._minutes: OrderedDict[str, _Minute] = OrderedDict()
+        self._minutes: OrderedDict[str, deque[float]] = OrderedDict()  # times, by job
         self._waiting: OrderedDict[Same, None] = OrderedDict()
         self._is_told = False
         self._newest = 0  # microseconds: of the last name that was given
@@ -128,15 +121,15 @@ class Recorder:
 
     def _may_speak(self, uid: str) -> bool:
         now = self._clock.monotonic()
-        minute = self._minutes.pop(uid, None) or _Minute()
-        self._minutes[uid] = minute
+        times = self._minutes.pop(uid, None) or deque()
+        self._minutes[uid] = times
         while len(self._minutes) > SERIES_MAX:
             self._minutes.popitem(last=False)
-        while minute.times and now - minute.times[0] >= 60.0:
-            minute.times.popleft()
-        if len(minute.times) >= NOTES_A_MINUTE:
+        while times and now - times[0] >= 60.0:
+            times.popleft()
+        if len(times) >= NOTES_A_MINUTE:
             return False
-        minute.times.append(now)
+        times.append(now)
         return True
 
     async def _write(self, series: _Series) -> None:

@@ -24,7 +24,7 @@ from paddock.kube.client import (
 from paddock.operator.decision import OF_FORMER, Create, Delete
 from paddock.operator.names import LABEL_JOB, LABEL_POD
 from paddock.operator.runtime.expectations import Expectations
-from paddock.operator.runtime.faults import OF_ONE_OBJECT, Faults, call_of, told_apart
+from paddock.operator.runtime.faults import OF_ONE_OBJECT, Faults, call_of, is_yes, told_apart
 from paddock.operator.runtime.status import canonical, merge_change
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class JobMemory:
     answered: object = None
     version: str = ""
     host_port: int = 0  # decided, and perhaps not to be seen in the cache yet
+    allowed: set[str] = field(default_factory=set)  # pods that would be taken, of this generation
 
 
 class Executor:
@@ -161,7 +162,13 @@ class Executor:
             size = min(size * 2, BATCH_MAX)
         if done:
             verb, kind, _ = call_of(actions[0])
-            self._log.info(verb, job=_name(job), kind=kind, objects=f"{done}/{len(actions)}")
+            is_asked = isinstance(actions[0], Create) and actions[0].dry_run
+            self._log.info(
+                "ask" if is_asked else verb,
+                job=_name(job),
+                kind=kind,
+                objects=f"{done}/{len(actions)}",
+            )
 
     def _is_current(self, job: PaddleJob) -> bool:
         """Whether the job is still as wanted: not deleted, replaced, or changed by its user."""
@@ -176,7 +183,10 @@ class Executor:
     async def _take(self, job: PaddleJob, memory: JobMemory, action: Action) -> None:
         """One call. Raises KubeError after writing down the fault."""
         try:
-            if isinstance(action, Create):
+            if isinstance(action, Create) and action.dry_run:
+                await self._ask(job, action)
+                memory.allowed.add(action.name)
+            elif isinstance(action, Create):
                 await self._create(job, memory, action)
             elif isinstance(action, Delete):
                 await self._delete(job, memory, action)
@@ -208,6 +218,16 @@ class Executor:
         key = (job.metadata.namespace, action.name)
         if not is_made and self._owner(action.kind, key) == job.metadata.uid:
             expected.withdraw(token)
+
+    async def _ask(self, job: PaddleJob, action: Create) -> None:
+        """Raises KubeError when the API server would not take it."""
+        resource, namespace = RESOURCES[action.kind], job.metadata.namespace
+        is_there = self._owner(action.kind, (namespace, action.name)) == job.metadata.uid
+        try:
+            await self._client.create(resource, namespace, action.manifest, dry_run=True)
+        except KubeError as error:
+            if not is_yes(error, is_there=is_there):
+                raise
 
     async def _make(self, job: PaddleJob, action: Create) -> bool:
         """False: it is there, and ours; made visible, if somebody took its label."""

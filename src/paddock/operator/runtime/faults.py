@@ -44,6 +44,14 @@ def told_apart(error: KubeError, owner: OwnerReference, job: str) -> KubeError:
     return KubeError(error.message, status=error.status, reason=OF_FORMER)
 
 
+def is_yes(error: KubeError, *, is_there: bool) -> bool:
+    """Whether a pod that was only asked for would be taken in the place of ours of that name.
+
+    What is in it was looked at before; a quota counts the pod that is to go.
+    """
+    return is_there and (error.reason == "AlreadyExists" or "exceeded quota" in error.message)
+
+
 class Faults:
     """Of one job. due: monotonic seconds; a Fault's own times are those of the wall clock."""
 
