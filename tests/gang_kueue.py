@@ -191,7 +191,8 @@ class Kueue:
         for pod in pods:
             if is_going(pod) or (is_suspended(pod) and not also_over):
                 continue
-            condition = {"type": "TerminationTarget", "status": "True", "reason": "WorkloadEvicted"}
+            condition = {"type": "TerminationTarget", "status": "True", "reason": "WorkloadEvicted",
+                         "message": "Preempted to accommodate a workload"}  # fmt: skip
             conditions = [*(pod["status"].get("conditions") or ()), condition]
             await self._patch(pod, {"status": {"conditions": conditions}}, "status")
             await self._delete(pod)

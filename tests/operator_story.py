@@ -280,6 +280,8 @@ class Story:
             manifest["spec"] = {"containers": [{"name": "c", "image": "theirs"}]}
         elif words[0] == "service":
             manifest["spec"] = {"ports": [{"port": 80}]}
+        elif words[0] == "podgroup":
+            manifest["spec"] = {"minMember": 2}
         self.world.server.create(KINDS[words[0]], NAMESPACE, manifest)
 
     def orphan(self, words: list[str], given: Any) -> None:

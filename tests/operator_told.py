@@ -24,7 +24,7 @@ def shown(look: Look) -> list[str]:
     """One look in a few lines; those after the first are indented."""
     first, *more = shown_status(look)
     more += shown_actions(look.taken)
-    more += [f"(was there, without its label: {' '.join(look.taken_back)})"] * bool(look.taken_back)
+    more += [f"(was there, gets its label: {' '.join(look.taken_back)})"] * bool(look.taken_back)
     more += [f"refused: {line}" for line in look.refused]
     more += [f"event {n.type} {n.reason}: {n.message}" for n in look.decision.notes]
     more += ["(killed before it acts)"] * look.is_killed

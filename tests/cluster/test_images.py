@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster.conftest import lack
-from cluster.control import built, images
+from cluster.control import built, images, layers
 from cluster.control.images import Image, write_archive
 from cluster.control.layers import USER, Layer, write_tar
 from paddock import __version__
@@ -81,6 +81,22 @@ def test_an_archive_names_what_it_holds(tmp_path: Path) -> None:
         config = json.loads(held[docker["Config"]])
         assert config["rootfs"]["diff_ids"] == [x["digest"] for x in manifest["layers"]]
         assert config["config"]["User"] == f"{USER}:{USER}"
+
+
+@pytest.mark.parametrize(("megabytes", "kept"), [(10, 5), (300, 3), (900, 1)])
+def test_the_cache_keeps_small_layers_of_other_clones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: int, kept: int
+) -> None:
+    """Several test beside one another, each with its own source; room for one more is left."""
+    monkeypatch.setattr(layers, "folder", lambda: tmp_path)
+    for age in range(5):
+        file = tmp_path / f"paddock-{age}.tar"
+        file.touch()
+        os.truncate(file, megabytes * 1_000_000)
+        os.utime(file, (100 - age, 100 - age))
+    layers.forget_old("paddock-*.tar")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [f"paddock-{age}.tar" for age in range(kept)]
 
 
 def test_the_operators_image_is_what_its_containerfile_says() -> None:

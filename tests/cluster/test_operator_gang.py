@@ -1,8 +1,7 @@
-"""All pods at once or none: what the gang schedulers are given, and what the job waits for.
+"""All pods at once or none: jobs go to their end under each gang scheduler, whatever comes between.
 
-Volcano, scheduler-plugins and Kueue cannot be fetched as Go modules, so they are not here. Their
-PodGroup definitions are minimal ones, written for these tests, and the schedulers' part (admitting
-a group, lifting a gate) is played with kubectl. The pods are then placed by the real scheduler.
+The schedulers are played after their sources (cluster/gangs.py); API server, garbage collector,
+kubelets and, but for Volcano's pods, the scheduler that binds them are real.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster.control.operators import Operator, install
+from cluster.gangs import CRDS, DEFINITIONS, Hook, kueue, volcano
 from cluster.jobs import condition
 from paddlejobs import job
 
@@ -25,28 +25,9 @@ if TYPE_CHECKING:
 VOLCANO, PLUGINS = "scheduling.volcano.sh", "scheduling.x-k8s.io"
 # Or the pods would wait for a scheduler that is not here.
 PLACED = {"schedulerName": "default-scheduler"}
-GATE = "kueue.x-k8s.io/admission"
-
-
-def definition(group: str, version: str) -> dict[str, Any]:
-    """A stand-in for the definition of a PodGroup: any spec, any status."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    served = {
-        "name": version, "served": True, "storage": True, "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": {
-            "type": "object", "properties": {"spec": anything, "status": anything}
-        }},
-    }  # fmt: skip
-    names = {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"podgroups.{group}"},
-        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
-    }  # fmt: skip
-
-
-DEFINITIONS = (definition(VOLCANO, "v1beta1"), definition(PLUGINS, "v1alpha1"))
-CRDS = tuple(f"crd/{made['metadata']['name']}" for made in DEFINITIONS)
+QUEUE = {"kueue.x-k8s.io/queue-name": "research"}
+WORKLOADS = "workloads.kueue.x-k8s.io"
+GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 
 
 def group_of(place: Place, kind: str, name: str) -> dict[str, Any]:
@@ -56,11 +37,27 @@ def group_of(place: Place, kind: str, name: str) -> dict[str, Any]:
     return found
 
 
-def admit(place: Place, kind: str, name: str, phase: str) -> None:
-    """What the scheduler does when there is room."""
-    change = json.dumps({"status": {"phase": phase}})
-    words = ("--subresource=status", "--type=merge", "-p", change)
-    place.kubectl("patch", f"podgroups.{kind}", name, *words)
+def evict(place: Place, pod: str) -> None:
+    """As a drain does."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    path = f"/api/v1/namespaces/{place.namespace}/pods/{pod}/eviction"
+    place.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+
+
+def suspend_and_resume(place: Place, name: str) -> None:
+    """Nothing of it is left in between, and it runs again."""
+    place.patch(name, {"suspend": True})
+    place.soon("its pods are gone", lambda: not place.pods(name), name)
+    place.patch(name, {"suspend": False})
+    place.wait(name, "Running")
+
+
+def finish(place: Place, name: str, workers: int) -> None:
+    """The workers succeed; the job is Completed, and no pod of it is left, Terminating or not."""
+    for number in range(workers):
+        place.probe(f"{name}-worker-{number}", "release")
+    place.wait(name, "Completed")
+    place.soon("its pods are gone", lambda: not place.pods(name), name)
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +74,9 @@ def operator(cluster: Cluster) -> Iterator[Operator]:
 def missing(shared_place: Place, probes: Probes) -> dict[str, Any]:
     """What two jobs say before anybody has installed their schedulers."""
     found: dict[str, Any] = {}
-    for scheduler in ("volcano", "coscheduling"):
+    for scheduler, pod in (("volcano", {}), ("coscheduling", PLACED)):
         policy = {"scheduler": scheduler, "queue": "research", "minAvailable": 2}
-        role = probes.role(2, "sleep", pod=PLACED)
+        role = probes.role(2, "sleep", pod=pod)
         shared_place.apply(job(scheduler, schedulingPolicy=policy, ps=role, worker=role))
     for scheduler in ("volcano", "coscheduling"):
         found[scheduler] = shared_place.wait(scheduler, reason="SchedulerMissing")
@@ -88,16 +85,11 @@ def missing(shared_place: Place, probes: Probes) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def jobs(missing: dict[str, Any], shared_place: Place, operator: Operator) -> Iterator[Place]:
-    """The same jobs after the definitions were installed.
-
-    An operator looks for them every 20 s; another one, started now, sees them at once.
-    """
+def jobs(missing: dict[str, Any], shared_place: Place) -> Iterator[Place]:
+    """The same jobs after the definitions were installed: the operator notices that by itself."""
     plane = shared_place.plane
     plane.apply(*DEFINITIONS)
     plane.kubectl("wait", "--for=condition=Established", *CRDS, "--timeout=60s")
-    operator.stop()
-    operator.start()
     yield shared_place
     plane.kubectl("delete", *CRDS)
     # It goes on without them.
@@ -118,24 +110,53 @@ def test_a_scheduler_that_is_not_installed_is_said_to_be_missing(
     assert scheduler in found["message"] and found["message"] == status["message"]
 
 
-def test_volcano_decides_when_the_pods_of_a_job_are_made(jobs: Place) -> None:
-    """The documented way: the group first, pods when it is Inqueue, and no group in the end."""
-    status = jobs.wait("volcano", reason="WaitingForGang")
-    assert not jobs.pods("volcano")
-    assert condition(status, "GangScheduled")["status"] == "False"
+def test_volcano_carries_a_job_through_an_eviction_to_its_end(
+    jobs: Place, cluster: Cluster
+) -> None:
+    """The group first, pods when it is Inqueue, placed together, and no group at last."""
+    jobs.wait("volcano", reason="WaitingForGang", seconds=10)  # the definition is noticed at once
     spec = jobs.soon("a group", lambda: group_of(jobs, VOLCANO, "volcano"), "volcano")
     assert (spec["minMember"], spec["queue"]) == (2, "research")
     assert spec["minResources"]["memory"] == "128Mi"  # limits of 4 pods: no request was given
-    admit(jobs, VOLCANO, "volcano", "Inqueue")
-    status = jobs.wait("volcano", "Running")
-    assert condition(status, "GangScheduled")["status"] == "True"
-    annotations = jobs.pods("volcano")["volcano-ps-0"]["metadata"]["annotations"]
-    assert annotations["scheduling.k8s.io/group-name"] == "volcano"
-    assert annotations["volcano.sh/task-spec"] == "ps"
-    for pod in ("volcano-worker-0", "volcano-worker-1"):
-        jobs.probe(pod, "release")
-    jobs.wait("volcano", "Completed")
+    assert not jobs.pods("volcano")
+    with volcano(cluster, jobs.namespace, places=4):
+        status = jobs.wait("volcano", "Running")
+        assert condition(status, "GangScheduled")["status"] == "True"
+        annotations = jobs.pods("volcano")["volcano-ps-0"]["metadata"]["annotations"]
+        assert annotations["scheduling.k8s.io/group-name"] == "volcano"
+        assert annotations["volcano.sh/task-spec"] == "ps"
+        evict(jobs, "volcano-worker-1")
+        jobs.wait("volcano", "Running", until=lambda s: s["attempt"] == 1)
+        suspend_and_resume(jobs, "volcano")
+        finish(jobs, "volcano", 2)
     jobs.wait_gone(f"podgroups.{VOLCANO}", "volcano")
+
+
+def test_a_replica_comes_again_though_volcano_says_unknown(
+    jobs: Place, cluster: Cluster, probes: Probes
+) -> None:
+    """Its group runs and is short of a pod: what Volcano says of it must not keep that pod away.
+
+    The group was made by the user, as in paddle-operator's guide: it is used, and stays.
+    """
+    theirs = {"apiVersion": f"{VOLCANO}/v1beta1", "kind": "PodGroup",
+              "metadata": {"name": "alone"}, "spec": {"minMember": 3}}  # fmt: skip
+    worker = probes.role(2, "sleep", restartScope="Replica")
+    policy = {"scheduler": "volcano"}
+    ours = job(
+        "alone", intranet="DNS", schedulingPolicy=policy, worker=worker, ps=probes.role(1, "sleep")
+    )
+    with volcano(cluster, jobs.namespace, places=3):
+        jobs.apply(theirs, ours)
+        jobs.wait("alone", "Running")
+        uids = jobs.uids("alone")
+        evict(jobs, "alone-worker-1")
+        jobs.soon("another pod", lambda: jobs.uids("alone").get("alone-worker-1", "") not in
+                  ("", uids["alone-worker-1"]), "alone")  # fmt: skip
+        status = jobs.wait("alone", "Running")
+        assert status["attempt"] == 0
+        finish(jobs, "alone", 2)
+    assert group_of(jobs, VOLCANO, "alone") == {"minMember": 3}
 
 
 def test_coscheduling_holds_pods_that_carry_its_label(jobs: Place) -> None:
@@ -150,33 +171,70 @@ def test_coscheduling_holds_pods_that_carry_its_label(jobs: Place) -> None:
     assert jobs.wait("coscheduling", reason="Suspended")["phase"] == "Pending"
 
 
-def test_kueue_is_told_the_group_and_its_size_and_lifts_the_gates(
-    jobs: Place, probes: Probes
-) -> None:
-    """Plain pods of one group: with Kueue its webhook adds the gates that this template has.
+def queued(name: str, **spec: Any) -> dict[str, Any]:
+    """A job for Kueue."""
+    made = job(name, **spec)
+    made["metadata"]["labels"] = QUEUE
+    return made
 
-    Not covered: that webhook itself, and Kueue's preemption.
+
+def test_kueue_carries_a_job_through_all_that_ends_pods_to_its_end(
+    jobs: Place, cluster: Cluster, probes: Probes
+) -> None:
+    """Eviction, preemption, suspension: each time Kueue's finalizer goes, and the gang comes again.
+
+    Its servers are told to end when its workers have; another job waits behind it meanwhile.
     """
-    queued = job(
-        "queued", worker=probes.role(2, "sleep", pod={"schedulingGates": [{"name": GATE}]})
-    )
-    queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
-    jobs.apply(queued)
-    status = jobs.wait("queued", reason="SchedulingGated")
-    assert status["phase"] == "Pending"
-    pods = jobs.pods("queued")
-    groups = {p["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] for p in pods.values()}
-    counts = {p["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"]
-              for p in pods.values()}  # fmt: skip
-    assert (len(groups), counts) == (1, {"2"})
-    for pod in pods:
-        jobs.kubectl("patch", "pod", pod, "--type=merge", "-p", '{"spec":{"schedulingGates":null}}')
-    jobs.wait("queued", "Running")
-    # A queue that takes its quota back, and gives it again.
-    jobs.patch("queued", {"suspend": True})
-    jobs.soon("its pods are gone", lambda: not jobs.pods("queued"), "queued")
-    jobs.patch("queued", {"suspend": False})
-    jobs.wait("queued", reason="SchedulingGated")
-    again = {p["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"]
-             for p in jobs.pods("queued").values()}  # fmt: skip
-    assert len(again) == 1 and not again & groups  # Kueue knows a group of that name as finished
+    role = probes.role(2, "sleep")
+    with Hook(cluster, jobs.namespace), kueue(cluster, jobs.namespace, 3) as played:
+        jobs.apply(queued("queued", worker=role, ps=probes.role(1, "sleep")))
+        jobs.wait("queued", "Running")
+        evict(jobs, "queued-worker-1")
+        jobs.wait("queued", "Running", until=lambda s: s["attempt"] == 1)
+        labels = jobs.pods("queued")["queued-ps-0"]["metadata"]["labels"]
+        played.order(played.scheduler.evict(labels[GROUP_LABEL]))
+        jobs.wait("queued", "Running", until=lambda s: s["attempt"] == 2)
+        suspend_and_resume(jobs, "queued")
+        jobs.apply(queued("second", worker=role))
+        assert jobs.wait("second", reason="SchedulingGated")["phase"] == "Pending"
+        finish(jobs, "queued", 2)
+        jobs.wait("second", "Running")
+        finish(jobs, "second", 2)
+        jobs.wait_gone(WORKLOADS)
+        assert jobs.status("queued")["disruptions"] == 2
+
+
+def test_a_job_that_is_deleted_leaves_nothing_to_kueue(
+    jobs: Place, cluster: Cluster, probes: Probes
+) -> None:
+    """While it runs, and while it waits: the pod garbage collector helps with the latter, in 20 s.
+
+    Nobody of ours looks any more: Kueue itself has to know that those pods do not come again.
+    """
+    with Hook(cluster, jobs.namespace), kueue(cluster, jobs.namespace, 2):
+        jobs.apply(queued("runs", worker=probes.role(2, "sleep")))
+        jobs.wait("runs", "Running")
+        jobs.apply(queued("waits", worker=probes.role(2, "sleep")))
+        jobs.wait("waits", reason="SchedulingGated")
+        jobs.kubectl("delete", "pdj", "waits", "runs", "--wait=false")
+        jobs.soon("no pods", lambda: not jobs.pods("runs") and not jobs.pods("waits"))
+        jobs.wait_gone(WORKLOADS)
+        assert not jobs.job("runs") and not jobs.job("waits")
+
+
+def test_elastic_pods_queue_each_by_itself(jobs: Place, cluster: Cluster, probes: Probes) -> None:
+    """As many train as the quota has room for; one that is evicted comes again under its name."""
+    worker = probes.role(2, "sleep", requests=1, limits=4)
+    with Hook(cluster, jobs.namespace), kueue(cluster, jobs.namespace, 3):
+        jobs.apply(queued("stretch", elastic=1, worker=worker))
+        jobs.wait("stretch", "Running")
+        jobs.patch("stretch", {"worker": {"replicas": 4}})
+        jobs.wait("stretch", reason="SchedulingGated", until=lambda s: s["ready"] == "3/4")
+        jobs.patch("stretch", {"worker": {"replicas": 3}})
+        jobs.wait("stretch", "Running", until=lambda s: s["ready"] == "3/3")
+        evict(jobs, "stretch-worker-0")
+        jobs.wait("stretch", until=lambda s: s["ready"] != "3/3")
+        jobs.wait("stretch", "Running", until=lambda s: s["ready"] == "3/3")
+        finish(jobs, "stretch", 3)
+        assert jobs.status("stretch")["attempt"] == 0
+        jobs.wait_gone(WORKLOADS)

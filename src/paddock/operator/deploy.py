@@ -32,7 +32,7 @@ PATIENT = (
     "PodInitializing",
     "ContainerCreating",
 )  # nothing is wrong
-GROUP_MISSING_SECONDS = 20.0  # how often a missing kind is looked for again
+GROUP_MISSING_SECONDS = 2.0  # how often a missing kind is looked for again
 
 
 def deploy(facts: Facts) -> Decision:
@@ -136,11 +136,11 @@ def remove_group(observed: Observed) -> list[Action]:
 
 
 def delete_groups(observed: Observed) -> list[Action]:
-    """Delete every PodGroup of the job."""
+    """Delete every PodGroup of the job, but for one that its user has made."""
     return [
         Delete(_kind_of(group), group.metadata.name, group.metadata.uid)
         for group in observed.pod_groups
-        if group.metadata.deletionTimestamp is None
+        if group.metadata.deletionTimestamp is None and group.metadata.controller_uid
     ]
 
 
@@ -223,7 +223,8 @@ def _group(facts: Facts) -> list[Action]:
             "spec": gang.group,
         }
         return [Create(gang.kind, meta.name, manifest)]
-    if any(group.spec.get(name) != wanted for name, wanted in gang.group.items()):
+    is_ours = bool(group.metadata.controller_uid)
+    if is_ours and any(group.spec.get(name) != what for name, what in gang.group.items()):
         change: Manifest = {"spec": _merging(group.spec, gang.group)}
         return [Patch(gang.kind, meta.name, group.metadata.uid, change)]
     return []

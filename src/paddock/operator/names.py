@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from paddock.operator.spec import ROLES
 
 if TYPE_CHECKING:
-    from paddock.kube.objects import Pod
+    from paddock.kube.objects import Meta, Pod
     from paddock.operator.spec import RoleName
 
 GROUP = "batch.paddlepaddle.org"
@@ -24,6 +24,8 @@ LABEL_JOB = f"{GROUP}/job-name"
 LABEL_UID = f"{GROUP}/job-uid"
 LABEL_ATTEMPT = f"{GROUP}/attempt"
 LABEL_INDEX = f"{GROUP}/replica-index"
+# On a PodGroup that a user has made for a job: the uid of that job.
+LABEL_GROUP_OF = f"{GROUP}/group-of"
 # "ps.worker.heter" replicas that the pod was made for: another number means another world.
 ANNOTATION_WORLD = f"{GROUP}/world"
 ANNOTATION_TEMPLATE = f"{GROUP}/template-hash"
@@ -31,6 +33,7 @@ ANNOTATION_TEMPLATE = f"{GROUP}/template-hash"
 ANNOTATION_GO = f"{GROUP}/go"
 ANNOTATION_HOST_PORT = f"{GROUP}/host-port"
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 KUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_RETRIABLE = "kueue.x-k8s.io/retriable-in-group"
@@ -74,6 +77,11 @@ def place_of(job: str, name: str) -> Place | None:
         if head == f"{job}-{role}" and number.isascii() and number.isdigit():
             return Place(role, int(number)) if number == str(int(number)) else None
     return None
+
+
+def job_uid(meta: Meta) -> str:
+    """The uid of the job that an object belongs to; "" of one that no job has."""
+    return meta.controller_uid or meta.label(LABEL_GROUP_OF)
 
 
 def attempt_of(pod: Pod) -> int:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 State = Literal["pending", "starting", "running", "succeeded", "failed", "lost"]
 
+DISRUPTION_CONDITIONS = ("DisruptionTarget", "TerminationTarget")  # the latter: of Kueue
 DISRUPTION_CAUSES: dict[str, Cause] = {
     "PreemptionByScheduler": "Preempted",
     "PreemptionByKubeScheduler": "Preempted",
@@ -43,6 +44,7 @@ DISRUPTION_CAUSES: dict[str, Cause] = {
     "DeletionByPodGC": "NodeLost",
     "EvictionByEvictionAPI": "Evicted",
     "TerminationByKubelet": "Evicted",
+    "WorkloadEvicted": "Preempted",
 }
 NODE_REASONS = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity"})
 # How a kubelet says that it had no room: a device plugin, a full node, a more important pod.
@@ -227,7 +229,7 @@ def _judge_exit(ended: Terminated) -> tuple[Cause, Terminated, str]:
 
 def _disruption(pod: Pod) -> tuple[Cause | None, str]:
     for condition in pod.status.conditions or ():
-        if condition.type == "DisruptionTarget" and condition.status == "True":
+        if condition.type in DISRUPTION_CONDITIONS and condition.status == "True":
             reason = condition.reason or ""
             cause = DISRUPTION_CAUSES.get(reason, "Evicted")
             message = _short(condition.message or "")

@@ -39,7 +39,9 @@ USER = 65532
 HOME = "home/paddock"
 VERSION = 1  # of this module's rules; another number makes every layer again
 STEP_SECONDS_MAX = 1200.0
-KEPT_MAX = 2  # of one name: another session may be using the one before
+# Of one name, the newest: so many, and more up to so many bytes. Other clones may be using them.
+KEPT_MIN = 2
+KEPT_BYTES_MAX = 1_000_000_000
 KINDS = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE)
 # Debian's and pip's words for this machine's processor.
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -298,9 +300,12 @@ class _Hashed:
 def forget_old(pattern: str) -> None:
     """Leave room for one more file of these in the cache; the oldest go first."""
     found = sorted(folder().glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in found[KEPT_MAX - 1 :]:
-        path.with_suffix(".sha256").unlink(missing_ok=True)
-        path.unlink()
+    kept_bytes = 0
+    for number, path in enumerate(found, 2):
+        kept_bytes += path.stat().st_size
+        if number > KEPT_MIN and kept_bytes > KEPT_BYTES_MAX:
+            path.with_suffix(".sha256").unlink(missing_ok=True)
+            path.unlink()
 
 
 def key_of(*parts: object) -> str:

@@ -101,6 +101,10 @@ class Authority:
         context.load_cert_chain(identity.certificate, identity.key)
         return context
 
+    def bundle(self) -> str:
+        """The authority's certificate, as a webhook's configuration has it."""
+        return _encoded(self.identity.certificate)
+
     def kubeconfig(self, path: Path, server: str, who: Identity | str) -> Path:
         """Write the file with which this identity, or the bearer of this token, is a client.
 

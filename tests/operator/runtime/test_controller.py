@@ -17,7 +17,15 @@ from kube_memory import MemoryServer, refusals
 from machine import toy
 from machine.virtual import run_virtual
 from machine.world import ELECTED, QUIET, World, patch_job
-from paddock.kube.client import EVENTS, LEASES, PADDLE_JOBS, PODS, SERVICES, VOLCANO_GROUPS
+from paddock.kube.client import (
+    COSCHEDULING_GROUPS,
+    EVENTS,
+    LEASES,
+    PADDLE_JOBS,
+    PODS,
+    SERVICES,
+    VOLCANO_GROUPS,
+)
 from paddock.operator.decision import Decision, Note, Observed, Settings
 from paddock.operator.options import read_options
 from paddock.operator.reconcile import reconcile
@@ -98,7 +106,8 @@ IDLE_JOBS: dict[str, dict[str, object]] = {
 }
 
 
-def test_an_idle_operator_renews_its_lease_and_asks_for_nothing_else() -> None:
+@pytest.mark.parametrize("has_gangs", [True, False])
+def test_an_idle_operator_renews_its_lease_and_asks_for_nothing_else(has_gangs: bool) -> None:
     """Jobs that are quiet cost the API server nothing: two copies with the flags of deploy/v1."""
     (deployment,) = [
         found
@@ -113,6 +122,8 @@ def test_an_idle_operator_renews_its_lease_and_asks_for_nothing_else() -> None:
 
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
+        for resource in (VOLCANO_GROUPS, COSCHEDULING_GROUPS):
+            world.server.serve(resource, has_gangs)
         for name in ("a", "b"):
             world.start(name, reconcile=reconcile, options=shipped)
         for name, spec in IDLE_JOBS.items():
@@ -398,11 +409,82 @@ def test_gangs_are_known_to_be_possible_or_not() -> None:
         world.submit("demo", 1)
         await clock.pass_time(1)
         assert (looks.seen[-1].has_volcano, looks.seen[-1].has_coscheduling) == (False, True)
+
+    run_virtual(main)
+
+
+def gang_job(replicas: int) -> dict[str, Any]:
+    """A job that Volcano places."""
+    policy = {"scheduler": "volcano"}
+    template = {"spec": {"containers": [{"name": "main", "image": "train:1"}]}}
+    worker = {"replicas": replicas, "template": template}
+    return {"metadata": {"name": "demo"}, "spec": {"schedulingPolicy": policy, "worker": worker}}
+
+
+def test_a_gang_scheduler_installed_later_is_noticed_at_once() -> None:
+    """Jobs that wait for it ask; without such a job nobody does, before and after."""
+    lists = ("list", "podgroups.scheduling.volcano.sh", "")
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.server.serve(VOLCANO_GROUPS, False)
+        world.start(reconcile=reconcile)
+        await clock.pass_time(3600)
+        assert world.server.counts[lists] == 1
+        world.server.create(PADDLE_JOBS, "ml", gang_job(2))
+        await clock.pass_time(60)
+        assert world.status("demo")["reason"] == "SchedulerMissing"
+        assert world.server.counts[lists] < 40
         world.server.serve(VOLCANO_GROUPS, True)
-        await clock.pass_time(61)
-        patch_job(world, "demo", {"metadata": {"labels": {"a": "b"}}})
-        await clock.pass_time(1)
-        assert looks.seen[-1].has_volcano
+        await clock.pass_time(3)
+        assert [s.peek["metadata"]["name"] for s in world.server.all(VOLCANO_GROUPS)] == ["demo"]
+
+    run_virtual(main)
+
+
+def test_a_scheduler_that_came_before_the_first_job_is_not_said_to_be_missing() -> None:
+    """Nobody has asked since the operator began: the job's first look does."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.server.serve(VOLCANO_GROUPS, False)
+        world.start(reconcile=reconcile)
+        await clock.pass_time(60)
+        world.server.serve(VOLCANO_GROUPS, True)
+        world.server.create(PADDLE_JOBS, "ml", gang_job(2))
+        await clock.pass_time(5)
+        assert world.status("demo")["reason"] == "WaitingForGang"
+        assert [e for e in world.server.all(EVENTS) if "Missing" in str(e.peek)] == []
+
+    run_virtual(main)
+
+
+def test_a_group_that_the_user_made_is_used_and_left_when_the_job_ends() -> None:
+    """paddle-operator's user guide has a job and a PodGroup of its name, in one file."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        theirs = {"metadata": {"name": "demo", "labels": {"team": "a"}}, "spec": {"minMember": 1}}
+        group = world.server.create(VOLCANO_GROUPS, "ml", theirs)
+        world.start(reconcile=reconcile)
+        world.server.create(PADDLE_JOBS, "ml", gang_job(2))
+        await clock.pass_time(2)
+        assert world.pods() == []
+        phase = {"status": {"phase": "Inqueue"}}
+        world.server.patch(VOLCANO_GROUPS, "ml", "demo", phase, subresource="status")
+        await clock.pass_time(2)
+        world.run_pods()
+        await clock.pass_time(2)
+        world.succeed_pods()
+        await clock.pass_time(60)
+        assert world.status("demo")["phase"] == "Completed"
+        world.server.delete(PADDLE_JOBS, "ml", "demo")
+        await clock.pass_time(60)
+        left = world.server.get(VOLCANO_GROUPS, "ml", "demo")
+        assert (left.uid, left.peek["spec"]) == (group.uid, {"minMember": 1})
+        world.server.create(PADDLE_JOBS, "ml", gang_job(2))  # another job of that name
+        await clock.pass_time(2)
+        assert len(world.pods()) == 2
 
     run_virtual(main)
 

@@ -14,8 +14,8 @@ from paddock.kube.client import PODS, VOLCANO_GROUPS, KubeError, Query
 from paddock.operator.runtime.log import Log
 from paddock.operator.runtime.reflector import (
     LATEST,
-    OPTIONAL_AGAIN_SECONDS,
     PAUSE_MAX_SECONDS,
+    SEEK_AGAIN_SECONDS,
     Reflector,
 )
 from paddock.operator.runtime.store import Store
@@ -290,12 +290,15 @@ def test_an_optional_kind_that_is_not_served_is_empty_until_it_is() -> None:
         await scene.reflector.synced.wait()
         assert not scene.reflector.is_served
         asked = scene.calls("list", "podgroups.scheduling.volcano.sh")
-        await clock.pass_time(600)
-        more = scene.calls("list", "podgroups.scheduling.volcano.sh") - asked
-        assert more == pytest.approx(600 / OPTIONAL_AGAIN_SECONDS, abs=1)
+        await clock.pass_time(2000)
+        assert scene.calls("list", "podgroups.scheduling.volcano.sh") == asked
+        assert scene.reflector.silent_seconds == 0  # it waits, and does not hang
+        sought = [asyncio.ensure_future(scene.reflector.seek()) for _ in range(10)]
+        assert await asyncio.gather(*sought) == [False] * 10
+        assert scene.calls("list", "podgroups.scheduling.volcano.sh") == asked + 1
         scene.server.serve(VOLCANO_GROUPS, True)
-        await clock.pass_time(OPTIONAL_AGAIN_SECONDS)
-        assert scene.reflector.is_served
+        await clock.pass_time(SEEK_AGAIN_SECONDS)
+        assert await scene.reflector.seek()
         scene.server.create(VOLCANO_GROUPS, "ml", {"metadata": {"name": "g"}})
         await clock.pass_time(1)
         assert scene.names == ["g"]

@@ -72,17 +72,14 @@ class Gang:
 def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: Settings) -> Gang:
     """The gang of one attempt."""
     meta = job.metadata
-    queue = meta.label(names.KUEUE_QUEUE)
-    if queue and spec.is_elastic:  # a group has one size, and none of its pods comes again
-        return Gang(labels={names.KUEUE_QUEUE: queue})
-    if queue:
-        group = f"{meta.name}-{meta.uid[:8]}-{attempt}"[-63:].lstrip("-")
-        return Gang(
-            labels={names.KUEUE_QUEUE: queue, names.KUEUE_GROUP: group},
-            annotations={
-                names.KUEUE_COUNT: str(spec.replicas), names.KUEUE_RETRIABLE: "false"
-            },
-        )  # fmt: skip
+    if meta.label(names.KUEUE_QUEUE):
+        asked = (names.KUEUE_QUEUE, names.KUEUE_PRIORITY)
+        labels = {name: meta.label(name) for name in asked if meta.label(name)}
+        if spec.is_elastic:  # a group has one size, and none of its pods comes again
+            return Gang(labels=labels)
+        labels[names.KUEUE_GROUP] = f"{meta.name}-{meta.uid[:8]}-{attempt}"[-63:].lstrip("-")
+        notes = {names.KUEUE_COUNT: str(spec.replicas), names.KUEUE_RETRIABLE: "false"}
+        return Gang(labels=labels, annotations=notes)
     scheduler = scheduler_of(spec, settings)
     if scheduler == "volcano":
         annotations = {

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.kube.client import Query
 from paddock.operator.decision import Observed
-from paddock.operator.names import LABEL_JOB
+from paddock.operator.names import LABEL_JOB, job_uid
 from paddock.operator.runtime.clock import end
-from paddock.operator.runtime.executor import RESOURCES, SEEN_BY
+from paddock.operator.runtime.executor import GROUPS, RESOURCES, SEEN_BY
 from paddock.operator.runtime.reflector import ANY, LATEST, SILENT_SECONDS_MAX, Reflector
 from paddock.operator.runtime.store import Store
 from paddock.operator.status import REOPENED, TERMINAL
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from paddock.operator.runtime.metrics import Metrics
     from paddock.operator.runtime.store import HasMeta
 
-CHILDREN: tuple[Kind, ...] = ("Pod", "Service", "ConfigMap", "VolcanoGroup", "CoschedulingGroup")
-OPTIONAL: tuple[Kind, ...] = ("VolcanoGroup", "CoschedulingGroup")
+CHILDREN: tuple[Kind, ...] = ("Pod", "Service", "ConfigMap", *GROUPS)
 HAS_PORT = "yes"
 
 
@@ -60,7 +59,7 @@ class Caches:
                 store,
                 clock=clock, rng=rng, log=log, restarted=metrics.watch_restarts.add,
                 first=ANY if is_candidate else LATEST,
-                is_optional=kind in OPTIONAL,
+                is_optional=kind in GROUPS,
             ))
             for kind, store in self.stores.items()
             for namespace in namespaces
@@ -106,6 +105,11 @@ class Caches:
     def is_served(self, kind: Kind) -> bool:
         """Whether the cluster knows that kind."""
         return any(r.is_served for k, r in self._reflectors if k == kind)
+
+    async def seek(self) -> bool:
+        """Ask again for the kinds that were not served; whether one is now."""
+        lacking = [r for _, r in self._reflectors if not r.is_served]
+        return any(await asyncio.gather(*(reflector.seek() for reflector in lacking)))
 
     def job_of(self, uid: str) -> PaddleJob | None:
         """The job of that uid, if it is there."""
@@ -185,5 +189,5 @@ def _port_of(job: PaddleJob) -> str:
 
 def _owner_of(child: HasMeta) -> str:
     """With the namespace: anybody may write the uid of another namespace's job into a pod."""
-    meta = child.metadata
-    return f"{meta.namespace}/{meta.controller_uid}" if meta.controller_uid else ""
+    uid = job_uid(child.metadata)
+    return f"{child.metadata.namespace}/{uid}" if uid else ""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from paddock.kube.client import KubeError
 from paddock.operator import words
 from paddock.operator.decision import Note
-from paddock.operator.names import LABEL_JOB
+from paddock.operator.names import LABEL_JOB, job_uid
 from paddock.operator.runtime.caches import CHILDREN, Caches, field_of, holds_port, host_port
 from paddock.operator.runtime.clock import end
 from paddock.operator.runtime.etcd import find_etcd
@@ -186,8 +187,8 @@ class Controller:
     def _listen(self, kind: Kind) -> None:
         def changed(old: HasMeta | None, new: HasMeta | None) -> None:
             # Two of them when an owner was replaced.
-            for one in {o.metadata.controller_uid: o for o in (old, new) if o is not None}.values():
-                job = self.caches.job_of(one.metadata.controller_uid)
+            for one in {job_uid(o.metadata): o for o in (old, new) if o is not None}.values():
+                job = self.caches.job_of(job_uid(one.metadata))
                 if job is None or job.metadata.namespace != one.metadata.namespace:
                     continue
                 memory = self._memory.get(job.metadata.uid)
@@ -242,10 +243,14 @@ class Controller:
             return
         others = (m for m in self._memory.values() if m is not memory)
         ports = (m.host_port for m in others if m.host_port)
-        observed = self.caches.observe(
-            job, memory.faults.all(), etcd=etcd, decided_ports=ports, allowed=memory.allowed
-        )
-        decision = await self._decide(key, observed)
+        seen = partial(
+            self.caches.observe, job, memory.faults.all(), etcd=etcd, decided_ports=tuple(ports),
+            allowed=memory.allowed,
+        )  # fmt: skip
+        decision = await self._decide(key, observed := seen())
+        is_lacking = decision and field_of(decision.status, "reason") == "SchedulerMissing"
+        if is_lacking and await self.caches.seek():
+            decision = await self._decide(key, observed := seen())
         if decision is None:
             return
         if decision.status is not None:

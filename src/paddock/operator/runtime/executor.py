@@ -22,7 +22,7 @@ from paddock.kube.client import (
     KubeError,
 )
 from paddock.operator.decision import OF_FORMER, Create, Delete
-from paddock.operator.names import LABEL_JOB, LABEL_POD
+from paddock.operator.names import LABEL_GROUP_OF, LABEL_JOB, LABEL_POD, job_uid
 from paddock.operator.runtime.expectations import Expectations
 from paddock.operator.runtime.faults import OF_ONE_OBJECT, Faults, call_of, is_yes, told_apart
 from paddock.operator.runtime.status import canonical, merge_change
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from paddock.operator.runtime.log import Log
     from paddock.operator.runtime.store import Key, Store
 
+GROUPS: tuple[Kind, ...] = ("VolcanoGroup", "CoschedulingGroup")
 RESOURCES: Mapping[Kind, Resource[Any]] = {
     "Pod": PODS,
     "Service": SERVICES,
@@ -230,7 +231,10 @@ class Executor:
                 raise
 
     async def _make(self, job: PaddleJob, action: Create) -> bool:
-        """False: it is there, and ours; made visible, if somebody took its label."""
+        """False: it is there, and ours; made visible, if somebody took its label.
+
+        A PodGroup that nobody controls was made by a user, for the job of its name: it is used.
+        """
         resource, namespace = RESOURCES[action.kind], job.metadata.namespace
         try:
             await self._client.create(resource, namespace, action.manifest)
@@ -246,12 +250,14 @@ class Executor:
                 raise
             await self._client.create(resource, namespace, action.manifest)  # It has just gone.
             return True
-        if there.controller_uid != job.metadata.uid:
-            raise told_apart(taken, there.controller, job.metadata.name)
         label = SEEN_BY.get(action.kind, LABEL_JOB)
-        if not there.label(label):
-            # No other label: without its attempt it counts as of an earlier one, and is replaced.
-            labels = {label: action.name if label == LABEL_POD else job.metadata.name}
+        # No other label: without its attempt it counts as of an earlier one, and is replaced.
+        labels = {label: action.name if label == LABEL_POD else job.metadata.name}
+        if action.kind in GROUPS and not there.controller_uid:
+            labels[LABEL_GROUP_OF] = job.metadata.uid
+        elif there.controller_uid != job.metadata.uid:
+            raise told_apart(taken, there.controller, job.metadata.name)
+        if any(not there.label(name) for name in labels) or job_uid(there) != job.metadata.uid:
             change: Manifest = {"metadata": {"uid": there.uid, "labels": labels}}
             await self._client.patch(resource, namespace, action.name, change)
             self._log.info("took back what had no label", job=_name(job), kind=action.kind,
@@ -309,7 +315,7 @@ class Executor:
 
     def _owner(self, kind: Kind, key: Key) -> str:
         known = self._stores[kind].get(key)
-        return known.metadata.controller_uid if known is not None else ""
+        return job_uid(known.metadata) if known is not None else ""
 
 
 def _name(job: PaddleJob) -> str:

@@ -7,7 +7,7 @@ watch ended by the server         watch from the last version, at once
 watch ended at once with nothing  the same after a pause
 no answer, dead watch, 429, 5xx   the same after a pause that doubles, with jitter
 410, version too old              list again (what is missing then was deleted), watch
-404 of an optional kind           the store is empty; ask again in 20 s
+404 of an optional kind           the store is empty; asked again when somebody seeks it
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from paddock.kube.client import KubeError
+from paddock.operator.runtime.clock import TimeLimit
 from paddock.operator.runtime.store import HasMeta
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ WATCH_SECONDS = (300.0, 600.0)  # client-go's minWatchTimeout and twice that
 PAUSE_FIRST_SECONDS = 0.25
 PAUSE_MAX_SECONDS = 30.0  # client-go's reflector
 SHORT_WATCH_SECONDS = 1.0
-OPTIONAL_AGAIN_SECONDS = 20.0
+SEEK_AGAIN_SECONDS = 1.0  # for all jobs together
+SEEK_SECONDS_MAX = 5.0
 SILENT_SECONDS_MAX = 900.0  # longer than any watch lives
 ANY = "0"  # whatever the API server has cached
 LATEST = ""  # at least as new as every write that was answered before
@@ -76,6 +78,8 @@ class Reflector(Generic[T]):
         self._version = ""  # of the last thing heard; "" means list first
         self._failures = 0
         self._step_at = clock.monotonic()
+        self._wanted = asyncio.Event()  # somebody seeks a kind that was not served
+        self._tried = asyncio.Event()
         # As `kubectl get` takes it: podgroups.scheduling.volcano.sh.
         self.name = ".".join(part for part in (resource.plural, resource.group) if part)
 
@@ -91,7 +95,21 @@ class Reflector(Generic[T]):
     def silent_seconds(self) -> float:
         """Since anything happened: an event, a bookmark, an error. Above SILENT_SECONDS_MAX it
         hangs."""
+        if not self.is_served and self.synced.is_set():
+            return 0.0
         return self._clock.monotonic() - self._step_at
+
+    async def seek(self) -> bool:
+        """Ask again for a kind that was not served, unless that was just now; whether it is."""
+        if not self.is_served and self._clock.monotonic() - self._step_at >= SEEK_AGAIN_SECONDS:
+            self._tried.clear()
+            self._wanted.set()
+            try:
+                async with TimeLimit(SEEK_SECONDS_MAX):
+                    await self._tried.wait()
+            except asyncio.TimeoutError:
+                return False
+        return self.is_served
 
     async def run(self) -> None:
         """Follow the API server until cancelled."""
@@ -107,7 +125,11 @@ class Reflector(Generic[T]):
                 self._restarted(self.name)
                 self._log.error("watch failed", kind=self.name, cause=error)
             self._step_at = self._clock.monotonic()
-            await self._clock.sleep(pause)
+            if self.is_served or not self.synced.is_set():
+                await self._clock.sleep(pause)
+            else:  # An idle operator asks for nothing.
+                self._wanted.clear()
+                await self._wanted.wait()
 
     async def _follow(self) -> float:
         """A list when one is due, then one watch to its end; how long to pause after it."""
@@ -150,6 +172,7 @@ class Reflector(Generic[T]):
         self._store.replace(items, self._query.namespace)
         self._version = page.resource_version
         self.synced.set()
+        self._tried.set()
         self._log.debug("listed", kind=self.name, objects=len(items))
 
     def _take(self, change: Change[T]) -> None:
@@ -172,7 +195,8 @@ class Reflector(Generic[T]):
             self.is_served = False
             self._store.replace((), self._query.namespace)
             self.synced.set()
-            return OPTIONAL_AGAIN_SECONDS
+            self._tried.set()
+            return 0.0
         self._restarted(kind)
         if error.status == 410:
             self._version = ""
