@@ -249,7 +249,9 @@ class World:
     # -------------------------------------------------------------------- the people
 
     def create_job(self, name: str, spec: object, **metadata: object) -> None:
-        """kubectl apply."""
+        """kubectl apply. intranet is PodIP unless given: there most has to be waited for."""
+        if isinstance(spec, dict) and spec:
+            spec = {"intranet": "PodIP", **spec}
         manifest: Document = {"metadata": {"name": name, **metadata}, "spec": spec}
         self.server.create(PADDLE_JOBS, NAMESPACE, manifest)
 

@@ -30,7 +30,7 @@ WAIT_SECONDS_MAX = 180.0
 
 
 class Operator:
-    """``paddock operator run`` in a process of its own."""
+    """``paddock operator run`` in a process of its own, with leader election as it is shipped."""
 
     def __init__(self, plane: ControlPlane, *words: str) -> None:
         self.port, self.health_port = _free_ports(2)
@@ -40,7 +40,8 @@ class Operator:
             sys.executable, "-m", "paddock", "operator", "run",
             "--kubeconfig", str(plane.kubeconfig),
             "--metrics-bind-address", f"127.0.0.1:{self.port}",
-            "--health-probe-bind-address", f"127.0.0.1:{self.health_port}", *words,
+            "--health-probe-bind-address", f"127.0.0.1:{self.health_port}",
+            "--leader-elect", "--leader-election-namespace", "default", *words,
         )  # fmt: skip
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(command, env=env, stdout=out, stderr=out)

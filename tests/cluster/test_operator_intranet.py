@@ -90,9 +90,8 @@ def test_workers_meet_without_servers(mode: str, jobs: Place) -> None:
 def test_no_program_begins_before_every_pod_has_a_place(place: Place, probes: Probes) -> None:
     """Half a gang would wait for the other half, or give up; who is waited for is shown."""
     nowhere = {"nodeSelector": {"test/place": place.namespace}}
-    place.make(
-        "gate", ps=probes.role(1, "meet then sleep", pod=nowhere), worker=probes.role(2, "meet")
-    )
+    servers = probes.role(1, "meet then sleep", pod=nowhere)
+    place.make("gate", intranet="PodIP", ps=servers, worker=probes.role(2, "meet"))
     status = place.wait("gate", reason="Unschedulable")
     assert status["phase"] == "Pending"
     assert "ps-0 waits: Unschedulable: 0/2 nodes are available" in status["message"]
@@ -113,10 +112,30 @@ def test_no_program_begins_before_every_pod_has_a_place(place: Place, probes: Pr
     assert place.status("gate")["restarts"] == 0
 
 
+def test_a_program_that_began_too_early_is_made_again(place: Place, probes: Probes) -> None:
+    """With names nothing waits; as Paddle's store, this program gives up on one not there yet."""
+    nowhere = {"nodeSelector": {"test/place": place.namespace}}
+    servers = probes.role(1, "meet then sleep", pod=nowhere)
+    place.make("early", ps=servers, worker=probes.role(2, "meet"))
+
+    def have_failed() -> bool:
+        return place.status("early").get("worker", {}).get("failed") == 2
+
+    place.soon("both workers have given up", have_failed, "early")
+    assert place.status("early")["phase"] == "Pending"
+    place.plane.kubectl("label", "node", "node1", f"test/place={place.namespace}")
+    status = place.wait("early", "Completed")
+    place.plane.kubectl("label", "node", "node1", "test/place-")
+    assert (status["attempt"], status["restarts"]) == (0, 0)
+
+
 def test_a_gang_that_starts_again_is_told_new_addresses(place: Place, probes: Probes) -> None:
     """Pods of an attempt have addresses of their own."""
     words = "env PADDOCK_JOB_ATTEMPT PADDLE_TRAINER_ENDPOINTS then fail-before 1 7 boom then meet"
-    place.make("again", backoffLimit=1, cleanPodPolicy="Never", worker=probes.role(3, words))
+    place.make(
+        "again", intranet="PodIP", backoffLimit=1, cleanPodPolicy="Never",
+        worker=probes.role(3, words),
+    )  # fmt: skip
     before = place.soon("all have addresses", lambda: addresses(place, "again", "0"), "again")
     status = place.wait("again", "Completed")
     assert (status["attempt"], status["restarts"]) == (1, 1)

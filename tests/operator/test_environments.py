@@ -4,6 +4,7 @@ find there. ``--record`` writes golden/environments_*.txt anew; read the differe
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 
@@ -12,12 +13,13 @@ import pytest
 from operator_readers import gloo_address, launcher, ps_role, split
 from operator_world import NAMESPACE, World, full_spec
 from paddock.kube.client import CONFIG_MAPS, PODS
-from paddock.kube.objects import Meta, PaddleJob, Pod, PodStatus
-from paddock.operator.decision import Settings
+from paddock.kube.objects import ConfigMap, Meta, PaddleJob, Pod, PodStatus
+from paddock.operator.decision import Observed, Settings
 from paddock.operator.environment import GATE, PER_POD, PER_ROLE, TOKEN, Environments
 from paddock.operator.names import GLOO_OFFSET, place_of
 from paddock.operator.pods import Builder
 from paddock.operator.read_spec import read_spec
+from paddock.operator.reconcile import reconcile
 from paddock.ps.roles import read_role
 
 TYPE_CHECKING = False
@@ -256,29 +258,61 @@ def test_only_the_first_container_is_given_the_environment() -> None:
     assert pod.document["spec"]["containers"][1] == containers[1]
 
 
-def test_lists_too_long_for_a_variable_are_left_out_everywhere() -> None:
+@pytest.mark.parametrize("place", ["PodIP", "DNS"])
+def test_lists_too_long_for_a_variable_are_left_out_and_it_is_said(place: str) -> None:
     """execve(2) takes 128 KiB in one string. A pod must not wait for a key that cannot be there.
 
-    Whether a list is too long is known only with the addresses; the pods are made before.
+    Whether a list of IPs is too long is known only with the addresses; the pods are made before.
+    What is left is enough for Paddle's launcher, ours and torchrun: where to meet, and how many.
     """
     count = 3000
-    spec, problems = read_spec("a-long-name", full_spec({"worker": count}))
+    job = PaddleJob(
+        Meta(name="a-long-name", namespace=NAMESPACE, uid="u1"),
+        full_spec({"intranet": place, "worker": count}),
+    )
+    spec, problems = read_spec("a-long-name", job.spec)
     assert spec is not None, problems
-    job = PaddleJob(Meta(name="a-long-name", namespace=NAMESPACE, uid="u1"))
     builder = Builder(job, spec, 0)
-    (pod,) = builder.pods(builder.seats()[:1]).values()
-    refs = {
-        e["name"]: e["valueFrom"]["configMapKeyRef"]
-        for e in pod["spec"]["containers"][0]["env"]  # type: ignore[index]  # a pod
-        if "valueFrom" in e
+    (pod,) = builder.pods(builder.seats()[7:8]).values()
+    entries = pod["spec"]["containers"][0]["env"]  # type: ignore[index]  # a pod
+    refs = {e["name"]: e["valueFrom"]["configMapKeyRef"] for e in entries if "valueFrom" in e}
+    pods = {
+        s.name: Pod(Meta(name=s.name, uid=s.name), status=PodStatus(podIP=f"fd00::{i:x}"))
+        for i, s in enumerate(builder.seats())
     }
-    pods = {s.name: Pod(status=PodStatus(podIP=f"fd00::{i:x}")) for i, s in
-            enumerate(builder.seats())}  # fmt: skip
     data = builder.config_map(pods)["data"]
     assert isinstance(data, dict)
     absent = {name for name, ref in refs.items() if ref["key"] not in data}
     assert "PADDLE_TRAINER_ENDPOINTS" in absent
+    assert absent == set(builder.too_long(pods))
     assert [name for name in absent if not refs[name].get("optional")] == []
     assert not refs[GATE].get("optional")
     assert max(map(len, data.values())) < 128 * 1024
     assert sum(len(k) + len(v) for k, v in data.items()) < 1024 * 1024
+    env = {e["name"]: e["value"] for e in entries if "value" in e}
+    env |= {name: data[ref["key"]] for name, ref in refs.items() if name not in absent}
+    seen = launcher(env)
+    assert (seen.rank, seen.nnodes) == (7, count)
+    assert seen.master == "a-long-name-worker-0.a-long-name:36001"
+
+    observed = Observed(job, tuple(pods.values()), config_maps=(ConfigMap(),))
+    said = reconcile(observed, 0.0, Settings()).status
+    (valid,) = [c for c in said["conditions"] if c["type"] == "Valid"]  # type: ignore[index]
+    assert valid["reason"] == "Warnings"
+    assert "over 120000 bytes: PADDLE_TRAINER_ENDPOINTS (" in valid["message"]
+    assert "a-long-name-worker-0.a-long-name is that of worker 0" in valid["message"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_pod_is_as_large_in_a_large_job_as_in_a_small_one(place: str) -> None:
+    """Lists in each pod would be 100 MB of 1,000 pods in etcd."""
+    sizes = []
+    for count in (10, 1000):
+        job = PaddleJob(Meta(name=JOB, namespace=NAMESPACE, uid="u1"))
+        given = {"intranet": place.split(" ")[0], "worker": count, "ps": count, "withGloo": 1}
+        spec, _ = read_spec(JOB, full_spec(given))
+        assert spec is not None
+        builder = Builder(job, spec, 0, host_port=20000)
+        seat = next(s for s in builder.seats() if s.name == f"{JOB}-worker-3")
+        sizes.append(len(json.dumps(builder.pods((seat,)))))
+    assert sizes[1] - sizes[0] < 100, "a few digits"

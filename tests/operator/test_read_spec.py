@@ -72,9 +72,9 @@ def test_every_field_of_ours_is_read() -> None:
 
 
 def test_nothing_given_is_what_the_old_operator_did() -> None:
-    """Defaults are part of compatibility."""
+    """Defaults are part of compatibility; intranet apart, where names need no waiting."""
     spec = read({"worker": role(2)})
-    assert (spec.intranet, spec.clean_pod_policy, spec.with_gloo) == ("PodIP", "", 0)
+    assert (spec.intranet, spec.clean_pod_policy, spec.with_gloo) == ("DNS", "", 0)
     assert (spec.elastic_level, spec.backoff_limit, spec.success) == (None, None, "Workers")
     assert (spec.suspend, spec.sample_set, spec.rules, spec.gang) == (False, None, (), GangSpec())
     assert spec.warnings == ()

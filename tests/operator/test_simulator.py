@@ -38,8 +38,13 @@ def role(replicas: int, **more: object) -> dict[str, object]:
 
 
 JOBS: dict[str, dict[str, object]] = {
-    "ps": {"ps": role(2), "worker": role(2), "withGloo": 1},
-    "retry": {"worker": role(3), "backoffLimit": 2, "cleanPodPolicy": "Always"},
+    "ps": {"intranet": "PodIP", "ps": role(2), "worker": role(2), "withGloo": 1},
+    "retry": {
+        "intranet": "PodIP",
+        "worker": role(3),
+        "backoffLimit": 2,
+        "cleanPodPolicy": "Always",
+    },
     "fails": {"worker": role(2)},
     "evicted": {"worker": role(2), "cleanPodPolicy": "Never"},
     "elastic": {"worker": role(3, requests=2, limits=4), "elastic": 1},
@@ -105,9 +110,13 @@ class Cluster:
     def _may_start(self, job: str, meta: dict[str, Any]) -> bool:
         if job in ("elastic", "dns"):
             return True
+        attempt = meta["labels"][LABEL_ATTEMPT]
+        status = self.world.server.get(PADDLE_JOBS, "ml", job).document.get("status") or {}
+        if str(status.get("startedAttempt")) != attempt:  # with DNS nothing else would wait
+            return False
         for found in self.world.server.all(CONFIG_MAPS, "ml"):
             labels = found.document["metadata"]["labels"]
-            if (labels[LABEL_JOB], labels[LABEL_ATTEMPT]) == (job, meta["labels"][LABEL_ATTEMPT]):
+            if (labels[LABEL_JOB], labels[LABEL_ATTEMPT]) == (job, attempt):
                 return True
         return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +21,7 @@ from paddock.kube.objects import (
     Pod,
     PodStatus,
 )
-from paddock.operator.decision import Observed, Settings
+from paddock.operator.decision import Create, Observed, Settings
 from paddock.operator.names import LABEL_JOB, LABEL_POD, LABEL_UID, OLD_FINALIZER
 from paddock.operator.pods import owner_reference
 from paddock.operator.reconcile import reconcile
@@ -66,6 +67,24 @@ def test_a_running_job_of_the_old_operator_goes_on() -> None:
     assert done == [("Create", "Service", "old"), *labelled]
     assert decision.status is not None
     assert (decision.status["phase"], decision.status["attempt"]) == ("Running", 0)
+
+
+def test_a_job_that_is_half_made_is_finished_as_it_was_begun() -> None:
+    """It began where PodIP was the default: those pods wait for the key of their own address."""
+    half = replace(observed(old_pod(0)), config_maps=())
+    decision = reconcile(half, 1000.0, Settings())
+    made = {a.name: a.manifest for a in decision.actions if isinstance(a, Create)}
+    assert set(made) == {"old", "old-worker-1"}
+    env = made["old-worker-1"]["spec"]["containers"][0]["env"]  # type: ignore[index]  # a pod
+    own = next(entry for entry in env if entry["name"] == "POD_IP")
+    assert own["valueFrom"]["configMapKeyRef"]["key"] == "POD_IP.worker-1"
+
+
+def test_what_begins_after_the_upgrade_has_names() -> None:
+    """A job without pods, of whatever age, begins as a new one."""
+    decision = reconcile(replace(observed(), config_maps=()), 1000.0, Settings())
+    made = [(a.kind, a.name) for a in decision.actions if isinstance(a, Create)]
+    assert made[:2] == [("Service", "old"), ("ConfigMap", "old")]
 
 
 def test_a_pod_of_the_old_operator_that_fails_is_named() -> None:

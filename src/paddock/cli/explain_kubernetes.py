@@ -85,8 +85,10 @@ def objects_of(
     made.update({(a.kind, a.name): a.manifest for a in then.actions if isinstance(a, Create)})
     facts = gather(Observed(job), spec, Previous(), settings, 0.0)
     objects = list(made.values())
+    builder = facts.builder
     if not spec.is_elastic and spec.intranet != "DNS" and not spec.suspend:
-        objects.append(facts.builder.config_map_at(lambda pod: f"<ip of {pod}>"))
+        address = builder.known_address if builder.is_known else "<ip of {}>".format
+        objects.append(builder.config_map_at(address))
     return spec.warnings, objects
 
 

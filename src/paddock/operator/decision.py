@@ -34,7 +34,6 @@ class Settings:
     scheduling: str = ""
     init_image: str = ""
     host_ports: tuple[int, int] = (20000, 30000)
-    cluster_domain: str = "cluster.local"
     force_delete_seconds: float = 60.0
     backoff_initial_seconds: float = 2.0
     backoff_max_seconds: float = 300.0

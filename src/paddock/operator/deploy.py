@@ -1,7 +1,9 @@
 """Row 10 of reconcile: make what is missing, open the gate, and say how the job does. Pure.
 
 Order: Services and PodGroup; pods (when the gang may be scheduled and nothing of an earlier attempt
-is left); the ConfigMap when every pod has its address, which lets the programs start.
+is left); the ConfigMap when every pod has its address, which lets the programs start. With intranet
+DNS it is made before the pods, and no program waits: one that failed before all others were there
+is made again when they are, once.
 """
 
 from __future__ import annotations
@@ -41,15 +43,16 @@ def deploy(facts: Facts) -> Decision:
     actions: list[Action] = [
         *remove(facts, stale, "not wanted any more"),
         *remove_maps(facts.old_config_maps),
-        *remove(facts, _replaced(facts), "made again"),
     ]
-    was_open = facts.is_gate_open
+    before = facts
     facts, opened = _open_gate(facts)
+    actions += remove(facts, _replaced(facts), "made again")
     wakes = [earliest_force(facts, (*stale, *facts.outcomes.values())), facts.silent_at]
     blocked = _blocked(facts)
     if not blocked:
         actions += _missing_services(facts)
         actions += _group(facts)
+        actions += _early_map(facts)
         actions += _missing_pods(facts)
         actions += opened
         actions += _nudges(facts)
@@ -63,7 +66,7 @@ def deploy(facts: Facts) -> Decision:
     return replace(
         decision,
         actions=tuple(actions),
-        notes=_notes(facts, actions, was_open=was_open),
+        notes=_notes(facts, actions, before),
         wake_at=min(times) if times else None,
         why="deployed",
     )
@@ -83,8 +86,9 @@ def told(facts: Facts, phase: str, reason: str, message: str) -> dict[str, objec
     first = next(iter(facts.create_faults), None)
     refused = (words.fault_reason(first), words.fault_text(first)) if first is not None else None
     state = "DOING" if facts.missing or facts.leftovers else "DONE"
+    spec = replace(facts.spec, warnings=facts.spec.warnings + words.left_out(facts))
     picture = Picture(
-        phase, reason, message, facts.memory, facts.spec, tuple(facts.outcomes.values()),
+        phase, reason, message, facts.memory, spec, tuple(facts.outcomes.values()),
         mistake=facts.mistake, refused=facts.mistake or refused, is_whole=not facts.missing,
         gang=_gang_state(facts) if facts.gang.scheduler else None,
         elastic=state if facts.spec.is_elastic else "",
@@ -268,6 +272,14 @@ def _pods(facts: Facts, seats: tuple[Seat, ...], *, dry_run: bool = False) -> li
     ]
 
 
+def _early_map(facts: Facts) -> list[Action]:
+    """With intranet DNS the ConfigMap is there before the pods: no kubelet looks for it in vain."""
+    if facts.spec.intranet != "DNS" or facts.spec.is_elastic or facts.config_map is not None:
+        return []
+    name = facts.observed.job.metadata.name
+    return [Create("ConfigMap", name, facts.builder.config_map({}))]
+
+
 def _open_gate(facts: Facts) -> tuple[Facts, list[Action]]:
     """The ConfigMap, when every pod has its address; the programs may begin from then on."""
     if facts.spec.is_elastic or facts.leftovers or facts.old_config_maps:
@@ -279,7 +291,9 @@ def _open_gate(facts: Facts) -> tuple[Facts, list[Action]]:
         return facts, []
     memory = facts.memory
     if not facts.is_gate_open:
-        memory = replace(memory, gate=memory.attempt, gate_at=facts.now)
+        early = frozenset(o.uid for o in facts.early)
+        gate = -1 if early else memory.attempt
+        memory = replace(memory, gate=gate, gate_at=facts.now, replacing=memory.replacing | early)
     opened = replace(facts, memory=memory)
     if facts.config_map is not None or facts.spec.intranet == "DNS":
         return opened, []
@@ -361,7 +375,7 @@ def _said(facts: Facts, phase: str) -> tuple[str, str]:
     return phase, ""
 
 
-def _notes(facts: Facts, actions: list[Action], *, was_open: bool) -> tuple[Note, ...]:
+def _notes(facts: Facts, actions: list[Action], before: Facts) -> tuple[Note, ...]:
     """The story so far, for `kubectl describe`: once each."""
     found: list[Note] = []
     if any(c.type == "Suspended" and c.status for c in facts.previous.conditions):
@@ -377,7 +391,12 @@ def _notes(facts: Facts, actions: list[Action], *, was_open: bool) -> tuple[Note
     if facts.spec.is_elastic and is_edited and is_resized:
         text = f"scaled to {words.many(facts.spec.replicas, 'pod')}; those that stay go on"
         found.append(Note("Normal", "Scaled", text))
-    if facts.is_gate_open and not was_open:
+    for o in before.early:
+        if o.uid in facts.memory.replacing:
+            text = f"{o.label}: {o.why}; not all others had addresses yet, it is made again"
+            found.append(Note("Warning", "RestartingReplica", text))
+    if facts.is_gate_open and not before.is_gate_open:
+        found += [Note("Warning", "ListTooLong", text) for text in words.left_out(facts)]
         many = words.many(facts.spec.replicas, "pod")
         text = f"{many} with addresses: their programs may begin"
         found.append(Note("Normal", "Started", text))

@@ -10,8 +10,9 @@ container waits for it: that is the start gate, which opens for the whole gang a
 | PodIP   | its IP                  | when it is scheduled | ConfigMap |
 | Host    | its node's IP           | when it is scheduled | ConfigMap |
 | Service | <pod>.<namespace> (one Service each) | before  | ConfigMap, so that all names resolve |
-| DNS     | <pod>.<job> (one headless Service) | before    | in the pod; nothing waits |
+| DNS     | <pod>.<job> (one headless Service) | before    | ConfigMap, made before the pods |
 
+No list stands in a pod: each would be as long as the job has pods, and there as often.
 PodIP and Host use <pod>.<job>, too, where Paddle's own readers would misread the IPs (pods.py).
 """
 
@@ -142,19 +143,27 @@ class Environments:
             unwanted += GLOO_VARIABLES
         for name in unwanted:
             found.pop(name, None)
-        return {name: text for name, text in found.items() if len(text) <= VALUE_MAX}
+        return found
 
-    def sorted_out(self, seat: Seat) -> Variables:
-        """The same with TOKEN addresses: what is known now, and where the rest will stand."""
-        literal: dict[str, str] = {}
-        from_map: dict[str, str] = {}
-        for name, text in sorted(self.of(seat).items()):
-            if TOKEN in text:
-                from_map[name] = key_of(name, seat)
-            else:
-                literal[name] = text
+    def too_long(self, seats: tuple[Seat, ...]) -> dict[str, int]:
+        """Lists that no variable can hold, with their length, as these pods would see them."""
+        found: dict[str, int] = {}
+        for first in first_of_roles(seats):
+            env = self.of(first)
+            found.update({name: len(t) for name, t in env.items() if len(t) > VALUE_MAX})
+        return found
+
+    def lists(self, seat: Seat) -> frozenset[str]:
+        """Which variables hold several addresses; asked of one with TOKEN addresses."""
+        return frozenset(name for name, text in self.of(seat).items() if text.count(TOKEN) > 1)
+
+    def sorted_out(self, seat: Seat, lists: frozenset[str] = frozenset()) -> Variables:
+        """What is known now, and where the rest will stand: TOKEN addresses, and these lists."""
+        found = self.of(seat)
+        later = {name for name, text in found.items() if name in lists or TOKEN in text}
+        from_map = {name: key_of(name, seat) for name in sorted(later)}
         from_map[GATE] = gate_key(self.job.uid, self.attempt)
-        return Variables(literal, from_map)
+        return Variables({n: t for n, t in found.items() if n not in later}, from_map)
 
     def shared(self, seats: tuple[Seat, ...]) -> dict[str, str]:
         """The data of the ConfigMap: these with real addresses, for pods that were made so."""
@@ -169,10 +178,15 @@ class Environments:
         ports = {self._port(seat.name) for seat in seats}
         if len(ports) == 1:
             found["PADDLE_PORT"] = str(*ports)
-        for first in {seat.role: seat for seat in reversed(seats)}.values():
+        if self.spec.with_gloo and self._mode != "collective":  # paddle-operator's keys
+            found |= {"PADDLE_WITH_GLOO": str(self.spec.with_gloo), "PADDLE_GLOO_RENDEZVOUS": "3"}
+        for first in first_of_roles(seats):
             wanted = blank.sorted_out(first).from_map
             real = self.of(first)
-            found.update((key_of(n, first), real[n]) for n in wanted if n in real)
+            shared = sorted(wanted.keys() & real.keys() - PER_POD)
+            found.update((key_of(n, first), real[n]) for n in shared if len(real[n]) <= VALUE_MAX)
+            if self.spec.intranet == "DNS":  # a pod's own address stands in the pod
+                continue
             for seat in seats:
                 if seat.role == first.role:
                     address = self._address(seat.name)
@@ -215,6 +229,11 @@ class Environments:
             found["PET_MASTER_ADDR"] = first.address
             found["PET_MASTER_PORT"] = str(first.port + TORCH_OFFSET)
         return found
+
+
+def first_of_roles(seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+    """The first seat of each role."""
+    return tuple({seat.role: seat for seat in reversed(seats)}.values())
 
 
 def token(pod: str) -> str:

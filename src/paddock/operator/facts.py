@@ -19,14 +19,15 @@ from paddock.operator.pods import (
     sized,
 )
 from paddock.operator.policies.gang import Gang, gang_of
-from paddock.operator.policies.restart import is_alone
+from paddock.operator.policies.restart import action_of, is_alone
+from paddock.operator.read_spec import INTRANET
 from paddock.operator.status import REFS_MAX
 
 if TYPE_CHECKING:
     from paddock.kube.objects import ConfigMap, Pod
     from paddock.operator.decision import Fault, Observed, Settings
     from paddock.operator.environment import Seat
-    from paddock.operator.spec import JobSpec, RoleName
+    from paddock.operator.spec import Intranet, JobSpec, RoleName
     from paddock.operator.status import Memory, Previous
 
 INVALID_TEMPLATE = "InvalidTemplate"
@@ -143,10 +144,34 @@ class Facts:
             if self.is_made_alone(outcome):
                 is_news = self._is_news(outcome)
             else:
-                is_news = outcome.state == "failed" or (is_lost and self._is_missed(outcome))
+                is_failed = outcome.state == "failed" and not self._is_early(outcome)
+                is_failed &= outcome.uid not in self.memory.replacing
+                is_news = is_failed or (is_lost and self._is_missed(outcome))
             if is_news:
                 found.append(outcome)
         return tuple(found)
+
+    @cached_property
+    def early(self) -> tuple[Outcome, ...]:
+        """Programs that failed before all pods had addresses, where nothing made them wait.
+
+        Paddle's store gives up at once on a name that is not there yet (tcp_utils.cc, 3.3.1).
+        """
+        return tuple(filter(self._is_early, self.outcomes.values()))
+
+    def _is_early(self, outcome: Outcome) -> bool:
+        spec, memory = self.spec, self.memory
+        if spec.intranet != "DNS" or spec.is_elastic or spec.replicas == 1 or memory.gate_at:
+            return False
+        is_own = outcome.state == "failed" and outcome.cause in ("ExitCode", "Signal")
+        is_alone = self.is_made_alone(outcome)
+        return is_own and not is_alone and action_of(outcome, spec) == "Restart"
+
+    @cached_property
+    def too_long(self) -> dict[str, int]:
+        """Lists that no variable can hold, and their length; known with the addresses."""
+        is_known = self.builder.is_known or self.is_gate_open
+        return self.builder.too_long(self.pods_by_name) if is_known else {}
 
     def is_made_alone(self, outcome: Outcome) -> bool:
         """True when this replica is made again without the others."""
@@ -288,7 +313,8 @@ def gather(
     every = read_pods(observed, now)
     facts = Facts(observed, spec, previous, memory, settings, now, every)
     memory = facts.memory
-    if facts.config_map is not None and memory.gate != memory.attempt:
+    is_gate = facts.config_map is not None and spec.intranet != "DNS"
+    if is_gate and memory.gate != memory.attempt:
         memory = replace(memory, gate=memory.attempt, gate_at=memory.gate_at or now)
     done = memory.done | {
         (o.role, o.index) for o in facts.outcomes.values() if o.state == "succeeded"
@@ -299,6 +325,17 @@ def gather(
         rendezvous = rendezvous_of(facts.builder.names, observed.etcd)
     memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous)
     return replace(facts, memory=memory)
+
+
+def intranet_of(observed: Observed) -> Intranet:
+    """How pods find one another where the spec does not say: as those that are there were told.
+
+    Before DNS was the default it was PodIP, with paddle-operator, too; their pods do not say.
+    """
+    newest = max(observed.pods, key=names.attempt_of, default=None)
+    if newest is None:
+        return "DNS"
+    return INTRANET.get(newest.metadata.annotation(names.ANNOTATION_INTRANET), "PodIP")
 
 
 def read_pods(observed: Observed, now: float) -> tuple[Outcome, ...]:

@@ -31,7 +31,8 @@ ANNOTATION_WORLD = f"{GROUP}/world"
 ANNOTATION_TEMPLATE = f"{GROUP}/template-hash"
 # Written when the ConfigMap is there: a changed pod makes its kubelet look again at once.
 ANNOTATION_GO = f"{GROUP}/go"
-ANNOTATION_HOST_PORT = f"{GROUP}/host-port"
+# How the pods of the attempt find one another: a default may change with the operator.
+ANNOTATION_INTRANET = f"{GROUP}/intranet"
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"

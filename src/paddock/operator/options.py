@@ -50,7 +50,6 @@ FLAGS = (
     Flag("port-range", "word", "20000,30000", "ports on the nodes for jobs with intranet Host"),
     Flag("force-delete-after", "number", "60", "seconds after their grace at which pods of a lost"
          " node are removed from the record"),
-    Flag("cluster-domain", "word", "cluster.local", "DNS domain of the cluster"),
     Flag("kubeconfig", "word", "", "the cluster to work on; inside a pod its own"),
     Flag("context", "word", "", "context of the kubeconfig"),
     Flag("workers", "integer", "8", "jobs looked at in the same moment"),
@@ -106,7 +105,6 @@ def read_options(words: Sequence[str]) -> Options:
         scheduling=values["scheduling"],
         init_image=values["init-image"],
         host_ports=ports,
-        cluster_domain=values["cluster-domain"],
         force_delete_seconds=float(values["force-delete-after"]),
     )
     return Options(

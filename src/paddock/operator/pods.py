@@ -16,10 +16,12 @@ from paddock.operator import names
 from paddock.operator.environment import (
     GATE,
     IDENTITY,
+    VALUE_MAX,
     Environments,
     JobNames,
     Seat,
     elastic_variables,
+    first_of_roles,
     seats_of,
     token,
 )
@@ -90,33 +92,71 @@ class Builder:
         """These pods, by name."""
         if self.spec.is_elastic:
             return {seat.name: self._elastic_pod(seat) for seat in wanted}
-        seats = self.seats()
-        known = self.spec.intranet == "DNS"
-        address = self.dns_address if known else token
-        env = Environments(
-            self.names, self.spec, seats, attempt=self.attempt, address=address, port=self.port
-        )
+        env = self._environments(self.known_address if self.is_known else token)
+        lists: dict[RoleName, frozenset[str]] = {}
+        if self.is_known:
+            blank = self._environments(token)
+            lists = {first.role: blank.lists(first) for first in first_of_roles(wanted)}
         found: dict[str, Manifest] = {}
         for seat in wanted:
-            if known:
-                entries = _literal_entries(env.of(seat))
-            else:
-                split = env.sorted_out(seat)
-                literal, from_map = dict(split.literal), dict(split.from_map)
-                if self.spec.intranet == "Service":  # known before, unlike those of the others
-                    del from_map["POD_IP"]
-                    literal["POD_IP"] = self.service_address(seat.name)
-                entries = _map_entries(self.names.name, from_map) + _literal_entries(literal)
-            found[seat.name] = self._pod(seat, entries)
+            split = env.sorted_out(seat, lists.get(seat.role, frozenset()))
+            entries = _map_entries(self.names.name, split.from_map)
+            found[seat.name] = self._pod(seat, entries + _literal_entries(split.literal))
         return found
+
+    @property
+    def is_known(self) -> bool:
+        """True when addresses are names, known before there is a pod."""
+        return self.spec.intranet in ("Service", "DNS")
+
+    def known_address(self, pod: str) -> str:
+        """The name of a pod, where is_known."""
+        of_service = self.spec.intranet == "Service"
+        return self.service_address(pod) if of_service else self.dns_address(pod)
+
+    def _environments(self, address: Callable[[str], str]) -> Environments:
+        return Environments(
+            self.names, self.spec, self.seats(), attempt=self.attempt, address=address,
+            port=self.port,
+        )  # fmt: skip
 
     def config_map(self, pods: Mapping[str, Pod]) -> Manifest:
         """The addresses of the gang; pods: all that are there, each with its addresses known.
 
-        Paddle's readers split an endpoint at ":" (ps/the_one_ps.py), and its launcher takes the
+        Not looked at where addresses are names (is_known).
+        """
+        return self.config_map_at(self._address_of(pods))
+
+    def config_map_at(self, address: Callable[[str], str]) -> Manifest:
+        """The same, with the address of each pod by its name."""
+        name = self.job.metadata.name
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": self.meta(name, self._map_labels(), {}),
+            "data": self._environments(address).shared(self.seats()),
+        }
+
+    def too_long(self, pods: Mapping[str, Pod]) -> dict[str, int]:
+        """Lists that are left out, being too long for a variable, with their length.
+
+        pods: as for config_map.
+        """
+        meta = self.job.metadata
+        longest = len(f"{meta.name}-worker-99999.:36000,") + max(
+            len(meta.name), len(meta.namespace)
+        )
+        if self.spec.is_elastic or longest * self.spec.replicas <= VALUE_MAX:
+            return {}
+        return self._environments(self._address_of(pods)).too_long(self.seats())
+
+    def _address_of(self, pods: Mapping[str, Pod]) -> Callable[[str], str]:
+        """Paddle's readers split an endpoint at ":" (ps/the_one_ps.py), and its launcher takes the
         number of different addresses for that of the nodes (launch/plugins, 3.3.1). Where IPs are
         not fit for that, on IPv6 or with two workers on one node's network, names are given.
         """
+        if self.is_known:
+            return self.known_address
         ips: dict[str, str] = {}
         for seat in self.seats():
             pod = pods.get(seat.name)
@@ -128,22 +168,7 @@ class Builder:
         workers = [ips[seat.name] for seat in self.seats() if seat.role == "worker"]
         is_shared = self.spec.mode != "PS" and len(set(workers)) < len(workers)
         is_fit = not is_shared and not any(":" in ip for ip in ips.values())
-        return self.config_map_at(ips.__getitem__ if is_fit else self.dns_address)
-
-    def config_map_at(self, ip: Callable[[str], str]) -> Manifest:
-        """The same, with the IP of each pod, or of its node, by its name."""
-        address = self.service_address if self.spec.intranet == "Service" else ip
-        seats = self.seats()
-        env = Environments(
-            self.names, self.spec, seats, attempt=self.attempt, address=address, port=self.port
-        )
-        name = self.job.metadata.name
-        return {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": self.meta(name, self._map_labels(), {}),
-            "data": env.shared(seats),
-        }
+        return ips.__getitem__ if is_fit else self.dns_address
 
     def _map_labels(self) -> dict[str, str]:
         return {
@@ -208,6 +233,7 @@ class Builder:
             **_texts(metadata.get("annotations")),
             names.ANNOTATION_ROLE: seat.role,
             names.ANNOTATION_WORLD: self.world(),
+            names.ANNOTATION_INTRANET: self.spec.intranet,
             names.ANNOTATION_TEMPLATE: self.template_hash(seat.role),
         }
         self._place(seat, spec)
@@ -269,10 +295,8 @@ class Builder:
     def _waiter(self, seat: Seat) -> Manifest:
         """--init-image: waits for the names of the pod's own role, as the old one did."""
         peers = [s.name for s in self.seats() if s.role == seat.role]
-        dns = [
-            self.service_address(p) if self.spec.intranet == "Service" else self.dns_address(p)
-            for p in peers
-        ]
+        known = self.known_address if self.is_known else self.dns_address
+        dns = [known(p) for p in peers]
         resources = {"cpu": "10m", "memory": "10Mi"}
         return {
             "name": "coord-paddle",

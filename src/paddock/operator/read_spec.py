@@ -38,12 +38,16 @@ CLEAN: Mapping[str, CleanPodPolicy] = {
     "OnCompletion": "OnCompletion", "OnFailed": "OnFailure",
 }  # fmt: skip
 INTRANET: Mapping[str, Intranet] = {
-    "": "PodIP", "PodIP": "PodIP", "Service": "Service", "Host": "Host", "DNS": "DNS",
+    "PodIP": "PodIP", "Service": "Service", "Host": "Host", "DNS": "DNS",
 }  # fmt: skip
 
 
-def read_spec(name: str, raw: object) -> tuple[JobSpec | None, tuple[Problem, ...]]:
+def read_spec(
+    name: str, raw: object, *, intranet: Intranet = "DNS"
+) -> tuple[JobSpec | None, tuple[Problem, ...]]:
     """The job, or None and its problems. name: metadata.name. raw: spec as it came.
+
+    intranet: where the spec says nothing of it.
 
     >>> pod = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
     >>> job, _ = read_spec("mnist", {"worker": {"replicas": 2, "template": pod}})
@@ -64,7 +68,7 @@ def read_spec(name: str, raw: object) -> tuple[JobSpec | None, tuple[Problem, ..
     _check_together(raw, spec, roles, elastic_level, found)
     if found.problems:
         return None, found.all_problems()
-    return _job(spec, roles, elastic_level, found), ()
+    return _job(spec, roles, elastic_level, _intranet(spec, intranet, found), found), ()
 
 
 def read_ttl(raw: object) -> int | None:
@@ -83,14 +87,18 @@ def is_suspended(raw: object) -> bool:
 
 
 def _job(
-    spec: Mapping[str, object], roles: tuple[RoleSpec, ...], elastic_level: int | None, found: Found
+    spec: Mapping[str, object],
+    roles: tuple[RoleSpec, ...],
+    elastic_level: int | None,
+    intranet: Intranet,
+    found: Found,
 ) -> JobSpec:
     """The job, when nothing is wrong with it."""
     fixed = [role.name for role in roles if role.name != "worker"]
     if elastic_level is not None and fixed:  # servers are told who the workers are, once
         found.warning("spec.elastic", f"has no effect: a job with spec.{fixed[0]} is not elastic")
         elastic_level = None
-    clean, intranet = _clean(spec, found), _intranet(spec, found)
+    clean = _clean(spec, found)
     success = _success(spec, roles, found)
     gloo = _number(spec, "withGloo") or 0
     if gloo and not any(role.name == "ps" for role in roles):
@@ -262,10 +270,12 @@ def _clean(spec: Mapping[str, object], found: Found) -> CleanPodPolicy:
     return policy
 
 
-def _intranet(spec: Mapping[str, object], found: Found) -> Intranet:
+def _intranet(spec: Mapping[str, object], default: Intranet, found: Found) -> Intranet:
     word = _word(spec, "intranet")
+    if not word:
+        return default
     if word not in INTRANET:
-        known = ", ".join(w for w in INTRANET if w)
+        known = ", ".join(INTRANET)
         found.warning("spec.intranet", f"{shown(word)} is not one of {known}; it is read as PodIP")
     return INTRANET.get(word, "PodIP")
 

@@ -41,7 +41,7 @@ from paddock.errors import EXIT_DEADLINE
 from paddock.kube.objects import rfc3339
 from paddock.operator import deploy, ending, names, words
 from paddock.operator.decision import Decision, Delete, Note, Patch
-from paddock.operator.facts import gather, read_pods
+from paddock.operator.facts import gather, intranet_of, read_pods
 from paddock.operator.outcome import with_last_end
 from paddock.operator.policies import restart, success
 from paddock.operator.read_spec import is_suspended, read_spec
@@ -91,7 +91,7 @@ def _decide(observed: Observed, now: float, settings: Settings) -> Decision:
     previous = read_status(observed.job.status)
     if meta.deletionTimestamp is not None:
         return _terminating(observed, previous)
-    spec, problems = read_spec(meta.name, observed.job.spec)
+    spec, problems = read_spec(meta.name, observed.job.spec, intranet=intranet_of(observed))
     if previous.is_over:
         return ending.after(observed, spec, previous, now)
     if spec is None:

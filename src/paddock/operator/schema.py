@@ -152,7 +152,7 @@ _JOB = (
           " about: paddle-operator's user guide writes it so.", since="paddle-operator"),
     Field("spec.intranet", "string", "How pods find one another: by address (PodIP), by one"
           " Service each (Service), by the addresses of the nodes, whose network they use (Host),"
-          " or by names that are known before the pods are (DNS).", "PodIP",
+          " or by names that are known before the pods are (DNS).", "DNS",
           ("", "PodIP", "Service", "Host", "DNS"), since="paddle-operator"),
     Field("spec.withGloo", "integer", "Gloo's rendezvous of a job with servers: 0 off, 1 workers,"
           " 2 workers and servers.", "0", least=0, most=2, since="paddle-operator"),

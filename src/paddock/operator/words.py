@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paddock.operator.decision import OF_FORMER
+from paddock.operator.environment import VALUE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +76,8 @@ def waiting(facts: Facts) -> tuple[str, str]:
         return reason, f"{first.label} waits: {first.waits_for}{more}"
     for fault in former:
         return fault_reason(fault), fault_text(fault)
+    for first in facts.early[:1]:
+        return "TooEarly", f"{first.label}: {first.why}; it is made again when all have addresses"
     lost = [o for o in facts.outcomes.values() if o.state == "lost"]
     if lost:
         first = min(lost, key=lambda o: (o.role, o.index))
@@ -84,6 +87,19 @@ def waiting(facts: Facts) -> tuple[str, str]:
     if old:
         return "Stopping", f"waiting for {_some(old)} of an earlier attempt to end"
     return "", ""
+
+
+def left_out(facts: Facts) -> tuple[str, ...]:
+    """What no variable can hold, and how the addresses are known without it."""
+    lists = ", ".join(f"{name} ({size} bytes)" for name, size in sorted(facts.too_long.items()))
+    if not lists:
+        return ()
+    job = facts.observed.job.metadata.name
+    first = facts.builder.known_address(f"{job}-worker-0")
+    return (
+        f"not in the environment, over {VALUE_MAX} bytes: {lists}; addresses follow the numbers: "
+        f"{first} is that of worker 0",
+    )
 
 
 def gathering(facts: Facts) -> str:
