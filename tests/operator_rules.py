@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from paddock.operator import names
-from paddock.operator.decision import Create
+from paddock.operator.decision import Create, Delete
+from paddock.operator.read_spec import read_spec
 from paddock.operator.runtime.status import canonical
 from paddock.operator.schema import PHASES
 from paddock.operator.status import MESSAGE_MAX, read_status
@@ -35,6 +36,8 @@ def check_rules(observed: Observed, decision: Decision) -> None:
     is_suspended = isinstance(job.spec, dict) and job.spec.get("suspend") is True
     if job.metadata.deletionTimestamp or previous.is_over or is_suspended:
         assert made == []
+    if not (job.metadata.deletionTimestamp or previous.is_over or is_suspended):
+        check_unread(observed, decision)
     if decision.status is None:
         return
     assert decision.status["phase"] in PHASES
@@ -48,6 +51,20 @@ def check_rules(observed: Observed, decision: Decision) -> None:
     latest = max((int(text) for text in made_for if text.isdigit()), default=0)
     assert 0 <= step <= 1 or after.memory.attempt in (latest, latest + 1), "attempts were skipped"
     assert len(str(decision.status.get("message", ""))) <= MESSAGE_MAX
+
+
+def check_unread(observed: Observed, decision: Decision) -> None:
+    """A spec that nobody can read ends no pod that runs. Raises AssertionError."""
+    job = observed.job
+    if read_spec(job.metadata.name, job.spec)[0] is not None:
+        return
+    attempts = [read_status(job.status).memory.attempt, *map(names.attempt_of, observed.pods)]
+    at_work = {
+        p.metadata.uid for p in observed.pods
+        if p.status.phase == "Running" and names.attempt_of(p) == max(attempts)
+    }  # fmt: skip
+    ended = [a.name for a in decision.actions if isinstance(a, Delete) and a.uid in at_work]
+    assert ended == [], "ended by an edit"
 
 
 def type_of(found: Any) -> str:

@@ -12,7 +12,7 @@ themselves (core/rivals.py); so nothing here has to be exact.
     after that                             everybody; it takes its own turn when it comes
     two leases later                       a coordinator of another run too: that of the first
                                            address, which was started anew
-    --elastic_timeout and two leases       nobody any more
+    patience_seconds and two leases        nobody any more
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     at least the minimum (a range)   when nobody came for --elastic_timeout; after a takeover
                                      as soon as all nodes of the attempt before are back
     fewer, or no majority of the     never; given up after --join-timeout, or in an elastic
-    last attempt (quorum.py)         job that had begun after --elastic_timeout
+    last attempt (quorum.py)         job that had begun after Elastic.patience_seconds
 
 No attempt starts while processes of a lost node may be alive (Roster.haunted_until).
 """

@@ -218,13 +218,13 @@ class Facts:
     @cached_property
     def at_work(self) -> tuple[Outcome, ...]:
         """Pods of this attempt that have begun their work: only what ends the job may end these."""
-        return tuple(
-            o
-            for o in self.every
-            if o.attempt == self.memory.attempt
-            and o.is_at_work
-            and (self.is_gate_open or self._world_of(o.name) == ELASTIC_WORLD)
-        )
+
+        def has_begun(pod: str) -> bool:
+            worlds = self.builder.world(), self._world_of(pod)
+            return self.is_gate_open or ELASTIC_WORLD in worlds
+
+        ours = (o for o in self.every if o.attempt == self.memory.attempt and o.is_at_work)
+        return tuple(o for o in ours if has_begun(o.name))
 
     @cached_property
     def as_made(self) -> Facts:

@@ -243,14 +243,16 @@ class Controller:
             return
         others = (m for m in self._memory.values() if m is not memory)
         ports = (m.host_port for m in others if m.host_port)
-        seen = partial(
-            self.caches.observe, job, memory.faults.all(), etcd=etcd, decided_ports=tuple(ports),
-            allowed=memory.allowed,
+        see = partial(
+            self.caches.observe, job, memory.faults.all(),
+            etcd=etcd, decided_ports=tuple(ports), allowed=memory.allowed,
         )  # fmt: skip
-        decision = await self._decide(key, observed := seen())
+        observed = see()
+        decision = await self._decide(key, observed)
         is_lacking = decision and field_of(decision.status, "reason") == "SchedulerMissing"
         if is_lacking and await self.caches.seek():
-            decision = await self._decide(key, observed := seen())
+            observed = see()
+            decision = await self._decide(key, observed)
         if decision is None:
             return
         if decision.status is not None:
