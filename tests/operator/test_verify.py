@@ -67,12 +67,16 @@ def test_another_lease_that_lives_is_named() -> None:
 
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
-        world.start("ours-0_1", options=replace(ELECTED, lease_name="ours"))
+        ours = world.start("ours-0_1", options=replace(ELECTED, lease_name="ours"))
         await clock.pass_time(5)
         with pytest.raises(PaddockError) as caught:
             await look(world.server.client("check"), NAMESPACE, LEASE_NAME, [])
         said = "ours-0_1 leads by another: --namespace paddle-system --lease ours"
         assert caught.value.hint == said
+        ours.kill()
+        with pytest.raises(PaddockError) as caught:
+            await look(world.server.client("check"), NAMESPACE, LEASE_NAME, [])
+        assert caught.value.hint.startswith("kubectl -n paddle-system get pods")
 
     run_virtual(main)
 

@@ -60,6 +60,7 @@ async def look(client: Client, namespace: str, lease: str, served: Sequence[str]
             problems.append(f"PaddleJobs of {where} cannot be listed: {error}")
             hint = MISSING if error.status == 404 else HINTS.get(error.status, "")
     leader = ""
+    others = await _renewals(client)
     try:
         async with TimeLimit(LEADER_SECONDS_MAX):
             leader = await _leader(client, Query(namespace, fields=f"metadata.name={lease}"))
@@ -67,25 +68,29 @@ async def look(client: Client, namespace: str, lease: str, served: Sequence[str]
         problems.append(f"lease {namespace}/{lease} cannot be read: {error}")
     except asyncio.TimeoutError:
         problems.append(f"nobody renewed lease {namespace}/{lease} for {LEADER_SECONDS_MAX:g} s")
-        hint = hint or await _others(client, f"{namespace}/{lease}")
+        living = await _renewals(client) - others
+        hint = hint or "; or ".join(said for said, _ in sorted(living))
         hint = hint or f"kubectl -n {namespace} get pods, and the logs of the operator's"
     if problems:
         raise PaddockError("; ".join(problems), hint=hint, exit_code=1)
     return f"{leader} leads and serves the jobs of {', '.join(served) or 'all namespaces'}"
 
 
-async def _others(client: Client, asked: str) -> str:
-    """Where operators lead that were not asked for, as each release of the chart has a lease."""
+async def _renewals(client: Client) -> set[tuple[str, str]]:
+    """Who holds which operator's lease since when: each release of the chart has its own."""
     try:
         page = await client.page(LEASES, Query(labels="app.kubernetes.io/part-of=paddock"))
     except KubeError:  # the operator's own account sees its own namespace only
-        return ""
-    found = {(one.metadata.namespace, one.metadata.name): one.spec for one in page.items}
-    return "; or ".join(
-        f"{spec.holderIdentity} leads by another: --namespace {where} --lease {name}"
-        for (where, name), spec in sorted(found.items())
-        if spec.holderIdentity and f"{where}/{name}" != asked
-    )
+        return set()
+    return {
+        (
+            f"{one.spec.holderIdentity} leads by another: --namespace {one.metadata.namespace}"
+            f" --lease {one.metadata.name}",
+            one.spec.renewTime or "",
+        )
+        for one in page.items
+        if one.spec.holderIdentity
+    }
 
 
 async def _leader(client: Client, query: Query) -> str:
