@@ -60,7 +60,7 @@ def test_describe_tells_the_story(jobs: Place) -> None:
     """In the order in which it happened, for people who know no Python."""
     jobs.wait("ctr", "Running")
     said = jobs.kubectl("describe", "pdj", "ctr")
-    story = ("making 3 pods (1 ps, 2 worker), attempt 0", "their programs may begin")
+    story = ("making 3 pods (1 ps, 2 worker), attempt 0", "3 pods with addresses, attempt 0")
     assert [said.count(each) for each in story] == [1, 1]
     assert said.index(story[0]) < said.index(story[1])
     for type_ in ("PodsCreated", "Running", "Valid"):

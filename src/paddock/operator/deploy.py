@@ -398,7 +398,7 @@ def _notes(facts: Facts, actions: list[Action], before: Facts) -> tuple[Note, ..
     if facts.is_gate_open and not before.is_gate_open:
         found += [Note("Warning", "ListTooLong", text) for text in words.left_out(facts)]
         many = words.many(facts.spec.replicas, "pod")
-        text = f"{many} with addresses: their programs may begin"
+        text = f"{many} with addresses, attempt {facts.memory.attempt}"
         found.append(Note("Normal", "Started", text))
     reason, message = _said(facts, phase_of(facts))
     is_new = reason != facts.previous.reason
