@@ -111,6 +111,7 @@ def test_no_usable_configuration_says_what_to_give(
         find_config(str(path), context)
     assert str(path) in caught.value.message
     assert "--kubeconfig" in caught.value.hint
+    assert ("get-contexts" in caught.value.hint) == bool(context)
 
 
 def test_certificate_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:

@@ -69,9 +69,11 @@ def find_config(
             found = KubeConfig.from_file(path or DEFAULT_FILE).get(context or None)
     except FAULTS as error:
         said = f"{type(error).__name__}: {error}"
+        hint = "give --kubeconfig, set KUBECONFIG to one file, or run inside a Pod"
+        if context and repr(context) in said:
+            hint = "kubectl config get-contexts lists them; --kubeconfig names another file"
         raise UsageError(
-            f"no cluster to talk to: {path or DEFAULT_FILE}: {said}",
-            hint="give --kubeconfig, set KUBECONFIG to one file, or run inside a Pod",
+            f"no cluster to talk to: {path or DEFAULT_FILE}: {said}", hint=hint
         ) from error
     assert found is not None
     return found
