@@ -16,6 +16,7 @@ from paddock.operator.pods import (
     HOST_PORT_MAX,
     Builder,
     choose_host_port,
+    hash_of,
     sized,
 )
 from paddock.operator.policies.gang import Gang, gang_of
@@ -97,16 +98,18 @@ class Facts:
 
     @cached_property
     def config_map(self) -> ConfigMap | None:
-        """The ConfigMap of this attempt."""
-        for found in self.observed.config_maps:
-            if _attempt(found) == self.memory.attempt:
-                return found
-        return None
+        """The ConfigMap of this attempt; one made before all pods may be of another spec."""
+        maps = self.observed.config_maps
+        found = next((c for c in maps if _attempt(c) == self.memory.attempt), None)
+        if found is None or self.has_begun or self.spec.intranet != "DNS" or self.spec.is_elastic:
+            return found
+        made_from = found.metadata.annotation(names.ANNOTATION_TEMPLATE)
+        return found if made_from == hash_of(self.builder.config_map({})["data"]) else None
 
     @cached_property
     def old_config_maps(self) -> tuple[ConfigMap, ...]:
-        """Those of earlier attempts."""
-        return tuple(c for c in self.observed.config_maps if _attempt(c) != self.memory.attempt)
+        """Those of earlier attempts, or of another spec."""
+        return tuple(c for c in self.observed.config_maps if c is not self.config_map)
 
     @property
     def has_begun(self) -> bool:
@@ -313,7 +316,7 @@ def gather(
     every = read_pods(observed, now)
     facts = Facts(observed, spec, previous, memory, settings, now, every)
     memory = facts.memory
-    is_gate = facts.config_map is not None and spec.intranet != "DNS"
+    is_gate = spec.intranet != "DNS" and facts.config_map is not None
     if is_gate and memory.gate != memory.attempt:
         memory = replace(memory, gate=memory.attempt, gate_at=memory.gate_at or now)
     done = memory.done | {
