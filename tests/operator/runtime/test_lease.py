@@ -258,7 +258,7 @@ def test_a_slow_api_server_is_led_from_all_the_same() -> None:
         server = MemoryServer(now=clock.now)
         ticking(clock, server)
         # Half of it on the way there, half on the way back.
-        a = Candidate(clock, server, "a", pause=lambda: clock.sleep(1.2))
+        a = Candidate(clock, server, "a", pause=lambda: clock.sleep(1.2))  # sleep: of made-up time
         await clock.pass_time(120)
         assert a.led == [] and a.elector.is_leader
         assert len(a.wrote) > 40
