@@ -74,7 +74,6 @@ async def creation(plane: ControlPlane, quick: bool) -> list[Figure]:
                     if figure is many:
                         await asyncio.sleep(5.0)  # what is not urgent comes later
                         asked.add("ours", (operator.requests(OWN) - requests) / len(jobs))
-                    plane.kubectl("delete", "namespace", namespace, "--wait=false")
             finally:
                 operator.stop()
     return [one, many, spent, asked]
