@@ -21,7 +21,7 @@ from paddock.kube.objects import (
     Pod,
     PodStatus,
 )
-from paddock.operator.decision import Create, Observed, Settings
+from paddock.operator.decision import Create, Delete, Observed, Settings
 from paddock.operator.names import LABEL_JOB, LABEL_POD, LABEL_UID, OLD_FINALIZER
 from paddock.operator.pods import owner_reference
 from paddock.operator.reconcile import reconcile
@@ -81,10 +81,12 @@ def test_a_job_that_is_half_made_is_finished_as_it_was_begun() -> None:
 
 
 def test_what_begins_after_the_upgrade_has_names() -> None:
-    """A job without pods, of whatever age, begins as a new one."""
+    """A job without pods, of whatever age, begins as a new one; an old list opens no gate of it."""
     decision = reconcile(replace(observed(), config_maps=()), 1000.0, Settings())
     made = [(a.kind, a.name) for a in decision.actions if isinstance(a, Create)]
     assert made[:2] == [("Service", "old"), ("ConfigMap", "old")]
+    done = [(type(a), a.kind) for a in reconcile(observed(), 1000.0, Settings()).actions]
+    assert done == [(Delete, "ConfigMap")]
 
 
 def test_a_pod_of_the_old_operator_that_fails_is_named() -> None:

@@ -290,10 +290,10 @@ def _open_gate(facts: Facts) -> tuple[Facts, list[Action]]:
     ):
         return facts, []
     memory = facts.memory
-    if not facts.is_gate_open:
-        early = frozenset(o.uid for o in facts.early)
-        gate = -1 if early else memory.attempt
-        memory = replace(memory, gate=gate, gate_at=facts.now, replacing=memory.replacing | early)
+    early = frozenset(o.uid for o in facts.early)
+    if early or not facts.is_gate_open:
+        gate, gate_at = -1 if early else memory.attempt, memory.gate_at or facts.now
+        memory = replace(memory, gate=gate, gate_at=gate_at, replacing=memory.replacing | early)
     opened = replace(facts, memory=memory)
     if facts.config_map is not None or facts.spec.intranet == "DNS":
         return opened, []
@@ -328,14 +328,23 @@ def _nudges(facts: Facts) -> list[Action]:
 
 
 def _labels(facts: Facts) -> list[Action]:
-    """Those that Services select by: somebody removed them, or paddle-operator made the pod."""
+    """What Services select by: somebody removed it, or paddle-operator made the pod. Its pods do
+    not say for how many they were made, either: for those that are there, when all are.
+    """
     meta = facts.observed.job.metadata
-    wanted = {names.LABEL_JOB: meta.name, names.LABEL_UID: meta.uid}
-    return [
-        Patch("Pod", name, outcome.uid, {"metadata": {"labels": wanted}})
-        for name, outcome in facts.outcomes.items()
-        if not wanted.items() <= (facts.pods_by_name[name].metadata.labels or {}).items()
-    ]
+    labels = {names.LABEL_JOB: meta.name, names.LABEL_UID: meta.uid}
+    world = (
+        {} if facts.missing or facts.leftovers else {names.ANNOTATION_WORLD: facts.builder.world()}
+    )
+    found: list[Action] = []
+    for name, outcome in facts.outcomes.items():
+        pod = facts.pods_by_name[name].metadata
+        is_told = not world or pod.annotation(names.ANNOTATION_WORLD)
+        if is_told and labels.items() <= (pod.labels or {}).items():
+            continue
+        change: Manifest = {"labels": labels, **({} if is_told else {"annotations": world})}
+        found.append(Patch("Pod", name, outcome.uid, {"metadata": change}))
+    return found
 
 
 def _gang_state(facts: Facts) -> tuple[bool, str, str]:
@@ -393,7 +402,7 @@ def _notes(facts: Facts, actions: list[Action], before: Facts) -> tuple[Note, ..
         found.append(Note("Normal", "Scaled", text))
     for o in before.early:
         if o.uid in facts.memory.replacing:
-            text = f"{o.label}: {o.why}; not all others had addresses yet, it is made again"
+            text = f"{o.label}: {o.why}; it began before all had addresses, and is made again"
             found.append(Note("Warning", "RestartingReplica", text))
     if facts.is_gate_open and not before.is_gate_open:
         found += [Note("Warning", "ListTooLong", text) for text in words.left_out(facts)]

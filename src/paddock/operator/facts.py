@@ -16,6 +16,7 @@ from paddock.operator.pods import (
     HOST_PORT_MAX,
     Builder,
     choose_host_port,
+    hash_of,
     sized,
 )
 from paddock.operator.policies.gang import Gang, gang_of
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from paddock.operator.status import Memory, Previous
 
 INVALID_TEMPLATE = "InvalidTemplate"
+# Cluster DNS says for so long of a name that it was not there (CoreDNS, kubernetes: ttl 5).
+UNKNOWN_SECONDS = 5.0
 SILENT_SECONDS = 10.0  # a kubelet takes a pod that names its node well within that
 
 
@@ -97,16 +100,18 @@ class Facts:
 
     @cached_property
     def config_map(self) -> ConfigMap | None:
-        """The ConfigMap of this attempt."""
-        for found in self.observed.config_maps:
-            if _attempt(found) == self.memory.attempt:
-                return found
-        return None
+        """The ConfigMap of this attempt; one made before all pods may be of another spec."""
+        maps = self.observed.config_maps
+        found = next((c for c in maps if _attempt(c) == self.memory.attempt), None)
+        if found is None or self.has_begun or self.spec.intranet != "DNS" or self.spec.is_elastic:
+            return found
+        made_from = found.metadata.annotation(names.ANNOTATION_TEMPLATE)
+        return found if made_from == hash_of(self.builder.config_map({})["data"]) else None
 
     @cached_property
     def old_config_maps(self) -> tuple[ConfigMap, ...]:
-        """Those of earlier attempts."""
-        return tuple(c for c in self.observed.config_maps if _attempt(c) != self.memory.attempt)
+        """Those of earlier attempts, or of another spec."""
+        return tuple(c for c in self.observed.config_maps if c is not self.config_map)
 
     @property
     def has_begun(self) -> bool:
@@ -141,10 +146,12 @@ class Facts:
                     continue
                 outcome = self._gone(seat)
             is_lost = outcome.state == "lost" and self.is_gate_open
+            if self._is_early(outcome):
+                continue
             if self.is_made_alone(outcome):
                 is_news = self._is_news(outcome)
             else:
-                is_failed = outcome.state == "failed" and not self._is_early(outcome)
+                is_failed = outcome.state == "failed"
                 is_failed &= outcome.uid not in self.memory.replacing
                 is_news = is_failed or (is_lost and self._is_missed(outcome))
             if is_news:
@@ -160,12 +167,18 @@ class Facts:
         return tuple(filter(self._is_early, self.outcomes.values()))
 
     def _is_early(self, outcome: Outcome) -> bool:
-        spec, memory = self.spec, self.memory
-        if spec.intranet != "DNS" or spec.is_elastic or spec.replicas == 1 or memory.gate_at:
+        spec, memory, previous = self.spec, self.memory, self.previous
+        if spec.intranet != "DNS" or spec.is_elastic or spec.replicas == 1:
             return False
-        is_own = outcome.state == "failed" and outcome.cause in ("ExitCode", "Signal")
-        is_alone = self.is_made_alone(outcome)
-        return is_own and not is_alone and action_of(outcome, spec) == "Restart"
+        if previous.phase and not previous.observed_generation:
+            return False  # a definition that drops what we write: this would not end
+        if outcome.state != "failed" or outcome.uid in memory.replacing:
+            return False
+        if memory.gate_at:  # it is told later than it happens, and DNS is later than addresses
+            created = seconds(self.pods_by_name[outcome.name].metadata.creationTimestamp)
+            if created >= memory.gate_at or outcome.at > memory.gate_at + UNKNOWN_SECONDS:
+                return False
+        return outcome.cause in ("ExitCode", "Signal") and action_of(outcome, spec) == "Restart"
 
     @cached_property
     def too_long(self) -> dict[str, int]:
@@ -313,7 +326,7 @@ def gather(
     every = read_pods(observed, now)
     facts = Facts(observed, spec, previous, memory, settings, now, every)
     memory = facts.memory
-    is_gate = facts.config_map is not None and spec.intranet != "DNS"
+    is_gate = spec.intranet != "DNS" and facts.config_map is not None
     if is_gate and memory.gate != memory.attempt:
         memory = replace(memory, gate=memory.attempt, gate_at=memory.gate_at or now)
     done = memory.done | {

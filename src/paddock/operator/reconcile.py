@@ -192,7 +192,7 @@ def _not_now(
             memory = replace(memory, attempt=max(latest, memory.attempt) + 1)
         memory = replace(
             memory, gate=-1, gate_at=0.0, next_at=0.0, done=frozenset(), replacing=frozenset(),
-            restart_why="",
+            restart_why="", started_at=0.0,
         )  # fmt: skip
     mistake = reason, message
     picture = Picture("Failed", *mistake, memory, pods=tuple(ended), mistake=mistake)

@@ -251,6 +251,21 @@ def test_a_leader_whose_calls_hang_stops_at_its_deadline() -> None:
     run_virtual(main)
 
 
+def test_a_slow_api_server_is_led_from_all_the_same() -> None:
+    """Answers of 2.4 s: two seconds from one to the next were too long, and nobody led for long."""
+
+    async def main(clock: VirtualClock) -> None:
+        server = MemoryServer(now=clock.now)
+        ticking(clock, server)
+        # Half of it on the way there, half on the way back.
+        a = Candidate(clock, server, "a", pause=lambda: clock.sleep(1.2))  # sleep: of made-up time
+        await clock.pass_time(120)
+        assert a.led == [] and a.elector.is_leader
+        assert len(a.wrote) > 40
+
+    run_virtual(main)
+
+
 def test_a_leader_that_lost_it_leads_again_later() -> None:
     """A short partition of all operators must not need a restart of them."""
 

@@ -87,7 +87,7 @@ def judge(
     if action == "Fail" or any(a == "Fail" for _, a in together):
         at_fault = next((o for o, a in together if a == "Fail"), culprit)
         return FailJob(at_fault, "FailurePolicy" if spec.rules else "PodFailed")
-    is_preempted = history.is_queued and culprit.cause in DISRUPTIONS
+    is_preempted = history.is_queued and culprit.cause in DISRUPTIONS and not culprit.is_closed_out
     if is_preempted:
         return RestartJob(culprit, False, 0.0)
     if action == "RestartUncounted":  # nothing else slows a program down that fails as it starts

@@ -165,12 +165,13 @@ class Elector:
 
     async def _take(self) -> bool:
         """Try to become the holder, after a fresh look: the watch may be behind."""
-        sent = self._clock.monotonic()
         try:
             async with TimeLimit(RENEW_SECONDS):
                 self._observe(await self._read())
-                if self._seconds_to_expiry() > 0:
-                    return False
+            if self._seconds_to_expiry() > 0:
+                return False
+            sent = self._clock.monotonic()
+            async with TimeLimit(RENEW_SECONDS):
                 self._observe(await self._write(self.identity))
         except KubeError as error:
             if error.reason not in ("Conflict", "AlreadyExists"):
@@ -186,10 +187,12 @@ class Elector:
 
     async def _renew_until_lost(self) -> None:
         """Renew; returns when the lease is another's, or at the moment the fence is shut."""
-        pause = RETRY_SECONDS
+        refused_seconds = 0.0
         while True:
-            await self._clock.sleep(pause)
-            pause, sent = RETRY_SECONDS, self._clock.monotonic()
+            # From when the last was sent, so that two slow answers in a row are soon enough.
+            due = self.fence.until - RENEW_SECONDS + RETRY_SECONDS - self._clock.monotonic()
+            await self._clock.sleep(refused_seconds or max(0.0, due))
+            sent, refused_seconds = self._clock.monotonic(), 0.0
             left = self.fence.until - sent
             if left <= 0:
                 return
@@ -198,7 +201,7 @@ class Elector:
                     is_ours = await self._renew()
             except KubeError as error:
                 self._log.warning("lease could not be renewed", reason=error.message)
-                pause = REFUSED_SECONDS
+                refused_seconds = REFUSED_SECONDS
                 continue
             except asyncio.TimeoutError:
                 return
