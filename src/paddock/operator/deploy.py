@@ -363,7 +363,8 @@ def _gang_state(facts: Facts) -> tuple[bool, str, str]:
 def _said(facts: Facts, phase: str) -> tuple[str, str]:
     """(reason, message) of the status."""
     if facts.mistake is not None:
-        return facts.mistake
+        reason, message = facts.mistake
+        return reason, f"{message}; pods that run go on" if facts.at_work else message
     if phase == "Running" and facts.create_faults:  # without a Service, they may not meet
         return words.waiting(facts)
     if phase == "Running":
