@@ -24,6 +24,14 @@ IMAGE_HINT = (
     " they can pull with --image"
 )
 
+# What to do when the API server says no, by the HTTP status; 0 is no answer.
+HINTS = {
+    0: "does the cluster run, and is it this kubeconfig's? kubectl cluster-info",
+    401: "the credentials of this kubeconfig are refused: kubectl auth whoami",
+    403: "ask an administrator of the cluster, or give them `paddock operator install --dry-run`",
+    404: "the cluster lacks its namespace, or its kind",
+}
+
 
 class DefinitionStatus(msgspec.Struct, frozen=True):
     conditions: tuple[Condition, ...] | None = None

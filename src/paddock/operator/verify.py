@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from paddock.errors import PaddockError
 from paddock.kube import connect, http_client
 from paddock.kube.client import LEASES, PADDLE_JOBS, KubeError, Query
+from paddock.operator.rollout import HINTS
 from paddock.operator.run import own_namespace
 from paddock.operator.runtime.clock import TimeLimit
 from paddock.operator.runtime.lease import LEASE_NAME
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # A dead leader's lease is taken when it has run out, and it may take a pod until one is there.
 LEADER_SECONDS_MAX = 30.0
+MISSING = "the operator is not installed: paddock operator install"
 
 
 def verify(given: dict[str, str]) -> str:
@@ -56,9 +58,9 @@ async def look(client: Client, namespace: str, lease: str, served: Sequence[str]
         except KubeError as error:
             where = f"namespace {name}" if name else "the cluster"
             problems.append(f"PaddleJobs of {where} cannot be listed: {error}")
-            if error.status == 404:
-                hint = "install the definition: paddock operator crd | kubectl apply -f -"
+            hint = MISSING if error.status == 404 else HINTS.get(error.status, "")
     leader = ""
+    others = await _renewals(client)
     try:
         async with TimeLimit(LEADER_SECONDS_MAX):
             leader = await _leader(client, Query(namespace, fields=f"metadata.name={lease}"))
@@ -66,10 +68,29 @@ async def look(client: Client, namespace: str, lease: str, served: Sequence[str]
         problems.append(f"lease {namespace}/{lease} cannot be read: {error}")
     except asyncio.TimeoutError:
         problems.append(f"nobody renewed lease {namespace}/{lease} for {LEADER_SECONDS_MAX:g} s")
+        living = await _renewals(client) - others
+        hint = hint or "; or ".join(said for said, _ in sorted(living))
         hint = hint or f"kubectl -n {namespace} get pods, and the logs of the operator's"
     if problems:
         raise PaddockError("; ".join(problems), hint=hint, exit_code=1)
     return f"{leader} leads and serves the jobs of {', '.join(served) or 'all namespaces'}"
+
+
+async def _renewals(client: Client) -> set[tuple[str, str]]:
+    """Who holds which operator's lease since when: each release of the chart has its own."""
+    try:
+        page = await client.page(LEASES, Query(labels="app.kubernetes.io/part-of=paddock"))
+    except KubeError:  # the operator's own account sees its own namespace only
+        return set()
+    return {
+        (
+            f"{one.spec.holderIdentity} leads by another: --namespace {one.metadata.namespace}"
+            f" --lease {one.metadata.name}",
+            one.spec.renewTime or "",
+        )
+        for one in page.items
+        if one.spec.holderIdentity
+    }
 
 
 async def _leader(client: Client, query: Query) -> str:

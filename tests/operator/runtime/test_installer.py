@@ -13,7 +13,7 @@ from kube_memory import MemoryServer
 from paddock.cli import operator as command
 from paddock.errors import PaddockError, UsageError
 from paddock.kube.client import LEASES, PADDLE_JOBS, PODS, KubeError
-from paddock.operator.manifests.install import DEPLOYMENT, IMAGE, NAMESPACE, Install
+from paddock.operator.manifests.install import DEPLOYMENT, IMAGE, LABELS, NAMESPACE, Install
 from paddock.operator.manifests.permissions import LEASE
 from paddock.operator.rollout import DEFINITIONS, DEPLOYMENTS, KINDS
 from paddock.operator.runtime.installer import Installer, InstallError
@@ -284,6 +284,26 @@ def test_a_second_operator_is_refused() -> None:
     assert cluster.document(KINDS["Namespace"], "", "ops") is None
 
 
+def of_helm(name: str) -> dict[str, object]:
+    """What the chart has in common with these files, as Helm marks it."""
+    marks = {"meta.helm.sh/release-name": "ours", "meta.helm.sh/release-namespace": "ml"}
+    return {"metadata": {"name": name, "annotations": marks, "labels": LABELS}}
+
+
+@pytest.mark.parametrize("order", ["install", "uninstall"])
+def test_what_belongs_to_a_helm_release_is_left_alone(order: str) -> None:
+    """Its operator would run on without the rights that were taken from it, and say nothing."""
+    cluster = Cluster()
+    binding, name = KINDS["ClusterRoleBinding"], "paddle-manager-rolebinding"
+    cluster.server.create(binding, "", of_helm(name))
+    before = cluster.server.store.version
+    with pytest.raises(InstallError) as caught:
+        getattr(cluster, order)()
+    assert caught.value.message == f"ClusterRoleBinding {name} belongs to Helm's release ours"
+    assert caught.value.hint == "helm --namespace ml uninstall ours, or go on with helm; jobs stay"
+    assert cluster.server.store.version == before
+
+
 def test_a_server_that_is_busy_for_a_moment_is_asked_again() -> None:
     """While it waits; the looks are many."""
     cluster = Cluster()
@@ -416,3 +436,12 @@ def test_a_cluster_that_does_not_answer_is_one_error(tmp_path: Any) -> None:
         command.run(["install", "--kubeconfig", str(config)])
     assert caught.value.exit_code == 1
     assert "no answer from http://127.0.0.1:9" in caught.value.message
+    assert caught.value.hint.startswith("does the cluster run")
+
+
+def test_credentials_that_are_refused_are_said() -> None:
+    """A token that ran out over night; the server's own word is `Unauthorized`."""
+    cluster = Cluster()
+    no = KubeError("Unauthorized", status=401)
+    cluster.server.fail(no, when=lambda call: call.verb == "get")
+    assert "kubectl auth whoami" in cluster.error().hint

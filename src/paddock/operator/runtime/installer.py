@@ -27,6 +27,7 @@ from paddock.kube.client import (
     Query,
     Resource,
 )
+from paddock.kube.objects import Object
 from paddock.operator.manifests.crd import crd
 from paddock.operator.manifests.install import (
     DEPLOYMENT,
@@ -39,7 +40,15 @@ from paddock.operator.manifests.install import (
 )
 from paddock.operator.manifests.permissions import LEASE
 from paddock.operator.outcome import waits_for
-from paddock.operator.rollout import DEFINITIONS, DEPLOYMENTS, KINDS, OF_IMAGE, Look, rollout
+from paddock.operator.rollout import (
+    DEFINITIONS,
+    DEPLOYMENTS,
+    HINTS,
+    KINDS,
+    OF_IMAGE,
+    Look,
+    rollout,
+)
 from paddock.operator.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -51,6 +60,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5  # between two looks: three kinds of object are waited for, once
 OPERATOR_PODS = ",".join(f"{name}={value}" for name, value in SELECTOR.items())
+PART_OF = "app.kubernetes.io/part-of"
 JOB: dict[str, object] = {
     "metadata": {"name": "paddock-install-check"},
     "spec": {
@@ -96,6 +106,7 @@ class Installer:
             found.append(service_monitor(self._install.namespace))
         definition: Manifest = crd()
         await self._refuse_a_second()
+        await self._refuse_a_release(found)
         has_jobs = await self._has_jobs()
         await self._say_applied("definition", [definition])
         await self._wait("definition", self._look_at_definition)
@@ -115,6 +126,7 @@ class Installer:
         """Remove it; with its definition only when that is asked for, since all jobs go with it."""
         namespace, *rest = objects(self._install)
         found = [*reversed(rest), service_monitor(self._install.namespace)]
+        await self._refuse_a_release(rest)
         removed = [one for one in found if await self._delete(one)]
         self._say(f"operator: {len(removed)} objects removed" if removed else "operator: not there")
         if has_definition and await self._delete(crd()):
@@ -160,14 +172,17 @@ class Installer:
 
     async def _version(self, resource: Resource[Any], namespace: str, name: str) -> str:
         """resourceVersion of an object, "" when it is not there."""
+        version: str = (await self._found(resource, namespace, name)).metadata.resourceVersion
+        return version
+
+    async def _found(self, resource: Resource[Any], namespace: str, name: str) -> Any:
+        """An object; one without metadata when it is not there."""
         try:
-            found = await self._client.get(resource, namespace, name)
+            return await self._client.get(resource, namespace, name)
         except KubeError as error:
             if error.status == 404:
-                return ""
+                return Object()
             raise _refused(f"{resource.kind} {name} cannot be read", error) from error
-        version: str = found.metadata.resourceVersion
-        return version
 
     async def _refuse_a_second(self) -> None:
         """Two would share the rights of the cluster, and work on the same jobs."""
@@ -176,6 +191,22 @@ class Installer:
             if (there := one.metadata.namespace) != self._install.namespace:
                 hint = f"paddock operator uninstall --namespace {there}; or the Helm chart for both"
                 raise InstallError(f"an operator is already in namespace {there}", hint=hint)
+
+    async def _refuse_a_release(self, manifests: Sequence[Manifest]) -> None:
+        """The chart's operator has its right to jobs from a binding of the same name."""
+        for manifest in manifests:
+            kind, name = str(manifest["kind"]), _name(manifest)
+            if not kind.endswith("Binding"):
+                continue
+            there = (await self._found(KINDS[kind], _namespace(manifest), name)).metadata
+            release = there.annotation("meta.helm.sh/release-name")
+            if release and there.label(PART_OF) == LABELS[PART_OF]:
+                where = there.annotation("meta.helm.sh/release-namespace")
+                raise InstallError(
+                    f"{kind} {name} belongs to Helm's release {release}",
+                    hint=f"helm --namespace {where} uninstall {release}, or go on with helm;"
+                    " jobs stay",
+                )
 
     async def _has_jobs(self) -> bool:
         """Whether people run jobs where the operator is: paddle-operator's documents said so."""
@@ -290,15 +321,10 @@ class Installer:
         return f"there are other pods in it ({others[0].metadata.name})" if others else ""
 
     async def _is_ours(self) -> bool:
+        """Or is not there."""
         name = "app.kubernetes.io/name"
-        try:
-            found = await self._client.get(KINDS["Namespace"], "", self._install.namespace)
-        except KubeError as error:
-            if error.status == 404:
-                return True
-            raise
-        ours: bool = found.metadata.label(name) == LABELS[name]
-        return ours
+        meta = (await self._found(KINDS["Namespace"], "", self._install.namespace)).metadata
+        return not meta.name or meta.label(name) == LABELS[name]
 
 
 def _is_operator(pod: Pod) -> bool:
@@ -341,12 +367,7 @@ def _for_jobs(namespace: Manifest) -> Manifest:
 
 
 def _refused(what: str, error: KubeError) -> InstallError:
-    hint = ""
-    if error.status == 403:
-        hint = "ask an administrator of the cluster, or give them what --dry-run prints"
-    elif error.status == 404:
-        hint = "the cluster lacks its namespace, or its kind"
-    return InstallError(f"{what}: {error.message}", hint=hint)
+    return InstallError(f"{what}: {error.message}", hint=HINTS.get(error.status, ""))
 
 
 def _metadata(manifest: Manifest) -> dict[str, Any]:

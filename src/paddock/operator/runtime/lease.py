@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from paddock.operator.runtime.log import Log
 
 LEASE_NAME = "paddock-operator.paddlepaddle.org"
+# `paddock operator check` finds the leases of all releases by it.
+LABELS = {"app.kubernetes.io/part-of": "paddock"}
 # As client-go demands: a duration is longer than a renewal may take, that longer than a pause and
 # its jitter. The first two are shorter than its 15 and 10 s, so that the jobs of a leader that was
 # killed wait 10 s at most; to lose the lease costs ours a list of the caches, no restart.
@@ -261,11 +263,15 @@ class Elector:
             manifest: dict[str, object] = {
                 "apiVersion": LEASES.api_version,
                 "kind": LEASES.kind,
-                "metadata": {"name": self._name, "namespace": self._namespace},
+                "metadata": {"name": self._name, "namespace": self._namespace, "labels": LABELS},
                 "spec": spec,
             }
             return await self._client.create(LEASES, self._namespace, manifest)
-        metadata = {"resourceVersion": old.metadata.resourceVersion, "uid": old.metadata.uid}
+        metadata = {
+            "resourceVersion": old.metadata.resourceVersion,
+            "uid": old.metadata.uid,
+            "labels": LABELS,  # one of before has none
+        }
         return await self._client.patch(
             LEASES, self._namespace, self._name, {"metadata": metadata, "spec": spec}
         )
