@@ -244,8 +244,10 @@ def _merging(old: Mapping[str, object], new: Manifest) -> Manifest:
 
 
 def _own_group(facts: Facts) -> PodGroup | None:
+    """Of its scheduler: another one's stays until the end, where the scheduler was changed."""
     for group in facts.observed.pod_groups:
-        if group.metadata.name == facts.observed.job.metadata.name:
+        is_its = group.metadata.name == facts.observed.job.metadata.name
+        if is_its and _kind_of(group) == facts.gang.kind:
             return group
     return None
 

@@ -9,7 +9,7 @@ from paddock.operator import deploy, names, words
 from paddock.operator.decision import Decision, Delete, Note
 from paddock.operator.outcome import outcome_of
 from paddock.operator.policies.clean import cleaning
-from paddock.operator.read_spec import read_ttl
+from paddock.operator.read_spec import read_seconds
 from paddock.operator.status import recounted
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def expired(
     observed: Observed, ended_at: float, now: float
 ) -> tuple[Decision | None, float | None]:
     """The removal of the job when its ttl is over, or when that will be; of any spec."""
-    ttl = read_ttl(observed.job.spec)
+    ttl = read_seconds(observed.job.spec, "ttlSecondsAfterFinished")
     if ttl is None or not ended_at:
         return None, None
     if now < ended_at + ttl:

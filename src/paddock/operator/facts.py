@@ -16,7 +16,6 @@ from paddock.operator.pods import (
     HOST_PORT_MAX,
     Builder,
     choose_host_port,
-    hash_of,
     sized,
 )
 from paddock.operator.policies.gang import Gang, gang_of
@@ -105,8 +104,7 @@ class Facts:
         found = next((c for c in maps if _attempt(c) == self.memory.attempt), None)
         if found is None or self.has_begun or self.spec.intranet != "DNS" or self.spec.is_elastic:
             return found
-        made_from = found.metadata.annotation(names.ANNOTATION_TEMPLATE)
-        return found if made_from == hash_of(self.builder.config_map({})["data"]) else None
+        return found if found.data == self.builder.config_map({})["data"] else None
 
     @cached_property
     def old_config_maps(self) -> tuple[ConfigMap, ...]:
@@ -234,7 +232,7 @@ class Facts:
 
         def has_begun(pod: str) -> bool:
             worlds = self.builder.world(), self._world_of(pod)
-            return self.is_gate_open or ELASTIC_WORLD in worlds
+            return self.is_gate_open or self.memory.gate_at > 0 or ELASTIC_WORLD in worlds
 
         ours = (o for o in self.every if o.attempt == self.memory.attempt and o.is_at_work)
         return tuple(o for o in ours if has_begun(o.name))

@@ -130,13 +130,11 @@ class Builder:
     def config_map_at(self, address: Callable[[str], str]) -> Manifest:
         """The same, with the address of each pod by its name."""
         name = self.job.metadata.name
-        shared = self._environments(address).shared(self.seats())
-        notes = {names.ANNOTATION_TEMPLATE: hash_of(shared)}
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": self.meta(name, self._map_labels(), notes),
-            "data": shared,
+            "metadata": self.meta(name, self._map_labels(), {}),
+            "data": self._environments(address).shared(self.seats()),
         }
 
     def too_long(self, pods: Mapping[str, Pod]) -> dict[str, int]:
@@ -205,7 +203,8 @@ class Builder:
         """Changes with the role's template."""
         found = self.spec.role(role)
         assert found is not None
-        return hash_of(found.template)
+        text = json.dumps(found.template, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     # ------------------------------------------------------------------ parts
 
@@ -359,12 +358,6 @@ def sized(spec: JobSpec, world: str) -> JobSpec:
         if number:
             roles.append(replace(role, replicas=number, minimum=number, maximum=number))
     return replace(spec, roles=tuple(roles), elastic_level=None)
-
-
-def hash_of(content: object) -> str:
-    """Changes with the content."""
-    text = json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def owner_reference(job: PaddleJob) -> Manifest:

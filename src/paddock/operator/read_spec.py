@@ -71,13 +71,13 @@ def read_spec(
     return _job(spec, roles, elastic_level, _intranet(spec, intranet, found), found), ()
 
 
-def read_ttl(raw: object) -> int | None:
-    """ttlSecondsAfterFinished, also of a spec with mistakes elsewhere.
+def read_seconds(raw: object, name: str) -> int | None:
+    """A limit in time, also of a spec with mistakes elsewhere.
 
-    >>> read_ttl({"ttlSecondsAfterFinished": 60}), read_ttl({}), read_ttl(None)
-    (60, None, None)
+    >>> [read_seconds(raw, "ttl") for raw in ({"ttl": 60}, {}, None)]
+    [60, None, None]
     """
-    found = _number(nothing_else(raw), "ttlSecondsAfterFinished")
+    found = _number(nothing_else(raw), name)
     return found if found is not None and found >= 0 else None
 
 

@@ -21,7 +21,7 @@ after whatever crash, does the same. Rows 3 and 6 are Failed only until the spec
 
 | edit | pods at work (facts.at_work) |
 |---|---|
-| one that cannot be read, as replicas 0 | go on; the spec is looked at again when it is corrected |
+| one that cannot be read, as replicas 0 | go on until corrected, suspended, or the deadline |
 | a template                             | go on; later pods are made from it |
 | the size or the roles of a fixed job   | go on until the API server would take the new pods |
 | the size of an elastic job             | go on, but for those that are not wanted any more |
@@ -44,7 +44,7 @@ from paddock.operator.decision import Decision, Delete, Note, Patch
 from paddock.operator.facts import gather, intranet_of, read_pods
 from paddock.operator.outcome import with_last_end
 from paddock.operator.policies import restart, success
-from paddock.operator.read_spec import is_suspended, read_spec
+from paddock.operator.read_spec import is_suspended, read_seconds, read_spec
 from paddock.operator.spec import DISRUPTIONS
 from paddock.operator.status import MESSAGE_MAX, Picture, kept, read_status, write_status
 
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from paddock.operator.outcome import Outcome
     from paddock.operator.status import Previous
 
+TOO_LONG = "it ran for longer than activeDeadlineSeconds ({} s)"
 WORN_MAX = 10  # restarts of a container in place without a backoffLimit
 
 
@@ -106,8 +107,7 @@ def _decide(observed: Observed, now: float, settings: Settings) -> Decision:
         return _not_now(observed, previous, *facts.mistake, now)
     deadline = spec.deadline_seconds
     if deadline is not None and now >= facts.memory.started_at + deadline:
-        text = f"it ran for longer than activeDeadlineSeconds ({deadline} s)"
-        return ending.fail(facts, "DeadlineExceeded", text)
+        return ending.fail(facts, "DeadlineExceeded", TOO_LONG.format(deadline))
     wanted = _wants_another(facts)
     asked = deploy.questions(facts) if wanted is not None and facts.at_work else []
     if facts.at_work and (asked or facts.mistake is not None):
@@ -163,11 +163,17 @@ def _invalid(
     if not states or is_suspended(observed.job.spec):
         return _not_now(observed, previous, reason, message, now)
     phase = "Running" if states == {"running"} else "Starting"
-    mistake = reason, message
-    picture = Picture(phase, *mistake, memory, pods=pods, mistake=mistake)
+    mistake = said = reason, message
+    deadline = read_seconds(observed.job.spec, "activeDeadlineSeconds")
+    until = memory.started_at + deadline if deadline and memory.started_at else None
+    if until is not None and now >= until:  # it can be read, and what runs is to end then
+        phase, said = "Failed", ("DeadlineExceeded", TOO_LONG.format(deadline))
+        memory, until = replace(memory, ended_at=now), None
+    picture = Picture(phase, *said, memory, pods=pods, mistake=mistake)
     return Decision(
         status=write_status(picture, observed, previous, now),
-        notes=_said_once(previous, *mistake),
+        notes=_said_once(previous, *said),
+        wake_at=until,
         why=reason,
     )
 
