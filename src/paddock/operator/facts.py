@@ -172,7 +172,7 @@ class Facts:
             return False
         if memory.gate_at:  # it is told later than it happens
             created = seconds(self.pods_by_name[outcome.name].metadata.creationTimestamp)
-            if created >= memory.gate_at or outcome.at > memory.gate_at:
+            if created >= memory.gate_at or outcome.at >= memory.gate_at:
                 return False
         return outcome.cause in ("ExitCode", "Signal") and action_of(outcome, spec) == "Restart"
 
