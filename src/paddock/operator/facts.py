@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from paddock.operator.status import Memory, Previous
 
 INVALID_TEMPLATE = "InvalidTemplate"
-# Cluster DNS says for so long of a name that it was not there (CoreDNS, kubernetes: ttl 5).
-UNKNOWN_SECONDS = 5.0
 SILENT_SECONDS = 10.0  # a kubelet takes a pod that names its node well within that
 
 
@@ -172,9 +170,9 @@ class Facts:
             return False  # a definition that drops what we write: this would not end
         if outcome.state != "failed" or outcome.uid in memory.replacing:
             return False
-        if memory.gate_at:  # it is told later than it happens, and DNS is later than addresses
+        if memory.gate_at:  # it is told later than it happens
             created = seconds(self.pods_by_name[outcome.name].metadata.creationTimestamp)
-            if created >= memory.gate_at or outcome.at > memory.gate_at + UNKNOWN_SECONDS:
+            if created >= memory.gate_at or outcome.at >= memory.gate_at:
                 return False
         return outcome.cause in ("ExitCode", "Signal") and action_of(outcome, spec) == "Restart"
 
