@@ -164,16 +164,12 @@ class Facts:
 
     def _is_early(self, outcome: Outcome) -> bool:
         spec, memory, previous = self.spec, self.memory, self.previous
-        if spec.intranet != "DNS" or spec.is_elastic or spec.replicas == 1:
+        if spec.intranet != "DNS" or spec.is_elastic or spec.replicas == 1 or memory.gate_at:
             return False
         if previous.phase and not previous.observed_generation:
             return False  # a definition that drops what we write: this would not end
         if outcome.state != "failed" or outcome.uid in memory.replacing:
             return False
-        if memory.gate_at:  # it is told later than it happens
-            created = seconds(self.pods_by_name[outcome.name].metadata.creationTimestamp)
-            if created >= memory.gate_at or outcome.at >= memory.gate_at:
-                return False
         return outcome.cause in ("ExitCode", "Signal") and action_of(outcome, spec) == "Restart"
 
     @cached_property
