@@ -56,8 +56,9 @@ def test_however_it_is_asked_the_answer_is_the_same(
 
 def test_pods_come_with_the_map_of_their_addresses(capsys: pytest.CaptureFixture[str]) -> None:
     """What only a cluster knows has a placeholder."""
-    objects = explained(capsys, EXAMPLES / "wide_and_deep.yaml")
-    name = yaml.safe_load((EXAMPLES / "wide_and_deep.yaml").read_text("utf-8"))["metadata"]["name"]
+    example = EXAMPLES / "wide_and_deep_podip.yaml"
+    objects = explained(capsys, example)
+    name = yaml.safe_load(example.read_text("utf-8"))["metadata"]["name"]
     pods = named(objects, "Pod")
     assert {f"{name}-ps-0", f"{name}-worker-0"} <= set(pods)
     (addresses,) = (o for o in objects if o["kind"] == "ConfigMap")

@@ -78,10 +78,14 @@ def objects_of(
         ),
         spec=found.get("spec"),
     )
-    admitted = PodGroup(metadata=Meta(name=name), spec={}, status=PodGroupStatus(phase="Running"))
     first = reconcile(Observed(job), 0.0, settings)
     made = {(a.kind, a.name): a.manifest for a in first.actions if isinstance(a, Create)}
-    then = reconcile(Observed(job, pod_groups=(admitted,)), 0.0, settings)
+    admitted = tuple(
+        PodGroup(str(m["apiVersion"]), Meta(name=name), {}, PodGroupStatus(phase="Running"))
+        for m in made.values()
+        if m["kind"] == "PodGroup"
+    )
+    then = reconcile(Observed(job, pod_groups=admitted), 0.0, settings)
     made.update({(a.kind, a.name): a.manifest for a in then.actions if isinstance(a, Create)})
     facts = gather(Observed(job), spec, Previous(), settings, 0.0)
     objects = list(made.values())

@@ -45,7 +45,7 @@ def nearest_flags(word: str) -> str:
         return f"did you mean --{FOREIGN[name]}?"
     if name in BY_NAME:  # -nnodes
         return f"did you mean --{name}?"
-    found = difflib.get_close_matches(name, list(BY_NAME), n=3, cutoff=0.6)
+    found = difflib.get_close_matches(name, list(BY_NAME), n=3, cutoff=0.7)
     if not found:
         return LAUNCH_HELP
     return f"did you mean {' or '.join('--' + f for f in found)}?"
