@@ -49,12 +49,13 @@ LEFT = {"fails-worker-1", "limit-worker-0"}  # those that failed, for their logs
 def specs(probes: Probes) -> dict[str, dict[str, Any]]:
     """The jobs of ENDS."""
     role = probes.role
+    gated = {"intranet": "PodIP"}  # with names, who fails before all have addresses comes again
     no_volume = {"volumeMounts": [{"name": "none", "mountPath": "/none"}]}
     return {
         "plain": {"worker": role(2, "wait 3 then say bye")},
         "servers": {"ps": role(1, "sleep"), "worker": role(2, "wait 2")},
-        "retry": {"backoffLimit": 2, "worker": role(2, "fail-before 1 5 not yet then wait 1")},
-        "fails": {"worker": role(2, "as 1 fail 3 no then sleep")},
+        "retry": {**gated, "backoffLimit": 2, "worker": role(2, "fail-before 1 5 no then wait 1")},
+        "fails": {**gated, "worker": role(2, "as 1 fail 3 no then sleep")},
         "limit": {"backoffLimit": 1, "worker": role(1, "fail 5 no")},
         "service": {"intranet": "Service", "worker": role(2, "meet")},
         "dns": {"intranet": "DNS", "cleanPodPolicy": "Always", "worker": role(2, "meet")},
