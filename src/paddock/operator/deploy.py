@@ -1,4 +1,4 @@
-"""Row 10 of reconcile: make what is missing, open the gate, and say how the job does. Pure.
+"""Row 11 of reconcile: make what is missing, open the gate, and say how the job does. Pure.
 
 Order: Services and PodGroup; pods (when the gang may be scheduled and nothing of an earlier attempt
 is left); the ConfigMap when every pod has its address, which lets the programs start. With intranet

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from paddock.operator import deploy, names, words
+from paddock.operator import deploy, words
 from paddock.operator.decision import Decision, Delete, Note
-from paddock.operator.outcome import outcome_of
+from paddock.operator.facts import read_pods
 from paddock.operator.policies.clean import cleaning
 from paddock.operator.read_spec import read_seconds
 from paddock.operator.status import recounted
 
 if TYPE_CHECKING:
-    from paddock.kube.objects import Pod
     from paddock.operator.decision import Action, Observed
     from paddock.operator.facts import Facts
-    from paddock.operator.outcome import Outcome
     from paddock.operator.spec import JobSpec
     from paddock.operator.status import Previous
 
@@ -53,7 +51,7 @@ def after(observed: Observed, spec: JobSpec | None, previous: Previous, now: flo
     # A spec that was made unreadable afterwards does not say what to keep.
     what = "running" if spec is None else cleaning(spec.clean_pod_policy, has_failed=failed)
     actions: list[Action] = []
-    left = tuple(_outcome(observed.job.metadata.name, pod) for pod in observed.pods)
+    left = read_pods(observed, now)
     for outcome in left:
         if outcome.is_terminating or what == "none":
             continue
@@ -89,7 +87,3 @@ def expired(
     meta = observed.job.metadata
     gone = Delete("PaddleJob", meta.name, meta.uid, why=f"ttlSecondsAfterFinished ({ttl} s)")
     return Decision(actions=(gone,), why="its time is over"), None
-
-
-def _outcome(job: str, pod: Pod) -> Outcome:
-    return outcome_of(pod, names.place_of(job, pod.metadata.name) or names.Place("worker", -1))

@@ -111,7 +111,12 @@ class Previous:
     @property
     def is_over(self) -> bool:
         """True when the job has ended for good."""
-        return self.phase in TERMINAL and self.reason not in REOPENED
+        return has_ended(self.phase, self.reason)
+
+
+def has_ended(phase: object, reason: object) -> bool:
+    """Whether a job of that phase and reason has ended for good."""
+    return phase in TERMINAL and reason not in REOPENED
 
 
 def read_status(raw: object) -> Previous:

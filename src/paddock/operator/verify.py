@@ -14,7 +14,7 @@ from paddock.kube.client import LEASES, PADDLE_JOBS, KubeError, Query
 from paddock.operator.rollout import HINTS
 from paddock.operator.run import own_namespace
 from paddock.operator.runtime.clock import TimeLimit
-from paddock.operator.runtime.lease import LEASE_NAME
+from paddock.operator.runtime.lease import LABELS, LEASE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # A dead leader's lease is taken when it has run out, and it may take a pod until one is there.
 LEADER_SECONDS_MAX = 30.0
+OURS = ",".join(f"{name}={value}" for name, value in LABELS.items())
 MISSING = "the operator is not installed: paddock operator install"
 
 
@@ -79,7 +80,7 @@ async def look(client: Client, namespace: str, lease: str, served: Sequence[str]
 async def _renewals(client: Client) -> set[tuple[str, str]]:
     """Who holds which operator's lease since when: each release of the chart has its own."""
     try:
-        page = await client.page(LEASES, Query(labels="app.kubernetes.io/part-of=paddock"))
+        page = await client.page(LEASES, Query(labels=OURS))
     except KubeError:  # the operator's own account sees its own namespace only
         return set()
     return {

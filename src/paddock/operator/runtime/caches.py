@@ -13,7 +13,7 @@ from paddock.operator.runtime.clock import end
 from paddock.operator.runtime.executor import GROUPS, RESOURCES, SEEN_BY
 from paddock.operator.runtime.reflector import ANY, LATEST, SILENT_SECONDS_MAX, Reflector
 from paddock.operator.runtime.store import Store
-from paddock.operator.status import REOPENED, TERMINAL
+from paddock.operator.status import has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -179,8 +179,7 @@ def holds_port(job: PaddleJob) -> bool:
 
 def is_over(job: PaddleJob) -> bool:
     """Whether it has ended for good."""
-    phase, reason = field_of(job.status, "phase"), field_of(job.status, "reason")
-    return phase in TERMINAL and reason not in REOPENED
+    return has_ended(field_of(job.status, "phase"), field_of(job.status, "reason"))
 
 
 def _port_of(job: PaddleJob) -> str:
