@@ -328,7 +328,8 @@ def gather(
     rendezvous = memory.rendezvous if observed.pods else ""
     if spec.is_elastic and not rendezvous:
         rendezvous = rendezvous_of(facts.builder.names, observed.etcd)
-    memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous)
+    unknown = memory.unknown if observed.unknown is None else observed.unknown
+    memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous, unknown=unknown)
     return replace(facts, memory=memory)
 
 
