@@ -29,7 +29,8 @@ after whatever crash, does the same. Rows 3 and 6 are Failed only until the spec
 | suspend, a limit, a policy             | end if it says so |
 
 It is asked by a dry run for one pod of each role; a refusal is said, and asked again with pauses.
-Of a quota that has room for one more pod, but not for all, this does not tell.
+Of a quota that has room for one more pod, but not for all, this does not tell; nor would asking for
+all: dry runs leave the quota as it is, so that each is judged alone (resourcequota/controller.go).
 """
 
 from __future__ import annotations

@@ -158,7 +158,10 @@ def fault_text(fault: Fault) -> str:
             f"{kind} {fault.name} exists and belongs to somebody else; it is left alone "
             "(delete it, or give this job another name)"
         )
-    return f"cannot {fault.verb} {kind} {fault.name}: {fault.message}"
+    text = f"cannot {fault.verb} {kind} {fault.name}: {fault.message}"
+    if fault.kind == "ConfigMap" and fault.verb == "create" and "Too long" in fault.message:
+        text += " (it holds the address of every pod: write intranet: DNS, or ask for fewer)"
+    return text
 
 
 def unknown_fields(job: str, pod: str, warnings: Iterable[str]) -> frozenset[str]:
