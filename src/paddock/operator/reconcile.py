@@ -379,7 +379,7 @@ def _next_attempt(facts: Facts, text: str, reason: str, type_: str = "Normal") -
         status=deploy.told(facts.at(memory), "Restarting", reason, text),
         actions=(
             *deploy.remove(facts, (*pods, *facts.leftovers), f"attempt {memory.attempt} begins"),
-            *deploy.remove_maps(facts.observed.config_maps),
+            *deploy.remove_all("ConfigMap", facts.observed.config_maps),
         ),
         notes=(Note("Warning" if type_ == "Warning" else "Normal", reason, text),),
         wake_at=memory.next_at or None,
