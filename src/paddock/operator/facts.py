@@ -329,8 +329,9 @@ def gather(
     every = read_pods(observed, now)
     facts = Facts(observed, spec, previous, memory, settings, now, every)
     memory = facts.memory
-    is_gate = spec.intranet != "DNS" and facts.config_map is not None
-    if is_gate and memory.gate != memory.attempt:
+    # With DNS it is there before the gate is opened; of that a pruned status keeps the phase.
+    is_gate = spec.intranet != "DNS" or (previous.is_pruned and previous.phase == "Running")
+    if is_gate and facts.config_map is not None and memory.gate != memory.attempt:
         memory = replace(memory, gate=memory.attempt, gate_at=memory.gate_at or now)
     done = memory.done | {
         (o.role, o.index) for o in facts.outcomes.values() if o.state == "succeeded"
