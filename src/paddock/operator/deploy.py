@@ -265,18 +265,24 @@ def _open_gate(facts: Facts) -> tuple[Facts, list[Action]]:
     """The ConfigMap, when every pod has its address; the programs may begin from then on."""
     if facts.spec.is_elastic or facts.leftovers or facts.old_config_maps:
         return facts, []
-    there = facts.outcomes
-    if facts.missing or any(
-        not _has_address(facts, name) or o.state == "lost" for name, o in there.items()
-    ):
-        return facts, []
     memory = facts.memory
+    is_whole = not facts.missing and all(
+        _has_address(facts, name) and o.state != "lost" and o.uid not in memory.replacing
+        for name, o in facts.outcomes.items()
+    )
+    if not is_whole and not memory.gate_at:
+        return facts, []
     early = frozenset(o.uid for o in facts.early)
-    if early or not facts.is_gate_open:
-        gate, gate_at = -1 if early else memory.attempt, memory.gate_at or facts.now
-        memory = replace(memory, gate=gate, gate_at=gate_at, replacing=memory.replacing | early)
-    opened = replace(facts, memory=memory)
-    if facts.config_map is not None or facts.spec.intranet == "DNS":
+    gate = memory.attempt if is_whole else memory.gate
+    opened = facts.at(
+        replace(
+            memory,
+            gate=-1 if early else gate,
+            gate_at=memory.gate_at or facts.now,
+            replacing=memory.replacing | early,
+        )
+    )
+    if not is_whole or facts.config_map is not None or facts.spec.intranet == "DNS":
         return opened, []
     name = facts.observed.job.metadata.name
     return opened, [Create("ConfigMap", name, facts.builder.config_map(facts.pods_by_name))]

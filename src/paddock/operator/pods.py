@@ -49,7 +49,10 @@ done"""
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """Makes the manifests of one attempt. host_port: first port of the job with intranet Host."""
+    """Makes the manifests of one attempt. host_port: first port of the job with intranet Host.
+
+    is_again: all pods of the attempt have had addresses before.
+    """
 
     job: PaddleJob
     spec: JobSpec
@@ -57,6 +60,7 @@ class Builder:
     host_port: int = 0
     init_image: str = ""
     rendezvous: str = ""
+    is_again: bool = False
 
     @property
     def names(self) -> JobNames:
@@ -230,6 +234,7 @@ class Builder:
             names.ANNOTATION_WORLD: self.world(),
             names.ANNOTATION_INTRANET: self.spec.intranet,
             names.ANNOTATION_TEMPLATE: self.template_hash(seat.role),
+            **({names.ANNOTATION_AGAIN: "true"} if self.is_again else {}),
         }
         self._place(seat, spec)
         self._fill(seat, spec, entries)

@@ -95,7 +95,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The status as it was read. uids: of the pods that it names."""
+    """The status as it was read. uids: of the pods that it names.
+
+    is_pruned: the definition, one of paddle-operator's, keeps little of what we write.
+    """
 
     phase: str = ""
     reason: str = ""
@@ -106,6 +109,7 @@ class Previous:
     conditions: tuple[Condition, ...] = ()
     roles: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     uids: Mapping[str, str] = field(default_factory=dict)
+    is_pruned: bool = False
 
     def condition(self, type_: str) -> Condition | None:
         """That condition, or None."""
@@ -167,6 +171,7 @@ def read_status(raw: object) -> Previous:
             for ref in _list(of_role.get("refs"))
             if isinstance(ref, dict)
         },
+        is_pruned=bool(found.get("phase")) and "attempt" not in found,
     )
 
 
