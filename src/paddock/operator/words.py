@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from paddock.operator.decision import OF_FORMER
 from paddock.operator.environment import VALUE_MAX
+from paddock.operator.names import place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from paddock.operator.decision import Fault
     from paddock.operator.environment import Seat
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 # Refusals by rules that may be changed while the job waits.
 ADMISSION = ("admission webhook", "failed calling webhook", "ValidatingAdmissionPolicy")
+# Source: sigs.k8s.io/json, strict.go; the API server sends a Warning of each, 4 kB in all.
+UNKNOWN_FIELD = re.compile(r'unknown field "(.*)"')
+# Of 1 MiB of data; of 3 MiB in all (413), or of etcd's 1.5 MiB.
+TOO_LARGE = ("Too long", "too large")
 # Tries to take a name over from a deleted job, 30 s apart, after which it is told.
 FORMER_TRIES = 6
 SHOWN_MAX = 3  # pods named in one sentence
@@ -140,7 +146,12 @@ def is_about_template(fault: Fault) -> bool:
 
 
 def fault_text(fault: Fault) -> str:
-    """What could not be done, and why."""
+    """What could not be done, and why.
+
+    >>> from paddock.operator.decision import Fault
+    >>> fault_text(Fault("create", "ConfigMap", "a", "", "etcdserver: request is too large"))[-49:]
+    'every pod: write intranet: DNS, or ask for fewer)'
+    """
     kind = fault.kind.replace("Group", " PodGroup") if "Group" in fault.kind else fault.kind
     if fault.reason == OF_FORMER and fault.count < FORMER_TRIES:
         return f"waiting for {kind} {fault.name} of the deleted job of this name to end"
@@ -154,7 +165,28 @@ def fault_text(fault: Fault) -> str:
             f"{kind} {fault.name} exists and belongs to somebody else; it is left alone "
             "(delete it, or give this job another name)"
         )
-    return f"cannot {fault.verb} {kind} {fault.name}: {fault.message}"
+    text = f"cannot {fault.verb} {kind} {fault.name}: {fault.message}"
+    if fault.kind == "ConfigMap" and any(word in fault.message for word in TOO_LARGE):
+        text += " (it holds the address of every pod: write intranet: DNS, or ask for fewer)"
+    return text
+
+
+def unknown_fields(job: str, pod: str, warnings: Iterable[str]) -> frozenset[str]:
+    """What the API server left out of a pod, as the job's user wrote it.
+
+    >>> unknown_fields("a", "a-ps-0", ['unknown field "spec.nodeNam"', "PodSecurity: no"])
+    frozenset({'spec.ps.template.spec.nodeNam'})
+    """
+    place = place_of(job, pod)
+    found = (UNKNOWN_FIELD.fullmatch(text) for text in warnings)
+    where = f"spec.{place.role}.template" if place is not None else pod
+    return frozenset(f"{where}.{match[1]}" for match in found if match)
+
+
+def no_effect(fields: Iterable[str]) -> str:
+    """What unknown_fields found, in a sentence."""
+    listed = ", ".join(sorted(fields))
+    return f"not known to the API server, which left it out of the pods: {listed}"
 
 
 def _some(pods: Sequence[Outcome | Seat]) -> str:
