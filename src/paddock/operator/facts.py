@@ -186,7 +186,7 @@ class Facts:
     @cached_property
     def too_long(self) -> dict[str, int]:
         """Lists that no variable can hold, and their length; known with the addresses."""
-        is_known = self.builder.is_known or self.is_gate_open
+        is_known = self.spec.is_named or self.is_gate_open
         return self.builder.too_long(self.pods_by_name) if is_known else {}
 
     def is_made_alone(self, outcome: Outcome) -> bool:
@@ -340,7 +340,8 @@ def gather(
     rendezvous = memory.rendezvous if observed.pods else ""
     if spec.is_elastic and not rendezvous:
         rendezvous = rendezvous_of(facts.builder.names, observed.etcd)
-    memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous)
+    unknown = memory.unknown if observed.unknown is None else observed.unknown
+    memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous, unknown=unknown)
     return replace(facts, memory=memory)
 
 

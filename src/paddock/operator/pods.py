@@ -96,9 +96,9 @@ class Builder:
         """These pods, by name."""
         if self.spec.is_elastic:
             return {seat.name: self._elastic_pod(seat) for seat in wanted}
-        env = self._environments(self.known_address if self.is_known else token)
+        env = self._environments(self.known_address if self.spec.is_named else token)
         lists: dict[RoleName, frozenset[str]] = {}
-        if self.is_known:
+        if self.spec.is_named:
             blank = self._environments(token)
             lists = {first.role: blank.lists(first) for first in first_of_roles(wanted)}
         found: dict[str, Manifest] = {}
@@ -108,13 +108,8 @@ class Builder:
             found[seat.name] = self._pod(seat, entries + _literal_entries(split.literal))
         return found
 
-    @property
-    def is_known(self) -> bool:
-        """True when addresses are names, known before there is a pod."""
-        return self.spec.intranet in ("Service", "DNS")
-
     def known_address(self, pod: str) -> str:
-        """The name of a pod, where is_known."""
+        """The name of a pod, where addresses are names."""
         of_service = self.spec.intranet == "Service"
         return self.service_address(pod) if of_service else self.dns_address(pod)
 
@@ -127,7 +122,7 @@ class Builder:
     def config_map(self, pods: Mapping[str, Pod]) -> Manifest:
         """The addresses of the gang; pods: all that are there, each with its addresses known.
 
-        Not looked at where addresses are names (is_known).
+        Not looked at where addresses are names.
         """
         return self.config_map_at(self._address_of(pods))
 
@@ -159,7 +154,7 @@ class Builder:
         number of different addresses for that of the nodes (launch/plugins, 3.3.1). Where IPs are
         not fit for that, on IPv6 or with two workers on one node's network, names are given.
         """
-        if self.is_known:
+        if self.spec.is_named:
             return self.known_address
         ips: dict[str, str] = {}
         for seat in self.seats():
@@ -300,7 +295,7 @@ class Builder:
     def _waiter(self, seat: Seat) -> Manifest:
         """--init-image: waits for the names of the pod's own role, as the old one did."""
         peers = [s.name for s in self.seats() if s.role == seat.role]
-        known = self.known_address if self.is_known else self.dns_address
+        known = self.known_address if self.spec.is_named else self.dns_address
         dns = [known(p) for p in peers]
         resources = {"cpu": "10m", "memory": "10Mi"}
         return {
