@@ -258,12 +258,16 @@ def test_labels_that_are_missing_are_given_back(place: Place, plane: ControlPlan
     with Operator(plane) as operator:
         place.make("a", worker=role(2), intranet="Service")
         place.soon("services", lambda: len(place.all("services")) == 3)
-        place.soon("pods", lambda: len(place.pods("a")) == 2)
+        run_all(place, "a", 2)
+        place.wait("a", "Running")
+        before = place.uids("a")
         for thing, label in lost.items():
             place.kubectl("label", thing, f"{label}-")
             want = f"--for=jsonpath={{.metadata.labels.{label.replace('.', chr(92) + '.')}}}"
             place.kubectl("wait", want, thing, "--timeout=10s")
         assert len(place.all("services")) == 3
+        assert place.uids("a") == before
+        assert place.status("a")["restarts"] == 0
         assert operator.bugs() == [], operator.tail()
 
 

@@ -272,7 +272,7 @@ def test_a_job_goes_on_when_somebody_removes_a_label(
             world.run_pods()
         await clock.pass_time(1)
         status = world.status("new")
-        assert (status["phase"], status["ready"]) == ("Running", "2/2")
+        assert (status["phase"], status["ready"], status["attempt"]) == ("Running", "2/2", 0)
         creates = sum(n for (verb, _, _), n in world.server.counts.items() if verb == "create")
         assert creates < 25
         for kind, wanted in ((PODS, {LABEL_POD, LABEL_JOB, LABEL_UID}), (SERVICES, {LABEL_JOB})):

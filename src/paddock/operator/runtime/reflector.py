@@ -7,6 +7,7 @@ watch ended by the server         watch from the last version, at once
 watch ended at once with nothing  the same after a pause
 no answer, dead watch, 429, 5xx   the same after a pause that doubles, with jitter
 410, version too old              list again (what is missing then was deleted), watch
+a pod of ours lost its label      the label is given back; the pod stays in the store
 404 of an optional kind           the store is empty; asked again when somebody seeks it
 """
 
@@ -15,15 +16,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from paddock.kube.client import KubeError
+from paddock.kube.client import PODS, KubeError
+from paddock.operator.names import LABEL_POD
 from paddock.operator.runtime.clock import TimeLimit
+from paddock.operator.runtime.guard import FencedError
 from paddock.operator.runtime.store import HasMeta
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from random import Random
 
-    from paddock.kube.client import Change, Client, Query, Resource
+    from paddock.kube.client import Change, Client, Manifest, Query, Resource
+    from paddock.kube.objects import Meta
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.log import Log
     from paddock.operator.runtime.store import Store
@@ -145,7 +149,7 @@ class Reflector(Generic[T]):
         heard = False
         try:
             async for change in stream:
-                self._take(change)
+                await self._take(change)
                 heard = True
                 self._failures = 0
         finally:
@@ -175,14 +179,31 @@ class Reflector(Generic[T]):
         self._tried.set()
         self._log.debug("listed", kind=self.name, objects=len(items))
 
-    def _take(self, change: Change[T]) -> None:
+    async def _take(self, change: Change[T]) -> None:
         self._step_at = self._clock.monotonic()
         metadata = change.object.metadata
-        if change.kind == "deleted":
+        if change.kind == "deleted" and not await self._is_shown_again(metadata):
             self._store.drop((metadata.namespace, metadata.name), metadata.uid)
-        elif change.kind != "bookmark":
+        elif change.kind in ("added", "modified"):
             self._store.put(change.object)
         self._version = metadata.resourceVersion or self._version
+
+    async def _is_shown_again(self, meta: Meta) -> bool:
+        """Whether it is a pod that lost only the label by which it is seen: it gets that back.
+
+        A watch calls both deleted, but a pod that is deleted has a deletionTimestamp.
+        """
+        is_ours = self.resource.kind == PODS.kind and meta.controller.kind == "PaddleJob"
+        if not is_ours or meta.deletionTimestamp:
+            return False
+        change: Manifest = {"metadata": {"uid": meta.uid, "labels": {LABEL_POD: meta.name}}}
+        try:
+            await self._client.patch(self.resource, meta.namespace, meta.name, change)
+        except (KubeError, FencedError):  # it is gone after all, or another operator's to change
+            return False
+        self._log.info("took back what had no label", kind=self.name, name=meta.name,
+                       label=LABEL_POD)  # fmt: skip
+        return True
 
     def _pause_after(self, error: KubeError) -> float:
         kind = self.name
