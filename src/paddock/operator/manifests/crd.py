@@ -22,10 +22,12 @@ V1_NOTE = """\
 # that those do not know (selectableFields, and before 1.25 the rules) are left out by the server.
 """
 V1BETA1_NOTE = """\
-# For Kubernetes 1.15 and older, which have no apiextensions.k8s.io/v1; apply with --validate=false.
-# No cluster since 1.22 takes this file. It is kept as text: it is generated, and nothing more of
-# it is tested. The API server of such a cluster checks types and limits only; what the rules of
-# ../v1/crd.yaml refuse there, the operator answers with the job's condition and an event.
+# For Kubernetes 1.15 and older, which have no apiextensions.k8s.io/v1. Apply it, and with it
+# ../v1/operator.yaml, with --validate=false: what such a server does not know it leaves out, and
+# without events.k8s.io/v1 it shows conditions of jobs, but no events.
+# No cluster since 1.22 takes this file. It is generated, and nothing more of it is tested. The
+# server checks types and limits only; what the rules of ../v1/crd.yaml refuse, the operator answers
+# with the job's condition.
 """
 KEEP = "x-kubernetes-preserve-unknown-fields"
 # Lists whose items have a key of their own, so that two managers may own different items.

@@ -8,7 +8,6 @@ from paddock.operator.manifests.install import (
     REPOSITORY,
     manifests_text,
     service_monitor,
-    v1beta1_text,
 )
 from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW, rules
 
@@ -26,7 +25,6 @@ def files() -> dict[str, str]:
         "v1/crd.yaml": crd_text(),
         "v1/operator.yaml": manifests_text(),
         "v1beta1/crd.yaml": crd_text("v1beta1"),
-        "v1beta1/operator.yaml": v1beta1_text(),
         # No ending: kubectl apply -f deploy/v1/ would take a kustomization.yaml for an object.
         "v1/Kustomization": _kustomization("crd.yaml", "operator.yaml"),
         "kustomize/base/kustomization.yaml": _kustomization("../../v1") + IMAGES_NOTE,

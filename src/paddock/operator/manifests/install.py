@@ -38,11 +38,6 @@ LABELS = {
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 OTHERS_TOO = ("default", "kube-system", "kube-public")
 RESOURCES: Tree = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
-V1BETA1_NOTE = """\
-# For Kubernetes 1.15 and older, beside crd.yaml of this folder; apply with --validate=false.
-# No cluster of that age was at hand: this is ../v1/operator.yaml without what they do not know,
-# kept as text. They have no events.k8s.io/v1, so jobs show conditions there but no events.
-"""
 V1_NOTE = """\
 # The image is yours to build: make operator-image LOAD=kind, or others (docs/guide/kubernetes.md).
 # kubectl apply -f crd.yaml -f operator.yaml; remove them in any order. Removing crd.yaml removes
@@ -92,15 +87,6 @@ def checked(install: Install) -> Install:
     if problems:
         raise UsageError.of(problems)
     return install
-
-
-def v1beta1_text() -> str:
-    """The same objects for clusters of 1.15 and older."""
-    found = objects(Install())
-    for manifest in found:
-        if manifest["kind"] == "Deployment":
-            _without_seccomp(manifest)
-    return HEAD + V1BETA1_NOTE + to_yaml(*found)
 
 
 def objects(install: Install) -> list[Tree]:
@@ -284,13 +270,6 @@ def _object(version: str, kind: str, name: str, namespace: str = "") -> Tree:
         metadata["namespace"] = namespace
     metadata["labels"] = dict(LABELS)
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
-
-
-def _without_seccomp(manifest: Tree) -> None:
-    """seccompProfile is of Kubernetes 1.19."""
-    spec = manifest["spec"]
-    assert isinstance(spec, dict)
-    del spec["template"]["spec"]["securityContext"]["seccompProfile"]
 
 
 def _problems(install: Install) -> list[Problem]:
