@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -49,10 +50,11 @@ def listener() -> Iterator[tuple[int, int]]:
     program.stdout.close()
 
 
-def can_listen(address: str, port: int) -> bool:
-    """Whether a program without SO_REUSEADDR could listen there."""
+def can_listen(address: str, port: int, reuse: int = 0) -> bool:
+    """Whether a program could listen there, with that SO_REUSEADDR."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with closing(socket.socket(family)) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
         try:
             sock.bind((address, port))
             sock.listen()
@@ -61,10 +63,17 @@ def can_listen(address: str, port: int) -> bool:
         return True
 
 
+@pytest.mark.parametrize("reuse", [0, 1])
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::", "::1"])
-def test_a_held_port_cannot_be_taken_by_others(held: HeldPorts, address: str) -> None:
+def test_a_held_port_cannot_be_taken_by_others(held: HeldPorts, address: str, reuse: int) -> None:
     """Between the plan and the ranks nobody slips in, on any address."""
-    assert [can_listen(address, port) for port in held.ports] == [False] * 3
+    assert [can_listen(address, port, reuse) for port in held.ports] == [False] * 3
+
+
+def test_a_held_port_refuses_peers_until_its_rank_listens(held: HeldPorts) -> None:
+    """A rank of another host may be first: it tries again, rather than be cut off later."""
+    with closing(socket.socket()) as peer:
+        assert peer.connect_ex(("127.0.0.1", held.ports[0])) == errno.ECONNREFUSED
 
 
 def test_an_unbound_port_can_be_taken_by_a_rank(held: HeldPorts) -> None:

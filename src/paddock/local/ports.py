@@ -146,6 +146,12 @@ def _bind(port: int) -> socket | None:
 
 
 def _bound(hold: socket, address: tuple[str, int]) -> socket | None:
+    """Hold the port alone, refusing peers that come before the rank listens there."""
+    try:
+        hold.bind(address)
+        return hold
+    except OSError:
+        pass
     hold.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)  # past TIME_WAIT of the last attempt
     try:
         hold.bind(address)
