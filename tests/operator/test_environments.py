@@ -207,7 +207,7 @@ def test_the_config_map_gives_each_pod_what_is_its_own(mode: str, place: str) ->
     builder = Builder(world.job(JOB), spec, 0, host_port=port)
     given = {pod: world.environment(pod) or {} for pod in world.pods(JOB)}
     env = Environments(
-        builder.names, spec, builder.seats(),
+        builder.job.metadata, spec, builder.seats(),
         attempt=0, address=lambda pod: given[pod]["POD_IP"], port=builder.port,
     )  # fmt: skip
     for seat in builder.seats():

@@ -106,13 +106,10 @@ def _crd(given: dict[str, str]) -> int:
 
 
 def _manifests(given: dict[str, str], *, has_crd: bool) -> int:
-    from dataclasses import asdict
-
     from paddock.operator.manifests import manifests_text
 
-    found = _install(given)
     monitor = _is_yes(given, "monitor")
-    print(manifests_text(**asdict(found), has_crd=has_crd, has_monitor=monitor), end="")
+    print(manifests_text(_install(given), has_crd=has_crd, has_monitor=monitor), end="")
     return 0
 
 

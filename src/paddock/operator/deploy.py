@@ -192,7 +192,7 @@ def _replaced(facts: Facts) -> tuple[Outcome, ...]:
 def _missing_services(facts: Facts) -> list[Action]:
     there = {s.metadata.name for s in facts.observed.services}
     builder = facts.builder
-    gang = builder.names.service
+    gang = facts.observed.job.metadata.name
     found: list[Action] = []
     if gang not in there:
         found.append(Create("Service", gang, builder.gang_service()))
@@ -204,7 +204,7 @@ def _missing_services(facts: Facts) -> list[Action]:
         Delete("Service", s.metadata.name, s.metadata.uid)
         for s in facts.observed.services
         if s.metadata.name not in pods
-        and s.metadata.name != builder.names.service
+        and s.metadata.name != gang
         and s.metadata.deletionTimestamp is None
     ]
     return found
