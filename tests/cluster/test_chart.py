@@ -24,8 +24,8 @@ from cluster.conftest import need_binaries, new_namespace
 from cluster.control.build import binaries
 from cluster.deployed import CRD, DEPLOY, V1
 from cluster.jobs import Place
-from paddock.operator.manifests import crd_text, manifests_text
-from paddock.operator.manifests.install import Install
+from paddock.operator.manifests.crd import crd_text
+from paddock.operator.manifests.install import Install, manifests_text
 from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW, rules
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from cluster.conftest import need_binaries
 from cluster.control.plane import ControlPlane
 from cluster.deployed import CRD, DEPLOY, V1, create, expect_soon, install, make
 from paddlejobs import job, role
-from paddock.operator.manifests import manifests_text
-from paddock.operator.manifests.install import Install
+from paddock.operator.manifests.install import Install, manifests_text
 from paddock.operator.names import LEASE
 
 if TYPE_CHECKING:

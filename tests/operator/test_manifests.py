@@ -15,10 +15,10 @@ import yaml
 
 from paddock import __version__
 from paddock.errors import UsageError
-from paddock.operator.manifests import crd_text, manifests_text
 from paddock.operator.manifests.__main__ import main
+from paddock.operator.manifests.crd import crd_text
 from paddock.operator.manifests.files import files
-from paddock.operator.manifests.install import Install
+from paddock.operator.manifests.install import Install, manifests_text
 from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW
 from paddock.operator.manifests.reference import reference_text
 from paddock.operator.options import read_options

@@ -29,7 +29,11 @@ V1BETA1_NOTE = """\
 # server checks types and limits only; what the rules of ../v1/crd.yaml refuse, the operator answers
 # with the job's condition.
 """
-KEEP = "x-kubernetes-preserve-unknown-fields"
+AMOUNT: Tree = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "pattern": QUANTITY,
+    "x-kubernetes-int-or-string": True,
+}
 # Lists whose items have a key of their own, so that two managers may own different items.
 KEYED = {
     **{f"spec.{role}.template.spec.containers[]": "name" for role in ("ps", "worker", "heter")},
@@ -69,7 +73,7 @@ def crd() -> Tree:
         "name": PADDLE_JOBS.version,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": _whole(has_extensions=True)},
+        "schema": {"openAPIV3Schema": _whole()},
         "subresources": _subresources(),
         "selectableFields": [{"jsonPath": path} for path in SELECTABLE],
         "additionalPrinterColumns": _columns("jsonPath"),
@@ -94,7 +98,7 @@ def crd_v1beta1() -> Tree:
         "preserveUnknownFields": True,
         "subresources": _subresources(),
         "additionalPrinterColumns": _columns("JSONPath"),
-        "validation": {"openAPIV3Schema": _whole(has_extensions=False)},
+        "validation": {"openAPIV3Schema": _without_extensions(_whole())},
     }
     return _definition("v1beta1", spec)
 
@@ -155,35 +159,41 @@ def _columns(path_key: str) -> list[Tree]:
     ]
 
 
-def _whole(*, has_extensions: bool) -> Tree:
+def _whole() -> Tree:
     """The schema of a PaddleJob."""
     properties: Tree = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
         "metadata": {"type": "object"},
+        **{name: _schema(node) for name, node in TREE.items()},
     }
-    for name, node in TREE.items():
-        properties[name] = _schema(node, has_extensions=has_extensions)
-    whole: Tree = {
+    return {
         "description": "A distributed training job.",
         "type": "object",
         "properties": properties,
+        **_rules(""),
     }
-    if has_extensions:
-        whole.update(_rules(""))
-    return whole
 
 
-def _schema(node: Node, *, has_extensions: bool) -> Tree:
+def _without_extensions(schema: object) -> object:
+    if isinstance(schema, list):
+        return [_without_extensions(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    known = {k: part for k, part in schema.items() if not k.startswith("x-kubernetes-")}
+    return {k: _without_extensions(part) for k, part in known.items()}
+
+
+def _schema(node: Node) -> Tree:
     row = node.field
     found: Tree = {"description": _description(row)}
     if row.type in ("object", "open"):
-        found.update(_mapping(node, has_extensions=has_extensions))
+        found.update(_mapping(node))
     elif row.type in ("objects", "opens"):
         found["type"] = "array"
         found.update(_limits(row, "minItems", "maxItems"))
-        found["items"] = _mapping(node, has_extensions=has_extensions)
-        if has_extensions and row.path in KEYED:
+        found["items"] = _mapping(node)
+        if row.path in KEYED:
             found["x-kubernetes-list-type"] = "map"
             found["x-kubernetes-list-map-keys"] = [KEYED[row.path]]
     elif row.type == "strings":
@@ -199,28 +209,24 @@ def _schema(node: Node, *, has_extensions: bool) -> Tree:
     elif row.type == "texts":
         found.update(type="object", additionalProperties={"type": "string"})
     elif row.type == "quantities":
-        found.update(type="object", additionalProperties=_quantity(has_extensions))
+        found.update(type="object", additionalProperties=AMOUNT)
     else:
         found.update(_scalar(row))
     return found
 
 
-def _mapping(node: Node, *, has_extensions: bool) -> Tree:
+def _mapping(node: Node) -> Tree:
     """Type and properties of an object, or of the items of a list of objects."""
     row = node.field
     found: Tree = {"type": "object"}
     required = [name for name, child in node.children.items() if child.field.required]
     if required:
         found["required"] = required
-    if has_extensions:
-        if row.type in ("open", "opens"):
-            found[KEEP] = True
-        if row.type == "object":
-            found.update(_rules(row.path))
-    properties = {
-        name: _schema(child, has_extensions=has_extensions) for name, child in node.children.items()
-    }
-    if properties:
+    if row.type in ("open", "opens"):
+        found["x-kubernetes-preserve-unknown-fields"] = True
+    if row.type == "object":
+        found.update(_rules(row.path))
+    if properties := {name: _schema(child) for name, child in node.children.items()}:
         found["properties"] = properties
     return found
 
@@ -236,13 +242,6 @@ def _scalar(row: Field) -> Tree:
     found: Tree = {"type": "string", **_words(row), **_limits(row, "minLength", "maxLength")}
     if row.pattern:
         found["pattern"] = row.pattern
-    return found
-
-
-def _quantity(has_extensions: bool) -> Tree:
-    found: Tree = {"anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": QUANTITY}
-    if has_extensions:
-        found["x-kubernetes-int-or-string"] = True
     return found
 
 
