@@ -22,7 +22,7 @@ from paddock.kube.client import KubeError
 from paddock.kube.connect import open_http
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
     from lightkube.config.kubeconfig import SingleConfig
 
@@ -106,7 +106,7 @@ class HttpClient:
 
     async def watch(
         self, resource: Resource[T], query: Query, *, resource_version: str, timeout_seconds: float
-    ) -> AsyncIterator[Change[T]]:
+    ) -> AsyncGenerator[Change[T], None]:
         """Changes after that version, bookmarks among them, until the server ends it."""
         params = _selected(query) | {
             "watch": "true",

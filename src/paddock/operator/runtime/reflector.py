@@ -13,6 +13,7 @@ no answer, dead watch, 429, 5xx   the same after a pause that doubles, with jitt
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from paddock.kube.client import KubeError
@@ -20,7 +21,7 @@ from paddock.operator.runtime.clock import TimeLimit
 from paddock.operator.runtime.store import HasMeta
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
     from random import Random
 
     from paddock.kube.client import Change, Client, Query, Resource
@@ -136,20 +137,18 @@ class Reflector(Generic[T]):
         if not self._version:
             await self._list()
         began = self._clock.monotonic()
-        stream = self._client.watch(
+        watched = self._client.watch(
             self.resource,
             self._query,
             resource_version=self._version,
             timeout_seconds=self._rng.uniform(*WATCH_SECONDS),
         )
         heard = False
-        try:
+        async with contextlib.aclosing(watched) as stream:
             async for change in stream:
                 self._take(change)
                 heard = True
                 self._failures = 0
-        finally:
-            await _close(stream)
         if heard or self._clock.monotonic() - began >= SHORT_WATCH_SECONDS:
             return 0.0
         self._failures += 1
@@ -212,10 +211,3 @@ class Reflector(Generic[T]):
         """Doubles from the first failure on; half of it is chance, so that not all come at once."""
         most = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2.0 ** min(self._failures - 1, 20))
         return most * self._rng.uniform(0.5, 1.0)
-
-
-async def _close(stream: AsyncIterator[Change[T]]) -> None:
-    """End a watch that was left in its middle; the protocol asks for an iterator only."""
-    close = getattr(stream, "aclose", None)
-    if close is not None:
-        await close()
