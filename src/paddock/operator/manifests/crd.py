@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -39,14 +39,14 @@ KEYED = {
     **{f"spec.{role}.template.spec.containers[]": "name" for role in ("ps", "worker", "heter")},
     "status.conditions[]": "type",
 }
-# Printer columns: name, type, path, priority (1: with -o wide only).
+# Printer columns: name, type, path, whether with -o wide only.
 COLUMNS = (
-    ("Status", "string", ".status.phase", 0),
-    ("Mode", "string", ".status.mode", 0),
-    ("Ready", "string", ".status.ready", 1),
-    ("Restarts", "integer", ".status.restarts", 1),
-    ("Reason", "string", ".status.reason", 1),
-    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Status", "string", ".status.phase", False),
+    ("Mode", "string", ".status.mode", False),
+    ("Ready", "string", ".status.ready", True),
+    ("Restarts", "integer", ".status.restarts", True),
+    ("Reason", "string", ".status.reason", True),
+    ("Age", "date", ".metadata.creationTimestamp", False),
 )
 # For --field-selector. Source: KEP-4358.
 SELECTABLE = (".status.phase", ".status.mode", ".spec.schedulingPolicy.queue")
@@ -74,33 +74,62 @@ def crd() -> Tree:
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": _whole()},
-        "subresources": _subresources(),
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.worker.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
         "selectableFields": [{"jsonPath": path} for path in SELECTABLE],
-        "additionalPrinterColumns": _columns("jsonPath"),
+        "additionalPrinterColumns": [
+            {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if is_wide else {})}
+            for name, kind, path, is_wide in COLUMNS
+        ],
     }
-    spec: Tree = {
-        "group": PADDLE_JOBS.group,
-        "names": _names(),
-        "scope": "Namespaced",
-        "versions": [version],
+    names: Tree = {
+        "kind": PADDLE_JOBS.kind,
+        "listKind": f"{PADDLE_JOBS.kind}List",
+        "plural": PADDLE_JOBS.plural,
+        "singular": "paddlejob",
+        "shortNames": ["pdj"],
+        "categories": ["all"],
     }
-    return _definition("v1", spec)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{PADDLE_JOBS.plural}.{PADDLE_JOBS.group}",
+            "labels": {"app.kubernetes.io/name": "paddock-operator"},
+        },
+        "spec": {
+            "group": PADDLE_JOBS.group,
+            "names": names,
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
 
 
 def crd_v1beta1() -> Tree:
     """The same for apiextensions.k8s.io/v1beta1: no extensions, and nothing is ever pruned."""
-    spec: Tree = {
-        "group": PADDLE_JOBS.group,
-        "names": _names(),
-        "scope": "Namespaced",
-        "version": PADDLE_JOBS.version,
-        "versions": [{"name": PADDLE_JOBS.version, "served": True, "storage": True}],
+    found: Any = crd()
+    spec = found["spec"]
+    (version,) = spec.pop("versions")
+    columns = version["additionalPrinterColumns"]
+    spec |= {
+        "version": version["name"],
+        "versions": [{name: version[name] for name in ("name", "served", "storage")}],
         "preserveUnknownFields": True,
-        "subresources": _subresources(),
-        "additionalPrinterColumns": _columns("JSONPath"),
-        "validation": {"openAPIV3Schema": _without_extensions(_whole())},
+        "subresources": version["subresources"],
+        "additionalPrinterColumns": [
+            {"JSONPath" if k == "jsonPath" else k: v for k, v in column.items()}
+            for column in columns
+        ],
+        "validation": _without_extensions(version["schema"]),
     }
-    return _definition("v1beta1", spec)
+    return {**found, "apiVersion": "apiextensions.k8s.io/v1beta1"}
 
 
 def to_yaml(*documents: Tree) -> str:
@@ -116,47 +145,6 @@ class _Dumper(yaml.SafeDumper):
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
-
-
-def _definition(version: str, spec: Tree) -> Tree:
-    return {
-        "apiVersion": f"apiextensions.k8s.io/{version}",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{PADDLE_JOBS.plural}.{PADDLE_JOBS.group}",
-            "labels": {"app.kubernetes.io/name": "paddock-operator"},
-        },
-        "spec": spec,
-    }
-
-
-def _names() -> Tree:
-    return {
-        "kind": PADDLE_JOBS.kind,
-        "listKind": f"{PADDLE_JOBS.kind}List",
-        "plural": PADDLE_JOBS.plural,
-        "singular": "paddlejob",
-        "shortNames": ["pdj"],
-        "categories": ["all"],
-    }
-
-
-def _subresources() -> Tree:
-    return {
-        "status": {},
-        "scale": {
-            "specReplicasPath": ".spec.worker.replicas",
-            "statusReplicasPath": ".status.replicas",
-            "labelSelectorPath": ".status.selector",
-        },
-    }
-
-
-def _columns(path_key: str) -> list[Tree]:
-    return [
-        {"name": name, "type": kind, path_key: path, **({"priority": 1} if priority else {})}
-        for name, kind, path, priority in COLUMNS
-    ]
 
 
 def _whole() -> Tree:
