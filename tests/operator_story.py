@@ -197,15 +197,20 @@ class Story:
             self.world.kubelet.succeed(f"{NAMESPACE}/{pod}")
 
     def fail(self, words: list[str], given: Any) -> None:
-        """fail POD [exit N] [reason R] [LAST WORDS]: its containers ended, by their own doing."""
-        which, pairs, rest = words[0], {"exit": "1", "reason": "Error"}, words[1:]
+        """fail POD [exit N] [reason R] [ago S] [LAST WORDS]: its containers ended by themselves.
+
+        ago: the kubelet tells of it so many seconds later.
+        """
+        which, pairs, rest = words[0], {"exit": "1", "reason": "Error", "ago": "0"}, words[1:]
         while rest[:1] and rest[0] in pairs:
             pairs[rest[0]] = rest[1]
             rest = rest[2:]
+        self.world.now -= float(pairs["ago"])
         for pod in self.which(which):
             self.world.kubelet.fail(
                 f"{NAMESPACE}/{pod}", int(pairs["exit"]), pairs["reason"], " ".join(rest)
             )
+        self.world.now += float(pairs["ago"])
 
     def oom(self, words: list[str], given: Any) -> None:
         """oom POD."""

@@ -181,7 +181,12 @@ class World:
         for kind, store in caches.stores.items():
             store.listen(partial(memory.expectations.see, kind))
         observed = caches.observe(
-            job, memory.faults.all(), etcd=self.etcd, decided_ports=(), allowed=memory.allowed
+            job,
+            memory.faults.all(),
+            etcd=self.etcd,
+            decided_ports=(),
+            allowed=memory.allowed,
+            unknown=memory.unknown,
         )
         decision = reconcile(observed, self.now, self.settings)
         check_rules(observed, decision)

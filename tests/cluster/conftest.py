@@ -34,11 +34,10 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 LIMIT_SECONDS_CLUSTER = 300.0
 PROBE_IMAGE = "localhost/paddock/probe:test"
+# They train in images of a GB, which one of the clusters has then, not both.
+WITH_LARGE_IMAGES = ("test_examples", "test_examples_more", "test_quickstart", "test_rec")
 # Minutes each. What begins last would be waited for alone.
-LONGEST = (
-    "test_examples", "test_operator_faults", "test_examples_more", "test_operator_ends",
-    "test_install", "test_quickstart",
-)  # fmt: skip
+LONGEST = (*WITH_LARGE_IMAGES, "test_operator_faults", "test_operator_ends", "test_install")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,6 +50,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
             if item.get_closest_marker("limit") is None:
                 item.add_marker(pytest.mark.limit(LIMIT_SECONDS_CLUSTER))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    """With --dist loadfile: a module at a time, and those of the large images as one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneForLargeImages(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return "large images" if Path(module).stem in WITH_LARGE_IMAGES else module
+
+    return OneForLargeImages(config, log) if config.option.dist == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -106,6 +106,15 @@ class Place:
         ours = [e for e in ours if e["regarding"].get("kind") == "PaddleJob"]
         return [f"{e['reason']}: {e['note']}" for e in sorted(ours, key=lambda e: e["eventTime"])]
 
+    def told(self, name: str, text: str) -> str:
+        """The event of a job that has that text. They are written after the status, in their turn.
+
+        A job that has ended is so a moment before people are told why.
+        """
+        what = f"an event of {name} with {text!r}"
+        found = self.soon(what, lambda: [e for e in self.events(name) if text in e], name)
+        return str(found[0])
+
     def probe(self, pod: str, *words: str) -> str:
         """What probe says, run inside of a pod that runs."""
         done = self.kubectl("exec", pod, "--", "/bin/probe", *words, check=False)

@@ -42,7 +42,8 @@ def jobs(shared_place: Place, probes: Probes) -> Place:
         job("ignored", failurePolicy=policy, worker=role(2, "as 1 fail 44 never mind")),
         job("memory", worker=role(1, "eat 200")),
         job("signal", worker=role(1, "fail 139 core dumped")),
-        job("words", worker=role(1, "message the disk of rank 0 is full then fail 1 a long log")),
+        job("words", worker=role(1, "message the disk of rank 0 is full then fail 1 a long log",
+                                 container={"resurces": {"limits": {"memory": "32Mi"}}})),
         job("loop", backoffLimit=0, worker=role(1, "fail 2 again and again", pod=in_place)),
         job("image", worker=role(2, "sleep", container={"image": MISSING,
                                                         "imagePullPolicy": "IfNotPresent"})),
@@ -62,7 +63,7 @@ def test_a_failed_worker_is_named_with_its_last_words(jobs: Place) -> None:
         "plain-worker-1", "ExitCode", 3, 0
     )  # fmt: skip
     assert condition(status, "Failed")["status"] == "True"
-    assert f"PodFailed: {status['message']}" in jobs.events("plain")
+    assert jobs.told("plain", "PodFailed: ") == f"PodFailed: {status['message']}"
     shown = jobs.kubectl("get", "pdj", "plain", "-o", "wide").splitlines()
     assert re.split(r"\s{2,}", shown[1])[:2] == ["plain", "Failed"]
     assert "PodFailed" in shown[1]
@@ -81,6 +82,7 @@ def test_restarts_are_counted_against_the_limit(jobs: Place) -> None:
     assert (status["reason"], status["restarts"]) == ("BackoffLimitExceeded", 2)
     assert status["message"].endswith("2 restarts are used up (backoffLimit)")
     assert "exit code 5 (Killed by a test)" in status["message"]
+    assert jobs.told("limit", "BackoffLimitExceeded: ")  # the last: the others are there
     restarts = [e for e in jobs.events("limit") if e.startswith("Restarting")]
     assert [re.search(r"restart (\d) of 2", e)[1] for e in restarts] == ["1", "2"]  # type: ignore[index]
 
@@ -101,7 +103,7 @@ def test_rules_by_exit_code_decide(jobs: Place) -> None:
     status = jobs.wait("free", "Completed")
     assert status["restarts"] == 2
     status = jobs.wait("ignored", "Completed")
-    assert any("failurePolicy ignores it" in said for said in jobs.events("ignored"))
+    assert jobs.told("ignored", "failurePolicy ignores it")
 
 
 def test_a_program_killed_for_memory_is_told_what_to_raise(jobs: Place) -> None:
@@ -119,6 +121,17 @@ def test_other_ways_to_end_have_their_own_words(jobs: Place) -> None:
     assert status["lastFailure"]["cause"] == "Startup"
     assert "could not be started" in status["message"]
     assert "/no/such/program" in status["message"]
+
+
+def test_a_typo_in_a_template_is_told(jobs: Place) -> None:
+    """kubectl apply has taken it: a template has no schema. The API server says it of the pod."""
+    text = (
+        "not known to the API server, which left it out of the pods:"
+        " spec.worker.template.spec.containers[0].resurces"
+    )
+    assert jobs.told("words", "UnknownField: ") == f"UnknownField: {text}"
+    valid = condition(jobs.wait("words", "Failed"), "Valid")
+    assert (valid["reason"], valid["message"]) == ("Warnings", text)
 
 
 def test_a_container_that_its_kubelet_starts_again_counts_as_well(jobs: Place) -> None:
@@ -148,4 +161,4 @@ def test_an_image_that_cannot_be_pulled_is_shown_and_can_be_mended(
     jobs.kubectl("replace", "-f", "-", stdin=json.dumps(found))
     status = jobs.wait("image", "Completed")
     assert status["restarts"] == 0
-    assert any(said.startswith("TemplateChanged") for said in jobs.events("image"))
+    assert jobs.told("image", "TemplateChanged: ")

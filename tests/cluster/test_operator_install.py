@@ -133,13 +133,13 @@ def old_place(plane: ControlPlane, place: Place) -> Iterator[Place]:
     plane.kubectl("delete", DEFINITION, "--ignore-not-found")
 
 
+@pytest.mark.parametrize("intranet", ["PodIP", "DNS"])
 def test_under_the_old_definition_jobs_run_and_status_is_written_once(
-    old_place: Place, plane: ControlPlane
+    intranet: str, old_place: Place, plane: ControlPlane
 ) -> None:
     """It drops what it does not know; comparing with what was sent would never come to rest."""
     with Operator(plane) as operator:
-        # With names nothing that it keeps says that the programs have begun.
-        old_place.make("old", intranet="PodIP", ps=role(1), worker=role(2))
+        old_place.make("old", intranet=intranet, ps=role(1), worker=role(2))
         run_all(old_place, "old", 3)
         status = old_place.wait("old", "Running")
         assert (status["mode"], status["worker"]["running"]) == ("PS", 2)

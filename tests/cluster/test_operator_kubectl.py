@@ -102,7 +102,7 @@ def test_scale_starts_a_running_job_again_with_the_new_size(jobs: Place) -> None
     assert (status["attempt"], status["replicas"]) == (1, 3)
     assert not set(before.values()) & set(jobs.uids("resnet").values())
     assert "PADDLE_TRAINERS_NUM=3" in jobs.logs("resnet-worker-2")
-    assert any(e.startswith("Scaled: scaled to 3 pods") for e in jobs.events("resnet"))
+    assert jobs.told("resnet", "Scaled: scaled to 3 pods")
     jobs.kubectl("scale", "pdj/resnet", "--replicas=1", "--current-replicas=3")
     status = jobs.wait("resnet", "Running", until=lambda s: s["ready"] == "1/1")
     assert (status["mode"], list(jobs.pods("resnet"))) == ("Single", ["resnet-worker-0"])

@@ -184,7 +184,9 @@ def test_a_running_job_asks_a_quota_before_it_begins_again(place: Place, probes:
 
 def test_a_node_that_does_not_exist_is_named(place: Place, probes: Probes) -> None:
     """No scheduler looks at a pod that names its node: it stayed Pending without a word."""
-    place.make("lost", worker=probes.role(1, "say trained", pod={"nodeName": "nowhere"}))
+    # With grace there is nobody to end it: Kubernetes removes such a pod a minute later.
+    pod = {"nodeName": "nowhere", "terminationGracePeriodSeconds": 0}
+    place.make("lost", worker=probes.role(1, "say trained", pod=pod))
     status = place.wait("lost", "Pending", reason="NodeSilent")
     assert "worker-0 on nowhere waits: NodeSilent" in status["message"]
     assert "is there such a node?" in status["message"]

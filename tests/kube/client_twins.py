@@ -29,6 +29,7 @@ CHECKS = (
     twins_create.lease_keeps_microseconds,
     twins_create.event_must_be_complete_and_may_only_be_counted,
     twins_create.wrong_types_are_bad_requests,
+    twins_create.unknown_fields_of_a_pod_are_said_and_left_out,
     twins_create.container_names_every_mistake,
     twins_change.status_and_spec_are_written_apart,
     twins_change.write_that_changes_nothing_keeps_the_version,

@@ -252,12 +252,15 @@ def test_answer_that_does_not_come_has_a_limit() -> None:
 
 
 def test_warnings_of_the_server_are_handed_on() -> None:
-    """'unknown field' in a Warning header is how a wrong manifest shows itself."""
+    """'unknown field' in a Warning header is how a wrong manifest shows itself: to whoever watches
+    the client, and to whoever made the call.
+    """
     said: list[str] = []
+    heard: list[str] = []
     script = answer(201, POD, Warning='299 - "unknown field \\"spec.x\\""')
     after(
         script,
-        lambda client: client.create(PODS, "ml", {"metadata": {}}),
+        lambda client: client.create(PODS, "ml", {"metadata": {}}, warn=heard.append),
         Options(warn=said.append),
     )
-    assert said == ['unknown field "spec.x"']
+    assert said == heard == ['unknown field "spec.x"']

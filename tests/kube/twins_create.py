@@ -273,3 +273,16 @@ async def container_names_every_mistake(client: Client, place: Place) -> None:
         "spec.containers[1].name", "spec.containers[2].image", "spec.containers[2].name",
         "spec.volumes[1].name",
     ]  # fmt: skip
+
+
+async def unknown_fields_of_a_pod_are_said_and_left_out(client: Client, place: Place) -> None:
+    """A PaddleJob's template is not checked when it is applied, and a pod is made all the same."""
+    bad: dict[str, Any] = pod()
+    bad["spec"] |= {"nodeSelectr": {"gpu": "yes"}, "hostPID": False}
+    bad["spec"]["containers"][0] |= {"resurces": {}, "stdin": False}
+    said: list[str] = []
+    await client.create(PODS, place.namespace, bad, warn=said.append)
+    assert sorted(said) == [
+        'unknown field "spec.containers[0].resurces"', 'unknown field "spec.nodeSelectr"'
+    ]  # fmt: skip
+    assert (await client.get(PODS, place.namespace, "a")).metadata.name == "a"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kube_memory.server import MemoryServer
     from kube_memory.store import Stored
-    from paddock.kube.client import Manifest, PatchKind, Query, Resource
+    from paddock.kube.client import Manifest, PatchKind, Query, Resource, Warn
 
 T = TypeVar("T")
 
@@ -75,8 +75,9 @@ class MemoryClient:
             self._server.close_watch(stream)
 
     async def create(
-        self, resource: Resource[T], namespace: str, manifest: Manifest, *, dry_run: bool = False
-    ) -> T:
+        self, resource: Resource[T], namespace: str, manifest: Manifest, *,
+        dry_run: bool = False, warn: Warn | None = None,
+    ) -> T:  # fmt: skip
         """Create; the object as stored."""
         metadata: Any = manifest.get("metadata")
         name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
@@ -85,7 +86,8 @@ class MemoryClient:
             client=self.name, dry_run=dry_run, content=manifest,
         )  # fmt: skip
         stored = await self._asked(
-            call, lambda: self._server.create(resource, namespace, manifest, dry_run=dry_run)
+            call,
+            lambda: self._server.create(resource, namespace, manifest, dry_run=dry_run, warn=warn),
         )
         return stored.read(resource.shape)
 

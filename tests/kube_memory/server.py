@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kube_memory.rules import Cause
     from kube_memory.selectors import Document
-    from paddock.kube.client import KubeError, Manifest, PatchKind, Query, Resource
+    from paddock.kube.client import KubeError, Manifest, PatchKind, Query, Resource, Warn
 
 BOOKMARK_SECONDS = 60.0  # as the real server
 SNAPSHOTS_MAX = 100  # unfinished lists; the oldest is forgotten, and its rest is 410
@@ -133,10 +133,12 @@ class MemoryServer:
         manifest: Manifest,
         *,
         dry_run: bool = False,
+        warn: Warn | None = None,
     ) -> Stored:
-        """Store a new object, or with dry_run only say what it would be."""
+        """Store a new object, or with dry_run only say what it would be. warn: as of a Client."""
         self._served(resource)
-        return writes.create(self, resource, self._scope(resource, namespace), manifest, dry_run)
+        scope = self._scope(resource, namespace)
+        return writes.create(self, resource, scope, manifest, dry_run=dry_run, warn=warn)
 
     def patch(
         self,

@@ -227,6 +227,15 @@ SHAPES: dict[str, type[Typed]] = {
     "leases.coordination.k8s.io": Lease,
     "events.events.k8s.io": Event,
 }
+# What else they have, beside the fields above that are checked. Source: core/v1, Kubernetes 1.34.
+POD_SPEC_MORE = """automountServiceAccountToken dnsConfig enableServiceLinks ephemeralContainers
+    hostAliases hostIPC hostPID hostUsers hostnameOverride os overhead preemptionPolicy priority
+    readinessGates resourceClaims resources runtimeClassName serviceAccount setHostnameAsFQDN
+    shareProcessNamespace topologySpreadConstraints"""
+CONTAINER_MORE = """resizePolicy restartPolicy restartPolicyRules startupProbe stdin stdinOnce
+    terminationMessagePath terminationMessagePolicy tty volumeDevices"""
+POD_SPEC = frozenset((*PodSpec.__struct_fields__, *POD_SPEC_MORE.split()))
+CONTAINER = frozenset((*Container.__struct_fields__, *CONTAINER_MORE.split()))
 PATH = re.compile(r" - at `\$?\.?(.*)`$")
 
 
@@ -239,6 +248,19 @@ def refuse_wrong_types(resource: Resource[Any], kind: str, document: Document) -
             f'{resource.kind} in version "{resource.version}" cannot be handled as a'
             f" {resource.kind}: json: {_said(error)}"
         ) from error
+
+
+def leave_out(kind: str, document: Document) -> list[str]:
+    """Take out of a pod what its kind does not have, and is no mistake; where each was."""
+    spec = document.get("spec") or {} if kind == "pods" else {}
+    parts = [("spec", spec, POD_SPEC)]
+    for name in ("containers", "initContainers"):
+        listed = enumerate(spec.get(name) or ())
+        parts += [(f"spec.{name}[{at}]", one, CONTAINER) for at, one in listed]
+    found = [(where, part, name) for where, part, has in parts for name in part if name not in has]
+    for _, part, name in found:
+        del part[name]
+    return [f"{where}.{name}" for where, _, name in found]
 
 
 def _said(error: msgspec.ValidationError) -> str:

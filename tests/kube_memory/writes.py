@@ -10,7 +10,7 @@ from kube_memory import refusals, rules
 from kube_memory.patches import PatchError, applied, json_patched, merged
 from kube_memory.refusals import qualified
 from kube_memory.store import Stored
-from kube_memory.typed import refuse_wrong_types
+from kube_memory.typed import leave_out, refuse_wrong_types
 from paddock.kube.client import KubeError
 from paddock.kube.objects import rfc3339, seconds
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kube_memory.selectors import Document
     from kube_memory.server import MemoryServer
     from kube_memory.store import Key
-    from paddock.kube.client import Manifest, PatchKind, Resource
+    from paddock.kube.client import Manifest, PatchKind, Resource, Warn
 
 # Kinds without a status subresource: their status is a field as any other. All others have one.
 NO_STATUS = ("configmaps", "leases.coordination.k8s.io", "events.events.k8s.io")
@@ -39,7 +39,9 @@ def create(
     resource: Resource[Any],
     namespace: str,
     manifest: Manifest,
-    dry_run: bool,
+    *,
+    dry_run: bool = False,
+    warn: Warn | None = None,
 ) -> Stored:
     """A new object. Raises KubeError 400, 403, 409 or 422, in the order the real server checks."""
     kind = qualified(resource)
@@ -48,6 +50,9 @@ def create(
     if not isinstance(metadata, dict):
         metadata = document["metadata"] = {}
     refuse_wrong_types(resource, kind, document)
+    for field in leave_out(kind, document):
+        if warn is not None:
+            warn(f'unknown field "{field}"')
     if metadata.get("resourceVersion"):
         raise refusals.internal_error("resourceVersion should not be set on objects to be created")
     if (metadata.get("namespace") or namespace) != namespace:
@@ -310,7 +315,7 @@ def _applied_new(
     server: MemoryServer, resource: Resource[Any], key: Key, change: Mapping[str, object]
 ) -> Stored:
     document = merged(_copied(change), {"metadata": {"name": key[1]}})
-    stored = create(server, resource, key[0], document, False)
+    stored = create(server, resource, key[0], document)
     server.last_applied[stored.uid, ""] = _identified(change)
     return stored
 

@@ -20,6 +20,7 @@ from paddock.operator.names import GLOO_OFFSET, place_of
 from paddock.operator.pods import Builder
 from paddock.operator.read_spec import read_spec
 from paddock.operator.reconcile import reconcile
+from paddock.operator.schema import REPLICAS_MAX
 from paddock.ps.roles import read_role
 
 TYPE_CHECKING = False
@@ -318,6 +319,35 @@ def test_lists_too_long_for_a_variable_are_left_out_and_it_is_said(place: str) -
     assert valid["reason"] == "Warnings"
     assert "over 120000 bytes: PADDLE_TRAINER_ENDPOINTS (" in valid["message"]
     assert "a-long-name-worker-0.a-long-name is that of worker 0" in valid["message"]
+
+
+@pytest.mark.parametrize("place", ["Service", "DNS"])
+def test_the_largest_job_of_a_long_name_has_a_config_map_that_can_be_stored(place: str) -> None:
+    """1 MiB is the limit: with Service the own address of each pod made it 1.8."""
+    name = "a" * 50
+    job = PaddleJob(Meta(name=name, namespace=NAMESPACE, uid="u1"))
+    spec, _ = read_spec(name, full_spec({"intranet": place, "worker": REPLICAS_MAX}))
+    assert spec is not None
+    data = Builder(job, spec, 0).config_map({})["data"]
+    assert isinstance(data, dict)
+    assert sum(len(k) + len(v) for k, v in data.items()) < 1024 * 1024
+
+
+def test_addresses_that_no_config_map_can_hold_are_told_with_what_helps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With PodIP each pod's own address stands in the map. Played with 40 pods, of 10,000."""
+    monkeypatch.setattr("kube_memory.rules.DATA_MAX", 4096)
+    world = World(is_ipv6=True)
+    world.create_job(JOB, full_spec({"intranet": "PodIP", "worker": 40}))
+    world.settle()
+    for pod in world.pods(JOB):
+        world.schedule(pod)
+    world.settle()
+    status = world.job(JOB).status
+    assert isinstance(status, dict)
+    assert "may not be more than 4096 bytes" in status["message"]
+    assert status["message"].endswith("write intranet: DNS, or ask for fewer)")
 
 
 @pytest.mark.parametrize("place", PLACES)

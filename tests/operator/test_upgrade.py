@@ -159,6 +159,85 @@ def test_only_the_old_operators_own_finalizer_is_taken_away(theirs: list[str]) -
     run_virtual(main)
 
 
+# What the definition of v0.3.5 keeps of a status; an unknown field is dropped.
+KEPT = {"phase", "mode", "elastic", "observedGeneration", "startTime", "completionTime",
+        "ps", "worker", "heter"}  # fmt: skip
+
+
+def under_the_old_definition(world: World, intranet: str) -> None:
+    """A job that runs, of which the server keeps what the old definition knows."""
+    put = world.server.store.put
+
+    def pruning(kind: str, document: Any) -> Any:
+        if kind.startswith(PADDLE_JOBS.plural):
+            status = document.get("status") or {}
+            for name in status.keys() - KEPT:
+                del status[name]
+        return put(kind, document)
+
+    world.server.store.put = pruning  # type: ignore[method-assign]  # the edge is faked
+    world.start(reconcile=reconcile)
+    spec = {**SPEC, "intranet": intranet}
+    world.server.create(PADDLE_JOBS, "ml", {"metadata": {"name": "new"}, "spec": spec})
+
+
+def uids(world: World) -> dict[str, str]:
+    """Of the pods, by name."""
+    metas = [stored.peek["metadata"] for stored in world.server.all(PODS, "ml")]
+    return {meta["name"]: meta["uid"] for meta in metas}
+
+
+async def play(world: World, clock: VirtualClock, seconds: int) -> None:
+    """Deleted pods go, the others run."""
+    for _ in range(seconds):
+        await clock.pass_time(1)
+        for stored in world.server.all(PODS, "ml"):
+            if stored.peek["metadata"].get("deletionTimestamp"):
+                world.server.kubelet.let_go(f"ml/{stored.peek['metadata']['name']}")
+            elif stored.peek["status"].get("phase") == "Pending":
+                world.server.kubelet.run(f"ml/{stored.peek['metadata']['name']}")
+
+
+@pytest.mark.parametrize("intranet", ["PodIP", "DNS"])
+def test_under_the_old_definition_the_gang_begins_again(intranet: str) -> None:
+    """With names only a pod's companions were left, in the middle of what it had computed."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        under_the_old_definition(world, intranet)
+        await play(world, clock, 5)
+        assert world.status("new")["phase"] == "Running"
+        assert not world.status("new").keys() - KEPT
+        before = uids(world)
+        world.server.delete(PODS, "ml", "new-worker-1")
+        await play(world, clock, 10)
+        assert world.status("new")["phase"] == "Running"
+        after = uids(world)
+        assert (after.keys(), set(after.values()) & set(before.values())) == (before.keys(), set())
+
+    run_virtual(main)
+
+
+def test_under_the_old_definition_a_program_that_fails_at_once_ends_the_job() -> None:
+    """Nothing says when all had addresses: it was made again for ever."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        under_the_old_definition(world, "DNS")
+        await clock.pass_time(2)
+        for _ in range(5):
+            if world.status("new")["phase"] != "Failed":
+                world.server.kubelet.schedule("ml/new-worker-0")
+                world.server.kubelet.run("ml/new-worker-0")
+                world.server.kubelet.run("ml/new-worker-1")
+                world.server.kubelet.fail("ml/new-worker-1", 1)
+            await clock.pass_time(2)
+        assert world.status("new")["phase"] == "Failed"
+        assert world.made.count(("new-worker-1", "0")) == 1
+
+    run_virtual(main)
+
+
 STRIPPED = [
     *((PODS, label) for label in (LABEL_POD, LABEL_JOB, LABEL_UID)),
     (SERVICES, LABEL_JOB), (CONFIG_MAPS, LABEL_POD),

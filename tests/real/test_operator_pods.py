@@ -92,10 +92,10 @@ def expect_good(ended: Mapping[str, Ended], learned: str) -> None:
 @pytest.mark.parametrize(
     ("module", "launcher", "script", "how"),
     [
-        ("paddle", BARE, "train_fleet.py", "name"),
-        ("paddle", PADDLE, "train_fleet.py", "ip"),
-        ("paddle", PADDLE, "train_fleet.py", "name"),
-        ("paddle", PADDOCK, "train_fleet.py", "ip"),
+        ("paddle", BARE, "train_fleet.py --epochs 3", "name"),
+        ("paddle", PADDLE, "train_fleet.py --epochs 3", "ip"),
+        ("paddle", PADDLE, "train_fleet.py --epochs 3", "name"),
+        ("paddle", PADDOCK, "train_fleet.py --epochs 3", "ip"),
         ("torch", BARE, "torch_digits.py", "ip"),
         ("torch", TORCHRUN, "torch_digits.py", "name"),
         ("torch", PADDOCK, "torch_digits.py", "name"),
@@ -110,7 +110,8 @@ def test_two_pods_are_one_world(
 ) -> None:
     """No launcher, the framework's own, or ours: ranks 0 and 1 of 2, by the pods' numbers."""
     need(modules=[module])
-    command = [*launcher, SCRIPTS / script]
+    name, *options = script.split()
+    command = [*launcher, SCRIPTS / name, *options]
     ended = run_pods(hosts, COLLECTIVE, how, {"worker": command})
     expect_good(ended, TRAINED)
     for rank in (0, 1):

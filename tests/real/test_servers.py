@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from local.jobs import environment_of, marked
+from ps.adapters.served import EXAMPLES, environment, free_ports
 from real.conftest import need_module
 from real.hosts import end_all
 
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
     from local.jobs import Ended, Running, World
     from real.hosts import Hosts
 
-FLEET_SCRIPT = Path(__file__).parents[2] / "examples" / "ps" / "fleet_script.py"
+FLEET_SCRIPT = EXAMPLES / "fleet_script.py"
+FLEET_WORDS = (
+    "--strategy", "sync", "--epochs", "1", "--examples", "10240", "--batch", "256", "--vocab", "200"
+)  # fmt: skip
 TRAIN = """
 import numpy as np
 from paddock import ps
@@ -81,30 +86,52 @@ def test_killed_servers_change_no_bit_of_the_tables(world: World) -> None:
     assert len(list((world.log_dir / "ps").glob("*/server-*"))) == 4  # of both runs
 
 
-def fleet_script(world: World, kill: int | None) -> tuple[Ended, str]:
-    """Run examples/ps/fleet_script.py, killing this server on the way; its parameters line."""
-    running = world.start(
-        "--server_num", 2, "--worker_num", 2, "--log_overwrite", FLEET_SCRIPT,
-        "--strategy", "sync", "--epochs", 1, "--examples", 20000, "--batch", 256, "--vocab", 200,
-    )  # fmt: skip
-    if kill is not None:
-        running.wait_for("batch 20 loss")
-        os.kill(server_pid(running, kill), signal.SIGKILL)
-    ended = running.end()
-    lines = [line for line in world.log(0).decode().splitlines() if "parameters" in line]
-    return ended, lines[0] if lines else ""
+def parameters(text: str) -> str:
+    """The line that tells two models apart."""
+    return next((line for line in text.splitlines() if "parameters" in line), "")
+
+
+def fleet_script_by_hand() -> str:
+    """What the first trainer of examples/ps/fleet_script.py says, with Paddle's variables alone."""
+    ports = free_ports(2)
+    common = {
+        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(f"127.0.0.1:{port}" for port in ports),
+        "PADDLE_TRAINERS_NUM": "2", "POD_IP": "127.0.0.1",
+    }  # fmt: skip
+    roles = [{"TRAINING_ROLE": "PSERVER", "PADDLE_PORT": str(port)} for port in ports]
+    roles += [{"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(i)} for i in range(2)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(FLEET_SCRIPT), *FLEET_WORDS], env=environment(**common, **role),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for role in roles
+    ]  # fmt: skip
+    try:
+        output = [process.communicate()[0] for process in processes[2:]]
+        assert [process.returncode for process in processes[2:]] == [0, 0], output
+    finally:
+        for process in processes:
+            process.terminate()
+            process.communicate(timeout=10)
+    assert [process.returncode for process in processes[:2]] == [0, 0]
+    return output[0]
 
 
 def test_a_killed_server_of_a_fleet_script_changes_no_bit(world: World) -> None:
-    """Its state is in its log, as that of paddock pserver is."""
+    """Its state is in its log, as that of paddock pserver is. It needs no launcher, either."""
     need_module("torch")
-    quiet, wanted = fleet_script(world, None)
-    assert (quiet.code, quiet.left) == (0, []), quiet.err
-    assert "AUC" in quiet.out and "; started again in place" not in quiet.err
-    ended, found = fleet_script(world, 1)
+    quiet = fleet_script_by_hand()
+    assert "trainer 0 AUC" in quiet
+    words = ("--server_num", 2, "--worker_num", 2, "--log_overwrite")
+    running = world.start(*words, FLEET_SCRIPT, *FLEET_WORDS)
+    running.wait_for("batch 20 loss")
+    os.kill(server_pid(running, 1), signal.SIGKILL)
+    ended = running.end()
     assert (ended.code, ended.left) == (0, []), ended.err
     assert ended.err.count("was killed by SIGKILL; started again in place") == 1
-    assert (found, "parameters" in found) == (wanted, True)
+    wanted = parameters(quiet)
+    assert (parameters(world.log(0).decode()), "parameters" in wanted) == (wanted, True)
 
 
 def test_a_killed_server_does_not_end_asynchronous_training(world: World) -> None:

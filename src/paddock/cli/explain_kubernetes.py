@@ -91,7 +91,7 @@ def objects_of(
     objects = list(made.values())
     builder = facts.builder
     if not spec.is_elastic and spec.intranet != "DNS" and not spec.suspend:
-        address = builder.known_address if builder.is_known else "<ip of {}>".format
+        address = builder.known_address if spec.is_named else "<ip of {}>".format
         objects.append(builder.config_map_at(address))
     return spec.warnings, objects
 

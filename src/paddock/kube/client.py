@@ -13,7 +13,9 @@ from paddock.errors import PaddockError
 from paddock.kube import objects
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
+
+    Warn = Callable[[str], object]
 
 T = TypeVar("T")
 Manifest = dict[str, object]
@@ -149,9 +151,13 @@ class Client(Protocol):
         """
 
     async def create(
-        self, resource: Resource[T], namespace: str, manifest: Manifest, *, dry_run: bool = False
-    ) -> T:
-        """Create; the object as stored. metadata.name, or generateName, is in the manifest."""
+        self, resource: Resource[T], namespace: str, manifest: Manifest, *,
+        dry_run: bool = False, warn: Warn | None = None,
+    ) -> T:  # fmt: skip
+        """Create; the object as stored. metadata.name, or generateName, is in the manifest.
+
+        warn: told what the server says of the manifest, as 'unknown field "spec.x"'.
+        """
 
     async def patch(
         self,

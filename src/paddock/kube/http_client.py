@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from lightkube.config.kubeconfig import SingleConfig
 
-    from paddock.kube.client import Change, Manifest, Page, PatchKind, Query, Resource
+    from paddock.kube.client import Change, Manifest, Page, PatchKind, Query, Resource, Warn
 
 T = TypeVar("T")
 FIELD_MANAGER = "paddock-operator"
@@ -120,13 +120,14 @@ class HttpClient:
                 yield replies.read_change(resource.shape, line, request.said)
 
     async def create(
-        self, resource: Resource[T], namespace: str, manifest: Manifest, *, dry_run: bool = False
-    ) -> T:
-        """Create; the object as stored."""
+        self, resource: Resource[T], namespace: str, manifest: Manifest, *,
+        dry_run: bool = False, warn: Warn | None = None,
+    ) -> T:  # fmt: skip
+        """Create; the object as stored. Warnings of it are sent unasked since Kubernetes 1.25."""
         params = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
         body = {"apiVersion": resource.api_version, "kind": resource.kind} | manifest
         request = _Request("POST", resource.path(namespace), params, body)
-        return replies.read_object(resource.shape, await self._send(request), request.said)
+        return replies.read_object(resource.shape, await self._send(request, warn), request.said)
 
     async def patch(
         self,
@@ -204,7 +205,7 @@ class HttpClient:
         """Give back connections."""
         await self._http.aclose()
 
-    async def _send(self, request: _Request) -> bytes:
+    async def _send(self, request: _Request, warn: Warn | None = None) -> bytes:
         """The body of a 2xx answer. Raises KubeError."""
         content, headers = None, {}
         if request.body is not None:
@@ -220,7 +221,7 @@ class HttpClient:
             )
         except NO_ANSWER as error:
             raise self._unreachable(request, error) from error
-        self._warned(response)
+        self._warned(response, warn)
         if not response.is_success:
             raise _refused(request, response, response.content)
         return response.content
@@ -241,11 +242,12 @@ class HttpClient:
         except NO_ANSWER as error:
             raise self._unreachable(request, error) from error
 
-    def _warned(self, response: httpx2.Response) -> None:
+    def _warned(self, response: httpx2.Response, warn: Warn | None = None) -> None:
         for header in response.headers.get_list("warning"):
             # RFC 7234, 5.5: 299 - "text"; the API server sends no date.
             _, _, text = header.partition('"')
-            self._options.warn(text.rpartition('"')[0].replace('\\"', '"') or header)
+            for tell in filter(None, (self._options.warn, warn)):
+                tell(text.rpartition('"')[0].replace('\\"', '"') or header)
 
     def _unreachable(self, request: _Request, error: Exception) -> KubeError:
         if isinstance(error, httpx2.ReadTimeout) and "watch" in request.params:

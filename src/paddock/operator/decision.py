@@ -76,7 +76,8 @@ class Observed:
     has_volcano, has_coscheduling: the cluster serves that kind of PodGroup. etcd: "host:port" of
     the Service paddle-elastic-etcd in the job's namespace, "" without one. taken_ports: first host
     port of every other job with intranet Host. allowed: pods that the API server would take, asked
-    since the spec was last changed.
+    since the spec was last changed. unknown: fields that it left out of those it has taken
+    since then, None when it has taken none.
     """
 
     job: PaddleJob
@@ -90,6 +91,7 @@ class Observed:
     etcd: str = ""
     taken_ports: frozenset[int] = frozenset()
     allowed: frozenset[str] = frozenset()
+    unknown: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

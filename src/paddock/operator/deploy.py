@@ -11,16 +11,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from paddock.kube.client import COSCHEDULING_GROUPS, VOLCANO_GROUPS
 from paddock.operator import names, words
 from paddock.operator.decision import Create, Decision, Delete, Note, Patch
-from paddock.operator.policies.gang import KINDS, is_open
+from paddock.operator.policies.gang import is_open
 from paddock.operator.status import Picture, write_status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from paddock.kube.client import Manifest
-    from paddock.kube.objects import ConfigMap, PodGroup
+    from paddock.kube.objects import ConfigMap, Object, PodGroup
     from paddock.operator.decision import Action, Kind, Observed
     from paddock.operator.environment import Seat
     from paddock.operator.facts import Facts
@@ -28,12 +29,8 @@ if TYPE_CHECKING:
 
 # Pods, and Services of pods, made in one pass; the next follows when these have been seen.
 CREATE_MAX = 512
-PATIENT = (
-    "WaitingForGang",
-    "SchedulingGated",
-    "PodInitializing",
-    "ContainerCreating",
-)  # nothing is wrong
+# Nothing is wrong.
+PATIENT = ("WaitingForGang", "SchedulingGated", "PodInitializing", "ContainerCreating")
 GROUP_MISSING_SECONDS = 2.0  # how often a missing kind is looked for again
 
 
@@ -42,7 +39,7 @@ def deploy(facts: Facts) -> Decision:
     stale = tuple(facts.leftovers)
     actions: list[Action] = [
         *remove(facts, stale, "not wanted any more"),
-        *remove_maps(facts.old_config_maps),
+        *remove_all("ConfigMap", facts.old_config_maps),
     ]
     before = facts
     facts, opened = _open_gate(facts)
@@ -125,27 +122,21 @@ def remove(facts: Facts, outcomes: tuple[Outcome, ...], why: str) -> list[Action
     return actions
 
 
-def remove_maps(config_maps: tuple[ConfigMap, ...]) -> list[Action]:
+def remove_all(kind: Kind, objects: Iterable[Object | ConfigMap | PodGroup]) -> list[Action]:
     """Delete these, but for those that are being deleted."""
-    return [
-        Delete("ConfigMap", c.metadata.name, c.metadata.uid)
-        for c in config_maps
-        if c.metadata.deletionTimestamp is None
-    ]
+    going = (o.metadata for o in objects if o.metadata.deletionTimestamp is None)
+    return [Delete(kind, meta.name, meta.uid) for meta in going]
 
 
 def remove_group(observed: Observed) -> list[Action]:
     """Delete the PodGroup and the ConfigMap: nothing is to be scheduled."""
-    return [*delete_groups(observed), *remove_maps(observed.config_maps)]
+    return [*delete_groups(observed), *remove_all("ConfigMap", observed.config_maps)]
 
 
 def delete_groups(observed: Observed) -> list[Action]:
     """Delete every PodGroup of the job, but for one that its user has made."""
-    return [
-        Delete(_kind_of(group), group.metadata.name, group.metadata.uid)
-        for group in observed.pod_groups
-        if group.metadata.deletionTimestamp is None and group.metadata.controller_uid
-    ]
+    ours = (group for group in observed.pod_groups if group.metadata.controller_uid)
+    return [action for group in ours for action in remove_all(_kind_of(group), (group,))]
 
 
 def earliest_force(facts: Facts, outcomes: tuple[Outcome, ...]) -> float | None:
@@ -190,24 +181,18 @@ def _replaced(facts: Facts) -> tuple[Outcome, ...]:
 
 
 def _missing_services(facts: Facts) -> list[Action]:
-    there = {s.metadata.name for s in facts.observed.services}
+    there = {s.metadata.name: s for s in facts.observed.services}
     builder = facts.builder
     gang = facts.observed.job.metadata.name
     found: list[Action] = []
     if gang not in there:
         found.append(Create("Service", gang, builder.gang_service()))
-    pods = {seat.name for seat in facts.seats}
+    pods = [seat.name for seat in facts.seats]
     if facts.spec.intranet == "Service":
-        lacking = [seat.name for seat in facts.seats if seat.name not in there]
+        lacking = [name for name in pods if name not in there]
         found += [Create("Service", p, builder.pod_service(p)) for p in lacking[:CREATE_MAX]]
-    found += [  # of replicas that are no longer wanted
-        Delete("Service", s.metadata.name, s.metadata.uid)
-        for s in facts.observed.services
-        if s.metadata.name not in pods
-        and s.metadata.name != gang
-        and s.metadata.deletionTimestamp is None
-    ]
-    return found
+    unwanted = there.keys() - {gang, *pods}  # of replicas that there were
+    return found + remove_all("Service", (s for name, s in there.items() if name in unwanted))
 
 
 def _group(facts: Facts) -> list[Action]:
@@ -218,11 +203,10 @@ def _group(facts: Facts) -> list[Action]:
     group = _own_group(facts)
     assert gang.group is not None
     if group is None:
+        resource = VOLCANO_GROUPS if gang.scheduler == "volcano" else COSCHEDULING_GROUPS
         manifest: Manifest = {
-            "apiVersion": "scheduling.volcano.sh/v1beta1"
-            if gang.scheduler == "volcano"
-            else "scheduling.x-k8s.io/v1alpha1",
-            "kind": "PodGroup",
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
             "metadata": facts.builder.meta(meta.name, {}, {}),
             "spec": gang.group,
         }
@@ -245,11 +229,9 @@ def _merging(old: Mapping[str, object], new: Manifest) -> Manifest:
 
 def _own_group(facts: Facts) -> PodGroup | None:
     """Of its scheduler: another one's stays until the end, where the scheduler was changed."""
-    for group in facts.observed.pod_groups:
-        is_its = group.metadata.name == facts.observed.job.metadata.name
-        if is_its and _kind_of(group) == facts.gang.kind:
-            return group
-    return None
+    its = facts.observed.job.metadata.name, facts.gang.kind
+    groups = facts.observed.pod_groups
+    return next((g for g in groups if (g.metadata.name, _kind_of(g)) == its), None)
 
 
 def _is_admitted(facts: Facts) -> bool:
@@ -258,12 +240,9 @@ def _is_admitted(facts: Facts) -> bool:
 
 def _missing_pods(facts: Facts) -> list[Action]:
     """Every pod that is not there, all at once."""
-    if not is_supported(facts) or not _is_admitted(facts):
+    if facts.mistake is not None or not is_supported(facts) or not _is_admitted(facts):
         return []
-    missing = facts.missing[:CREATE_MAX]
-    if not missing or facts.mistake is not None:
-        return []
-    return _pods(facts, missing)
+    return _pods(facts, facts.missing[:CREATE_MAX])
 
 
 def _pods(facts: Facts, seats: tuple[Seat, ...], *, dry_run: bool = False) -> list[Action]:
@@ -286,18 +265,24 @@ def _open_gate(facts: Facts) -> tuple[Facts, list[Action]]:
     """The ConfigMap, when every pod has its address; the programs may begin from then on."""
     if facts.spec.is_elastic or facts.leftovers or facts.old_config_maps:
         return facts, []
-    there = facts.outcomes
-    if facts.missing or any(
-        not _has_address(facts, name) or o.state == "lost" for name, o in there.items()
-    ):
-        return facts, []
     memory = facts.memory
+    is_whole = not facts.missing and all(
+        _has_address(facts, name) and o.state != "lost" and o.uid not in memory.replacing
+        for name, o in facts.outcomes.items()
+    )
+    if not is_whole and not memory.gate_at:
+        return facts, []
     early = frozenset(o.uid for o in facts.early)
-    if early or not facts.is_gate_open:
-        gate, gate_at = -1 if early else memory.attempt, memory.gate_at or facts.now
-        memory = replace(memory, gate=gate, gate_at=gate_at, replacing=memory.replacing | early)
-    opened = replace(facts, memory=memory)
-    if facts.config_map is not None or facts.spec.intranet == "DNS":
+    gate = memory.attempt if is_whole else memory.gate
+    opened = facts.at(
+        replace(
+            memory,
+            gate=-1 if early else gate,
+            gate_at=memory.gate_at or facts.now,
+            replacing=memory.replacing | early,
+        )
+    )
+    if not is_whole or facts.config_map is not None or facts.spec.intranet == "DNS":
         return opened, []
     name = facts.observed.job.metadata.name
     return opened, [Create("ConfigMap", name, facts.builder.config_map(facts.pods_by_name))]
@@ -316,14 +301,9 @@ def _nudges(facts: Facts) -> list[Action]:
     found: list[Action] = []
     for name, outcome in facts.outcomes.items():
         pod = facts.pods_by_name[name]
-        reasons = {
-            c.state.waiting.reason
-            for c in pod.status.containerStatuses or ()
-            if c.state.waiting is not None
-        }
-        if "CreateContainerConfigError" not in reasons:
-            continue
-        if pod.metadata.annotation(names.ANNOTATION_GO) != word:
+        waiting = (c.state.waiting for c in pod.status.containerStatuses or ())
+        is_waiting = any(w and w.reason == "CreateContainerConfigError" for w in waiting)
+        if is_waiting and pod.metadata.annotation(names.ANNOTATION_GO) != word:
             change: Manifest = {"metadata": {"annotations": {names.ANNOTATION_GO: word}}}
             found.append(Patch("Pod", name, outcome.uid, change))
     return found
@@ -420,6 +400,5 @@ def _notes(facts: Facts, actions: list[Action], before: Facts) -> tuple[Note, ..
 
 
 def _kind_of(group: PodGroup) -> Kind:
-    # Volcano's carries what it was asked; both are ours, and told apart by their spec.
-    kind = KINDS["volcano"] if group.apiVersion.startswith("scheduling.volcano") else None
-    return kind or KINDS["coscheduling"]
+    is_volcanos = group.apiVersion.startswith(VOLCANO_GROUPS.group)
+    return "VolcanoGroup" if is_volcanos else "CoschedulingGroup"

@@ -170,7 +170,7 @@ class Environments:
             real = self.of(first)
             shared = sorted(wanted.keys() & real.keys() - PER_POD)
             found.update((key_of(n, first), real[n]) for n in shared if len(real[n]) <= VALUE_MAX)
-            if self.spec.intranet == "DNS":  # a pod's own address stands in the pod
+            if self.spec.is_named:  # a pod's own address stands in the pod
                 continue
             for seat in seats:
                 if seat.role == first.role:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from paddock.operator.status import Memory, Previous
 
 INVALID_TEMPLATE = "InvalidTemplate"
+NAMED_SECONDS = 1.0  # from an address to its name in DNS, and to the end of who had asked for it
 SILENT_SECONDS = 10.0  # a kubelet takes a pod that names its node well within that
 
 
@@ -60,6 +61,7 @@ class Facts:
             host_port=self.memory.host_port,
             init_image=self.settings.init_image,
             rendezvous=self.memory.rendezvous,
+            is_again=self.memory.gate_at > 0,
         )
 
     @cached_property
@@ -133,8 +135,9 @@ class Facts:
         when they were seen before, others after the gate was opened.
         """
         found = []
+        early = {o.name for o in self.early}
         for seat in self.seats:
-            if self.is_done(seat.role, seat.index):
+            if self.is_done(seat.role, seat.index) or seat.name in early:
                 continue
             outcome = self.outcomes.get(seat.name)
             if outcome is None:
@@ -142,8 +145,6 @@ class Facts:
                     continue
                 outcome = self._gone(seat)
             is_lost = outcome.state == "lost" and self.is_gate_open
-            if self._is_early(outcome):
-                continue
             if self.is_made_alone(outcome):
                 is_news = self._is_news(outcome)
             else:
@@ -156,26 +157,36 @@ class Facts:
 
     @cached_property
     def early(self) -> tuple[Outcome, ...]:
-        """Programs that failed before all pods had addresses, where nothing made them wait.
+        """Programs that ended before all pods had addresses, where nothing made them wait.
 
-        Paddle's store gives up at once on a name that is not there yet (tcp_utils.cc, 3.3.1).
+        Paddle's store gives up at once on a name that is not there yet (tcp_utils.cc, 3.3.1). Each
+        is made again once, so that it does no harm when a failure of another cause is among them.
         """
-        return tuple(filter(self._is_early, self.outcomes.values()))
+        spec = self.spec
+        if spec.intranet != "DNS" or spec.is_elastic or spec.replicas == 1:
+            return ()
+        if self.previous.is_pruned:
+            return ()  # nothing would tell when all had addresses, and this would not end
+        return tuple(
+            o
+            for o in self.outcomes.values()
+            if o.state == "failed"
+            and o.cause in ("ExitCode", "Signal")
+            and o.uid not in self.memory.replacing
+            and self._knew_not_all(o)
+            and action_of(o, spec) == "Restart"
+        )
 
-    def _is_early(self, outcome: Outcome) -> bool:
-        spec, memory, previous = self.spec, self.memory, self.previous
-        if spec.intranet != "DNS" or spec.is_elastic or spec.replicas == 1 or memory.gate_at:
-            return False
-        if previous.phase and not previous.observed_generation:
-            return False  # a definition that drops what we write: this would not end
-        if outcome.state != "failed" or outcome.uid in memory.replacing:
-            return False
-        return outcome.cause in ("ExitCode", "Signal") and action_of(outcome, spec) == "Restart"
+    def _knew_not_all(self, outcome: Outcome) -> bool:
+        """Whether it ended before all had addresses: in the seconds that nodes tell, and late."""
+        gate_at = self.memory.gate_at
+        is_again = self.pods_by_name[outcome.name].metadata.annotation(names.ANNOTATION_AGAIN)
+        return not is_again and (not gate_at or 0 < outcome.at <= gate_at + NAMED_SECONDS)
 
     @cached_property
     def too_long(self) -> dict[str, int]:
         """Lists that no variable can hold, and their length; known with the addresses."""
-        is_known = self.builder.is_known or self.is_gate_open
+        is_known = self.spec.is_named or self.is_gate_open
         return self.builder.too_long(self.pods_by_name) if is_known else {}
 
     def is_made_alone(self, outcome: Outcome) -> bool:
@@ -318,8 +329,9 @@ def gather(
     every = read_pods(observed, now)
     facts = Facts(observed, spec, previous, memory, settings, now, every)
     memory = facts.memory
-    is_gate = spec.intranet != "DNS" and facts.config_map is not None
-    if is_gate and memory.gate != memory.attempt:
+    # With DNS it is there before the gate is opened; of that a pruned status keeps the phase.
+    is_gate = spec.intranet != "DNS" or (previous.is_pruned and previous.phase == "Running")
+    if is_gate and facts.config_map is not None and memory.gate != memory.attempt:
         memory = replace(memory, gate=memory.attempt, gate_at=memory.gate_at or now)
     done = memory.done | {
         (o.role, o.index) for o in facts.outcomes.values() if o.state == "succeeded"
@@ -328,7 +340,8 @@ def gather(
     rendezvous = memory.rendezvous if observed.pods else ""
     if spec.is_elastic and not rendezvous:
         rendezvous = rendezvous_of(job, observed.etcd)
-    memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous)
+    unknown = memory.unknown if observed.unknown is None else observed.unknown
+    memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous, unknown=unknown)
     return replace(facts, memory=memory)
 
 

@@ -48,7 +48,10 @@ done"""
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """Makes the manifests of one attempt. host_port: first port of the job with intranet Host."""
+    """Makes the manifests of one attempt. host_port: first port of the job with intranet Host.
+
+    is_again: all pods of the attempt have had addresses before.
+    """
 
     job: PaddleJob
     spec: JobSpec
@@ -56,6 +59,7 @@ class Builder:
     host_port: int = 0
     init_image: str = ""
     rendezvous: str = ""
+    is_again: bool = False
 
     def seats(self) -> tuple[Seat, ...]:
         """Every pod wanted."""
@@ -85,9 +89,9 @@ class Builder:
         """These pods, by name."""
         if self.spec.is_elastic:
             return {seat.name: self._elastic_pod(seat) for seat in wanted}
-        env = self._environments(self.known_address if self.is_known else token)
+        env = self._environments(self.known_address if self.spec.is_named else token)
         lists: dict[RoleName, frozenset[str]] = {}
-        if self.is_known:
+        if self.spec.is_named:
             blank = self._environments(token)
             lists = {first.role: blank.lists(first) for first in first_of_roles(wanted)}
         found: dict[str, Manifest] = {}
@@ -97,13 +101,8 @@ class Builder:
             found[seat.name] = self._pod(seat, entries + _literal_entries(literal))
         return found
 
-    @property
-    def is_known(self) -> bool:
-        """True when addresses are names, known before there is a pod."""
-        return self.spec.intranet in ("Service", "DNS")
-
     def known_address(self, pod: str) -> str:
-        """The name of a pod, where is_known: of its own Service, or inside the gang's."""
+        """The name of a pod, where addresses are names: of its own Service, or the gang's."""
         if self.spec.intranet != "Service":
             return self.dns_address(pod)
         return f"{pod}.{self.job.metadata.namespace}"  # Paddle's rewrite_host_ip wants a dot
@@ -117,7 +116,7 @@ class Builder:
     def config_map(self, pods: Mapping[str, Pod]) -> Manifest:
         """The addresses of the gang; pods: all that are there, each with its addresses known.
 
-        Not looked at where addresses are names (is_known).
+        Not looked at where addresses are names.
         """
         return self.config_map_at(self._address_of(pods))
 
@@ -150,7 +149,7 @@ class Builder:
         number of different addresses for that of the nodes (launch/plugins, 3.3.1). Where IPs are
         not fit for that, on IPv6 or with two workers on one node's network, names are given.
         """
-        if self.is_known:
+        if self.spec.is_named:
             return self.known_address
         ips: dict[str, str] = {}
         for seat in self.seats():
@@ -220,6 +219,7 @@ class Builder:
             names.ANNOTATION_WORLD: self.world(),
             names.ANNOTATION_INTRANET: self.spec.intranet,
             names.ANNOTATION_TEMPLATE: self.template_hash(seat.role),
+            **({names.ANNOTATION_AGAIN: "true"} if self.is_again else {}),
         }
         self._place(seat, spec)
         self._fill(seat, spec, entries)
@@ -280,7 +280,7 @@ class Builder:
     def _waiter(self, seat: Seat) -> Manifest:
         """--init-image: waits for the names of the pod's own role, as the old one did."""
         peers = [s.name for s in self.seats() if s.role == seat.role]
-        known = self.known_address if self.is_known else self.dns_address
+        known = self.known_address if self.spec.is_named else self.dns_address
         dns = [known(p) for p in peers]
         resources = {"cpu": "10m", "memory": "10Mi"}
         return {

@@ -29,7 +29,8 @@ after whatever crash, does the same. Rows 3 and 6 are Failed only until the spec
 | suspend, a limit, a policy             | end if it says so |
 
 It is asked by a dry run for one pod of each role; a refusal is said, and asked again with pauses.
-Of a quota that has room for one more pod, but not for all, this does not tell.
+Of a quota that has room for one more pod, but not for all, this does not tell; nor would asking for
+all: dry runs leave the quota as it is, so that each is judged alone (resourcequota/controller.go).
 """
 
 from __future__ import annotations
@@ -378,7 +379,7 @@ def _next_attempt(facts: Facts, text: str, reason: str, type_: str = "Normal") -
         status=deploy.told(facts.at(memory), "Restarting", reason, text),
         actions=(
             *deploy.remove(facts, (*pods, *facts.leftovers), f"attempt {memory.attempt} begins"),
-            *deploy.remove_maps(facts.observed.config_maps),
+            *deploy.remove_all("ConfigMap", facts.observed.config_maps),
         ),
         notes=(Note("Warning" if type_ == "Warning" else "Normal", reason, text),),
         wake_at=memory.next_at or None,

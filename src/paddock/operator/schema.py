@@ -264,6 +264,8 @@ _STATUS = (
           " they are gone."),
     Field("status.rendezvous", "string", "PADDLE_MASTER of an elastic job's pods, as long as one of"
           " them is there."),
+    Field("status.unknownFields[]", "strings", "Fields of templates that the API server did not"
+          " know, and left out of the pods."),
     Field("status.ready", "string", "Ready pods of all pods, as 3/4."),
     Field("status.replicas", "integer", "Worker pods, for `kubectl scale`."),
     Field("status.selector", "string", "Labels of the worker pods, for autoscalers."),

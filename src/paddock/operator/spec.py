@@ -105,6 +105,11 @@ class JobSpec:
         """True when the number of workers may change while they run."""
         return self.elastic_level is not None
 
+    @property
+    def is_named(self) -> bool:
+        """True when addresses are names, known before there is a pod."""
+        return self.intranet in ("Service", "DNS")
+
     def role(self, name: RoleName) -> RoleSpec | None:
         """That role, or None."""
         for role in self.roles:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from paddock.kube.objects import rfc3339, seconds
 from paddock.operator.indexes import read_indexes, write_indexes
 from paddock.operator.spec import ROLES
+from paddock.operator.words import no_effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,7 +66,8 @@ class Memory:
     gate: the attempt whose gate was opened, -1 for none. counted: failures since the job was last
     healthy. restarts, disruptions: of all time, for people. done: finished replicas of the attempt.
     replacing: uids of pods that failed or were lost, were counted, and are to be made again alone.
-    rendezvous: where all elastic pods of the attempt meet, their PADDLE_MASTER.
+    rendezvous: where all elastic pods of the attempt meet, their PADDLE_MASTER. unknown: fields
+    that the API server left out of its pods.
     """
 
     attempt: int = 0
@@ -83,6 +85,7 @@ class Memory:
     restart_why: str = ""
     replacing: frozenset[str] = frozenset()
     rendezvous: str = ""
+    unknown: frozenset[str] = frozenset()
 
     @property
     def failed_at(self) -> float:
@@ -92,7 +95,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The status as it was read. uids: of the pods that it names."""
+    """The status as it was read. uids: of the pods that it names.
+
+    is_pruned: the definition, one of paddle-operator's, keeps little of what we write.
+    """
 
     phase: str = ""
     reason: str = ""
@@ -103,6 +109,7 @@ class Previous:
     conditions: tuple[Condition, ...] = ()
     roles: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     uids: Mapping[str, str] = field(default_factory=dict)
+    is_pruned: bool = False
 
     def condition(self, type_: str) -> Condition | None:
         """That condition, or None."""
@@ -145,8 +152,9 @@ def read_status(raw: object) -> Previous:
         done=done,
         last_failure=failure if isinstance(failure, dict) else {},
         restart_why=_text(found.get("restartReason")),
-        replacing=frozenset(filter(None, map(_text, _list(found.get("replacing"))))),
+        replacing=_texts(found.get("replacing")),
         rendezvous=_text(found.get("rendezvous")),
+        unknown=_texts(found.get("unknownFields")),
     )
     return Previous(
         phase=_text(found.get("phase")),
@@ -163,6 +171,7 @@ def read_status(raw: object) -> Previous:
             for ref in _list(of_role.get("refs"))
             if isinstance(ref, dict)
         },
+        is_pruned=bool(found.get("phase")) and "attempt" not in found,
     )
 
 
@@ -217,6 +226,7 @@ def write_status(
         "lastFailure": dict(memory.last_failure) or None,
         "replacing": sorted(memory.replacing) or None,
         "rendezvous": memory.rendezvous or None,
+        "unknownFields": sorted(memory.unknown) or None,
         "conditions": _write_conditions(picture, previous, job.generation, now),
     }
     pods = picture.pods
@@ -292,8 +302,11 @@ def _role_status(
 def _valid(picture: Picture, before: Said | None) -> Said | None:
     if picture.mistake is not None:
         return False, *picture.mistake
-    if picture.spec is not None and picture.spec.warnings:  # what has no effect, or another one
-        return True, "Warnings", "; ".join(picture.spec.warnings)
+    warnings = picture.spec.warnings if picture.spec is not None else ()
+    if picture.memory.unknown:
+        warnings += (no_effect(picture.memory.unknown),)
+    if warnings:  # what has no effect, or another one
+        return True, "Warnings", "; ".join(warnings)
     return True, "Accepted", ""
 
 
@@ -415,6 +428,10 @@ def _number(raw: object, default: int = 0) -> int:
 
 def _list(raw: object) -> list[object]:
     return raw if isinstance(raw, list) else []
+
+
+def _texts(raw: object) -> frozenset[str]:
+    return frozenset(filter(None, map(_text, _list(raw))))
 
 
 def _text(raw: object) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from paddock.operator.decision import OF_FORMER
 from paddock.operator.environment import VALUE_MAX
+from paddock.operator.names import place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from paddock.operator.decision import Fault
     from paddock.operator.environment import Seat
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 # Refusals by rules that may be changed while the job waits.
 ADMISSION = ("admission webhook", "failed calling webhook", "ValidatingAdmissionPolicy")
+# Source: sigs.k8s.io/json, strict.go; the API server sends a Warning of each, 4 kB in all.
+UNKNOWN_FIELD = re.compile(r'unknown field "(.*)"')
 # Tries to take a name over from a deleted job, 30 s apart, after which it is told.
 FORMER_TRIES = 6
 SHOWN_MAX = 3  # pods named in one sentence
@@ -154,7 +158,28 @@ def fault_text(fault: Fault) -> str:
             f"{kind} {fault.name} exists and belongs to somebody else; it is left alone "
             "(delete it, or give this job another name)"
         )
-    return f"cannot {fault.verb} {kind} {fault.name}: {fault.message}"
+    text = f"cannot {fault.verb} {kind} {fault.name}: {fault.message}"
+    if fault.kind == "ConfigMap" and fault.verb == "create" and "Too long" in fault.message:
+        text += " (it holds the address of every pod: write intranet: DNS, or ask for fewer)"
+    return text
+
+
+def unknown_fields(job: str, pod: str, warnings: Iterable[str]) -> frozenset[str]:
+    """What the API server left out of a pod, as the job's user wrote it.
+
+    >>> unknown_fields("a", "a-ps-0", ['unknown field "spec.nodeNam"', "PodSecurity: no"])
+    frozenset({'spec.ps.template.spec.nodeNam'})
+    """
+    place = place_of(job, pod)
+    found = (UNKNOWN_FIELD.fullmatch(text) for text in warnings)
+    where = f"spec.{place.role}.template" if place is not None else pod
+    return frozenset(f"{where}.{match[1]}" for match in found if match)
+
+
+def no_effect(fields: Iterable[str]) -> str:
+    """What unknown_fields found, in a sentence."""
+    listed = ", ".join(sorted(fields))
+    return f"not known to the API server, which left it out of the pods: {listed}"
 
 
 def _some(pods: Sequence[Outcome | Seat]) -> str:

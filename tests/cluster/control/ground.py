@@ -61,6 +61,7 @@ class Program:
         """Start it, again if it was killed; its log is continued."""
         assert not self.is_running, f"{self.name} is running"
         with open(self.log, "ab") as log:
+            self._began = log.tell()
             self._process = subprocess.Popen(
                 self._argv, cwd=self._ground.folder, env=self._ground.environment,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -98,6 +99,10 @@ class Program:
             self.kill()  # takes the exit status of one that ended by itself
             self.start()
         return True
+
+    def has_said(self, text: str) -> bool:
+        """Whether that stands in its log since it was last started."""
+        return text.encode() in self.log.read_bytes()[self._began :]
 
     def tail(self) -> str:
         """The last lines of its log, with the log's name above them."""

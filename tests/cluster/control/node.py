@@ -33,6 +33,9 @@ PAUSE_IMAGE = "localhost/paddock/pause:test"
 CNI_PROGRAMS = "/usr/lib/cni"
 PODS_MAX = 110
 READY_SECONDS_MAX = 60.0
+# The last that containerd says before it takes a kubelet's calls: until it has read what was there
+# it answers all others, and a kubelet that is told "server is not initialized yet" ends.
+SERVES_KUBELETS = "Start streaming server"
 # kubelet sets these for the whole machine; here it gets copies (container_manager_linux.go).
 KERNEL_SETTINGS = (
     "vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
@@ -214,6 +217,8 @@ class Node:
         )
 
     def _runtime_answers(self) -> bool:
+        if not self.runtime.has_said(SERVES_KUBELETS):
+            return False
         words = ["ctr", "--address", str(self.socket), "--connect-timeout", "1s", "version"]
         env = dict(self._ground.environment)
         return subprocess.run(words, capture_output=True, env=env).returncode == 0

@@ -197,6 +197,39 @@ def test_a_mended_job_is_looked_at_at_once() -> None:
     run_virtual(main)
 
 
+def test_a_field_that_the_server_leaves_out_of_the_pods_is_told_once() -> None:
+    """A typo in a template that has no schema: nobody else tells those who made the job."""
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.start(reconcile=reconcile)
+        container = {"name": "main", "image": "train", "resurces": {"limits": {"cpu": 1}}}
+        pod = {"spec": {"containers": [container], "nodeSelectr": {"gpu": "yes"}}}
+        world.submit("demo", 2, worker={"replicas": 2, "template": pod}, backoffLimit=3)
+        await clock.pass_time(5)
+        world.run_pods()
+        await clock.pass_time(1)
+        world.server.kubelet.fail("ml/demo-worker-0", 1)
+        await clock.pass_time(1)
+        world.server.kubelet.let_go("ml/demo-worker-1")
+        await clock.pass_time(60)
+        assert world.status("demo")["attempt"] == 1
+        assert world.server.counts["create", "pods", ""] == 4
+        text = (
+            "not known to the API server, which left it out of the pods:"
+            " spec.worker.template.spec.containers[0].resurces,"
+            " spec.worker.template.spec.nodeSelectr"
+        )
+        told = [e.document for e in world.server.all(EVENTS)]
+        found = [(e["type"], e["note"]) for e in told if e["reason"] == "UnknownField"]
+        assert found == [("Warning", text)]
+        assert "series" not in next(e for e in told if e["reason"] == "UnknownField")
+        (valid,) = [c for c in world.status("demo")["conditions"] if c["type"] == "Valid"]
+        assert (valid["status"], valid["reason"], valid["message"]) == ("True", "Warnings", text)
+
+    run_virtual(main)
+
+
 def test_a_time_to_wake_is_kept_also_when_the_clock_is_set() -> None:
     """A deadline is wall time: set forward, it is over at most a minute later, not in hours."""
 

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from ps.adapters.served import (
-    EXAMPLES,
-    SECONDS_MAX,
-    Servers,
-    environment,
-    finish,
-    free_ports,
-    start_trainers,
-    train,
-)
+from ps.adapters.served import Servers, finish, start_trainers, train
 
 pytestmark = pytest.mark.real
 
@@ -82,39 +70,3 @@ def test_ten_lines_of_numpy_learn_together() -> None:
     result = train("numpy_ten_lines.py", trainers=2, count=2)
     assert result.number("error", 0) < 0.2
     assert result.number("error", 1) < 0.2
-
-
-@pytest.mark.limit(150)
-def test_one_fleet_script_is_server_and_trainer() -> None:
-    """By hand, with Paddle's variables and no launcher."""
-    pytest.importorskip("torch")
-    ports = free_ports(2)
-    common = {
-        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(f"127.0.0.1:{port}" for port in ports),
-        "PADDLE_TRAINERS_NUM": "2",
-        "POD_IP": "127.0.0.1",
-    }
-    roles = [{"TRAINING_ROLE": "PSERVER", "PADDLE_PORT": str(port)} for port in ports]
-    roles += [{"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(i)} for i in range(2)]
-    words = ["--strategy", "sync", "--examples", "20000", "--epochs", "1"]
-    command = [sys.executable, str(EXAMPLES / "fleet_script.py"), *words]
-    processes = [
-        subprocess.Popen(
-            command,
-            env=environment(**common, **role),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for role in roles
-    ]
-    try:
-        output = [process.communicate(timeout=SECONDS_MAX)[0] for process in processes[2:]]
-        assert [process.returncode for process in processes[2:]] == [0, 0], output
-        assert "trainer 0 AUC" in output[0]
-    finally:
-        for process in processes:
-            process.terminate()
-            process.communicate(timeout=10)
-    assert [process.returncode for process in processes[:2]] == [0, 0]
-    assert "PADDLE_PSERVERS_IP_PORT_LIST" not in os.environ

@@ -134,10 +134,9 @@ def limit_of(spec: JobSpec, cause: Cause | None, *, is_alone: bool = False) -> i
 def is_alone(outcome: Outcome, spec: JobSpec) -> bool:
     """True when this replica is made again without the others."""
     role = spec.role(outcome.role)
-    keeps_address = spec.intranet in ("Service", "DNS")
     if role is None or outcome.is_closed_out:
         return False
-    return role.restart_scope == "Replica" and keeps_address
+    return role.restart_scope == "Replica" and spec.is_named
 
 
 def delay(counted: int, settings: Settings) -> float:

@@ -128,6 +128,7 @@ class Caches:
     def observe(
         self, job: PaddleJob, faults: tuple[Fault, ...], *,
         etcd: str, decided_ports: Iterable[int], allowed: Iterable[str],
+        unknown: frozenset[str] | None,
     ) -> Observed:  # fmt: skip
         """Everything of that job. decided_ports: of other jobs, perhaps not to be seen here yet."""
         uid, owner = job.metadata.uid, f"{job.metadata.namespace}/{job.metadata.uid}"
@@ -146,6 +147,7 @@ class Caches:
             etcd=etcd,
             taken_ports=taken,
             allowed=frozenset(allowed),
+            unknown=unknown,
         )  # fmt: skip
 
 

@@ -245,7 +245,8 @@ class Controller:
         ports = (m.host_port for m in others if m.host_port)
         see = partial(
             self.caches.observe, job, memory.faults.all(),
-            etcd=etcd, decided_ports=tuple(ports), allowed=memory.allowed,
+            etcd=etcd, decided_ports=tuple(ports),
+            allowed=memory.allowed, unknown=memory.unknown,
         )  # fmt: skip
         observed = see()
         decision = await self._decide(key, observed)
@@ -276,6 +277,9 @@ class Controller:
         news = [fault for fault in memory.faults.all() if fault.said not in known]
         if memory.allowed != observed.allowed:
             self._queue.add(key)  # Nothing else will tell that a question was answered.
+        if memory.unknown and memory.unknown != observed.unknown:
+            text = words.no_effect(memory.unknown)
+            self._recorder.record(job.metadata, Note("Warning", "UnknownField", text))
         self._tell_refused(job, news)
         self._plan_next(key, memory, decision, news)
 
@@ -364,6 +368,7 @@ class Controller:
             memory.generation = meta.generation
             memory.faults.keep(())
             memory.allowed.clear()
+            memory.unknown = None
         return memory
 
     def _tell(self, job: PaddleJob, decision: Decision) -> None:

@@ -21,6 +21,7 @@ from paddock.kube.client import (
     VOLCANO_GROUPS,
     KubeError,
 )
+from paddock.operator import words
 from paddock.operator.decision import OF_FORMER, Create, Delete
 from paddock.operator.names import LABEL_GROUP_OF, LABEL_JOB, LABEL_POD, job_uid
 from paddock.operator.runtime.expectations import Expectations
@@ -30,7 +31,7 @@ from paddock.operator.runtime.status import canonical, merge_change
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.kube.client import Client, Manifest, PatchKind, Resource
+    from paddock.kube.client import Client, Manifest, PatchKind, Resource, Warn
     from paddock.kube.objects import PaddleJob
     from paddock.operator.decision import Action, Decision, Kind, Patch
     from paddock.operator.runtime.clock import Clock
@@ -68,7 +69,10 @@ class JobMemory:
     answered: object = None
     version: str = ""
     host_port: int = 0  # decided, and perhaps not to be seen in the cache yet
-    allowed: set[str] = field(default_factory=set)  # pods that would be taken, of this generation
+    # Of this generation: pods that would be taken, and what the API server did not know of those
+    # that it took (None: it took none).
+    allowed: set[str] = field(default_factory=set)
+    unknown: frozenset[str] | None = None
 
 
 class Executor:
@@ -210,11 +214,15 @@ class Executor:
     async def _create(self, job: PaddleJob, memory: JobMemory, action: Create) -> None:
         expected = memory.expectations
         token = expected.expect("create", action.kind, action.name, self._clock.monotonic())
+        warnings: list[str] = []
         try:
-            is_made = await self._make(job, action)
+            is_made = await self._make(job, action, warnings.append)
         except KubeError:
             expected.withdraw(token)
             raise
+        if action.kind == "Pod" and is_made:
+            said = words.unknown_fields(job.metadata.name, action.name, warnings)
+            memory.unknown = (memory.unknown or frozenset()) | said
         # Made by us before, and the answer was lost or the cache is behind.
         key = (job.metadata.namespace, action.name)
         if not is_made and self._owner(action.kind, key) == job.metadata.uid:
@@ -230,14 +238,14 @@ class Executor:
             if not is_yes(error, is_there=is_there):
                 raise
 
-    async def _make(self, job: PaddleJob, action: Create) -> bool:
+    async def _make(self, job: PaddleJob, action: Create, warn: Warn) -> bool:
         """False: it is there, and ours; made visible, if somebody took its label.
 
         A PodGroup that nobody controls was made by a user, for the job of its name: it is used.
         """
         resource, namespace = RESOURCES[action.kind], job.metadata.namespace
         try:
-            await self._client.create(resource, namespace, action.manifest)
+            await self._client.create(resource, namespace, action.manifest, warn=warn)
             return True
         except KubeError as error:
             if error.reason != "AlreadyExists":
@@ -248,7 +256,8 @@ class Executor:
         except KubeError as error:
             if error.status != 404:
                 raise
-            await self._client.create(resource, namespace, action.manifest)  # It has just gone.
+            # It has just gone.
+            await self._client.create(resource, namespace, action.manifest, warn=warn)
             return True
         label = SEEN_BY.get(action.kind, LABEL_JOB)
         # No other label: without its attempt it counts as of an earlier one, and is replaced.

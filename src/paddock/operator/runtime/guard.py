@@ -17,7 +17,16 @@ from paddock.operator.runtime.clock import TimeLimit
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
-    from paddock.kube.client import Change, Client, Manifest, Page, PatchKind, Query, Resource
+    from paddock.kube.client import (
+        Change,
+        Client,
+        Manifest,
+        Page,
+        PatchKind,
+        Query,
+        Resource,
+        Warn,
+    )
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.metrics import Metrics
 
@@ -147,13 +156,14 @@ class GuardedClient:
             self._metrics.requests.add("watch", resource.plural, code)
 
     async def create(
-        self, resource: Resource[T], namespace: str, manifest: Manifest, *, dry_run: bool = False
-    ) -> T:
+        self, resource: Resource[T], namespace: str, manifest: Manifest, *,
+        dry_run: bool = False, warn: Warn | None = None,
+    ) -> T:  # fmt: skip
         """Create; the object as stored."""
         return await self._write(
             "create",
             resource,
-            lambda: self._client.create(resource, namespace, manifest, dry_run=dry_run),
+            lambda: self._client.create(resource, namespace, manifest, dry_run=dry_run, warn=warn),
         )
 
     async def patch(
