@@ -12,7 +12,8 @@ ARGS   ?=
 # WORKERS=0 they run one after the other, in one process (for a debugger, or a handful of tests).
 WORKERS ?= $(shell echo $$((2 * $$(nproc))))
 BESIDE := -n $(WORKERS) --dist worksteal
-# Each worker has a cluster of its own, a module of tests at a time, the longest ones first.
+# Each worker has a cluster of its own, a module of tests at a time, the longest ones first; those that
+# need images of a GB are one unit (tests/cluster/conftest.py), so that one cluster loads them.
 CLUSTERS := -n $(if $(filter 0,$(WORKERS)),0,2) --dist loadfile --no-loadscope-reorder
 
 # Compiled files are what makes the second start fast; a shell that forbids them would hide it.

@@ -108,13 +108,14 @@ def test_without_slurm_here_one_error_says_so(lab: Lab) -> None:
     assert not (lab.hosts.shared / "jobs").exists()
 
 
-@pytest.mark.limit(240)  # Slurm's commands try for half a minute
-def test_a_state_that_cannot_be_asked_is_unknown(lab: Lab) -> None:
+def test_a_state_that_cannot_be_asked_is_unknown(lab: Lab, slurm: Slurm) -> None:
     """And a submission to a controller that is down leaves nothing."""
     script = lab.script(FAR)
     lab.submitted("-n", "1", script)
     lab.until_up(2)
     lab.hosts.controller.kill()
+    text = slurm.conf.read_text()
+    slurm.conf.write_text(text.replace("MessageTimeout=5", "MessageTimeout=1"))  # what they wait
     assert lab.status()["state"] == "unknown"
     done = lab.submit("-n", "1", script)
     assert done.returncode == 2, done.stderr

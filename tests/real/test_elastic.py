@@ -145,7 +145,7 @@ def test_without_etcd_the_majority_goes_on(hosts: Hosts, world: World, how: str)
 
 def test_without_etcd_the_first_node_may_leave_and_come_back(hosts: Hosts, world: World) -> None:
     """As a pod does that is evicted and made again: it asks the others before it begins a job."""
-    team = Team(hosts, world, MASTER, "1:3", 30)
+    team = Team(hosts, world, MASTER, "1:3", 12)  # what a third node is waited for
     team.start(0, 1)
     team.up(0, 2)
     team.running[0].signal(signal.SIGTERM)

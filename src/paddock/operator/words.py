@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ADMISSION = ("admission webhook", "failed calling webhook", "ValidatingAdmissionPolicy")
 # Source: sigs.k8s.io/json, strict.go; the API server sends a Warning of each, 4 kB in all.
 UNKNOWN_FIELD = re.compile(r'unknown field "(.*)"')
+# Of 1 MiB of data; of 3 MiB in all (413), or of etcd's 1.5 MiB.
+TOO_LARGE = ("Too long", "too large")
 # Tries to take a name over from a deleted job, 30 s apart, after which it is told.
 FORMER_TRIES = 6
 SHOWN_MAX = 3  # pods named in one sentence
@@ -144,7 +146,12 @@ def is_about_template(fault: Fault) -> bool:
 
 
 def fault_text(fault: Fault) -> str:
-    """What could not be done, and why."""
+    """What could not be done, and why.
+
+    >>> from paddock.operator.decision import Fault
+    >>> fault_text(Fault("create", "ConfigMap", "a", "", "etcdserver: request is too large"))[-49:]
+    'every pod: write intranet: DNS, or ask for fewer)'
+    """
     kind = fault.kind.replace("Group", " PodGroup") if "Group" in fault.kind else fault.kind
     if fault.reason == OF_FORMER and fault.count < FORMER_TRIES:
         return f"waiting for {kind} {fault.name} of the deleted job of this name to end"
@@ -159,7 +166,7 @@ def fault_text(fault: Fault) -> str:
             "(delete it, or give this job another name)"
         )
     text = f"cannot {fault.verb} {kind} {fault.name}: {fault.message}"
-    if fault.kind == "ConfigMap" and fault.verb == "create" and "Too long" in fault.message:
+    if fault.kind == "ConfigMap" and any(word in fault.message for word in TOO_LARGE):
         text += " (it holds the address of every pod: write intranet: DNS, or ask for fewer)"
     return text
 

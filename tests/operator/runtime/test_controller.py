@@ -208,7 +208,7 @@ def test_a_field_that_the_server_leaves_out_of_the_pods_is_told_once() -> None:
         world.submit("demo", 2, worker={"replicas": 2, "template": pod}, backoffLimit=3)
         await clock.pass_time(5)
         world.run_pods()
-        await clock.pass_time(1)
+        await clock.pass_time(60)  # a failure that is not early
         world.server.kubelet.fail("ml/demo-worker-0", 1)
         await clock.pass_time(1)
         world.server.kubelet.let_go("ml/demo-worker-1")
