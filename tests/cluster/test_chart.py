@@ -24,7 +24,8 @@ from cluster.conftest import need_binaries, new_namespace
 from cluster.control.build import binaries
 from cluster.deployed import CRD, DEPLOY, V1
 from cluster.jobs import Place
-from paddock.operator.manifests import crd_text, manifests_text
+from paddock.operator.manifests.crd import crd_text
+from paddock.operator.manifests.install import Install, manifests_text
 from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW, rules
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def test_the_chart_installs_what_the_files_do(tmp_path: Path) -> None:
     definition = yaml.safe_load(crd_text())
     definition["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
     assert made[("CustomResourceDefinition", definition["metadata"]["name"])] == definition
-    files = objects(manifests_text())
+    files = objects(manifests_text(Install()))
     theirs, pod = (
         d["spec"]["template"]["spec"]
         for d in (

@@ -24,7 +24,7 @@ from cluster.deployed import (
     wait_served,
 )
 from paddlejobs import DOCUMENTED, FULL, REFUSED, job, pod, refused, role
-from paddock.operator.manifests import crd_text
+from paddock.operator.manifests.crd import crd_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

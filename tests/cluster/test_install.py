@@ -15,8 +15,8 @@ from cluster.conftest import need_binaries
 from cluster.control.plane import ControlPlane
 from cluster.deployed import CRD, DEPLOY, V1, create, expect_soon, install, make
 from paddlejobs import job, role
-from paddock.operator.manifests import manifests_text
-from paddock.operator.manifests.permissions import LEASE
+from paddock.operator.manifests.install import Install, manifests_text
+from paddock.operator.names import LEASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,10 +52,8 @@ def test_installing_again_changes_nothing(installed: ControlPlane) -> None:
 
 def test_all_options_together_are_accepted(installed: ControlPlane) -> None:
     """What `paddock operator manifests` prints with every flag."""
-    text = manifests_text(
-        namespace="default", image="here/op:2", scheduling="volcano", replicas=2,
-        watch_namespaces=("default",), init_image="alpine:3.20", has_crd=True,
-    )  # fmt: skip
+    install = Install("default", "here/op:2", "volcano", ("default",), 2, "alpine:3.20")
+    text = manifests_text(install, has_crd=True)
     done = installed.kubectl("apply", "--dry-run=server", "-f", "-", stdin=text)
     assert all(line.endswith("(server dry run)") for line in done.stdout.splitlines())
 

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.control.operators import NAMESPACE, ROOT
 from cluster.jobs import Place
-from paddock.operator.runtime.lease import LEASE_NAME
+from paddock.operator.names import LEASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def place(system: Place, cluster: Cluster, namespace: str) -> Place:
 
 def leader(system: Place) -> str:
     """Who holds the lease, by the pod's name."""
-    words = ("get", "lease", LEASE_NAME, "-o", "jsonpath={.spec.holderIdentity}")
+    words = ("get", "lease", LEASE, "-o", "jsonpath={.spec.holderIdentity}")
     return system.kubectl(*words, check=False).partition("_")[0]
 
 

@@ -22,7 +22,7 @@ from machine.toy import job_manifest
 from paddock.kube.client import PODS, KubeError, Query
 from paddock.kube.connect import find_config
 from paddock.kube.http_client import open_client
-from paddock.operator.manifests import crd_text
+from paddock.operator.manifests.crd import crd_text
 from stopped import stop
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from kube_memory.refusals import again
 from paddock.kube.client import Change, Page
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from kube_memory.server import MemoryServer
     from kube_memory.store import Stored
@@ -58,7 +58,7 @@ class MemoryClient:
 
     async def watch(
         self, resource: Resource[T], query: Query, *, resource_version: str, timeout_seconds: float
-    ) -> AsyncIterator[Change[T]]:
+    ) -> AsyncGenerator[Change[T], None]:
         """Changes after that version, until the server's clock ends it."""
         call = Call("watch", resource, query.namespace, client=self.name)
         stream = await self._asked(

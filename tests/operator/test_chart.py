@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from paddock import __version__
-from paddock.operator.manifests.install import REPLICAS_MAX, REPOSITORY, RESOURCES, SCHEDULERS
-from paddock.operator.manifests.permissions import LEASE
+from paddock.operator.decision import SCHEDULERS
+from paddock.operator.manifests.install import REPLICAS_MAX, REPOSITORY, RESOURCES
+from paddock.operator.names import LEASE
 from paddock.operator.options import read_options
 
 if TYPE_CHECKING:

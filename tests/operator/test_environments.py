@@ -76,16 +76,31 @@ def of_role(found: Environment, role: str) -> list[dict[str, str]]:
 
 
 def render(found: Environment) -> str:
-    """What all pods see alike, then each pod's own."""
-    first, *others = found.values()
-    alike = {k for k in first if all(env.get(k) == first[k] for env in others)}
-    blocks = [("every pod", {k: first[k] for k in alike})] if others else []
-    blocks += [(pod, {k: v for k, v in env.items() if not others or k not in alike})
-               for pod, env in found.items()]  # fmt: skip
-    return "\n".join(
-        "\n".join([f"[{title}]", *(f"{k}={env[k]}" for k in sorted(env)), ""])
-        for title, env in blocks
-    )
+    """What all pods see alike, then those of a role, then each pod's own."""
+    left = {pod: dict(env) for pod, env in found.items()}
+    groups = {"every pod": list(found)}
+    for pod in found:
+        groups.setdefault(f"every {pod.split('-')[1]}", []).append(pod)
+    blocks = []
+    for title, pods in (groups | {pod: [pod] for pod in found}).items():
+        first = dict(left[pods[0]])
+        alike = {k for k, v in first.items() if all(left[pod].get(k) == v for pod in pods)}
+        if alike and (title in found or len(pods) > 1):
+            blocks.append(
+                "\n".join([f"[{title}]", *(f"{k}={first[k]}" for k in sorted(alike)), ""])
+            )
+            for pod in pods:
+                left[pod] = {k: v for k, v in left[pod].items() if k not in alike}
+    return "\n".join(blocks)
+
+
+def changes(found: Environment, known: Environment) -> Environment:
+    """What is other than in known; (none) for what is only there."""
+    assert found.keys() == known.keys()
+    return {
+        pod: {k: env.get(k, "(none)") for k in env | known[pod] if env.get(k) != known[pod].get(k)}
+        for pod, env in found.items()
+    }
 
 
 @pytest.mark.parametrize("mode", SPECS)
@@ -93,8 +108,10 @@ def test_pods_have_the_recorded_environment(
     mode: str, same_as_golden: Callable[[Path, str], None]
 ) -> None:
     """A variable that changes breaks somebody's script; the change must be seen and wanted."""
-    text = "\n".join(
-        f"==== {mode}, intranet {place}\n\n{render(seen(mode, place))}" for place in PLACES
+    known = seen(mode, PLACES[0])
+    text = f"==== {mode}, intranet {PLACES[0]}\n\n{render(known)}" + "".join(
+        f"\n==== {place}: the same, but\n\n{render(changes(seen(mode, place), known))}"
+        for place in PLACES[1:]
     )
     assert TOKEN not in text
     same_as_golden(GOLDEN / f"environments_{mode}.txt", text)
@@ -208,7 +225,7 @@ def test_the_config_map_gives_each_pod_what_is_its_own(mode: str, place: str) ->
     builder = Builder(world.job(JOB), spec, 0, host_port=port)
     given = {pod: world.environment(pod) or {} for pod in world.pods(JOB)}
     env = Environments(
-        builder.names, spec, builder.seats(),
+        builder.job.metadata, spec, builder.seats(),
         attempt=0, address=lambda pod: given[pod]["POD_IP"], port=builder.port,
     )  # fmt: skip
     for seat in builder.seats():

@@ -15,13 +15,13 @@ import yaml
 
 from paddock import __version__
 from paddock.errors import UsageError
-from paddock.operator.manifests import crd_text, manifests_text
 from paddock.operator.manifests.__main__ import main
+from paddock.operator.manifests.crd import crd_text
 from paddock.operator.manifests.files import files
+from paddock.operator.manifests.install import Install, manifests_text
 from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW
 from paddock.operator.manifests.reference import reference_text
 from paddock.operator.options import read_options
-from paddock.operator.runtime.lease import LEASE_NAME
 from paddock.operator.schema import rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +62,14 @@ def test_the_files_are_those_the_code_writes(name: str) -> None:
     assert (ROOT / "deploy" / name).read_text("utf-8") == FILES[name]
 
 
+def test_no_generated_folder_has_a_file_that_nobody_writes() -> None:
+    """A copy that came back by a merge is applied by nobody, and grows old."""
+    folders = ("v1", "v1beta1", "kustomize", "prometheus", "helm/paddock-operator/files")
+    found = {path for folder in folders for path in (ROOT / "deploy" / folder).rglob("*")}
+    written = {ROOT / "deploy" / name for name in FILES}
+    assert {path for path in found if path.is_file()} <= written
+
+
 def test_the_reference_is_that_of_the_table() -> None:
     """Run python -m paddock.operator.manifests --reference docs/reference after a change."""
     page = (ROOT / "docs" / "reference" / "paddlejob.md").read_text("utf-8")
@@ -97,7 +105,7 @@ def test_the_files_can_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_names_are_those_of_the_documents() -> None:
     """`kubectl -n paddle-system get pods` shows paddle-controller-manager-..., as documented."""
-    found = objects(manifests_text())
+    found = objects(manifests_text(Install()))
     assert {
         ("Namespace", "paddle-system"),
         ("ServiceAccount", "paddle-manager-sa"),
@@ -111,7 +119,7 @@ def test_names_are_those_of_the_documents() -> None:
 
 def test_the_old_deployment_can_be_upgraded_in_place() -> None:
     """A selector cannot be changed, and containers are merged by name."""
-    spec = deployment(manifests_text())["spec"]
+    spec = deployment(manifests_text(Install()))["spec"]
     assert spec["selector"] == {"matchLabels": {"control-plane": "controller-manager"}}
     assert [c["name"] for c in spec["template"]["spec"]["containers"]] == ["manager"]
 
@@ -134,14 +142,9 @@ def test_no_right_is_given_too_many(grants: tuple[Any, ...]) -> None:
         assert not set(verbs) & {"escalate", "bind", "impersonate"}
 
 
-def test_the_lease_is_the_one_the_operator_takes() -> None:
-    """Another name, and no operator would ever lead."""
-    assert {names for _, _, verbs, names in LEADER if "create" not in verbs} == {(LEASE_NAME,)}
-
-
 def test_the_operator_is_within_the_restricted_standard() -> None:
     """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"""
-    for text in (manifests_text(), ETCD):
+    for text in (manifests_text(Install()), ETCD):
         (found,) = [d for (kind, _), d in objects(text).items() if kind == "Deployment"]
         pod = found["spec"]["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -166,7 +169,7 @@ def test_the_operator_is_within_the_restricted_standard() -> None:
 )
 def test_only_its_own_namespace_is_restricted(asked: dict[str, Any], is_restricted: bool) -> None:
     """Where people run their jobs, the label would refuse the next pod of theirs."""
-    found = objects(manifests_text(**asked))
+    found = objects(manifests_text(Install(**asked)))
     (labels,) = [d["metadata"]["labels"] for (kind, _), d in found.items() if kind == "Namespace"]
     assert (labels.get("pod-security.kubernetes.io/enforce") == "restricted") is is_restricted
 
@@ -179,13 +182,10 @@ def test_nothing_has_a_finalizer() -> None:
 
 def test_the_arguments_say_what_was_asked() -> None:
     """Those of the old operator's command line."""
-    assert args(manifests_text()) == [
+    assert args(manifests_text(Install())) == [
         "--leader-elect", "--metrics-bind-address=:8080", "--health-probe-bind-address=:8081",
     ]  # fmt: skip
-    text = manifests_text(
-        namespace="ops", image="here/op:2", scheduling="volcano", watch_namespaces=("a", "b"),
-        replicas=2, init_image="alpine:3.20",
-    )  # fmt: skip
+    text = manifests_text(Install("ops", "here/op:2", "volcano", ("a", "b"), 2, "alpine:3.20"))
     assert args(text)[3:] == ["--scheduling=volcano", "--namespace=a,b", "--init-image=alpine:3.20"]
     options = read_options(args(text))
     assert (options.leader_elect, options.namespaces) == (True, ("a", "b"))
@@ -198,7 +198,7 @@ def test_the_arguments_say_what_was_asked() -> None:
 
 def test_a_few_namespaces_get_rights_there_only() -> None:
     """The right to make pods everywhere is not needed to serve two teams."""
-    found = objects(manifests_text(watch_namespaces=("a",)))
+    found = objects(manifests_text(Install(watch_namespaces=("a",))))
     assert ("ClusterRoleBinding", "paddle-manager-rolebinding") not in found
     binding = found[("RoleBinding", "paddle-manager-rolebinding")]
     assert binding["metadata"]["namespace"] == "a"
@@ -207,7 +207,7 @@ def test_a_few_namespaces_get_rights_there_only() -> None:
 
 def test_the_definition_and_a_monitor_come_on_demand() -> None:
     """One stream for `kubectl apply -f -`."""
-    found = objects(manifests_text(has_crd=True, has_monitor=True))
+    found = objects(manifests_text(Install(), has_crd=True, has_monitor=True))
     assert next(iter(found)) == (
         "CustomResourceDefinition", "paddlejobs.batch.paddlepaddle.org",
     )  # fmt: skip
@@ -227,15 +227,8 @@ def test_the_definition_and_a_monitor_come_on_demand() -> None:
 def test_what_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:
     """Before kubectl sees it."""
     with pytest.raises(UsageError) as caught:
-        manifests_text(**wrong)
+        manifests_text(Install(**wrong))
     assert caught.value.problems[0].message == message
-
-
-def test_the_old_clusters_files_have_their_note() -> None:
-    """Nobody should take them for tested."""
-    for name in ("v1beta1/crd.yaml", "v1beta1/operator.yaml"):
-        assert "For Kubernetes 1.15 and older" in FILES[name]
-    assert "seccompProfile" not in FILES["v1beta1/operator.yaml"]
 
 
 # -------------------------------------------------------------------------------------- the rest
@@ -258,8 +251,7 @@ def kustomized(folder: Path) -> str:
 def test_the_base_of_kustomize_builds(folder: str) -> None:
     """It refers to deploy/v1; a copy would be forgotten."""
     text = kustomized(ROOT / "deploy" / folder)
-    assert objects(text) == objects(crd_text() + "---\n" + manifests_text())
-    assert not [name for name in FILES if name.startswith("kustomize/") and "crd" in name]
+    assert objects(text) == objects(crd_text() + "---\n" + manifests_text(Install()))
 
 
 def test_a_kustomization_names_another_image(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from machine.virtual import run_virtual
 from machine.world import ELECTED, World
 from paddock.errors import PaddockError
 from paddock.kube.client import LEASES, PADDLE_JOBS
-from paddock.operator.runtime.lease import LEASE_NAME
+from paddock.operator.names import LEASE
 from paddock.operator.verify import LEADER_SECONDS_MAX, look
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def test_a_leader_that_lives_is_named() -> None:
         world.start("other", options=replace(ELECTED, lease_name="team-b"))
         await clock.pass_time(5)
         client = world.server.client("check")
-        said = await look(client, NAMESPACE, LEASE_NAME, [])
+        said = await look(client, NAMESPACE, LEASE, [])
         assert said == "first leads and serves the jobs of all namespaces"
         said = await look(client, NAMESPACE, "team-b", ["a", "b"])
         assert said == "other leads and serves the jobs of a, b"
@@ -49,15 +49,15 @@ def test_a_dead_leader_is_none_and_its_successor_is_waited_for() -> None:
         client = world.server.client("check")
         began = clock.monotonic()
         with pytest.raises(PaddockError) as caught:
-            await look(client, NAMESPACE, LEASE_NAME, [])
-        assert caught.value.message == f"nobody renewed lease {NAMESPACE}/{LEASE_NAME} for 30 s"
+            await look(client, NAMESPACE, LEASE, [])
+        assert caught.value.message == f"nobody renewed lease {NAMESPACE}/{LEASE} for 30 s"
         assert caught.value.exit_code == 1
         assert clock.monotonic() - began <= LEADER_SECONDS_MAX + 1
         first = world.start("third", options=ELECTED)
         await clock.pass_time(5)
         first.kill()
         world.start("second", options=ELECTED)
-        assert (await look(client, NAMESPACE, LEASE_NAME, [])).startswith("second leads")
+        assert (await look(client, NAMESPACE, LEASE, [])).startswith("second leads")
 
     run_virtual(main)
 
@@ -70,12 +70,12 @@ def test_another_lease_that_lives_is_named() -> None:
         ours = world.start("ours-0_1", options=replace(ELECTED, lease_name="ours"))
         await clock.pass_time(5)
         with pytest.raises(PaddockError) as caught:
-            await look(world.server.client("check"), NAMESPACE, LEASE_NAME, [])
+            await look(world.server.client("check"), NAMESPACE, LEASE, [])
         said = "ours-0_1 leads by another: --namespace paddle-system --lease ours"
         assert caught.value.hint == said
         ours.kill()
         with pytest.raises(PaddockError) as caught:
-            await look(world.server.client("check"), NAMESPACE, LEASE_NAME, [])
+            await look(world.server.client("check"), NAMESPACE, LEASE, [])
         assert caught.value.hint.startswith("kubectl -n paddle-system get pods")
 
     run_virtual(main)
@@ -88,15 +88,15 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         world = World(clock)
         world.server.serve(PADDLE_JOBS, served=False)
         world.server.fail(
-            refusals.forbidden(LEASES, LEASE_NAME, "no"),
+            refusals.forbidden(LEASES, LEASE, "no"),
             times=None,
             when=lambda call: call.resource is LEASES,
         )
         with pytest.raises(PaddockError) as caught:
-            await look(world.server.client("check"), NAMESPACE, LEASE_NAME, ["a"])
+            await look(world.server.client("check"), NAMESPACE, LEASE, ["a"])
         first, second = caught.value.message.split("; ")
         assert first.startswith("PaddleJobs of namespace a cannot be listed:")
-        assert second.startswith(f"lease {NAMESPACE}/{LEASE_NAME} cannot be read:")
+        assert second.startswith(f"lease {NAMESPACE}/{LEASE} cannot be read:")
         assert caught.value.hint.endswith("paddock operator install")
 
     run_virtual(main)

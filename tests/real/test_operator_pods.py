@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.operator.environment import Environments, JobNames, seats_of
+from paddock.kube.objects import Meta
+from paddock.operator.environment import Environments, seats_of
 from paddock.operator.spec import JobSpec, RoleSpec
 from real.conftest import ROOT
 from real.hosts import end_all
@@ -51,7 +52,7 @@ def environments(hosts: Hosts, replicas: Mapping[str, int], how: str) -> dict[st
     with open(hosts.names, "a", encoding="utf-8") as names:
         names.writelines(rows)
     made = Environments(
-        JobNames(JOB, "default", "uid", JOB),
+        Meta(JOB, "default", "uid"),
         spec,
         seats,
         attempt=0,

@@ -99,20 +99,17 @@ def _run(words: list[str]) -> int:
 
 
 def _crd(given: dict[str, str]) -> int:
-    from paddock.operator.manifests import crd_text
+    from paddock.operator.manifests.crd import crd_text
 
     print(crd_text(given.get("version", "v1")), end="")
     return 0
 
 
 def _manifests(given: dict[str, str], *, has_crd: bool) -> int:
-    from dataclasses import asdict
+    from paddock.operator.manifests.install import manifests_text
 
-    from paddock.operator.manifests import manifests_text
-
-    found = _install(given)
     monitor = _is_yes(given, "monitor")
-    print(manifests_text(**asdict(found), has_crd=has_crd, has_monitor=monitor), end="")
+    print(manifests_text(_install(given), has_crd=has_crd, has_monitor=monitor), end="")
     return 0
 
 

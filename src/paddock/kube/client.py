@@ -13,7 +13,7 @@ from paddock.errors import PaddockError
 from paddock.kube import objects
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     Warn = Callable[[str], object]
 
@@ -143,7 +143,7 @@ class Client(Protocol):
 
     def watch(
         self, resource: Resource[T], query: Query, *, resource_version: str, timeout_seconds: float
-    ) -> AsyncIterator[Change[T]]:
+    ) -> AsyncGenerator[Change[T], None]:
         """Changes after that version, bookmarks among them, until the server ends it.
 
         Raises KubeError 410 when the version is too old, and 0 when nothing at all, not even a

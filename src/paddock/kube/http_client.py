@@ -7,6 +7,7 @@ of its own, so that silence on it is noticed by a read timeout, and 600 creates 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from paddock.kube.client import KubeError
 from paddock.kube.connect import open_http
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
     from lightkube.config.kubeconfig import SingleConfig
 
@@ -62,14 +63,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    verb: str
     method: str
-    resource: Resource[Any]
     path: str
     params: Mapping[str, str]
     body: object = None
     content_type: str = "application/json"
-    subresource: str = ""
 
     @property
     def said(self) -> str:
@@ -91,7 +89,7 @@ class HttpClient:
 
     async def get(self, resource: Resource[T], namespace: str, name: str) -> T:
         """One object. Raises KubeError 404 when it is not there."""
-        request = _Request("get", "GET", resource, resource.path(namespace, name), {})
+        request = _Request("GET", resource.path(namespace, name), {})
         return replies.read_object(resource.shape, await self._send(request), request.said)
 
     async def page(
@@ -103,12 +101,12 @@ class HttpClient:
             params["continue"] = rest  # which names the version too
         elif resource_version:
             params["resourceVersion"] = resource_version
-        request = _Request("list", "GET", resource, resource.path(query.namespace), params)
+        request = _Request("GET", resource.path(query.namespace), params)
         return replies.read_page(resource.shape, await self._send(request), request.said)
 
     async def watch(
         self, resource: Resource[T], query: Query, *, resource_version: str, timeout_seconds: float
-    ) -> AsyncIterator[Change[T]]:
+    ) -> AsyncGenerator[Change[T], None]:
         """Changes after that version, bookmarks among them, until the server ends it."""
         params = _selected(query) | {
             "watch": "true",
@@ -116,18 +114,10 @@ class HttpClient:
             "timeoutSeconds": str(max(int(timeout_seconds), 1)),
             "resourceVersion": resource_version,
         }
-        request = _Request("watch", "GET", resource, resource.path(query.namespace), params)
-        try:
-            async with self._http.stream(
-                "GET", request.path, params=params, timeout=self._watch_timeout
-            ) as response:
-                if response.status_code != 200:
-                    raise _refused(request, response, await response.aread())
-                self._warned(response)
-                async for line in _lines(response, request.said):
-                    yield replies.read_change(resource.shape, line, request.said)
-        except NO_ANSWER as error:
-            raise self._unreachable(request, error) from error
+        request = _Request("GET", resource.path(query.namespace), params)
+        async with self._streamed(request, self._watch_timeout) as response:
+            async for line in _lines(response, request.said):
+                yield replies.read_change(resource.shape, line, request.said)
 
     async def create(
         self, resource: Resource[T], namespace: str, manifest: Manifest, *,
@@ -136,7 +126,7 @@ class HttpClient:
         """Create; the object as stored. Warnings of it are sent unasked since Kubernetes 1.25."""
         params = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
         body = {"apiVersion": resource.api_version, "kind": resource.kind} | manifest
-        request = _Request("create", "POST", resource, resource.path(namespace), params, body)
+        request = _Request("POST", resource.path(namespace), params, body)
         return replies.read_object(resource.shape, await self._send(request, warn), request.said)
 
     async def patch(
@@ -155,10 +145,8 @@ class HttpClient:
         if kind == "apply":
             params["force"] = "true"
             body = _identified(resource, name, body)
-        request = _Request(
-            "patch", "PATCH", resource, resource.path(namespace, name, subresource), params, body,
-            content_type=CONTENT_TYPES[kind], subresource=subresource,
-        )  # fmt: skip
+        path = resource.path(namespace, name, subresource)
+        request = _Request("PATCH", path, params, body, CONTENT_TYPES[kind])
         return replies.read_object(resource.shape, await self._send(request), request.said)
 
     async def delete(
@@ -178,9 +166,7 @@ class HttpClient:
             body["preconditions"] = {"uid": uid}
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
-        await self._send(
-            _Request("delete", "DELETE", resource, resource.path(namespace, name), {}, body)
-        )
+        await self._send(_Request("DELETE", resource.path(namespace, name), {}, body))
 
     async def lines(
         self,
@@ -191,30 +177,22 @@ class HttpClient:
         params: Mapping[str, str],
     ) -> AsyncIterator[bytes]:
         """Lines of a text, as a pod's log, as they come; the last may lack its end."""
-        path = resource.path(namespace, name, subresource)
-        request = _Request("get", "GET", resource, path, params, subresource=subresource)
+        request = _Request("GET", resource.path(namespace, name, subresource), params)
         # A log may be silent for hours; TCP's own probes tell that a server is gone.
         timeout = httpx2.Timeout(None, connect=self._options.connect_seconds)
         kept = b""
-        try:
-            async with self._http.stream(
-                "GET", path, params=dict(params), timeout=timeout
-            ) as response:
-                if response.status_code != 200:
-                    raise _refused(request, response, await response.aread())
-                async for chunk in response.aiter_raw():
-                    *ended, kept = (kept + chunk).split(b"\n")
-                    for line in ended:
-                        yield line + b"\n"
-        except NO_ANSWER as error:
-            raise self._unreachable(request, error) from error
+        async with self._streamed(request, timeout) as response:
+            async for chunk in response.aiter_raw():
+                *ended, kept = (kept + chunk).split(b"\n")
+                for line in ended:
+                    yield line + b"\n"
         if kept:
             yield kept
 
     async def serves(self, resource: Resource[Any]) -> bool:
         """Whether the server knows this kind; everybody who is let in may ask."""
         path = f"/apis/{resource.group}/{resource.version}" if resource.group else "/api/v1"
-        request = _Request("get", "GET", resource, path, {})
+        request = _Request("GET", path, {})
         try:
             found = replies.read_object(dict, await self._send(request), request.said)
         except KubeError as error:
@@ -248,6 +226,22 @@ class HttpClient:
             raise _refused(request, response, response.content)
         return response.content
 
+    @contextlib.asynccontextmanager
+    async def _streamed(
+        self, request: _Request, timeout: httpx2.Timeout
+    ) -> AsyncIterator[httpx2.Response]:
+        """A 200 answer, whose body is still to come. Raises KubeError, also for what is inside."""
+        try:
+            async with self._http.stream(
+                "GET", request.path, params=dict(request.params), timeout=timeout
+            ) as response:
+                if response.status_code != 200:
+                    raise _refused(request, response, await response.aread())
+                self._warned(response)
+                yield response
+        except NO_ANSWER as error:
+            raise self._unreachable(request, error) from error
+
     def _warned(self, response: httpx2.Response, warn: Warn | None = None) -> None:
         for header in response.headers.get_list("warning"):
             # RFC 7234, 5.5: 299 - "text"; the API server sends no date.
@@ -256,7 +250,7 @@ class HttpClient:
                 tell(text.rpartition('"')[0].replace('\\"', '"') or header)
 
     def _unreachable(self, request: _Request, error: Exception) -> KubeError:
-        if isinstance(error, httpx2.ReadTimeout) and request.verb == "watch":
+        if isinstance(error, httpx2.ReadTimeout) and "watch" in request.params:
             why = f"nothing came for {self._options.idle_seconds:g} s"
         else:
             why = f"{type(error).__name__} {error}".strip()

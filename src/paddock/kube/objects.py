@@ -8,7 +8,7 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/ (core/v1, meta/v1).
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timezone
 
 import msgspec
 
@@ -115,11 +115,9 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodSpec(msgspec.Struct, frozen=True, gc=False):
-    """The only parts of a pod's spec that are read back."""
+    """The only part of a pod's spec that is read back."""
 
     nodeName: str | None = None
-    restartPolicy: str | None = None
-    hostNetwork: bool | None = None
 
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False):
@@ -213,7 +211,14 @@ def rfc3339(at: float) -> str:
     >>> rfc3339(60.9)
     '1970-01-01T00:01:00Z'
     """
-    from datetime import timezone
-
     # Not strftime: its year 1, which is Go's time 0, has one digit.
     return datetime.fromtimestamp(int(at), timezone.utc).replace(tzinfo=None).isoformat() + "Z"
+
+
+def micro_time(at: float) -> str:
+    """The same as a metav1.MicroTime.
+
+    >>> micro_time(60.5)
+    '1970-01-01T00:01:00.500000Z'
+    """
+    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

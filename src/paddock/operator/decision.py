@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 Kind = Literal["Pod", "Service", "ConfigMap", "VolcanoGroup", "CoschedulingGroup", "PaddleJob"]
 EventType = Literal["Normal", "Warning"]
+SCHEDULERS = ("", "volcano", "coscheduling")  # gang schedulers of all jobs; "" for none
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What the operator was started with.
 
-    scheduling: "" or the gang scheduler of every job, "volcano" or "coscheduling".
+    scheduling: one of SCHEDULERS.
     init_image: image of a waiting init container, "" for none.
     host_ports: range for jobs with intranet Host, below Linux' ephemeral ports.
     """

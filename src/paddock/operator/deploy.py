@@ -183,7 +183,7 @@ def _replaced(facts: Facts) -> tuple[Outcome, ...]:
 def _missing_services(facts: Facts) -> list[Action]:
     there = {s.metadata.name: s for s in facts.observed.services}
     builder = facts.builder
-    gang = builder.names.service
+    gang = facts.observed.job.metadata.name
     found: list[Action] = []
     if gang not in there:
         found.append(Create("Service", gang, builder.gang_service()))

@@ -35,9 +35,10 @@ from paddock.operator.names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from paddock.core.job import Mode
+    from paddock.kube.objects import Meta
     from paddock.operator.spec import JobSpec, RoleName, RoleSpec
 
 # A launcher in the pod would take itself for one of its own ranks (jobfile/environment.py).
@@ -76,16 +77,6 @@ class Seat:
     has_accelerator: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class JobNames:
-    """What of a job's metadata shows in environments."""
-
-    name: str
-    namespace: str
-    uid: str
-    service: str
-
-
 def seats_of(job: str, spec: JobSpec, accelerated: Callable[[RoleName], bool]) -> tuple[Seat, ...]:
     """Every pod wanted, in the order ps, worker, heter."""
     has = {role.name: accelerated(role.name) for role in spec.roles}
@@ -96,14 +87,6 @@ def seats_of(job: str, spec: JobSpec, accelerated: Callable[[RoleName], bool]) -
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Variables:
-    """The variables of one pod: literal ones, and names of ConfigMap keys for the others."""
-
-    literal: Mapping[str, str]
-    from_map: Mapping[str, str]
-
-
 class Environments:
     """The environments of one attempt of a job that is not elastic.
 
@@ -112,7 +95,7 @@ class Environments:
 
     def __init__(
         self,
-        job: JobNames,
+        job: Meta,
         spec: JobSpec,
         seats: tuple[Seat, ...],
         *,
@@ -157,13 +140,15 @@ class Environments:
         """Which variables hold several addresses; asked of one with TOKEN addresses."""
         return frozenset(name for name, text in self.of(seat).items() if text.count(TOKEN) > 1)
 
-    def sorted_out(self, seat: Seat, lists: frozenset[str] = frozenset()) -> Variables:
-        """What is known now, and where the rest will stand: TOKEN addresses, and these lists."""
+    def sorted_out(
+        self, seat: Seat, lists: frozenset[str] = frozenset()
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """(what is known now, ConfigMap keys of the rest: TOKEN addresses, and these lists)."""
         found = self.of(seat)
         later = {name for name, text in found.items() if name in lists or TOKEN in text}
         from_map = {name: key_of(name, seat) for name in sorted(later)}
         from_map[GATE] = gate_key(self.job.uid, self.attempt)
-        return Variables({n: t for n, t in found.items() if n not in later}, from_map)
+        return {n: t for n, t in found.items() if n not in later}, from_map
 
     def shared(self, seats: tuple[Seat, ...]) -> dict[str, str]:
         """The data of the ConfigMap: these with real addresses, for pods that were made so."""
@@ -181,7 +166,7 @@ class Environments:
         if self.spec.with_gloo and self._mode != "collective":  # paddle-operator's keys
             found |= {"PADDLE_WITH_GLOO": str(self.spec.with_gloo), "PADDLE_GLOO_RENDEZVOUS": "3"}
         for first in first_of_roles(seats):
-            wanted = blank.sorted_out(first).from_map
+            _, wanted = blank.sorted_out(first)
             real = self.of(first)
             shared = sorted(wanted.keys() & real.keys() - PER_POD)
             found.update((key_of(n, first), real[n]) for n in shared if len(real[n]) <= VALUE_MAX)
@@ -260,17 +245,17 @@ def mode_of(spec: JobSpec) -> Mode:
     return "ps" if spec.role("ps") is not None else "collective"
 
 
-def rendezvous_of(job: JobNames, etcd: str) -> str:
+def rendezvous_of(job: Meta, etcd: str) -> str:
     """Where the pods of an elastic job meet: PADDLE_MASTER.
 
     etcd: "host:port" of the namespace's etcd, or "": then the first worker's agent coordinates.
     """
     if etcd:
         return f"{ETCD_SCHEME}{etcd}"
-    return f"{pod_name(job.name, 'worker', 0)}.{job.service}:{PORT + PADDLE_MASTER_OFFSET}"
+    return f"{pod_name(job.name, 'worker', 0)}.{job.name}:{PORT + PADDLE_MASTER_OFFSET}"
 
 
-def elastic_variables(job: JobNames, spec: JobSpec, rendezvous: str) -> dict[str, str]:
+def elastic_variables(job: Meta, spec: JobSpec, rendezvous: str) -> dict[str, str]:
     """The environment of a pod of an elastic job: who is there is found out by the agents.
 
     Source: fleet/elastic/manager.py (PADDLE_ELASTIC_*), distributed/launch (PADDLE_MASTER).
@@ -280,7 +265,7 @@ def elastic_variables(job: JobNames, spec: JobSpec, rendezvous: str) -> dict[str
     size = str(role.minimum)
     if role.maximum != role.minimum:
         size = f"{role.minimum}:{role.maximum}"
-    coordinator = f"{pod_name(job.name, 'worker', 0)}.{job.service}"
+    coordinator = f"{pod_name(job.name, 'worker', 0)}.{job.name}"
     found = {
         "TRAINING_ROLE": "TRAINER",
         "PADDLE_TRAINING_ROLE": "TRAINER",

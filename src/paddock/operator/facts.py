@@ -339,7 +339,7 @@ def gather(
     replacing = memory.replacing & {o.uid for o in facts.outcomes.values()} | facts.removed
     rendezvous = memory.rendezvous if observed.pods else ""
     if spec.is_elastic and not rendezvous:
-        rendezvous = rendezvous_of(facts.builder.names, observed.etcd)
+        rendezvous = rendezvous_of(job, observed.etcd)
     unknown = memory.unknown if observed.unknown is None else observed.unknown
     memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous, unknown=unknown)
     return replace(facts, memory=memory)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from paddock.operator.spec import RoleName
 
 GROUP = "batch.paddlepaddle.org"
+# The operator's own.
+NAMESPACE = "paddle-system"
+LEASE = "paddock-operator.paddlepaddle.org"
 OLD_FINALIZER = "finalizers.paddlepaddle.org"  # of paddle-operator; it did nothing but block
 
 LABEL_POD = "paddle-res-name"

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from paddock.errors import Problem, UsageError
-from paddock.operator.decision import Settings
+from paddock.operator.decision import SCHEDULERS, Settings
 
-SCHEDULERS = ("", "volcano", "coscheduling")
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["text", "json"]
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")

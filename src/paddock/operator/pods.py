@@ -18,7 +18,6 @@ from paddock.operator.environment import (
     IDENTITY,
     VALUE_MAX,
     Environments,
-    JobNames,
     Seat,
     elastic_variables,
     first_of_roles,
@@ -62,12 +61,6 @@ class Builder:
     rendezvous: str = ""
     is_again: bool = False
 
-    @property
-    def names(self) -> JobNames:
-        """What environments show of the job."""
-        meta = self.job.metadata
-        return JobNames(meta.name, meta.namespace, meta.uid, meta.name)
-
     def seats(self) -> tuple[Seat, ...]:
         """Every pod wanted."""
         return seats_of(self.job.metadata.name, self.spec, self._accelerated)
@@ -103,19 +96,20 @@ class Builder:
             lists = {first.role: blank.lists(first) for first in first_of_roles(wanted)}
         found: dict[str, Manifest] = {}
         for seat in wanted:
-            split = env.sorted_out(seat, lists.get(seat.role, frozenset()))
-            entries = _map_entries(self.names.name, split.from_map)
-            found[seat.name] = self._pod(seat, entries + _literal_entries(split.literal))
+            literal, from_map = env.sorted_out(seat, lists.get(seat.role, frozenset()))
+            entries = _map_entries(self.job.metadata.name, from_map)
+            found[seat.name] = self._pod(seat, entries + _literal_entries(literal))
         return found
 
     def known_address(self, pod: str) -> str:
-        """The name of a pod, where addresses are names."""
-        of_service = self.spec.intranet == "Service"
-        return self.service_address(pod) if of_service else self.dns_address(pod)
+        """The name of a pod, where addresses are names: of its own Service, or the gang's."""
+        if self.spec.intranet != "Service":
+            return self.dns_address(pod)
+        return f"{pod}.{self.job.metadata.namespace}"  # Paddle's rewrite_host_ip wants a dot
 
     def _environments(self, address: Callable[[str], str]) -> Environments:
         return Environments(
-            self.names, self.spec, self.seats(), attempt=self.attempt, address=address,
+            self.job.metadata, self.spec, self.seats(), attempt=self.attempt, address=address,
             port=self.port,
         )  # fmt: skip
 
@@ -129,10 +123,11 @@ class Builder:
     def config_map_at(self, address: Callable[[str], str]) -> Manifest:
         """The same, with the address of each pod by its name."""
         name = self.job.metadata.name
+        labels = {names.LABEL_POD: name, names.LABEL_ATTEMPT: str(self.attempt)}
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": self.meta(name, self._map_labels(), {}),
+            "metadata": self.meta(name, labels, {}),
             "data": self._environments(address).shared(self.seats()),
         }
 
@@ -169,12 +164,6 @@ class Builder:
         is_fit = not is_shared and not any(":" in ip for ip in ips.values())
         return ips.__getitem__ if is_fit else self.dns_address
 
-    def _map_labels(self) -> dict[str, str]:
-        return {
-            names.LABEL_POD: self.job.metadata.name,
-            names.LABEL_ATTEMPT: str(self.attempt),
-        }
-
     def gang_service(self) -> Manifest:
         """The headless Service that gives every pod the name <pod>.<job>."""
         name = self.job.metadata.name
@@ -190,10 +179,6 @@ class Builder:
         selector = {names.LABEL_POD: pod, names.LABEL_UID: self.job.metadata.uid}
         return self._service(pod, selector, ports)
 
-    def service_address(self, pod: str) -> str:
-        """The name of a pod's own Service; Paddle's launcher wants a dot (rewrite_host_ip)."""
-        return f"{pod}.{self.job.metadata.namespace}"
-
     def dns_address(self, pod: str) -> str:
         """The name of a pod inside the gang's Service."""
         return f"{pod}.{self.job.metadata.name}"
@@ -208,7 +193,7 @@ class Builder:
     # ------------------------------------------------------------------ parts
 
     def _elastic_pod(self, seat: Seat) -> Manifest:
-        found = elastic_variables(self.names, self.spec, self.rendezvous)
+        found = elastic_variables(self.job.metadata, self.spec, self.rendezvous)
         own: Manifest = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
         return self._pod(seat, [own, *_literal_entries(found)])
 
@@ -252,7 +237,7 @@ class Builder:
             # ClusterFirst would mean the node's own DNS there, which knows no pods.
             spec["dnsPolicy"] = "ClusterFirstWithHostNet"
         spec.setdefault("hostname", seat.name)  # with subdomain: the name <pod>.<job>
-        spec.setdefault("subdomain", self.names.service)
+        spec.setdefault("subdomain", self.job.metadata.name)  # its Service
         if self.spec.is_elastic:
             spec["restartPolicy"] = "OnFailure"
         elif not spec.get("restartPolicy"):

@@ -7,7 +7,7 @@ are those of manifests/rules.py, which an older definition does not have. No I/O
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from paddock.operator.check import Found, check, nothing_else, shown
 from paddock.operator.schema import JOB_NAME, NAME_MAX, TREE
@@ -34,12 +34,9 @@ if TYPE_CHECKING:
 AUTO_ELASTIC_LEVEL = 1  # workers start again among themselves, as PADDLE_ELASTIC_LEVEL 1
 # What cleanPodPolicy says -> what is done. deepfm.yaml of paddle-operator says OnFailed.
 CLEAN: Mapping[str, CleanPodPolicy] = {
-    "": "", "Always": "Always", "Never": "Never", "OnFailure": "OnFailure",
-    "OnCompletion": "OnCompletion", "OnFailed": "OnFailure",
+    **{word: word for word in get_args(CleanPodPolicy)}, "OnFailed": "OnFailure",
 }  # fmt: skip
-INTRANET: Mapping[str, Intranet] = {
-    "PodIP": "PodIP", "Service": "Service", "Host": "Host", "DNS": "DNS",
-}  # fmt: skip
+INTRANET: Mapping[str, Intranet] = {word: word for word in get_args(Intranet)}
 
 
 def read_spec(

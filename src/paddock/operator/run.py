@@ -14,23 +14,25 @@ from typing import TYPE_CHECKING
 from paddock import __version__
 from paddock.errors import UsageError
 from paddock.kube import connect, http_client
+from paddock.operator.names import LEASE, NAMESPACE
 from paddock.operator.runtime.access import Access, Certificate
 from paddock.operator.runtime.clock import SystemClock, TimeLimit, end
 from paddock.operator.runtime.controller import Controller
 from paddock.operator.runtime.events import Recorder
 from paddock.operator.runtime.guard import GuardedClient, TokenBucket
 from paddock.operator.runtime.health import CONTENT_TYPE, HttpServer, probe, read_address
-from paddock.operator.runtime.lease import LEASE_NAME, Elector
+from paddock.operator.runtime.lease import Elector
 from paddock.operator.runtime.log import Log
 from paddock.operator.runtime.metrics import Metrics, rss_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from paddock.kube.client import Client
     from paddock.operator.options import Options
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.controller import Reconcile
 
-DEFAULT_NAMESPACE = "paddle-system"
 ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 EVENTS_SECONDS_MAX = 1.0
 WARNINGS_MAX = 200
@@ -68,7 +70,7 @@ class Operator:
                 clock=clock,
                 rng=rng,
                 log=log,
-                name=options.lease_name or LEASE_NAME,
+                name=options.lease_name or LEASE,
             )
         guarded = GuardedClient(
             client,
@@ -164,7 +166,7 @@ async def run_operator(options: Options, stop: asyncio.Event, reconcile: Reconci
     for line in options.said:
         log.warning(line)
     config = connect.find_config(options.kubeconfig, options.context)
-    client = http_client.open_client(config, http_client.Options(warn=_Warnings(log)))
+    client = http_client.open_client(config, http_client.Options(warn=_warner(log)))
     identity = f"{socket.gethostname()}_{os.urandom(4).hex()}"
     log.info(
         "starting", version=__version__, cluster=config.cluster.server, identity=identity,
@@ -207,22 +209,21 @@ async def _run_until_signal(options: Options, reconcile: Reconcile) -> int:
 def own_namespace() -> str:
     """Of the pod this is, else where the operator is usually installed."""
     try:
-        return ACCOUNT_NAMESPACE.read_text("utf-8").strip() or DEFAULT_NAMESPACE
+        return ACCOUNT_NAMESPACE.read_text("utf-8").strip() or NAMESPACE
     except OSError:
-        return DEFAULT_NAMESPACE
+        return NAMESPACE
 
 
-class _Warnings:
+def _warner(log: Log) -> Callable[[str], None]:
     """Shows each warning of the API server once."""
+    seen: set[str] = set()
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._seen: set[str] = set()
+    def warn(text: str) -> None:
+        if text not in seen and len(seen) < WARNINGS_MAX:
+            seen.add(text)
+            log.warning("the API server warns", text=text)
 
-    def __call__(self, text: str) -> None:
-        if text not in self._seen and len(self._seen) < WARNINGS_MAX:
-            self._seen.add(text)
-            self._log.warning("the API server warns", text=text)
+    return warn
 
 
 def _write(text: str) -> None:

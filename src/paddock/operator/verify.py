@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from paddock.errors import PaddockError
 from paddock.kube import connect, http_client
 from paddock.kube.client import LEASES, PADDLE_JOBS, KubeError, Query
+from paddock.operator.names import LEASE
 from paddock.operator.rollout import HINTS
 from paddock.operator.run import own_namespace
 from paddock.operator.runtime.clock import TimeLimit
-from paddock.operator.runtime.lease import LABELS, LEASE_NAME
+from paddock.operator.runtime.lease import LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ def verify(given: dict[str, str]) -> str:
     async def main() -> str:
         client = http_client.open_client(config)
         try:
-            return await look(client, namespace, given.get("lease") or LEASE_NAME, served)
+            return await look(client, namespace, given.get("lease") or LEASE, served)
         finally:
             await client.close()
 

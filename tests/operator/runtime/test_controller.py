@@ -27,11 +27,12 @@ from paddock.kube.client import (
     VOLCANO_GROUPS,
 )
 from paddock.operator.decision import Decision, Note, Observed, Settings
+from paddock.operator.names import LEASE
 from paddock.operator.options import read_options
 from paddock.operator.reconcile import reconcile
 from paddock.operator.run import Operator
 from paddock.operator.runtime.clock import SystemClock
-from paddock.operator.runtime.lease import LEASE_NAME, RETRY_SECONDS
+from paddock.operator.runtime.lease import RETRY_SECONDS
 from paddock.operator.runtime.log import Log
 
 if TYPE_CHECKING:
@@ -593,7 +594,7 @@ def test_a_watch_that_loses_its_cancellation_does_not_hold_up_a_leader() -> None
         assert elector is not None
         await clock.pass_time(0.5)  # within its refresh
         assert elector.is_leader and hasty.lost
-        world.server.patch(LEASES, "paddle-system", LEASE_NAME, {"spec": {"holderIdentity": "b"}})
+        world.server.patch(LEASES, "paddle-system", LEASE, {"spec": {"holderIdentity": "b"}})
         await clock.pass_time(5)
         assert not elector.is_leader
         world.submit("demo", 2)

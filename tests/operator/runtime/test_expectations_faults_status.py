@@ -34,7 +34,7 @@ def pod(name: str = "a", uid: str = "1", *, going: bool = False) -> Pod:
 def test_a_creation_is_open_until_the_object_is_seen() -> None:
     """Otherwise the next look would make the pod again."""
     expectations = Expectations()
-    expectations.expect_created("Pod", "a", 0.0)
+    expectations.expect("create", "Pod", "a", 0.0)
     expectations.see("Service", None, pod())
     assert expectations.wait_seconds(1.0) == EXPIRY_SECONDS - 1.0
     expectations.see("Pod", None, pod())
@@ -45,7 +45,7 @@ def test_a_creation_is_open_until_the_object_is_seen() -> None:
 def test_a_deletion_is_seen_when_it_goes_or_is_gone(old: Pod, new: Pod | None) -> None:
     """Pods take their grace period to go; nobody waits for that here."""
     expectations = Expectations()
-    expectations.expect_deleted("Pod", "1", 0.0)
+    expectations.expect("delete", "Pod", "1", 0.0)
     expectations.see("Pod", old, pod())
     assert expectations.wait_seconds(0.0) > 0
     expectations.see("Pod", old, new)
@@ -55,7 +55,7 @@ def test_a_deletion_is_seen_when_it_goes_or_is_gone(old: Pod, new: Pod | None) -
 def test_a_change_is_seen_or_the_object_is_gone() -> None:
     """A pod that was deleted by somebody else meanwhile must not hold up the job."""
     expectations = Expectations()
-    expectations.expect_changed("Pod", "a", 0.0)
+    expectations.expect("change", "Pod", "a", 0.0)
     expectations.see("Pod", pod(), None)
     assert len(expectations) == 0
 
@@ -63,8 +63,8 @@ def test_a_change_is_seen_or_the_object_is_gone() -> None:
 def test_what_is_expected_expires() -> None:
     """A watch that missed something must not hold up a job for ever."""
     expectations = Expectations()
-    expectations.expect_created("Pod", "a", 0.0)
-    expectations.expect_created("Pod", "b", 10.0)
+    expectations.expect("create", "Pod", "a", 0.0)
+    expectations.expect("create", "Pod", "b", 10.0)
     assert expectations.wait_seconds(EXPIRY_SECONDS) == 10.0
     assert expectations.wait_seconds(EXPIRY_SECONDS + 10.0) == 0.0
     assert len(expectations) == 0

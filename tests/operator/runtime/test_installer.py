@@ -14,7 +14,7 @@ from paddock.cli import operator as command
 from paddock.errors import PaddockError, UsageError
 from paddock.kube.client import LEASES, PADDLE_JOBS, PODS, KubeError
 from paddock.operator.manifests.install import DEPLOYMENT, IMAGE, LABELS, NAMESPACE, Install
-from paddock.operator.manifests.permissions import LEASE
+from paddock.operator.names import LEASE
 from paddock.operator.rollout import DEFINITIONS, DEPLOYMENTS, KINDS
 from paddock.operator.runtime.installer import Installer, InstallError
 

@@ -12,10 +12,10 @@ import pytest
 from kube_memory import MemoryServer, refusals
 from machine.virtual import run_virtual
 from paddock.kube.client import CONFIG_MAPS, LEASES, KubeError
+from paddock.operator.names import LEASE
 from paddock.operator.runtime.guard import FencedError, GuardedClient
 from paddock.operator.runtime.lease import (
     DURATION_SECONDS,
-    LEASE_NAME,
     RENEW_SECONDS,
     RETRY_SECONDS,
     Elector,
@@ -110,7 +110,7 @@ def test_one_of_two_leads_and_keeps_leading() -> None:
         await clock.pass_time(600)
         assert a.elector.is_leader != b.elector.is_leader
         assert len(a.wrote) > 2000 and not b.wrote
-        record = server.get(LEASES, NAMESPACE, LEASE_NAME).document["spec"]
+        record = server.get(LEASES, NAMESPACE, LEASE).document["spec"]
         assert record["holderIdentity"] == "a" and record["leaseTransitions"] == 0
 
     run_virtual(main)
@@ -175,7 +175,7 @@ def test_a_leader_that_ends_well_is_replaced_at_once() -> None:
         await clock.pass_time(1)
         assert b.wrote[0] - ended < 0.5
         assert not a.elector.is_leader
-        record = server.get(LEASES, NAMESPACE, LEASE_NAME).document["spec"]
+        record = server.get(LEASES, NAMESPACE, LEASE).document["spec"]
         assert record["holderIdentity"] == "b" and record["leaseTransitions"] == 2
 
     run_virtual(main)
@@ -309,10 +309,10 @@ def test_a_lease_that_others_edit_or_delete_is_kept() -> None:
         ticking(clock, server)
         a = Candidate(clock, server, "a")
         await clock.pass_time(30)
-        server.patch(LEASES, NAMESPACE, LEASE_NAME, {"metadata": {"labels": {"x": "y"}}})
+        server.patch(LEASES, NAMESPACE, LEASE, {"metadata": {"labels": {"x": "y"}}})
         await clock.pass_time(10)
         assert a.elector.is_leader
-        server.delete(LEASES, NAMESPACE, LEASE_NAME)
+        server.delete(LEASES, NAMESPACE, LEASE)
         await clock.pass_time(10)
         assert a.elector.is_leader and a.led == []
 
@@ -327,7 +327,7 @@ def test_a_lease_taken_by_force_is_given_up_at_once() -> None:
         ticking(clock, server)
         a = Candidate(clock, server, "a")
         await clock.pass_time(30.5)
-        server.patch(LEASES, NAMESPACE, LEASE_NAME, {"spec": {"holderIdentity": "somebody"}})
+        server.patch(LEASES, NAMESPACE, LEASE, {"spec": {"holderIdentity": "somebody"}})
         taken = clock.monotonic()
         await clock.pass_time(5)
         assert a.led[0][1] - taken <= 2.1
@@ -361,7 +361,7 @@ def test_without_the_right_to_watch_the_lease_is_polled() -> None:
         server = MemoryServer(now=clock.now)
         ticking(clock, server)
         server.fail(
-            refusals.forbidden(LEASES, LEASE_NAME, "no right"),
+            refusals.forbidden(LEASES, LEASE, "no right"),
             times=None,
             when=lambda c: c.resource is LEASES and c.verb in ("list", "watch"),
         )
@@ -411,7 +411,7 @@ def test_a_bug_in_the_work_ends_the_process_and_frees_the_lease() -> None:
         elector = a.elector
         with pytest.raises(ZeroDivisionError):
             await elector.run(work, asyncio.Event())
-        record = server.get(LEASES, NAMESPACE, LEASE_NAME).document["spec"]
+        record = server.get(LEASES, NAMESPACE, LEASE).document["spec"]
         assert record["holderIdentity"] == ""
 
     run_virtual(main)

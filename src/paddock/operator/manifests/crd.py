@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -22,25 +22,31 @@ V1_NOTE = """\
 # that those do not know (selectableFields, and before 1.25 the rules) are left out by the server.
 """
 V1BETA1_NOTE = """\
-# For Kubernetes 1.15 and older, which have no apiextensions.k8s.io/v1; apply with --validate=false.
-# No cluster since 1.22 takes this file. It is kept as text: it is generated, and nothing more of
-# it is tested. The API server of such a cluster checks types and limits only; what the rules of
-# ../v1/crd.yaml refuse there, the operator answers with the job's condition and an event.
+# For Kubernetes 1.15 and older, which have no apiextensions.k8s.io/v1. Apply it, and with it
+# ../v1/operator.yaml, with --validate=false: what such a server does not know it leaves out, and
+# without events.k8s.io/v1 it shows conditions of jobs, but no events.
+# No cluster since 1.22 takes this file. It is generated, and nothing more of it is tested. The
+# server checks types and limits only; what the rules of ../v1/crd.yaml refuse, the operator answers
+# with the job's condition.
 """
-KEEP = "x-kubernetes-preserve-unknown-fields"
+AMOUNT: Tree = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "pattern": QUANTITY,
+    "x-kubernetes-int-or-string": True,
+}
 # Lists whose items have a key of their own, so that two managers may own different items.
 KEYED = {
     **{f"spec.{role}.template.spec.containers[]": "name" for role in ("ps", "worker", "heter")},
     "status.conditions[]": "type",
 }
-# Printer columns: name, type, path, priority (1: with -o wide only).
+# Printer columns: name, type, path, whether with -o wide only.
 COLUMNS = (
-    ("Status", "string", ".status.phase", 0),
-    ("Mode", "string", ".status.mode", 0),
-    ("Ready", "string", ".status.ready", 1),
-    ("Restarts", "integer", ".status.restarts", 1),
-    ("Reason", "string", ".status.reason", 1),
-    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Status", "string", ".status.phase", False),
+    ("Mode", "string", ".status.mode", False),
+    ("Ready", "string", ".status.ready", True),
+    ("Restarts", "integer", ".status.restarts", True),
+    ("Reason", "string", ".status.reason", True),
+    ("Age", "date", ".metadata.creationTimestamp", False),
 )
 # For --field-selector. Source: KEP-4358.
 SELECTABLE = (".status.phase", ".status.mode", ".spec.schedulingPolicy.queue")
@@ -67,34 +73,63 @@ def crd() -> Tree:
         "name": PADDLE_JOBS.version,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": _whole(has_extensions=True)},
-        "subresources": _subresources(),
+        "schema": {"openAPIV3Schema": _whole()},
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.worker.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
         "selectableFields": [{"jsonPath": path} for path in SELECTABLE],
-        "additionalPrinterColumns": _columns("jsonPath"),
+        "additionalPrinterColumns": [
+            {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if is_wide else {})}
+            for name, kind, path, is_wide in COLUMNS
+        ],
     }
-    spec: Tree = {
-        "group": PADDLE_JOBS.group,
-        "names": _names(),
-        "scope": "Namespaced",
-        "versions": [version],
+    names: Tree = {
+        "kind": PADDLE_JOBS.kind,
+        "listKind": f"{PADDLE_JOBS.kind}List",
+        "plural": PADDLE_JOBS.plural,
+        "singular": "paddlejob",
+        "shortNames": ["pdj"],
+        "categories": ["all"],
     }
-    return _definition("v1", spec)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{PADDLE_JOBS.plural}.{PADDLE_JOBS.group}",
+            "labels": {"app.kubernetes.io/name": "paddock-operator"},
+        },
+        "spec": {
+            "group": PADDLE_JOBS.group,
+            "names": names,
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
 
 
 def crd_v1beta1() -> Tree:
     """The same for apiextensions.k8s.io/v1beta1: no extensions, and nothing is ever pruned."""
-    spec: Tree = {
-        "group": PADDLE_JOBS.group,
-        "names": _names(),
-        "scope": "Namespaced",
-        "version": PADDLE_JOBS.version,
-        "versions": [{"name": PADDLE_JOBS.version, "served": True, "storage": True}],
+    found: Any = crd()
+    spec = found["spec"]
+    (version,) = spec.pop("versions")
+    columns = version["additionalPrinterColumns"]
+    spec |= {
+        "version": version["name"],
+        "versions": [{name: version[name] for name in ("name", "served", "storage")}],
         "preserveUnknownFields": True,
-        "subresources": _subresources(),
-        "additionalPrinterColumns": _columns("JSONPath"),
-        "validation": {"openAPIV3Schema": _whole(has_extensions=False)},
+        "subresources": version["subresources"],
+        "additionalPrinterColumns": [
+            {"JSONPath" if k == "jsonPath" else k: v for k, v in column.items()}
+            for column in columns
+        ],
+        "validation": _without_extensions(version["schema"]),
     }
-    return _definition("v1beta1", spec)
+    return {**found, "apiVersion": "apiextensions.k8s.io/v1beta1"}
 
 
 def to_yaml(*documents: Tree) -> str:
@@ -112,76 +147,41 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
 
-def _definition(version: str, spec: Tree) -> Tree:
-    return {
-        "apiVersion": f"apiextensions.k8s.io/{version}",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{PADDLE_JOBS.plural}.{PADDLE_JOBS.group}",
-            "labels": {"app.kubernetes.io/name": "paddock-operator"},
-        },
-        "spec": spec,
-    }
-
-
-def _names() -> Tree:
-    return {
-        "kind": PADDLE_JOBS.kind,
-        "listKind": f"{PADDLE_JOBS.kind}List",
-        "plural": PADDLE_JOBS.plural,
-        "singular": "paddlejob",
-        "shortNames": ["pdj"],
-        "categories": ["all"],
-    }
-
-
-def _subresources() -> Tree:
-    return {
-        "status": {},
-        "scale": {
-            "specReplicasPath": ".spec.worker.replicas",
-            "statusReplicasPath": ".status.replicas",
-            "labelSelectorPath": ".status.selector",
-        },
-    }
-
-
-def _columns(path_key: str) -> list[Tree]:
-    return [
-        {"name": name, "type": kind, path_key: path, **({"priority": 1} if priority else {})}
-        for name, kind, path, priority in COLUMNS
-    ]
-
-
-def _whole(*, has_extensions: bool) -> Tree:
+def _whole() -> Tree:
     """The schema of a PaddleJob."""
     properties: Tree = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
         "metadata": {"type": "object"},
+        **{name: _schema(node) for name, node in TREE.items()},
     }
-    for name, node in TREE.items():
-        properties[name] = _schema(node, has_extensions=has_extensions)
-    whole: Tree = {
+    return {
         "description": "A distributed training job.",
         "type": "object",
         "properties": properties,
+        **_rules(""),
     }
-    if has_extensions:
-        whole.update(_rules(""))
-    return whole
 
 
-def _schema(node: Node, *, has_extensions: bool) -> Tree:
+def _without_extensions(schema: object) -> object:
+    if isinstance(schema, list):
+        return [_without_extensions(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    known = {k: part for k, part in schema.items() if not k.startswith("x-kubernetes-")}
+    return {k: _without_extensions(part) for k, part in known.items()}
+
+
+def _schema(node: Node) -> Tree:
     row = node.field
     found: Tree = {"description": _description(row)}
     if row.type in ("object", "open"):
-        found.update(_mapping(node, has_extensions=has_extensions))
+        found.update(_mapping(node))
     elif row.type in ("objects", "opens"):
         found["type"] = "array"
         found.update(_limits(row, "minItems", "maxItems"))
-        found["items"] = _mapping(node, has_extensions=has_extensions)
-        if has_extensions and row.path in KEYED:
+        found["items"] = _mapping(node)
+        if row.path in KEYED:
             found["x-kubernetes-list-type"] = "map"
             found["x-kubernetes-list-map-keys"] = [KEYED[row.path]]
     elif row.type == "strings":
@@ -197,28 +197,24 @@ def _schema(node: Node, *, has_extensions: bool) -> Tree:
     elif row.type == "texts":
         found.update(type="object", additionalProperties={"type": "string"})
     elif row.type == "quantities":
-        found.update(type="object", additionalProperties=_quantity(has_extensions))
+        found.update(type="object", additionalProperties=AMOUNT)
     else:
         found.update(_scalar(row))
     return found
 
 
-def _mapping(node: Node, *, has_extensions: bool) -> Tree:
+def _mapping(node: Node) -> Tree:
     """Type and properties of an object, or of the items of a list of objects."""
     row = node.field
     found: Tree = {"type": "object"}
     required = [name for name, child in node.children.items() if child.field.required]
     if required:
         found["required"] = required
-    if has_extensions:
-        if row.type in ("open", "opens"):
-            found[KEEP] = True
-        if row.type == "object":
-            found.update(_rules(row.path))
-    properties = {
-        name: _schema(child, has_extensions=has_extensions) for name, child in node.children.items()
-    }
-    if properties:
+    if row.type in ("open", "opens"):
+        found["x-kubernetes-preserve-unknown-fields"] = True
+    if row.type == "object":
+        found.update(_rules(row.path))
+    if properties := {name: _schema(child) for name, child in node.children.items()}:
         found["properties"] = properties
     return found
 
@@ -234,13 +230,6 @@ def _scalar(row: Field) -> Tree:
     found: Tree = {"type": "string", **_words(row), **_limits(row, "minLength", "maxLength")}
     if row.pattern:
         found["pattern"] = row.pattern
-    return found
-
-
-def _quantity(has_extensions: bool) -> Tree:
-    found: Tree = {"anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": QUANTITY}
-    if has_extensions:
-        found["x-kubernetes-int-or-string"] = True
     return found
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
 from paddock.operator.manifests.install import (
-    NAMESPACE,
     REPOSITORY,
+    Install,
     manifests_text,
     service_monitor,
-    v1beta1_text,
 )
 from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW, rules
+from paddock.operator.names import NAMESPACE
 
 CHART = "helm/paddock-operator"
 
@@ -24,9 +24,8 @@ def files() -> dict[str, str]:
     """Path below deploy/ -> content."""
     return {
         "v1/crd.yaml": crd_text(),
-        "v1/operator.yaml": manifests_text(),
+        "v1/operator.yaml": manifests_text(Install()),
         "v1beta1/crd.yaml": crd_text("v1beta1"),
-        "v1beta1/operator.yaml": v1beta1_text(),
         # No ending: kubectl apply -f deploy/v1/ would take a kustomization.yaml for an object.
         "v1/Kustomization": _kustomization("crd.yaml", "operator.yaml"),
         "kustomize/base/kustomization.yaml": _kustomization("../../v1") + IMAGES_NOTE,

@@ -12,18 +12,19 @@ from dataclasses import dataclass
 
 from paddock import __version__
 from paddock.errors import Problem, UsageError
+from paddock.operator.decision import SCHEDULERS
 from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
 from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW, rules
+from paddock.operator.names import NAMESPACE
 from paddock.operator.schema import LABEL, NAME_MAX
 
-NAMESPACE = "paddle-system"
 # Built by whoever installs it. No public hub has this name, so nobody else's image can be taken for
 # it: a node that lacks it says so instead.
 REPOSITORY = "localhost/paddock-operator"
 IMAGE = f"{REPOSITORY}:{__version__}"
 ACCOUNT = "paddle-manager-sa"
 DEPLOYMENT = "paddle-controller-manager"
-SCHEDULERS = ("", "volcano", "coscheduling")
+RBAC = "rbac.authorization.k8s.io/v1"
 REPLICAS_MAX = 9
 METRICS_PORT, HEALTH_PORT = 8080, 8081
 USER = 65532  # nobody's, as paddle-operator had it; a name would need /etc/passwd
@@ -38,11 +39,6 @@ LABELS = {
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 OTHERS_TOO = ("default", "kube-system", "kube-public")
 RESOURCES: Tree = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
-V1BETA1_NOTE = """\
-# For Kubernetes 1.15 and older, beside crd.yaml of this folder; apply with --validate=false.
-# No cluster of that age was at hand: this is ../v1/operator.yaml without what they do not know,
-# kept as text. They have no events.k8s.io/v1, so jobs show conditions there but no events.
-"""
 V1_NOTE = """\
 # The image is yours to build: make operator-image LOAD=kind, or others (docs/guide/kubernetes.md).
 # kubectl apply -f crd.yaml -f operator.yaml; remove them in any order. Removing crd.yaml removes
@@ -62,24 +58,13 @@ class Install:
     init_image: str = ""
 
 
-def manifests_text(
-    *,
-    namespace: str = NAMESPACE,
-    image: str = IMAGE,
-    scheduling: str = "",
-    watch_namespaces: tuple[str, ...] = (),
-    replicas: int = 1,
-    init_image: str = "",
-    has_crd: bool = False,
-    has_monitor: bool = False,
-) -> str:
+def manifests_text(install: Install, *, has_crd: bool = False, has_monitor: bool = False) -> str:
     """YAML for ``kubectl apply -f -``. has_crd: the definition comes first. has_monitor: with a
     ServiceMonitor for Prometheus' operator.
 
     Raises UsageError with everything that cannot be.
     """
-    install = checked(Install(namespace, image, scheduling, watch_namespaces, replicas, init_image))
-    found = objects(install)
+    found = objects(checked(install))
     if has_monitor:
         found.append(service_monitor(install.namespace))
     head = crd_text() + "---\n" if has_crd else HEAD + V1_NOTE
@@ -94,32 +79,29 @@ def checked(install: Install) -> Install:
     return install
 
 
-def v1beta1_text() -> str:
-    """The same objects for clusters of 1.15 and older."""
-    found = objects(Install())
-    for manifest in found:
-        if manifest["kind"] == "Deployment":
-            _without_seccomp(manifest)
-    return HEAD + V1BETA1_NOTE + to_yaml(*found)
-
-
 def objects(install: Install) -> list[Tree]:
     """Everything but the definition, in the order it is to be made."""
+    namespace, leader = install.namespace, "paddle-leader-election-role"
+    manager = ("ClusterRole", "paddle-manager-role")
+    # The rights, everywhere or in the served namespaces only.
+    kind = "RoleBinding" if install.watch_namespaces else "ClusterRoleBinding"
     return [
-        own_namespace(install),
-        service_account(install.namespace),
-        cluster_role(),
-        *bindings(install),
-        leader_role(install.namespace),
-        binding("RoleBinding", "paddle-leader-election-rolebinding", install.namespace,
-                ("Role", "paddle-leader-election-role"), install.namespace),
-        *user_roles(),
-        metrics_service(install.namespace),
-        deployment(install),
-    ]  # fmt: skip
+        _own_namespace(install),
+        _object("v1", "ServiceAccount", ACCOUNT, namespace),
+        {**_object(RBAC, *manager), "rules": rules(MANAGER)},
+        *(
+            _binding(kind, "paddle-manager-rolebinding", served, manager, namespace)
+            for served in install.watch_namespaces or ("",)
+        ),
+        {**_object(RBAC, "Role", leader, namespace), "rules": rules(LEADER)},
+        _binding("RoleBinding", f"{leader}binding", namespace, ("Role", leader), namespace),
+        *_user_roles(),
+        _metrics_service(namespace),
+        _deployment(install),
+    ]
 
 
-def own_namespace(install: Install) -> Tree:
+def _own_namespace(install: Install) -> Tree:
     """Where nothing but the operator is meant to run. One that others use keeps its own rules."""
     found = _object("v1", "Namespace", install.namespace)
     if install.namespace not in (*OTHERS_TOO, *install.watch_namespaces):
@@ -127,57 +109,29 @@ def own_namespace(install: Install) -> Tree:
     return found
 
 
-def service_account(namespace: str) -> Tree:
-    """Who the operator is."""
-    return _object("v1", "ServiceAccount", ACCOUNT, namespace)
-
-
-def cluster_role() -> Tree:
-    """The operator's rights."""
-    role = _object("rbac.authorization.k8s.io/v1", "ClusterRole", "paddle-manager-role")
-    return {**role, "rules": rules(MANAGER)}
-
-
-def leader_role(namespace: str) -> Tree:
-    """The right to lead."""
-    role = _object("rbac.authorization.k8s.io/v1", "Role", "paddle-leader-election-role", namespace)
-    return {**role, "rules": rules(LEADER)}
-
-
-def user_roles() -> list[Tree]:
+def _user_roles() -> list[Tree]:
     """What view, edit and admin of the cluster may do with jobs."""
     found = []
     for name, grants, targets in (("view", VIEW, ("view",)), ("edit", EDIT, ("edit", "admin"))):
-        role = _object("rbac.authorization.k8s.io/v1", "ClusterRole", f"paddlejobs-{name}")
+        role = _object(RBAC, "ClusterRole", f"paddlejobs-{name}")
         labels = {f"rbac.authorization.k8s.io/aggregate-to-{target}": "true" for target in targets}
         role["metadata"] = {"name": f"paddlejobs-{name}", "labels": {**LABELS, **labels}}
         found.append({**role, "rules": rules(grants)})
     return found
 
 
-def bindings(install: Install) -> list[Tree]:
-    """The rights, everywhere or in the served namespaces only."""
-    name, role = "paddle-manager-rolebinding", ("ClusterRole", "paddle-manager-role")
-    if not install.watch_namespaces:
-        return [binding("ClusterRoleBinding", name, "", role, install.namespace)]
-    return [
-        binding("RoleBinding", name, namespace, role, install.namespace)
-        for namespace in install.watch_namespaces
-    ]
-
-
-def binding(
+def _binding(
     kind: str, name: str, namespace: str, role: tuple[str, str], account_namespace: str
 ) -> Tree:
     """A role for the operator. namespace: "" for a ClusterRoleBinding."""
     return {
-        **_object("rbac.authorization.k8s.io/v1", kind, name, namespace),
+        **_object(RBAC, kind, name, namespace),
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role[0], "name": role[1]},
         "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": account_namespace}],
     }
 
 
-def metrics_service(namespace: str) -> Tree:
+def _metrics_service(namespace: str) -> Tree:
     """Where Prometheus finds the metrics."""
     ports = [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}]
     service = _object("v1", "Service", f"{DEPLOYMENT}-metrics", namespace)
@@ -191,7 +145,7 @@ def service_monitor(namespace: str) -> Tree:
     return {**monitor, "spec": spec}
 
 
-def deployment(install: Install) -> Tree:
+def _deployment(install: Install) -> Tree:
     """The operator itself, within the restricted pod security standard."""
     pod: Tree = {
         "serviceAccountName": ACCOUNT,
@@ -215,21 +169,23 @@ def deployment(install: Install) -> Tree:
         },
         "spec": pod,
     }
-    found = _object("apps/v1", "Deployment", DEPLOYMENT, install.namespace)
-    found["metadata"] = {
-        "name": DEPLOYMENT,
-        "namespace": install.namespace,
-        "labels": {**SELECTOR, **LABELS},
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": DEPLOYMENT,
+            "namespace": install.namespace,
+            "labels": {**SELECTOR, **LABELS},
+        },
+        "spec": {
+            "replicas": install.replicas,
+            "selector": {"matchLabels": dict(SELECTOR)},
+            "template": template,
+        },
     }
-    found["spec"] = {
-        "replicas": install.replicas,
-        "selector": {"matchLabels": dict(SELECTOR)},
-        "template": template,
-    }
-    return found
 
 
-def arguments(install: Install) -> list[str]:
+def _arguments(install: Install) -> list[str]:
     """The words after ``paddock operator run``."""
     words = [
         "--leader-elect",
@@ -251,7 +207,7 @@ def _container(install: Install) -> Tree:
         "image": install.image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["paddock", "operator", "run"],
-        "args": arguments(install),
+        "args": _arguments(install),
         "ports": [
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
             {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
@@ -284,13 +240,6 @@ def _object(version: str, kind: str, name: str, namespace: str = "") -> Tree:
         metadata["namespace"] = namespace
     metadata["labels"] = dict(LABELS)
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
-
-
-def _without_seccomp(manifest: Tree) -> None:
-    """seccompProfile is of Kubernetes 1.19."""
-    spec = manifest["spec"]
-    assert isinstance(spec, dict)
-    del spec["template"]["spec"]["securityContext"]["seccompProfile"]
 
 
 def _problems(install: Install) -> list[Problem]:

@@ -7,8 +7,8 @@ comes with its pod's status (terminationMessagePolicy), so no right to read logs
 from __future__ import annotations
 
 from paddock.kube.client import GROUP
+from paddock.operator.names import LEASE
 
-LEASE = "paddock-operator.paddlepaddle.org"
 READ = ("get", "list", "watch")
 OWN = (*READ, "create", "delete", "patch")
 USE = ("create", "update", "patch", "delete", "deletecollection")

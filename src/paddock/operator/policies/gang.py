@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
 from paddock.operator import names
-from paddock.operator.quantity import add_quantities
+from paddock.operator.quantity import add_quantities, max_quantities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,9 +89,11 @@ def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: Settings) -> 
         }
         if spec.gang.queue:
             annotations["volcano.sh/queue-name"] = spec.gang.queue
-        return Gang(scheduler, _volcano(spec), {}, annotations, "volcano")
+        group = _group(spec, queue=spec.gang.queue, priorityClassName=spec.gang.priority_class)
+        return Gang(scheduler, group, {}, annotations, "volcano")
     if scheduler == "coscheduling":
-        return Gang(scheduler, _coscheduling(spec), {COSCHEDULING_LABEL: meta.name}, {}, "")
+        group = _group(spec, scheduleTimeoutSeconds=spec.gang.timeout_seconds)
+        return Gang(scheduler, group, {COSCHEDULING_LABEL: meta.name}, {}, "")
     return Gang()
 
 
@@ -106,7 +108,7 @@ def scheduler_of(spec: JobSpec, settings: Settings) -> Scheduler:
         return "volcano"
     if settings.scheduling == "volcano" and named - {""}:
         return ""  # a role names another scheduler; as in paddle-operator
-    return "volcano" if settings.scheduling == "volcano" else _flag(settings)
+    return cast("Scheduler", settings.scheduling)  # options.py knows the words
 
 
 def is_open(gang: Gang, group: PodGroup | None, *, has_begun: bool) -> bool:
@@ -134,36 +136,18 @@ def total_resources(spec: JobSpec) -> dict[str, object]:
     return dict(total)
 
 
-def _flag(settings: Settings) -> Scheduler:
-    return "coscheduling" if settings.scheduling == "coscheduling" else ""
-
-
 def _scheduler_name(role: RoleSpec) -> str:
     spec = role.template.get("spec")
     name = spec.get("schedulerName") if isinstance(spec, dict) else None
     return name if isinstance(name, str) else ""
 
 
-def _volcano(spec: JobSpec) -> Manifest:
-    found: Manifest = {"minMember": min_member(spec)}
-    if spec.gang.queue:
-        found["queue"] = spec.gang.queue
-    if spec.gang.priority_class:
-        found["priorityClassName"] = spec.gang.priority_class
+def _group(spec: JobSpec, **own: object) -> Manifest:
+    """spec of a PodGroup. own: fields of its scheduler, left out where they are not given."""
+    given = {name: what for name, what in own.items() if what not in ("", None)}
     resources = dict(spec.gang.min_resources) or total_resources(spec)
-    if resources:
-        found["minResources"] = resources
-    return found
-
-
-def _coscheduling(spec: JobSpec) -> Manifest:
-    found: Manifest = {"minMember": min_member(spec)}
-    if spec.gang.timeout_seconds is not None:
-        found["scheduleTimeoutSeconds"] = spec.gang.timeout_seconds
-    resources = dict(spec.gang.min_resources) or total_resources(spec)
-    if resources:
-        found["minResources"] = resources
-    return found
+    found: Manifest = {"minMember": min_member(spec), **given}
+    return {**found, "minResources": resources} if resources else found
 
 
 def _pod_resources(role: RoleSpec) -> dict[str, str]:
@@ -173,8 +157,6 @@ def _pod_resources(role: RoleSpec) -> dict[str, str]:
     together: dict[str, str] = {}
     for container in _containers(spec, "containers"):
         together = add_quantities(together, _resources(container))
-    from paddock.operator.quantity import max_quantities
-
     for container in _containers(spec, "initContainers"):
         together = max_quantities(together, _resources(container))
     return together

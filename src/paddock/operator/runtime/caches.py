@@ -49,7 +49,10 @@ class Caches:
         metrics: Metrics,
         is_candidate: bool,
     ) -> None:
-        self.jobs: Store[PaddleJob] = Store({"uid": _uid_of, "port": _port_of})
+        self.jobs: Store[PaddleJob] = Store({
+            "uid": lambda job: job.metadata.uid,
+            "port": lambda job: HAS_PORT if holds_port(job) else "",
+        })  # fmt: skip
         self.stores: dict[Kind, Store[Any]] = {k: Store({"owner": _owner_of}) for k in CHILDREN}
         self.stores["PaddleJob"] = self.jobs
         self._reflectors = [
@@ -169,10 +172,6 @@ def _is_elastic(job: PaddleJob) -> bool:
     )
 
 
-def _uid_of(job: PaddleJob) -> str:
-    return job.metadata.uid
-
-
 def holds_port(job: PaddleJob) -> bool:
     """Whether no other job may have its host ports: until it has ended, and its pods with it."""
     leaves_pods = field_of(job.spec, "cleanPodPolicy") == "Never"
@@ -182,10 +181,6 @@ def holds_port(job: PaddleJob) -> bool:
 def is_over(job: PaddleJob) -> bool:
     """Whether it has ended for good."""
     return has_ended(field_of(job.status, "phase"), field_of(job.status, "reason"))
-
-
-def _port_of(job: PaddleJob) -> str:
-    return HAS_PORT if holds_port(job) else ""
 
 
 def _owner_of(child: HasMeta) -> str:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from paddock.kube.client import EVENTS, PADDLE_JOBS, KubeError
+from paddock.kube.objects import micro_time
 from paddock.operator.runtime.guard import FencedError
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Recorder:
         for pause in (*PAUSES_SECONDS, None):
             try:
                 if series.name:
-                    last = _micro_time(series.last_at)
+                    last = micro_time(series.last_at)
                     change = {"series": {"count": count, "lastObservedTime": last}}
                     await self._client.patch(EVENTS, namespace, series.name, change)
                 else:
@@ -189,7 +189,7 @@ class Recorder:
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
             "metadata": {"name": name, "namespace": job.namespace},
-            "eventTime": _micro_time(series.first_at),
+            "eventTime": micro_time(series.first_at),
             "reportingController": CONTROLLER,
             "reportingInstance": self._instance,
             "action": "Reconcile",
@@ -206,7 +206,7 @@ class Recorder:
             },
         }
         if series.count > 1:
-            last = _micro_time(series.last_at)
+            last = micro_time(series.last_at)
             manifest["series"] = {"count": series.count, "lastObservedTime": last}
         return manifest, name
 
@@ -225,8 +225,3 @@ def cut(text: str, bytes_max: int) -> str:
 
 def _is_of_rights(error: KubeError) -> bool:
     return error.status in (401, 403) and not error.is_of_ending_namespace
-
-
-def _micro_time(at: float) -> str:
-    """As metav1.MicroTime."""
-    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

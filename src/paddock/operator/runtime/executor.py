@@ -213,7 +213,7 @@ class Executor:
 
     async def _create(self, job: PaddleJob, memory: JobMemory, action: Create) -> None:
         expected = memory.expectations
-        token = expected.expect_created(action.kind, action.name, self._clock.monotonic())
+        token = expected.expect("create", action.kind, action.name, self._clock.monotonic())
         warnings: list[str] = []
         try:
             is_made = await self._make(job, action, warnings.append)
@@ -282,7 +282,7 @@ class Executor:
         # One that is going already may not change by this: nothing to wait for then.
         if meta is not None and meta.uid == action.uid and not meta.deletionTimestamp:
             now = self._clock.monotonic()
-            token = expected.expect_deleted(action.kind, action.uid, now)
+            token = expected.expect("delete", action.kind, action.uid, now)
         try:
             await self._client.delete(
                 resource, namespace, action.name,
@@ -308,7 +308,7 @@ class Executor:
             metadata = action.change.get("metadata")
             inside = dict(metadata) if isinstance(metadata, dict) else {}
             change = {**action.change, "metadata": {**inside, "uid": action.uid}}
-        token = expected.expect_changed(action.kind, action.name, self._clock.monotonic())
+        token = expected.expect("change", action.kind, action.name, self._clock.monotonic())
         try:
             answer = await self._client.patch(resource, namespace, action.name, change, kind=kind)
         except KubeError as error:

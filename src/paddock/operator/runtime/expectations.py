@@ -7,14 +7,16 @@ answer, and expires, since a watch may have missed it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from paddock.operator.decision import Kind
     from paddock.operator.runtime.store import HasMeta
 
 EXPIRY_SECONDS = 30.0
-Token = tuple[str, str, str]  # (what was done, kind, name or uid)
+# create, change: an object of that name is there, or has another version. delete: that uid is gone.
+What = Literal["create", "change", "delete"]
+Token = tuple[What, str, str]  # (what was done, kind, name or uid)
 
 
 class Expectations:
@@ -26,17 +28,11 @@ class Expectations:
     def __len__(self) -> int:
         return len(self._expire_at)
 
-    def expect_created(self, kind: Kind, name: str, now: float) -> Token:
-        """An object of that name will be there. Give the token to ``withdraw`` if it will not."""
-        return self._expect(("create", kind, name), now)
-
-    def expect_deleted(self, kind: Kind, uid: str, now: float) -> Token:
-        """That very object will be gone, or be about to go."""
-        return self._expect(("delete", kind, uid), now)
-
-    def expect_changed(self, kind: Kind, name: str, now: float) -> Token:
-        """The object of that name will have another version."""
-        return self._expect(("change", kind, name), now)
+    def expect(self, what: What, kind: Kind, which: str, now: float) -> Token:
+        """It will be seen. Give the token to ``withdraw`` if it will not."""
+        token = (what, kind, which)
+        self._expire_at[token] = now + EXPIRY_SECONDS
+        return token
 
     def withdraw(self, token: Token) -> None:
         """It did not happen, or has been seen."""
@@ -60,7 +56,3 @@ class Expectations:
         for token in [t for t, at in self._expire_at.items() if at <= now]:
             del self._expire_at[token]
         return min(self._expire_at.values()) - now if self._expire_at else 0.0
-
-    def _expect(self, token: Token, now: float) -> Token:
-        self._expire_at[token] = now + EXPIRY_SECONDS
-        return token

@@ -6,6 +6,7 @@ Its one rule: no write leaves without the fence being asked right before it is s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,7 +15,7 @@ from paddock.kube.client import KubeError
 from paddock.operator.runtime.clock import TimeLimit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from paddock.kube.client import (
         Change,
@@ -138,23 +139,21 @@ class GuardedClient:
 
     async def watch(
         self, resource: Resource[T], query: Query, *, resource_version: str, timeout_seconds: float
-    ) -> AsyncIterator[Change[T]]:
+    ) -> AsyncGenerator[Change[T], None]:
         """Changes after that version."""
         code = "200"
-        stream = self._client.watch(
+        watched = self._client.watch(
             resource, query, resource_version=resource_version, timeout_seconds=timeout_seconds
         )
         try:
-            async for change in stream:
-                yield change
+            async with contextlib.aclosing(watched) as stream:
+                async for change in stream:
+                    yield change
         except KubeError as error:
             code = str(error.status)
             raise
         finally:
             self._metrics.requests.add("watch", resource.plural, code)
-            close = getattr(stream, "aclose", None)
-            if close is not None:
-                await close()
 
     async def create(
         self, resource: Resource[T], namespace: str, manifest: Manifest, *,

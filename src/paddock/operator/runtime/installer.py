@@ -19,14 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError
 from paddock.kube import connect, http_client
-from paddock.kube.client import (
-    LEASES,
-    PADDLE_JOBS,
-    PODS,
-    KubeError,
-    Query,
-    Resource,
-)
+from paddock.kube.client import LEASES, PADDLE_JOBS, PODS, KubeError, Query
 from paddock.kube.objects import Object
 from paddock.operator.manifests.crd import crd
 from paddock.operator.manifests.install import (
@@ -38,7 +31,7 @@ from paddock.operator.manifests.install import (
     objects,
     service_monitor,
 )
-from paddock.operator.manifests.permissions import LEASE
+from paddock.operator.names import LEASE
 from paddock.operator.outcome import waits_for
 from paddock.operator.rollout import (
     DEFINITIONS,

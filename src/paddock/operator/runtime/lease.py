@@ -19,10 +19,11 @@ Source: k8s.io/client-go/tools/leaderelection/leaderelection.go
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from paddock.kube.client import LEASES, KubeError, Query
+from paddock.kube.objects import micro_time
+from paddock.operator.names import LEASE
 from paddock.operator.runtime.clock import TimeLimit, end
 from paddock.operator.runtime.guard import Fence
 from paddock.operator.runtime.reflector import Reflector
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.log import Log
 
-LEASE_NAME = "paddock-operator.paddlepaddle.org"
 # `paddock operator check` finds the leases of all releases by it.
 LABELS = {"app.kubernetes.io/part-of": "paddock"}
 # As client-go demands: a duration is longer than a renewal may take, that longer than a pause and
@@ -65,7 +65,7 @@ class Elector:
         clock: Clock,
         rng: Random,
         log: Log,
-        name: str = LEASE_NAME,
+        name: str = LEASE,
     ) -> None:
         self.identity = identity
         self.fence = Fence(clock, until=0.0)
@@ -248,7 +248,7 @@ class Elector:
 
     async def _write(self, holder: str) -> Lease:
         """Write the record on top of the one last seen; 409 when that is not the last one."""
-        now = _micro_time(self._clock.now())
+        now = micro_time(self._clock.now())
         old = self._record
         spec: dict[str, object] = {
             "holderIdentity": holder,
@@ -275,12 +275,3 @@ class Elector:
         return await self._client.patch(
             LEASES, self._namespace, self._name, {"metadata": metadata, "spec": spec}
         )
-
-
-def _micro_time(at: float) -> str:
-    """As metav1.MicroTime.
-
-    >>> _micro_time(60.5)
-    '1970-01-01T00:01:00.500000Z'
-    """
-    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -25,10 +25,10 @@ class Counter:
         self.name, self.text, self.labels = name, text, labels
         self._counts: dict[Labels, float] = {} if labels else {(): 0.0}
 
-    def add(self, *values: str, by: float = 1.0) -> None:
+    def add(self, *values: str) -> None:
         """One more."""
         if values in self._counts or len(self._counts) < SERIES_MAX:
-            self._counts[values] = self._counts.get(values, 0.0) + by
+            self._counts[values] = self._counts.get(values, 0.0) + 1.0
 
     def count(self, *values: str) -> float:
         """What was counted so far."""

@@ -14,6 +14,7 @@ a pod of ours lost its label      the label is given back; the pod stays in the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from paddock.kube.client import PODS, KubeError
@@ -23,7 +24,7 @@ from paddock.operator.runtime.guard import FencedError
 from paddock.operator.runtime.store import HasMeta
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
     from random import Random
 
     from paddock.kube.client import Change, Client, Manifest, Query, Resource
@@ -140,20 +141,18 @@ class Reflector(Generic[T]):
         if not self._version:
             await self._list()
         began = self._clock.monotonic()
-        stream = self._client.watch(
+        watched = self._client.watch(
             self.resource,
             self._query,
             resource_version=self._version,
             timeout_seconds=self._rng.uniform(*WATCH_SECONDS),
         )
         heard = False
-        try:
+        async with contextlib.aclosing(watched) as stream:
             async for change in stream:
                 await self._take(change)
                 heard = True
                 self._failures = 0
-        finally:
-            await _close(stream)
         if heard or self._clock.monotonic() - began >= SHORT_WATCH_SECONDS:
             return 0.0
         self._failures += 1
@@ -233,10 +232,3 @@ class Reflector(Generic[T]):
         """Doubles from the first failure on; half of it is chance, so that not all come at once."""
         most = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2.0 ** min(self._failures - 1, 20))
         return most * self._rng.uniform(0.5, 1.0)
-
-
-async def _close(stream: AsyncIterator[Change[T]]) -> None:
-    """End a watch that was left in its middle; the protocol asks for an iterator only."""
-    close = getattr(stream, "aclose", None)
-    if close is not None:
-        await close()
