@@ -273,12 +273,14 @@ def _open_gate(facts: Facts) -> tuple[Facts, list[Action]]:
     if not is_whole and not memory.gate_at:
         return facts, []
     early = frozenset(o.uid for o in facts.early)
-    gate = memory.attempt if is_whole else memory.gate
+    gate, gate_at = memory.gate, memory.gate_at
+    if is_whole and not facts.is_gate_open:
+        gate, gate_at = memory.attempt, facts.now
     opened = facts.at(
         replace(
             memory,
             gate=-1 if early else gate,
-            gate_at=memory.gate_at or facts.now,
+            gate_at=gate_at,
             replacing=memory.replacing | early,
         )
     )

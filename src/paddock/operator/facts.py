@@ -178,10 +178,12 @@ class Facts:
         )
 
     def _knew_not_all(self, outcome: Outcome) -> bool:
-        """Whether it ended before all had addresses: in the seconds that nodes tell, and late."""
-        gate_at = self.memory.gate_at
-        is_again = self.pods_by_name[outcome.name].metadata.annotation(names.ANNOTATION_AGAIN)
-        return not is_again and (not gate_at or 0 < outcome.at <= gate_at + NAMED_SECONDS)
+        """Whether it ended while not all had addresses, one that is made again, say: in the seconds
+        that nodes tell, and late.
+        """
+        if self.pods_by_name[outcome.name].metadata.annotation(names.ANNOTATION_AGAIN):
+            return False
+        return not self.is_gate_open or 0 < outcome.at <= self.memory.gate_at + NAMED_SECONDS
 
     @cached_property
     def too_long(self) -> dict[str, int]:
