@@ -387,7 +387,7 @@ def _notes(facts: Facts, actions: list[Action], before: Facts) -> tuple[Note, ..
         found.append(Note("Normal", "Scaled", text))
     for o in before.early:
         if o.uid in facts.memory.replacing:
-            text = f"{o.label}: {o.why}; it began before all had addresses, and is made again"
+            text = f"{o.label}: {o.why}; it ended before all had names, and is made again"
             found.append(Note("Warning", "RestartingReplica", text))
     if facts.is_gate_open and not before.is_gate_open:
         found += [Note("Warning", "ListTooLong", text) for text in words.left_out(facts)]
