@@ -15,6 +15,7 @@ from paddock.kube.client import COSCHEDULING_GROUPS, VOLCANO_GROUPS
 from paddock.operator import names, words
 from paddock.operator.decision import Create, Decision, Delete, Note, Patch
 from paddock.operator.policies.gang import is_open
+from paddock.operator.policies.restart import first_of
 from paddock.operator.status import Picture, write_status
 
 if TYPE_CHECKING:
@@ -385,10 +386,12 @@ def _notes(facts: Facts, actions: list[Action], before: Facts) -> tuple[Note, ..
     if facts.spec.is_elastic and is_edited and is_resized:
         text = f"scaled to {words.many(facts.spec.replicas, 'pod')}; those that stay go on"
         found.append(Note("Normal", "Scaled", text))
-    for o in before.early:
-        if o.uid in facts.memory.replacing:
-            text = f"{o.label}: {o.why}; it ended before all had names, and is made again"
-            found.append(Note("Warning", "RestartingReplica", text))
+    early = [o for o in before.early if o.uid in facts.memory.replacing]
+    if early:  # one event: those of a large job would leave no room for how it ends
+        first = first_of(tuple(early))
+        more = f" (and {len(early) - 1} more)" if len(early) > 1 else ""
+        text = f"{first.label}{more}: {first.why}; it ended before all had names, and is made again"
+        found.append(Note("Warning", "RestartingReplica", text))
     if facts.is_gate_open and not before.is_gate_open:
         found += [Note("Warning", "ListTooLong", text) for text in words.left_out(facts)]
         many = words.many(facts.spec.replicas, "pod")
