@@ -211,6 +211,21 @@ def test_a_misspelt_field_is_said_with_the_right_one() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ({"metadata": {"lables": {"a": "b"}, "creationTimestamp": None}}, ".metadata.lables"),
+        ({"sepc": {}}, ".sepc"),
+    ],
+)
+def test_a_misspelt_part_of_a_template_is_said(template: dict[str, Any], said: str) -> None:
+    """It does not reach the API server, which tells of those in the pod's spec."""
+    worker = role(1)
+    worker["template"] = {**worker["template"], **template}
+    (warning,) = read({"worker": worker}).warnings
+    assert warning.startswith(f"spec.worker.template{said}: unknown field, has no effect; did you")
+
+
 def test_what_has_no_effect_is_said() -> None:
     """Ranges of servers, and Gloo without servers."""
     spec = read({"worker": role(1), "withGloo": 1})

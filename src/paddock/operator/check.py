@@ -133,7 +133,7 @@ def _mapping(value: object, node: Node, path: str, found: Found) -> dict[str, ob
             if inner is not None:
                 kept[key] = inner
         elif inner is not None:
-            found.warning(*_unknown(path, key, tuple(node.children)))
+            found.warning(*unknown(path, key, tuple(node.children)))
     for name, child in node.children.items():
         if child.field.required and value.get(name) is None:
             there = f"{path}.{name}"
@@ -142,7 +142,8 @@ def _mapping(value: object, node: Node, path: str, found: Found) -> dict[str, ob
     return kept
 
 
-def _unknown(path: str, key: str, known: tuple[str, ...]) -> tuple[str, str]:
+def unknown(path: str, key: str, known: tuple[str, ...]) -> tuple[str, str]:
+    """Where a field is that nobody reads, and what is said of it."""
     from paddock.jobfile.suggest import nearest  # costs difflib: only when it is needed
 
     hint = nearest(key[:SHOWN_MAX], known, " ").strip()

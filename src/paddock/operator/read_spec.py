@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
-from paddock.operator.check import Found, check, nothing_else, shown
+from paddock.operator.check import Found, check, nothing_else, shown, unknown
 from paddock.operator.schema import JOB_NAME, NAME_MAX, TREE
 from paddock.operator.spec import (
     ROLES,
@@ -196,7 +196,13 @@ def _template(path: str, raw: Mapping[str, object], found: Found) -> Mapping[str
             there = f"{path}.spec.containers[{at}].name"
             found.problem(there, f"{shown(name)} is the name of two containers", "rename one")
         names.add(name)
-    return {**template, "metadata": nothing_else(template.get("metadata")), "spec": pod}
+    metadata = nothing_else(template.get("metadata"))
+    read = {path: (template, ("metadata", "spec"))}
+    read[f"{path}.metadata"] = metadata, ("labels", "annotations")
+    for where, (given, known) in read.items():
+        for key in sorted(given.keys() - {*known}):
+            found.warning(*unknown(where, key, known))
+    return {**template, "metadata": metadata, "spec": pod}
 
 
 def _check_name(name: str, roles: tuple[RoleSpec, ...], found: Found) -> None:
