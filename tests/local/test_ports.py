@@ -76,6 +76,23 @@ def test_a_held_port_refuses_peers_until_its_rank_listens(held: HeldPorts) -> No
         assert peer.connect_ex(("127.0.0.1", held.ports[0])) == errno.ECONNREFUSED
 
 
+def test_a_port_of_the_last_attempt_is_held_as_well(held: HeldPorts) -> None:
+    """A connection that its rank closed is in TIME_WAIT there for a minute."""
+    port = held.ports[0]
+    held.unbind()
+    with closing(socket.create_server(("127.0.0.1", port))) as server:
+        peer = socket.create_connection(("127.0.0.1", port))
+        server.accept()[0].close()
+        peer.recv(1)
+        peer.close()
+    held.release()
+    held.take(port)
+    test_a_held_port_refuses_peers_until_its_rank_listens(held)
+    assert [can_listen(address, port, 1) for address in ("127.0.0.1", "::")] == [False] * 2
+    held.unbind()
+    assert can_listen("0.0.0.0", port, 1)
+
+
 def test_an_unbound_port_can_be_taken_by_a_rank(held: HeldPorts) -> None:
     """A rank that does not set SO_REUSEADDR can bind it (a bound one cannot be shared)."""
     held.unbind()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from kube_memory import refusals
+from kube_memory import Rule, refusals
 from machine.virtual import run_virtual
 from machine.world import World, patch_job
-from paddock.kube.client import CONFIG_MAPS, PADDLE_JOBS, PODS, SERVICES
+from paddock.kube.client import CONFIG_MAPS, PADDLE_JOBS, PODS, SERVICES, KubeError
 from paddock.kube.objects import (
     ConfigMap,
     ContainerStatus,
@@ -278,5 +278,45 @@ def test_a_job_goes_on_when_somebody_removes_a_label(
         for kind, wanted in ((PODS, {LABEL_POD, LABEL_JOB, LABEL_UID}), (SERVICES, {LABEL_JOB})):
             for one in world.server.all(kind, "ml"):
                 assert wanted <= one.peek["metadata"]["labels"].keys()
+
+    run_virtual(main)
+
+
+BUSY = KubeError("busy", status=503, reason="ServiceUnavailable")
+
+
+@pytest.mark.parametrize("moment", ["once busy", "no answer", "always busy", "taken away again"])
+def test_a_label_that_cannot_be_given_back_at_once(moment: str) -> None:
+    """A moment of the API server must not end a gang that runs. Where the label cannot be had, the
+    pod counts as deleted: of one that no watch tells of, the job would wait for the end for ever.
+    """
+
+    async def main(clock: VirtualClock) -> None:
+        world = World(clock)
+        world.start(reconcile=reconcile)
+        spec = {**SPEC, "backoffLimit": 3}
+        world.server.create(PADDLE_JOBS, "ml", {"metadata": {"name": "new"}, "spec": spec})
+        await clock.pass_time(1)
+        world.run_pods()
+        await clock.pass_time(1)
+
+        def is_asked(call: Call) -> bool:
+            is_it = call.verb == "patch" and call.resource is PODS and call.client == "operator-0"
+            if is_it and moment == "taken away again":
+                call.content["metadata"]["labels"][LABEL_POD] = None
+                return False
+            return is_it
+
+        error = KubeError("no answer") if moment == "no answer" else BUSY
+        times = None if moment == "always busy" else 1
+        world.server.faults.add(Rule(error, is_asked, times, moment == "no answer"))
+        change = {"metadata": {"labels": {LABEL_POD: None}}}
+        world.server.patch(PODS, "ml", "new-worker-1", change)
+        await clock.pass_time(10)
+        status = world.status("new")
+        is_seen = moment in ("once busy", "no answer")
+        assert (status["phase"], status["attempt"]) == (
+            ("Running", 0) if is_seen else ("Restarting", 1)
+        )
 
     run_virtual(main)

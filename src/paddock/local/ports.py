@@ -18,6 +18,7 @@ from _socket import (
     AF_UNIX,
     IPPROTO_IPV6,
     IPV6_V6ONLY,
+    SHUT_RD,
     SO_REUSEADDR,
     SOCK_STREAM,
     SOL_SOCKET,
@@ -156,6 +157,8 @@ def _bound(hold: socket, address: tuple[str, int]) -> socket | None:
     try:
         hold.bind(address)
         hold.listen(1)  # two bound sockets may share a port, two listening ones may not
+        hold.shutdown(SHUT_RD)  # it listens no more, and is bound
+        hold.setsockopt(SOL_SOCKET, SO_REUSEADDR, 0)  # and shares with nobody
     except OSError:
         hold.close()
         return None

@@ -15,6 +15,7 @@ from paddock.kube.client import COSCHEDULING_GROUPS, VOLCANO_GROUPS
 from paddock.operator import names, words
 from paddock.operator.decision import Create, Decision, Delete, Note, Patch
 from paddock.operator.policies.gang import is_open
+from paddock.operator.policies.restart import first_of
 from paddock.operator.status import Picture, write_status
 
 if TYPE_CHECKING:
@@ -273,12 +274,14 @@ def _open_gate(facts: Facts) -> tuple[Facts, list[Action]]:
     if not is_whole and not memory.gate_at:
         return facts, []
     early = frozenset(o.uid for o in facts.early)
-    gate = memory.attempt if is_whole else memory.gate
+    gate, gate_at = memory.gate, memory.gate_at
+    if is_whole and not facts.is_gate_open:
+        gate, gate_at = memory.attempt, facts.now
     opened = facts.at(
         replace(
             memory,
             gate=-1 if early else gate,
-            gate_at=memory.gate_at or facts.now,
+            gate_at=gate_at,
             replacing=memory.replacing | early,
         )
     )
@@ -383,10 +386,12 @@ def _notes(facts: Facts, actions: list[Action], before: Facts) -> tuple[Note, ..
     if facts.spec.is_elastic and is_edited and is_resized:
         text = f"scaled to {words.many(facts.spec.replicas, 'pod')}; those that stay go on"
         found.append(Note("Normal", "Scaled", text))
-    for o in before.early:
-        if o.uid in facts.memory.replacing:
-            text = f"{o.label}: {o.why}; it began before all had addresses, and is made again"
-            found.append(Note("Warning", "RestartingReplica", text))
+    early = [o for o in before.early if o.uid in facts.memory.replacing]
+    if early:  # one event: those of a large job would leave no room for how it ends
+        first = first_of(tuple(early))
+        more = f" (and {len(early) - 1} more)" if len(early) > 1 else ""
+        text = f"{first.label}{more}: {first.why}; it ended before all had names, and is made again"
+        found.append(Note("Warning", "RestartingReplica", text))
     if facts.is_gate_open and not before.is_gate_open:
         found += [Note("Warning", "ListTooLong", text) for text in words.left_out(facts)]
         many = words.many(facts.spec.replicas, "pod")

@@ -144,13 +144,12 @@ class Facts:
                 if not self.is_gate_open and seat.name not in self.previous.uids:
                     continue
                 outcome = self._gone(seat)
-            is_lost = outcome.state == "lost" and self.is_gate_open
             if self.is_made_alone(outcome):
                 is_news = self._is_news(outcome)
+            elif outcome.state == "lost":
+                is_news = self._may_have_begun(outcome) and self._is_missed(outcome)
             else:
-                is_failed = outcome.state == "failed"
-                is_failed &= outcome.uid not in self.memory.replacing
-                is_news = is_failed or (is_lost and self._is_missed(outcome))
+                is_news = outcome.state == "failed" and outcome.uid not in self.memory.replacing
             if is_news:
                 found.append(outcome)
         return tuple(found)
@@ -178,10 +177,16 @@ class Facts:
         )
 
     def _knew_not_all(self, outcome: Outcome) -> bool:
-        """Whether it ended before all had addresses: in the seconds that nodes tell, and late."""
+        """Whether it ended before all had addresses: in the seconds that nodes tell, and late.
+
+        While one is made again not all have them, either; but trainers with servers need not wait
+        for it, and a server that was at work must not come back empty.
+        """
+        if self.pods_by_name[outcome.name].metadata.annotation(names.ANNOTATION_AGAIN):
+            return False
         gate_at = self.memory.gate_at
-        is_again = self.pods_by_name[outcome.name].metadata.annotation(names.ANNOTATION_AGAIN)
-        return not is_again and (not gate_at or 0 < outcome.at <= gate_at + NAMED_SECONDS)
+        is_waited_for = not self.is_gate_open and self.spec.role("ps") is None
+        return not gate_at or is_waited_for or 0 < outcome.at <= gate_at + NAMED_SECONDS
 
     @cached_property
     def too_long(self) -> dict[str, int]:
@@ -199,6 +204,12 @@ class Facts:
             return outcome.state in ("failed", "lost") and outcome.uid not in self.memory.replacing
         uid = self.previous.uids.get(outcome.name)
         return uid is not None and uid not in self.previous.memory.replacing
+
+    def _may_have_begun(self, outcome: Outcome) -> bool:
+        """Whether all had addresses once, this one with them; not when it is being made again."""
+        uid = outcome.uid or self.previous.uids.get(outcome.name)
+        is_again = uid in self.memory.replacing | self.previous.memory.replacing
+        return self.is_gate_open or (self.memory.gate_at > 0 and not is_again)
 
     def _is_missed(self, outcome: Outcome) -> bool:
         """Whether it was there, or is wanted by the same world."""

@@ -39,6 +39,7 @@ WATCH_SECONDS = (300.0, 600.0)  # client-go's minWatchTimeout and twice that
 PAUSE_FIRST_SECONDS = 0.25
 PAUSE_MAX_SECONDS = 30.0  # client-go's reflector
 SHORT_WATCH_SECONDS = 1.0
+GIVE_BACK_TRIES = 3  # more would keep news of all other pods waiting
 SEEK_AGAIN_SECONDS = 1.0  # for all jobs together
 SEEK_SECONDS_MAX = 5.0
 SILENT_SECONDS_MAX = 900.0  # longer than any watch lives
@@ -190,16 +191,23 @@ class Reflector(Generic[T]):
     async def _is_shown_again(self, meta: Meta) -> bool:
         """Whether it is a pod that lost only the label by which it is seen: it gets that back.
 
-        A watch calls both deleted, but a pod that is deleted has a deletionTimestamp.
+        A watch calls both deleted, but a pod that is deleted has a deletionTimestamp. Raises
+        KubeError where asking again may help: the watch begins anew, and tells of it again.
         """
         is_ours = self.resource.kind == PODS.kind and meta.controller.kind == "PaddleJob"
         if not is_ours or meta.deletionTimestamp:
             return False
         change: Manifest = {"metadata": {"uid": meta.uid, "labels": {LABEL_POD: meta.name}}}
         try:
-            await self._client.patch(self.resource, meta.namespace, meta.name, change)
-        except (KubeError, FencedError):  # it is gone after all, or another operator's to change
+            answer = await self._client.patch(self.resource, meta.namespace, meta.name, change)
+        except FencedError:  # another operator's to change
             return False
+        except KubeError as error:
+            if error.retryable and error.status != 409 and self._failures < GIVE_BACK_TRIES:
+                raise
+            return False  # it is gone after all
+        if not answer.metadata.label(LABEL_POD):
+            return False  # a webhook takes it away: no watch would tell of the pod any more
         self._log.info("took back what had no label", kind=self.name, name=meta.name,
                        label=LABEL_POD)  # fmt: skip
         return True
