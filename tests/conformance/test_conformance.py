@@ -36,7 +36,7 @@ with Client(strategy="sync") as client:
 
 
 def ssh_lab(hosts: Hosts, _request: pytest.FixtureRequest) -> Lab:
-    words = ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=3")
+    words = ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=6")
     return Lab("ssh", hosts, words, asks_first=True, follows=("killed", "cut"))
 
 

@@ -81,8 +81,8 @@ def test_a_killed_host_ends_with_all_it_ran_and_boots_with_its_home(hosts: Hosts
     said(
         hosts[1].run(["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & touch /tmp/mine /root/mine"])
     )
+    wait_until(lambda: any(command_of(pid).startswith("sleep") for pid in hosts[1].pids()))
     before = hosts[1].pids()
-    assert any(command_of(pid).startswith("sleep") for pid in before)
     hosts[1].kill()
     assert hosts[1].pids() == []
     wait_until(lambda: not any(command_of(pid).startswith("sleep") for pid in before))

@@ -52,7 +52,7 @@ def test_three_hosts_learn_one_model(hosts: Hosts, backend: str) -> None:
     told = ("--interpreter", hosts.packages / "bin" / "python")  # torch is there
     data = DATA if backend == "ssh" else ()
     done = lab.paddock(
-        "submit", *lab.words, "--detach", *told, *ROLES, *data, "train.py", "--passes", 4
+        "submit", *lab.words, "--detach", *told, *ROLES, *data, "train.py", "--passes", 8
     )
     assert done.returncode == 0, done.stderr
     assert lab.paddock("wait").returncode == 0, lab.paddock("logs").stdout
