@@ -38,6 +38,7 @@ COMMANDS: Resource[dict[str, Any]] = Resource(
 TAIL_LINES = 300  # more than the launcher's report
 SETTLE_SECONDS_MAX = 10.0
 SETTLE_POLL_SECONDS = 0.25
+RETRY_PAUSES = (0.1, 0.5, 2.0)
 
 
 def ask(kubeconfig: str, context: str, work: Callable[[HttpClient], Awaitable[T]]) -> T:
@@ -203,10 +204,27 @@ async def end(client: HttpClient, seen: Seen, namespace: str, *, now: bool) -> N
         await client.create(COMMANDS, namespace, order)
     elif any(label.startswith("kueue.x-k8s.io/") for label in meta.get("labels") or {}):
         await client.delete(resource, namespace, name, uid=uid)
-    for pod in newest_pods(seen).values() if now else ():
-        # With 0 the pod would be gone from the list at once, and its processes go on for the whole
-        # of their grace: that is for nodes which do not answer.
-        grace_seconds = 0 if is_lost(pod) else 1
-        one = pod.metadata
-        with contextlib.suppress(KubeError):  # it has gone meanwhile
+    pods = newest_pods(seen).values() if now else ()
+    asked = (_end_pod(client, namespace, pod) for pod in pods)
+    for failure in await asyncio.gather(*asked, return_exceptions=True):
+        if failure is not None:
+            raise failure
+
+
+async def _end_pod(client: HttpClient, namespace: str, pod: Pod) -> None:
+    """Delete it; once more when that is refused for now, as others delete it, too.
+
+    With no grace the pod would be gone from the list at once, and its processes go on for the whole
+    of theirs: that is for nodes which do not answer.
+    """
+    one, grace_seconds = pod.metadata, 0 if is_lost(pod) else 1
+    for pause in (*RETRY_PAUSES, None):
+        try:
             await client.delete(PODS, namespace, one.name, uid=one.uid, grace_seconds=grace_seconds)
+            return
+        except KubeError as error:
+            if error.status == 404 or "UID in precondition" in error.message:
+                return  # it has gone meanwhile
+            if pause is None or not error.retryable:
+                raise
+        await asyncio.sleep(pause)
