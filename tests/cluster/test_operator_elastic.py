@@ -108,7 +108,7 @@ def test_training_outlives_each_of_its_workers(shared_place: Place, small_images
             after = wait_for_three(place)
             kept = {p: uid for p, uid in place.uids("train").items() if uids[p] == uid}
             assert len(kept) == 2 and pod not in kept
-            assert all(after[p] > before[p] for p in kept), (take.__name__, pod, before, after)
+            assert all(after[p] >= before[p] for p in kept), (take.__name__, pod, before, after)
             assert started_again(place) == 0
             before = after
     status = place.wait("train", "Running", until=lambda s: s["ready"] == "3/3")

@@ -25,7 +25,7 @@ from paddock.kube.http_client import HttpClient, open_client
 from paddock.kube.objects import rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from paddock.backends.kubernetes.parse import Seen
     from paddock.kube.objects import Pod
@@ -187,14 +187,23 @@ async def choose_form(client: HttpClient) -> str:
 
 async def end(client: HttpClient, seen: Seen, namespace: str, *, now: bool) -> None:
     """Ask a job to end, and note on it that it was asked. Kueue would start a suspended one again:
-    such a job is deleted."""
+    such a job is deleted.
+
+    now: pods of an Indexed Job are deleted before it is suspended. Its controller gives them all of
+    their grace, and a kubelet that has begun with that is deaf to less (SyncTerminatingPod, 1.34,
+    does not use the context that is cancelled); for deleted pods the controller takes a second.
+    """
     assert seen.top is not None
     resource, meta = RESOURCES[seen.form], seen.top["metadata"]
     name, uid = meta["name"], meta["uid"]
-    change: dict[str, Any] = {"metadata": {"annotations": {STOPPED: rfc3339(time.time())}}}
-    if resource is not VOLCANO:
-        change["spec"] = {"suspend": True}
-    await client.patch(resource, namespace, name, change)
+    noted: dict[str, Any] = {"metadata": {"annotations": {STOPPED: rfc3339(time.time())}}}
+    suspended: dict[str, Any] = {"spec": {"suspend": True}} if resource is not VOLCANO else {}
+    pods = newest_pods(seen).values() if now else ()
+    failed = []
+    if resource is JOBS and pods:
+        await client.patch(resource, namespace, name, noted)
+        failed = await _end_pods(client, namespace, pods)
+    await client.patch(resource, namespace, name, noted | suspended)
     if resource is VOLCANO:
         target = {"apiVersion": resource.api_version, "kind": "Job", "name": name, "uid": uid}
         order: dict[str, Any] = {
@@ -204,11 +213,17 @@ async def end(client: HttpClient, seen: Seen, namespace: str, *, now: bool) -> N
         await client.create(COMMANDS, namespace, order)
     elif any(label.startswith("kueue.x-k8s.io/") for label in meta.get("labels") or {}):
         await client.delete(resource, namespace, name, uid=uid)
-    pods = newest_pods(seen).values() if now else ()
+    if resource is not JOBS:
+        failed = await _end_pods(client, namespace, pods)
+    for failure in failed:
+        raise failure
+
+
+async def _end_pods(client: HttpClient, namespace: str, pods: Iterable[Pod]) -> list[BaseException]:
+    """All at once, so that nobody has time to make others; what was refused."""
     asked = (_end_pod(client, namespace, pod) for pod in pods)
-    for failure in await asyncio.gather(*asked, return_exceptions=True):
-        if failure is not None:
-            raise failure
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    return [failure for failure in found if failure is not None]
 
 
 async def _end_pod(client: HttpClient, namespace: str, pod: Pod) -> None:
