@@ -196,14 +196,15 @@ async def end(client: HttpClient, seen: Seen, namespace: str, *, now: bool) -> N
     assert seen.top is not None
     resource, meta = RESOURCES[seen.form], seen.top["metadata"]
     name, uid = meta["name"], meta["uid"]
-    noted: dict[str, Any] = {"metadata": {"annotations": {STOPPED: rfc3339(time.time())}}}
-    suspended: dict[str, Any] = {"spec": {"suspend": True}} if resource is not VOLCANO else {}
+    change: dict[str, Any] = {"metadata": {"annotations": {STOPPED: rfc3339(time.time())}}}
     pods = newest_pods(seen).values() if now else ()
-    failed = []
+    refused: list[BaseException] = []
     if resource is JOBS and pods:
-        await client.patch(resource, namespace, name, noted)
-        failed = await _end_pods(client, namespace, pods)
-    await client.patch(resource, namespace, name, noted | suspended)
+        await client.patch(resource, namespace, name, change)  # who may not do that ends no pod
+        refused = await _end_pods(client, namespace, pods)
+    if resource is not VOLCANO:
+        change["spec"] = {"suspend": True}
+    await client.patch(resource, namespace, name, change)
     if resource is VOLCANO:
         target = {"apiVersion": resource.api_version, "kind": "Job", "name": name, "uid": uid}
         order: dict[str, Any] = {
@@ -214,9 +215,9 @@ async def end(client: HttpClient, seen: Seen, namespace: str, *, now: bool) -> N
     elif any(label.startswith("kueue.x-k8s.io/") for label in meta.get("labels") or {}):
         await client.delete(resource, namespace, name, uid=uid)
     if resource is not JOBS:
-        failed = await _end_pods(client, namespace, pods)
-    for failure in failed:
-        raise failure
+        refused = await _end_pods(client, namespace, pods)
+    if refused:
+        raise refused[0]
 
 
 async def _end_pods(client: HttpClient, namespace: str, pods: Iterable[Pod]) -> list[BaseException]:
