@@ -23,6 +23,7 @@ MODES = ("collective", "ps", "ps-heter", "rpc")
 FRAMEWORKS = ("auto", "paddle", "torch", "jax", "mpi", "none")
 # Paddle's names of the device types that come as plug-ins (PaddlePaddle/PaddleCustomDevice).
 PLUGIN_KINDS = ("mlu", "intel_hpu", "iluvatar_gpu", "metax_gpu", "gcu", "sdaa")
+WARM = ("off", "on")
 DEVICE_KINDS = ("cpu", "gpu", "xpu", "dcu", "npu", *PLUGIN_KINDS)
 
 
@@ -229,6 +230,7 @@ class Job:
     pre_hook: str = ""
     extra_env: tuple[tuple[str, str], ...] = ()
     record: str = ""
+    warm: str = "off"
     sources: Mapping[str, Source] = {}
 
     @property

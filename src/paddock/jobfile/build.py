@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from paddock.core.job import FRAMEWORKS, Command, Elastic, Job, Logs, Restart, Servers, Source
+from paddock.core.job import (
+    FRAMEWORKS,
+    WARM,
+    Command,
+    Elastic,
+    Job,
+    Logs,
+    Restart,
+    Servers,
+    Source,
+)
 from paddock.errors import Problem
 from paddock.jobfile.flags import BACKENDS, DEVICE_KIND_OF_ALIAS, LEVELS, PREFIXES
 from paddock.jobfile.nodes import (
@@ -91,6 +101,7 @@ def build_job(
         pre_hook=reader.text("elastic_pre_hook"),
         extra_env=_read_extra_env(reader, extra_env),
         record=reader.text("record"),
+        warm=reader.choice("warm", WARM, "off"),
         sources=_sources(reader, rendezvous),
     )
 
@@ -317,7 +328,7 @@ FIELDS = (
     "logs.level", "logs.tail", "logs.prefix", "logs.streams", "logs.line_prefix", "grace_seconds",
     "timeout_seconds", "start_port", "port_range", "fixed_port", "gloo_port", "with_gloo",
     "keep_proxy", "omp_num_threads", "role_name", "virtual_local_rank", "pre_hook", "extra_env",
-    "record",
+    "record", "warm",
 )  # fmt: skip
 
 

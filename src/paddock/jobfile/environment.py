@@ -38,6 +38,7 @@ MAPPING = (
     ("PADDLE_ELASTIC_LEVEL", "elastic_level"),
     ("PADDLE_ELASTIC_TIMEOUT", "elastic_timeout"),
     ("PADDOCK_NNODES_WANTED", "nnodes_wanted"),
+    ("PADDOCK_WARM", "warm"),
     ("PADDLE_SERVER_NUM", "server_num"),
     ("PADDLE_TRAINER_NUM", "trainer_num"),
     ("PADDLE_SERVERS_ENDPOINTS", "servers"),

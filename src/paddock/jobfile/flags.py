@@ -6,7 +6,7 @@ of paddlepaddle 3.3.1; torch/distributed/run.py (torchrun) of torch 2.15.
 
 from __future__ import annotations
 
-from paddock.core.job import FRAMEWORKS, MODES
+from paddock.core.job import FRAMEWORKS, MODES, WARM
 from paddock.core.value import value
 
 TYPE_CHECKING = False
@@ -135,6 +135,9 @@ def _procs() -> Iterable[Flag]:
                "name (torchrun)", g, status="synonym", origin="torchrun")
     yield Flag("use_env", "switch", "", "LOCAL_RANK is always set, and --local-rank is not passed "
                "(torch.distributed.launch)", g, status="synonym", origin="torchrun")
+    yield Flag("warm", "choice", "warm", "on: import modules once per node, and fork the "
+               "processes from there", g, metavar="WHEN", default="off", env=("PADDOCK_WARM",),
+               choices=WARM, origin="paddock")
     yield Flag("role", "text", "role_name", "ROLE_NAME of the processes (torchrun)", g,
                metavar="NAME", default="default", status="synonym", origin="torchrun")
     yield Flag("virtual_local_rank", "switch", "virtual_local_rank", "every process sees its own "

@@ -31,18 +31,21 @@ from paddock.local.limits import usable_cores
 from paddock.local.logs import LogDir
 from paddock.local.loop import READ, Loop
 from paddock.local.output import Output, Stream
-from paddock.local.spawn import Child, open_pidfd, spawn, spawn_failure
+from paddock.local.spawn import Child, open_pidfd, spawn, spawn_failure, stopped_before_start
 from paddock.local.sweep import sweep_on
 from paddock.local.text import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from paddock.contracts.environment import SharedEnv
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
     from paddock.core.supervisor import Action, Event
+    from paddock.local.warm.server import WarmServer
+
+    Opened = list[tuple[Proc, tuple[Stream, tuple[int, int]]]]
 
 PIPE_BYTES = 1 << 18
 F_SETPIPE_SZ = 1031  # fcntl.h
@@ -88,6 +91,8 @@ class Node:
         self._shared: SharedEnv | None = None
         self._shown: frozenset[tuple[str, int]] = frozenset()
         self._has_one_console = is_one_place(1, 2)
+        self._warm = self._make_warm() if job.warm != "off" else None
+        self._waiting: Opened = []  # for the warm server
 
     @property
     def is_running(self) -> bool:
@@ -101,8 +106,8 @@ class Node:
 
     # ------------------------------------------------------------------ start
 
-    def start(self, plan: Plan, node_rank: int) -> None:
-        """Start this node's processes of an attempt."""
+    def start(self, plan: Plan, node_rank: int, unbind: Callable[[], None]) -> None:
+        """Start this node's processes of an attempt. unbind: lets them have their ports."""
         assert self._supervisor is None, "one attempt at a time"
         procs = plan.on_node(node_rank)
         shared = shared_env(
@@ -128,34 +133,43 @@ class Node:
         )
         self._shown = shown_keys(self.job.logs.tail, procs)
         # Every log is open before the first process starts: a job starts whole or not at all.
-        opened = [self._open_stream(plan, proc) for proc in procs]
+        opened = [(proc, self._open_stream(plan, proc)) for proc in procs]
+        if self._warm is None:
+            self._begin(opened, {}, unbind)
+        else:
+            self._fork(opened, unbind)
+
+    def _begin(
+        self, opened: Opened, forked: Mapping[Proc, int], unbind: Callable[[], None]
+    ) -> None:
+        """Start all; forked: pids of those that run already."""
+        assert self._plan is not None
+        unbind()
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         tried = [
-            self._start_one(proc, null, *streams)
-            for proc, streams in zip(procs, opened, strict=True)
+            self._start_one(proc, null, *streams, forked.get(proc, 0)) for proc, streams in opened
         ]
         os.close(null)
-        self._output.add([stream for stream, _ in opened])
+        self._output.add([stream for _, (stream, _) in opened])
         for child in self._children.values():
             self._watch(child)
         self._endings.begin()
-        self.log_dir.write_endpoints(plan)
+        self.log_dir.write_endpoints(self._plan)
         for failure in tried:
             if failure is not None:
                 self._feed(failure)
 
     def _start_one(
-        self, proc: Proc, null: int, stream: Stream, ends: tuple[int, int]
+        self, proc: Proc, null: int, stream: Stream, ends: tuple[int, int], pid: int = 0
     ) -> Exit | None:
-        """Start a process; why that failed, or None. Closes the write ends of its output."""
+        """Start a process; why that failed, or None. Closes the write ends of its output.
+
+        pid: of one that runs already.
+        """
         assert self._plan is not None and self._shared is not None
-        env = proc_env(self._shared, proc)
-        if env.backup is not None:
-            self._write_backup(*env.backup)
-        is_first = proc.role == "worker" and proc.rank == 0
         argv = self.job.command_of(proc.role).argv()
         try:
-            pid = spawn(argv, env.env, 0 if is_first else null, *ends)
+            pid = pid or spawn(argv, self._env_of(proc), 0 if _has_stdin(proc) else null, *ends)
         except OSError as error:
             return spawn_failure(proc, self._plan.attempt, error, argv[0], stream.path)
         finally:
@@ -163,6 +177,59 @@ class Node:
                 os.close(write_fd)
         self._children[(proc.role, proc.rank)] = Child(proc, pid, open_pidfd(pid), stream)
         return None
+
+    def _env_of(self, proc: Proc) -> dict[str, str]:
+        assert self._shared is not None
+        env = proc_env(self._shared, proc)
+        if env.backup is not None:
+            self._write_backup(*env.backup)
+        return env.env
+
+    # ------------------------------------------------------------- warm start
+
+    def _make_warm(self) -> WarmServer | None:
+        if self.job.command.kind == "program":
+            self._on_note(f"not warm: {self.job.command.program} is not run by Python")
+            return None
+        from paddock.local.warm.server import WarmServer
+
+        return WarmServer(self._loop, self.job.command, self._env, self._on_note)
+
+    def _fork(self, opened: Opened, unbind: Callable[[], None]) -> None:
+        """Have the warm server fork what runs the job's own command; start the others with it."""
+        assert self._warm is not None and self._shared is not None and self._plan is not None
+        from paddock.local.warm.server import Order
+
+        base = {**self._shared.base, **self._shared.last}
+        differing = {"PADDOCK_ATTEMPT"}
+        orders: list[Order] = []
+        mine = [o for o in opened if self.job.command_of(o[0].role) == self.job.command]
+        for proc, (_, ends) in mine:
+            env = self._env_of(proc)
+            differing.update(name for name, text in env.items() if base.get(name) != text)
+            learn = "" if orders else f"{self.log_dir.run_dir}/imports-{self._plan.attempt}"
+            orders.append(Order(env, _has_stdin(proc), *ends, learn))
+        common = {name: text for name, text in base.items() if name not in differing}
+
+        def forked(pids: Sequence[int] | None) -> None:
+            self._waiting = []
+            found = {} if pids is None else dict(zip((proc for proc, _ in mine), pids, strict=True))
+            self._begin(opened, found, unbind)
+
+        self._waiting = opened
+        self._warm.fork(common, sorted(differing), orders, before=unbind, then=forked)
+
+    def _never_began(self) -> None:
+        """Stopped while the warm server was importing: nothing of the attempt has run."""
+        assert self._warm is not None and self._plan is not None
+        waiting, self._waiting = self._waiting, []
+        self._warm.cancel()
+        for _, (_, ends) in waiting:
+            for write_fd in set(ends):
+                os.close(write_fd)
+        self._output.add([stream for _, (stream, _) in waiting])
+        for proc, (stream, _) in waiting:
+            self._feed(stopped_before_start(proc, self._plan.attempt, stream.path))
 
     def _open_stream(
         self, plan: Plan, proc: Proc, again: int = 0
@@ -219,6 +286,8 @@ class Node:
         if self._supervisor is not None:
             order = StopOrdered(self._supervisor.attempt, reason, hurry, grace_seconds)
             self._feed(order)
+            if self._waiting:
+                self._never_began()
 
     def tell_state(self) -> str:
         """Where servers have left their state in the log directory; "" when they have not.
@@ -232,6 +301,11 @@ class Node:
             return ""
         before = f", of earlier attempts in {len(left) - 1} beside it" if len(left) > 1 else ""
         return f"the servers' state is kept in {left[-1]}{before}; delete it when it is not needed"
+
+    def close(self) -> None:
+        """End what outlives an attempt. To be called when the job is over."""
+        if self._warm is not None:
+            self._warm.close()
 
     def forward(self, number: int) -> None:
         """Send a signal to every process itself (not its group), as mpirun does with SIGUSR1."""
@@ -348,7 +422,7 @@ class Node:
                 self._output.say(f"paddock: ended {what} the job had left behind\n")
             self._do_all(then)
 
-        sweep_on(self._loop, done)
+        sweep_on(self._loop, done, keep=self._warm.keep if self._warm else frozenset())
 
     def _end(self, attempt: int) -> None:
         streams = [c.stream for c in self._children.values()]
@@ -367,6 +441,10 @@ class Node:
         # Reports posted before are read first: the output thread works in order.
         self._loop.at("drain", monotonic() + DRAIN_SECONDS, done)
         self._output.drain(streams, lambda: self._loop.post(done))
+
+
+def _has_stdin(proc: Proc) -> bool:
+    return proc.role == "worker" and proc.rank == 0
 
 
 def _open_pipe(*, is_large: bool) -> tuple[int, int]:

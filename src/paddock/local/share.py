@@ -107,9 +107,8 @@ class Share:
     def start(self, plan: Plan, node_rank: int) -> None:
         """Start this node's processes of an attempt. Raises PaddockError."""
         node = self._node or self._make_node(plan.uid)
-        if self._held is not None:
-            self._held.unbind()
-        node.start(plan, node_rank)
+        held = self._held
+        node.start(plan, node_rank, held.unbind if held is not None else lambda: None)
         self.notes = node.notes
 
     def _make_node(self, uid: str) -> Node:
@@ -150,5 +149,7 @@ class Share:
     def close(self) -> None:
         """Give back ports, locks and files."""
         self.release_ports()
+        if self._node is not None:
+            self._node.close()
         if self._log_dir is not None:
             self._log_dir.close()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Python ignores two of these; a program started by a launcher expects the defaults (subprocess,
 # restore_signals). SIGTERM is how we ask it to end, also where our parent ignored that.
+SIGTERM = 15
 DEFAULT_SIGNALS = (13, 15, 25)  # SIGPIPE, SIGTERM, SIGXFSZ
 # The machine's fault, not the program's: out of processes, memory or files (fork(2)).
 SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -73,5 +74,20 @@ def spawn_failure(proc: Proc, attempt: int, error: OSError, program: str, log: s
         code=EXIT_OWN_FAULT if error.errno in SHORTAGES else code,
         cause="not-found" if code == EXIT_NOT_FOUND else "not-executable",
         tail=f"{program}: {error.strerror}",
+        log=log,
+    )
+
+
+def stopped_before_start(proc: Proc, attempt: int, log: str) -> Exit:
+    """The end of a process that was still to be started when it was told to end."""
+    return Exit(
+        role=proc.role,
+        rank=proc.rank,
+        node_rank=proc.node_rank,
+        host=proc.host,
+        attempt=attempt,
+        at_ns=monotonic_ns(),
+        signal=SIGTERM,
+        cause="signal",
         log=log,
     )

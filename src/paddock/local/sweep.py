@@ -74,9 +74,11 @@ def end_descendants(*, keep: frozenset[int] = frozenset()) -> int:
     return len(sweep.killed)
 
 
-def sweep_on(loop: Loop, done: Callable[[int], None]) -> None:
+def sweep_on(
+    loop: Loop, done: Callable[[int], None], *, keep: frozenset[int] = frozenset()
+) -> None:
     """The same without waiting: done(how many were killed) is called when it is over."""
-    sweep = Sweep()
+    sweep = Sweep(keep)
     deadline = monotonic() + SWEEP_SECONDS
     fds: list[int] = []
 

@@ -1,0 +1,266 @@
+"""A node's warm server: started, loaded, asked for ranks, given up. Decides only; no I/O.
+
+    phase      event                          next       actions
+    --------   ----------------------------   --------   -----------------------------------------
+    off        Wanted, probed before          loading    Serve, Load, SetTimer
+    off        Wanted                         probing    Probe, SetTimer
+    barred     Wanted                         barred     Cold
+    ready      Wanted, nothing new            forking    Fork, SetTimer
+    ready      Wanted, more names             loading    Load, SetTimer
+    ready      Wanted, other environment      loading    Kill, Serve, Load, SetTimer
+    probing    Greeted                        loading    Kill, Serve, Load, SetTimer
+    probing    Died | Stuck                   barred     Kill, Cold
+    loading    Loaded                         forking    Fork, SetTimer
+    loading    Loaded, spoiled                loading    Kill, Serve, Load with fewer, SetTimer
+    loading    Died | Stuck at a name         loading    Kill, Serve, Load without it, SetTimer
+    loading    Died | Stuck elsewhere         barred     Kill, Cold
+    forking    Forked                         ready      Give
+    forking    Died | Stuck | Failed          barred     Kill, Cold
+    ready      Died                           off        Kill
+    any        Cancelled                      off        Kill
+
+"Spoiled": an import has left what must not be forked (a thread, an open file), or read what
+differs between ranks. After ROUNDS_MAX such rounds only what came before the first of them is
+loaded: a prefix of what was clean is clean. "Barred": this launcher starts cold from here on.
+"""
+
+from __future__ import annotations
+
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Literal
+
+    Phase = Literal["off", "probing", "loading", "ready", "forking", "barred"]
+
+ROUNDS_MAX = 8
+# Without a sign of life: of an interpreter that starts, of an import (a library of 2 GB over a
+# network takes a minute), and of forks.
+PROBE_SECONDS = 20.0
+STUCK_SECONDS = 120.0
+FORK_SECONDS = 30.0
+
+
+@value
+class Wanted:
+    """Ranks are to be forked. names: to be imported before. is_other: not by this server."""
+
+    names: tuple[str, ...]
+    is_other: bool = False
+
+
+@value
+class Greeted:
+    """The probe has found the server's code in the user's interpreter."""
+
+
+@value
+class Loaded:
+    """The imports are done. spoiled, failed: (name, reason) of those that must be left out."""
+
+    spoiled: tuple[tuple[str, str], ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+
+
+@value
+class Forked:
+    """The ranks run, as this process's children."""
+
+
+@value
+class Failed:
+    """No rank was forked, or none that is ours."""
+
+    why: str
+
+
+@value
+class Died:
+    """The server, or the probe, has ended. at: the name that it was importing, "" for none."""
+
+    how: str
+    at: str = ""
+
+
+@value
+class Stuck:
+    """No sign of life for as long as was set."""
+
+    at: str = ""
+
+
+@value
+class Cancelled:
+    """The ranks are not wanted any more."""
+
+
+@value
+class Probe:
+    """Start the user's interpreter to see whether it loads the server's code."""
+
+
+@value
+class Serve:
+    """Start the warm server."""
+
+
+@value
+class Load:
+    """Have it import these."""
+
+    names: tuple[str, ...]
+
+
+@value
+class Fork:
+    """Have it fork the ranks."""
+
+
+@value
+class Give:
+    """The ranks are there: go on."""
+
+
+@value
+class Cold:
+    """Start the ranks without it. why: one line for people."""
+
+    why: str
+
+
+@value
+class Kill:
+    """End the process, and what it has started."""
+
+
+@value
+class SetTimer:
+    """Look after this many seconds whether it has stirred."""
+
+    seconds: float
+
+
+if TYPE_CHECKING:
+    Event = Wanted | Greeted | Loaded | Forked | Failed | Died | Stuck | Cancelled
+    Action = Probe | Serve | Load | Fork | Give | Cold | Kill | SetTimer
+
+
+class Warming:
+    """Owned by one thread. is_probed: an earlier run has seen that the interpreter can.
+
+    left_out: names that are not imported -> why. Learned here, and kept for later runs.
+    """
+
+    def __init__(self, left_out: dict[str, str], *, is_probed: bool) -> None:
+        self.phase: Phase = "off"
+        self.left_out = left_out
+        self.is_probed = is_probed
+        self.why = ""  # barred
+        self.loaded: tuple[str, ...] = ()
+        self._names: tuple[str, ...] = ()
+        self._rounds = 0
+
+    def handle(self, event: Event) -> list[Action]:
+        """Take one event, return what to do, in order."""
+        if isinstance(event, Wanted):
+            return self._on_wanted(event)
+        if isinstance(event, Cancelled):
+            return self._off()
+        if isinstance(event, Greeted):
+            self.is_probed = True
+            return [Kill(), *self._serve()] if self.phase == "probing" else []
+        if isinstance(event, Loaded):
+            return self._on_loaded(event) if self.phase == "loading" else []
+        if isinstance(event, Forked):
+            if self.phase != "forking":
+                return []
+            self.phase = "ready"
+            return [Give()]
+        return self._on_trouble(event)
+
+    def _on_wanted(self, event: Wanted) -> list[Action]:
+        self._rounds = 0
+        self._names = event.names
+        if self.phase == "barred":
+            return [Cold(self.why)]
+        if self.phase == "off":
+            if self.is_probed:
+                return self._serve()
+            self.phase = "probing"
+            return [Probe(), SetTimer(PROBE_SECONDS)]
+        assert self.phase == "ready", "one attempt at a time"
+        if event.is_other:
+            return [Kill(), *self._serve()]
+        return self._load() if set(self._allowed()) - set(self.loaded) else self._fork()
+
+    def _on_loaded(self, event: Loaded) -> list[Action]:
+        self.left_out.update(event.failed)
+        if not event.spoiled:
+            return self._fork()
+        self._rounds += 1
+        if self._rounds >= ROUNDS_MAX:
+            first = min(self._position(name) for name, _ in event.spoiled)
+            for name in self.loaded[first:]:
+                self.left_out.setdefault(name, "it comes after others that could not be imported")
+        self.left_out.update(event.spoiled)
+        return [Kill(), *self._serve()]
+
+    def _on_trouble(self, event: Died | Stuck | Failed) -> list[Action]:
+        how = f"did not end in {STUCK_SECONDS:g} s"
+        if isinstance(event, Died):
+            how = event.how
+        if self.phase == "loading" and not isinstance(event, Failed) and event.at:
+            self._rounds += 1
+            self.left_out[event.at] = f"the import {how}"
+            if self._rounds < ROUNDS_MAX:
+                return [Kill(), *self._serve()]
+        if self.phase == "ready":
+            return self._off()
+        if self.phase in ("off", "barred"):
+            return []
+        if self.phase == "probing":
+            self.why = "the interpreter does not look for sitecustomize (-I, -E, -S, a wrapper?)"
+        elif isinstance(event, Failed):
+            self.why = event.why
+        else:
+            self.why = f"the warm server {how}"
+        self.phase = "barred"
+        return [Kill(), Cold(self.why)]
+
+    def _serve(self) -> list[Action]:
+        self.loaded = ()
+        return [Serve(), *self._load()]
+
+    def _load(self) -> list[Action]:
+        self.phase = "loading"
+        self.loaded = self._allowed()
+        return [Load(self.loaded), SetTimer(STUCK_SECONDS)]
+
+    def _fork(self) -> list[Action]:
+        self.phase = "forking"
+        return [Fork(), SetTimer(FORK_SECONDS)]
+
+    def _off(self) -> list[Action]:
+        if self.phase in ("off", "barred"):
+            return []
+        self.phase = "off"
+        return [Kill()]
+
+    def _allowed(self) -> tuple[str, ...]:
+        """The names without those left out, and without what is below them."""
+        return tuple(name for name in self._names if not self.left_out.keys() & _above(name))
+
+    def _position(self, name: str) -> int:
+        return self.loaded.index(name) if name in self.loaded else 0
+
+
+def _above(name: str) -> Iterable[str]:
+    """The name and the packages it is in.
+
+    >>> sorted(_above("a.b.c"))
+    ['a', 'a.b', 'a.b.c']
+    """
+    words: Sequence[str] = name.split(".")
+    return {".".join(words[: n + 1]) for n in range(len(words))}

@@ -1,0 +1,10 @@
+"""Warm start: one process of the user's interpreter imports, and is forked into the ranks.
+
+    hook/sitecustomize.py   in the user's interpreter: the warm server and its ranks
+    words.py                what it and the launcher say to each other
+    server.py               starts it, feeds it, watches it: the driver of core/warming.py
+    learned.py              which modules a script needs, learned by earlier runs
+
+The warm server is the user's own command line, stopped where its interpreter looks for
+``sitecustomize``: in a forked rank that import returns, and Python itself goes on to the script.
+"""

@@ -1,0 +1,1 @@
+"""The directory that the user's interpreter gets on PYTHONPATH; nothing else may be in it."""

@@ -1,0 +1,593 @@
+"""The warm server, in the user's interpreter, where that looks for a ``sitecustomize``.
+
+    interpreter of `python -u train.py`, initialised up to here
+      `- serve(): imports what it is told to; for each attempt forks a process in between
+           `- that forks the ranks and ends: they are the launcher's children then
+                `- rank: takes its output, environment and group, and *returns* from this import.
+                   Python goes on to train.py by itself, as if nothing had happened.
+
+Rule: nothing but the standard library, Python 3.8 or newer, and as little of it as possible, since
+what is imported here is imported in every rank. Nothing of Paddock: it may not be installed there.
+
+Messages are lists of byte strings without NUL (words.py): the launcher's are in its files, opened
+through /proc, so that a large order cannot block it; ours go over the socket CHANNEL.
+"""
+
+import os
+import sys
+from _frozen_importlib_external import PathFinder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence, Set
+    from importlib.machinery import ModuleSpec
+    from types import FrameType, ModuleType
+    from typing import TextIO
+
+    Words = list[bytes]
+    Lists = list[list[bytes]]
+    Pairs = list[tuple[str, str]]
+    Variables = dict[bytes, bytes]
+else:
+    Variables = dict
+
+VARIABLE = "PADDOCK_WARM_SERVER"  # "probe" or "serve", and the launcher's pid
+CHANNEL, PROGRESS = 3, 4
+LEARN_SECONDS = 600
+LEARN_NAMES_MAX = 20000
+EXIT_OWN_FAULT = 125
+# Devices that may be open: they have no state.
+PLAIN_FILES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# Read at import, and set right in the rank by _mend_frameworks: (variable, reading module).
+MENDED = {("PADDLE_TRAINER_ID", "paddle.hapi.logger")}
+
+
+# ------------------------------------------------------------------------------------- messages
+
+
+def pack(*lists: "Sequence[bytes]") -> bytes:
+    """Lists of byte strings without NUL -> bytes."""
+    return b"\0".join(item for words in lists for item in [b"%d" % len(words), *words])
+
+
+def unpack(data: bytes) -> "Lists":
+    """What pack() made -> lists of byte strings."""
+    fields, lists, at = data.split(b"\0"), [], 0
+    while at < len(fields):
+        end = at + 1 + int(fields[at])
+        lists.append(fields[at + 1 : end])
+        at = end
+    return lists
+
+
+def _clean(text: str) -> bytes:
+    return text.encode("utf-8", "replace").replace(b"\0", b"?")[:400]
+
+
+def _tell(kind: bytes, *lists: "Sequence[bytes]") -> None:
+    data = pack(*lists)
+    data = b"%s %d\n" % (kind, len(data)) + data
+    while data:
+        data = data[os.write(CHANNEL, data) :]
+
+
+def _read_file(path: bytes) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = b""
+        while True:
+            part = os.read(fd, 1 << 20)
+            if not part:
+                return data
+            data += part
+    finally:
+        os.close(fd)
+
+
+# ----------------------------------------------------------------------------- whose code it is
+
+
+def areas() -> "tuple[str, ...]":
+    """The directories of the standard library and of installed packages."""
+    site = sys.modules["site"]
+    found = [os.path.dirname(os.path.abspath(os.__file__))]
+    found += site.getsitepackages() if hasattr(site, "getsitepackages") else []
+    found.append(getattr(site, "USER_SITE", None) or found[0])
+    for prefix in site.PREFIXES:  # where Debian's own Python puts its packages
+        found.append(os.path.join(prefix, "lib", "python3", "dist-packages"))
+    paths = {p for each in found for p in (each, os.path.realpath(each))}
+    return tuple(p + os.sep for p in sorted(paths))
+
+
+def _is_installed(spec: "ModuleSpec") -> bool:
+    """True when the module is part of Python or of an installed package."""
+    if spec.origin in ("built-in", "frozen"):
+        return True
+    places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
+    return bool(places) and all(str(p).startswith(AREAS) for p in places)
+
+
+def _forget_paths() -> None:
+    """Forget what is known of the user's directories: files may come and go in them."""
+    for path in list(sys.path_importer_cache):
+        if not (str(path) + os.sep).startswith(AREAS):
+            del sys.path_importer_cache[path]
+
+
+# -------------------------------------------------------------------------------------- loading
+
+
+class _Guard:
+    """Says where the server is, and that an import has reached the user's own code."""
+
+    def __init__(self, users: "Set[str]") -> None:
+        self.users = users
+        self.found: list[str] = []
+        self.at = b""
+        self.count = 0
+
+    def find_spec(
+        self, name: str, path: "Sequence[str] | None" = None, target: object = None
+    ) -> None:
+        self.count += 1
+        os.pwrite(PROGRESS, b"%d %s" % (self.count, self.at), 0)
+        if path is None:
+            spec = PathFinder.find_spec(name)
+            if name in self.users or (spec is not None and not _is_installed(spec)):
+                self.found.append(f"it imports {name}, which is not an installed package")
+        return None
+
+
+def _data() -> "Variables":
+    """The dictionary that os.environ and os.environb share, by bytes."""
+    data: Variables = os.environ._data  # type: ignore[attr-defined]  # since Python 3.2
+    return data
+
+
+def _set_data(data: "Variables") -> None:
+    os.environ._data = os.environb._data = data  # type: ignore[attr-defined]  # see _data
+
+
+class _Reads(Variables):
+    """os.environ's dictionary; notes who reads a variable that differs between ranks."""
+
+    own: "frozenset[bytes]" = frozenset()
+    found: "list[str]" = []  # noqa: RUF012 - each has its own
+
+    def __getitem__(self, key: bytes) -> bytes:
+        self._note(key)
+        return dict.__getitem__(self, key)
+
+    def __contains__(self, key: object) -> bool:
+        self._note(key)
+        return dict.__contains__(self, key)
+
+    def _note(self, key: object) -> None:
+        if key not in self.own:
+            return
+        frame = _caller(sys._getframe(2))
+        module = frame.f_globals.get("__name__", "?") if frame else "?"
+        if (os.fsdecode(key), module) not in MENDED:
+            self.found.append(f"{module} reads {os.fsdecode(key)}, which differs between ranks")
+
+
+def _caller(frame: "FrameType | None") -> "FrameType | None":
+    """The first frame that is not of os.environ itself."""
+    while frame is not None and frame.f_globals.get("__name__") in ("os", "_collections_abc"):
+        frame = frame.f_back
+    return frame
+
+
+class _State:
+    """What the process has that a fork would share or lose, and since which import."""
+
+    def __init__(self) -> None:
+        self.threads: dict[str, str] = {}
+        self.files: dict[tuple[str, str], str] = {}
+        self.found: Pairs = []
+        self._has_child = self._has_temporary = False
+        self._maps: set[bytes] = set()
+        self.look("")
+
+    def look(self, name: str) -> None:
+        for tid in os.listdir("/proc/self/task"):
+            self.threads.setdefault(tid, name)
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                link = os.readlink("/proc/self/fd/" + fd)
+            except OSError:
+                continue  # the one that listed them
+            self.files.setdefault((fd, link), name)
+        if not self._has_child and _has_child():
+            self._has_child = True
+            self.found.append((name, "it starts a process"))
+        module = sys.modules.get("tempfile")
+        if not self._has_temporary and getattr(module, "_name_sequence", None) is not None:
+            self._has_temporary = True
+            self.found.append((name, "it makes a temporary file"))
+        with open("/proc/self/maps", "rb") as f:
+            for line in f:
+                fields = line.split(None, 5)
+                if fields[1][1:2] == b"w" and fields[1][3:4] == b"s" and line not in self._maps:
+                    self._maps.add(line)
+                    what = fields[5].strip() if len(fields) > 5 else b"memory"
+                    text = what.decode("utf-8", "replace")
+                    self.found.append((name, f"it maps {text} for sharing"))
+
+    def spoiled(self) -> "Pairs":
+        """(name, reason) of what must not be forked; to be asked after a trial fork."""
+        found = list(self.found)
+        for tid in os.listdir("/proc/self/task"):
+            if self.threads.get(tid, "?"):
+                found.append((self.threads.get(tid, "?"), "it starts a thread"))
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                link = os.readlink("/proc/self/fd/" + fd)
+            except OSError:
+                continue
+            name = self.files.get((fd, link), "?")
+            if name and link not in PLAIN_FILES:
+                found.append((name, f"it keeps {link} open"))
+        return found
+
+
+def _unfreeze_at_exit(gc: "ModuleType") -> None:
+    """What is imported is taken down as always, after everybody's own last words."""
+    import atexit
+
+    atexit.unregister(gc.unfreeze)
+    atexit.register(gc.unfreeze)
+
+
+def _has_child() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
+    """Import these; answers what has to be left out, and why."""
+    import gc
+    from time import monotonic
+
+    began = monotonic()
+    _unfreeze_at_exit(gc)
+    guard = _Guard({os.fsdecode(name) for name in users})
+    reads = _Reads(_data())
+    reads.own, reads.found = frozenset(own), []
+    before = dict(_data())
+    plain = _data()
+    _set_data(reads)
+    sys.meta_path.insert(0, guard)
+    if place:  # where the script is: it comes first in every rank, too
+        sys.path.insert(0, os.fsdecode(place[0]))
+    state, failed, spoiled = _State(), [], []
+    for name in map(os.fsdecode, names):
+        if name in sys.modules:
+            continue
+        guard.at = os.fsencode(name)
+        os.pwrite(PROGRESS, b"%d %s" % (guard.count, guard.at), 0)
+        try:
+            __import__(name)
+        except BaseException as error:  # noqa: BLE001 - also SystemExit; the rank will say it
+            failed.append((name, f"{type(error).__name__}: {error}"))
+        spoiled += [(name, why) for why in guard.found + reads.found]
+        guard.found, reads.found = [], []
+        state.look(name)
+    if place:
+        sys.path.pop(0)
+    sys.meta_path.remove(guard)
+    _set_data(plain)
+    plain.clear()
+    plain.update(reads)
+    for key in {*before, *plain}:
+        if before.get(key) != plain.get(key):
+            CHANGED[key] = plain.get(key)
+    _forget_paths()
+    gc.collect()
+    gc.freeze()  # else the first collection of every rank would copy all of it
+    pid = os.fork()  # some libraries end their threads when they are forked
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    spoiled += state.spoiled()
+    took = b"%d" % ((monotonic() - began) * 1000)
+    rows = [[_clean(word) for pair in found for word in pair] for found in (spoiled, failed)]
+    _tell(b"loaded", [b"%d" % len(sys.modules), took], *rows)
+
+
+# -------------------------------------------------------------------------------------- forking
+
+
+def _fork(launcher: int, lists: "Lists") -> "Words | None":
+    """Fork ranks. Returns what is the rank's in a rank, None in the server."""
+    said, common, ranks = lists[0], lists[1], lists[2:]
+    read_fd, write_fd = os.pipe()
+    try:
+        middle = os.fork()
+    except OSError as error:
+        os.close(read_fd)
+        os.close(write_fd)
+        _tell(b"failed", [_clean(f"fork: {error.strerror}")])
+        return None
+    if middle:
+        os.close(write_fd)
+        data = b""
+        while True:
+            part = os.read(read_fd, 1 << 16)
+            if not part:
+                break
+            data += part
+        os.close(read_fd)
+        os.waitpid(middle, 0)  # from here on the ranks are the launcher's children
+        if data.startswith(b"!") or not data:
+            _tell(b"failed", [data[1:] or b"the process that forks the ranks died"])
+        else:
+            _tell(b"forked", data.split())
+        return None
+    os.close(read_fd)
+    go_read, go_write = os.pipe()
+    middle, pids = os.getpid(), []
+    try:
+        for at in range(0, len(ranks), 2):
+            mine = [None if fd == b"0" else _open_theirs(launcher, fd) for fd in ranks[at][:3]]
+            pid = os.fork()
+            if not pid:
+                os.close(write_fd)
+                os.close(go_write)
+                _wait_for_parent(middle, go_read, launcher)
+                _become(mine, said, [*common, *ranks[at + 1]])
+                return ranks[at]
+            pids.append(pid)
+            os.setpgid(pid, pid)
+            for fd in mine:
+                if fd is not None:
+                    os.close(fd)
+        os.write(write_fd, b" ".join(b"%d" % pid for pid in pids))
+    except OSError as error:
+        for pid in pids:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+        os.write(write_fd, b"!" + _clean(f"fork of rank {len(pids)}: {error.strerror}"))
+    os._exit(0)
+
+
+def _open_theirs(launcher: int, fd: bytes) -> int:
+    """A file that the launcher has open; "null" for stdin of all but one."""
+    if fd == b"null":
+        return os.open("/dev/null", os.O_RDONLY)
+    return os.open(b"/proc/%d/fd/%s" % (launcher, fd), os.O_WRONLY)
+
+
+def _wait_for_parent(middle: int, go_read: int, launcher: int) -> None:
+    """Wait until the process between has gone: user code must see its lasting parent."""
+    from time import sleep
+
+    os.setpgid(0, 0)
+    os.read(go_read, 1)
+    os.close(go_read)
+    while os.getppid() == middle:
+        sleep(0.0002)
+    if os.getppid() != launcher:
+        os._exit(EXIT_OWN_FAULT)
+
+
+def _become(files: "list[int | None]", said: "Words", environment: "Words") -> None:
+    """Take the output, environment and working state of one rank."""
+    os.close(CHANNEL)
+    os.close(PROGRESS)
+    for number, fd in enumerate(files):
+        if fd is not None:
+            os.dup2(fd, number)
+            os.close(fd)
+    if files[0] is not None and sys.stdin is not None:
+        sys.stdin = _reopened(sys.stdin)
+        sys.__stdin__ = sys.stdin  # type: ignore[misc,assignment]  # Python itself sets both
+    os.write(1, said[0])
+    os.write(2, said[1])
+    entries = [entry.partition(b"=") for entry in environment]
+    wanted: dict[bytes, bytes | None] = {key: text for key, _, text in entries}
+    wanted.update(CHANGED)  # by what was imported
+    for name in list(os.environb):
+        if wanted.get(name) is None:
+            del os.environb[name]
+    for name, value in wanted.items():
+        if value is not None and os.environb.get(name) != value:
+            os.environb[name] = value
+
+
+def _reopened(old: "TextIO") -> "TextIO":
+    """stdin anew: the old object remembers what kind of file descriptor 0 was."""
+    import io
+
+    raw = io.FileIO(0, "r", closefd=False)
+    raw.name = "<stdin>"
+    return io.TextIOWrapper(io.BufferedReader(raw), encoding=old.encoding, errors=old.errors)
+
+
+# ------------------------------------------------------------------- what must differ in a rank
+
+
+def _mend_state() -> None:
+    """Give the rank its own random state and keys; `random` and `tempfile` see to themselves."""
+    numbers = sys.modules.get("numpy.random")
+    if numbers is not None:
+        numbers.seed()
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        config = process.current_process()._config
+        config["authkey"] = process.AuthenticationString(os.urandom(32))
+
+
+def _mend_frameworks() -> None:
+    """Set anew what a framework read from the environment when it was imported."""
+    base = sys.modules.get("paddle.base")
+    if base is not None:
+        known = base.core.globals()
+        flags = {k: v for k, v in os.environ.items() if k.startswith("FLAGS_selected_")}
+        flags = {k: v for k, v in flags.items() if k in known}
+        if flags:
+            base.set_flags(flags)
+    if "paddle.hapi.logger" in sys.modules and os.environ.get("PADDLE_TRAINER_ID", "0") != "0":
+        # Only rank 0 logs to the console.
+        del sys.modules["logging"].getLogger("hapi").handlers[:]
+
+
+# ------------------------------------------------------------------------------------- learning
+
+
+class _Learner:
+    """Notes what the script imports from installed packages, and when it changes variables."""
+
+    def __init__(self, path: str, own: "frozenset[bytes]") -> None:
+        from time import monotonic
+
+        self.monotonic = monotonic
+        self.until = monotonic() + LEARN_SECONDS
+        self.left = LEARN_NAMES_MAX
+        self.path, self.own, self.pid = path, own, os.getpid()
+
+    def find_spec(
+        self, name: str, path: "Sequence[str] | None" = None, target: object = None
+    ) -> None:
+        if self.is_over():
+            return None
+        above = [str(p) for p in path or ()]
+        if above and (above[0] + os.sep).startswith(AREAS):
+            self.note("i", name)
+            return None
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None and _is_installed(spec):
+            self.note("i", name)
+        elif spec is not None:
+            self.note("u", name, spec.origin or "" if spec.has_location else "")
+        return None
+
+    def is_over(self) -> bool:
+        return self.left <= 0 or os.getpid() != self.pid or self.monotonic() > self.until
+
+    def note(self, *words: str) -> None:
+        self.left -= 1
+        line = "\0".join(words).replace("\n", "?") + "\n"
+        try:
+            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.write(fd, line.encode("utf-8", "surrogateescape"))
+            os.close(fd)
+        except OSError:
+            self.left = 0
+
+    def changed(self, key: bytes) -> None:
+        """A variable was set or deleted: by an import (also in the server), or by the script?"""
+        if key in self.own or self.is_over():
+            return
+        frame = _caller(sys._getframe(3))
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if file.startswith("<frozen importlib"):
+                return
+            if not file.startswith(AREAS) and not file.startswith("<frozen"):
+                self.note("w", os.fsdecode(key), f"{file}:{frame.f_lineno}")
+                return
+            frame = frame.f_back
+
+
+class _Writes(Variables):
+    """os.environ's dictionary, in the rank that learns."""
+
+    learner: "_Learner"
+
+    def __setitem__(self, key: bytes, text: bytes) -> None:
+        if self.get(key) != text:
+            self.learner.changed(key)
+        dict.__setitem__(self, key, text)
+
+    def __delitem__(self, key: bytes) -> None:
+        if key in self:
+            self.learner.changed(key)
+        dict.__delitem__(self, key)
+
+
+def _learn(path: str, own: "Words") -> None:
+    learner = _Learner(path, frozenset(own))
+    writes = _Writes(_data())
+    writes.learner = learner
+    _set_data(writes)
+    sys.meta_path.insert(0, learner)
+
+
+# ----------------------------------------------------------------------------------------- serve
+
+
+def _leave_path() -> None:
+    """Take this directory out of the interpreter again."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [p for p in sys.path if os.path.abspath(p) != here]
+    sys.path_importer_cache.pop(here, None)
+
+
+def _orders() -> "Iterator[tuple[bytes, Lists]]":
+    """Orders of the launcher, (kind, lists), until it has gone."""
+    held = b""
+    while True:
+        part = os.read(CHANNEL, 1 << 16)
+        if not part:
+            os._exit(0)
+        held += part
+        while b"\n" in held:
+            line, _, held = held.partition(b"\n")
+            kind, path = line.split(b" ", 1)
+            yield kind, unpack(_read_file(path))
+
+
+def _serve(launcher: int) -> "tuple[Words, Words]":
+    """Serve until the launcher has gone. Returns in a rank only."""
+    own: Words = []
+    for kind, lists in _orders():
+        if kind == b"load":
+            own = lists[1]
+            _load(*lists)
+            continue
+        rank = _fork(launcher, lists)
+        if rank is not None:
+            return rank, own
+    raise AssertionError("unreachable: _orders ends the process")
+
+
+def _run_theirs() -> None:
+    """Run the sitecustomize that would have been found without ours, in its place."""
+    spec = PathFinder.find_spec("sitecustomize")
+    if spec is None or spec.loader is None:
+        return
+    from _frozen_importlib import module_from_spec
+
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+def _main(words: "list[str]") -> None:
+    global AREAS
+    AREAS = areas()
+    _leave_path()
+    del os.environ[VARIABLE]
+    if words[0] == "probe":
+        _tell(b"hello", [_clean(p) for p in AREAS])
+        os._exit(0)
+    try:
+        rank, own = _serve(int(words[1]))
+        _mend_state()
+        _mend_frameworks()
+        if len(rank) > 3:
+            _learn(os.fsdecode(rank[3]), own)
+    except BaseException:  # noqa: BLE001 - half a rank must not go on
+        sys.excepthook(*sys.exc_info())
+        os._exit(EXIT_OWN_FAULT)
+    _run_theirs()
+
+
+AREAS: "tuple[str, ...]" = ()
+CHANGED: "dict[bytes, bytes | None]" = {}
+if VARIABLE in os.environ:
+    _main(os.environ[VARIABLE].split())

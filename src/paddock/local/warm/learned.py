@@ -1,0 +1,252 @@
+"""Which modules a script needs, learned from what rank 0 imported in earlier runs.
+
+A file for each script and interpreter in ``$XDG_CACHE_HOME/paddock/warm`` (``~/.cache``). Wrong or
+missing is harmless: what is not known is imported by each rank, what is too much by the server.
+Names are kept in the order of their first import, so that importing them one after the other does
+what the script did.
+
+What a script does *before* an import must not be lost: a variable that it sets then, or a module
+that patches others. So names count up to the first of these only (``late`` says which it was), and
+all are forgotten when the lines of the script that set variables, or their order among its
+imports, change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from paddock.core.job import Command
+
+FILES_MAX = 256  # scripts remembered
+READ_BYTES = 1 << 24
+# Variables that are read when a device or a group of processes is made, not at import. That no
+# device was touched before is checked (hook/sitecustomize.py).
+READ_LATE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING",
+             "TOKENIZERS_PARALLELISM", "NCCL_", "GLOO_")  # fmt: skip
+# They patch what is imported after them, and must come first.
+PATCHING = frozenset(("gevent", "eventlet"))
+
+
+class Learned:
+    """What is known of one script.
+
+    names: modules of Python and of installed packages. own: the user's, which are read fresh.
+    wrote: variable that the script sets -> where. late: why names are not complete, "" for all.
+    left_out: name -> why it is not imported by the server.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.note = ""
+        self.script = ""
+        self.names: list[str] = []
+        self.own: dict[str, str] = {}
+        self.wrote: dict[str, str] = {}
+        self.late = ""
+        self.left_out: dict[str, str] = {}
+        self.areas: list[str] = []
+        self.is_probed = False
+        self._lines: dict[str, str] = {}
+
+    def forget(self) -> None:
+        """All but what is known of the interpreter."""
+        self.names, self.own, self.wrote, self.late, self._lines = [], {}, {}, "", {}
+        self.left_out.clear()
+
+    def add(self, text: str, *, was_warm: bool) -> str:
+        """Take what a rank has noted (hook/sitecustomize.py). Returns a note for people, or "".
+
+        was_warm: modules had been imported before the script began.
+        """
+        known = set(self.names)
+        is_late = False
+        news = ""
+        for line in text.splitlines():
+            kind, _, rest = line.partition("\0")
+            name, _, place = rest.partition("\0")
+            if kind == "u":
+                self.own.setdefault(name, place)
+            elif kind == "w" and not name.startswith(READ_LATE):
+                if name not in self.wrote and was_warm and not news:
+                    news = (
+                        f"{place} sets {name}: what was imported before has not seen it; "
+                        f"the next start learns anew (--env {name}=... sets it for all)"
+                    )
+                self.wrote.setdefault(name, place)
+                self.late = self.late or f"{place} sets {name} before"
+                is_late = True
+            elif kind == "i" and name.partition(".")[0] in PATCHING:
+                self.late = self.late or f"{name} patches what is imported after it"
+                is_late = True
+            elif kind == "i" and not is_late and name not in known:
+                known.add(name)
+                self.names.append(name)
+        if news:
+            self.forget()
+        else:
+            self._lines = {path: lines_of(path) for path in self._files()}
+        return news
+
+    def _files(self) -> Iterable[str]:
+        return filter(None, (self.script, *self.own.values()))
+
+    def check(self) -> str:
+        """Forget what is of another script now. Returns a note for people, or ""."""
+        for path, lines in self._lines.items():
+            if lines_of(path) != lines:
+                self.forget()
+                return f"{path} sets other variables, or elsewhere: learning anew what it imports"
+        return ""
+
+    def read(self, stamp: str) -> None:
+        """What an earlier run has kept; leaves a note where that cannot be used."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.note = f"{self.path} is not used: {error.strerror}"
+            return
+        with open(fd, "rb") as f:
+            what = os.fstat(fd)
+            if not stat.S_ISREG(what.st_mode) or what.st_uid != os.geteuid() or what.st_mode & 0o22:
+                self.note = f"{self.path} is not used: it is not this user's alone"
+                return
+            try:
+                row = json.loads(f.read(READ_BYTES))
+                self.names = [str(name) for name in row["names"]]
+                self.own = _texts(row["own"])
+                self.wrote = _texts(row["wrote"])
+                self.late = str(row["late"])
+                self._lines = _texts(row["lines"])
+                self.areas = [str(area) for area in row["areas"]]
+                if row["stamp"] == stamp_of(stamp, self.areas):
+                    self.left_out = _texts(row["left_out"])
+                    self.is_probed = bool(row["probed"])
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                self.forget()
+                self.note = f"{self.path} is not used: it is damaged"
+
+    def write(self, stamp: str) -> str:
+        """Keep it for later runs. Returns why that failed, or ""."""
+        row = {
+            "script": self.script,
+            "names": self.names,
+            "own": self.own,
+            "wrote": self.wrote,
+            "late": self.late,
+            "left_out": self.left_out,
+            "lines": self._lines,
+            "areas": self.areas,
+            "probed": self.is_probed,
+            "stamp": stamp_of(stamp, self.areas),
+        }
+        beside = f"{self.path}.{os.getpid()}"
+        try:
+            make_folder(os.path.dirname(self.path))
+            fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(fd, "w", encoding="utf-8") as f:
+                json.dump(row, f)
+            os.rename(beside, self.path)
+        except OSError as error:
+            try:
+                os.unlink(beside)
+            except OSError:
+                pass
+            return f"what was learned is not kept: {self.path}: {error.strerror}"
+        _remove_oldest(os.path.dirname(self.path))
+        return ""
+
+
+def learned_of(command: Command, env: Mapping[str, str], cwd: str) -> Learned:
+    """Of this command line's script, as far as earlier runs have learned."""
+    script = os.path.realpath(command.program) if command.kind == "script" else ""
+    what = "\0".join((command.python, command.kind, script or f"{command.program}\0{cwd}"))
+    name = hashlib.sha256(what.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    learned = Learned(os.path.join(folder(env), f"{name}.json"))
+    learned.script = script or command.program
+    return learned
+
+
+def folder(env: Mapping[str, str]) -> str:
+    """Where what was learned is kept."""
+    cache = env.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        cache = os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(cache, "paddock", "warm")
+
+
+def make_folder(path: str) -> None:
+    """Make a directory that is this user's alone. Raises OSError."""
+    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        what = os.lstat(path)
+        if not stat.S_ISDIR(what.st_mode) or what.st_uid != os.geteuid() or what.st_mode & 0o22:
+            raise PermissionError(1, "its directory is not this user's alone") from None
+
+
+def interpreter(command: Command, env: Mapping[str, str]) -> str:
+    """What tells one interpreter, and how it was asked to be, from another."""
+    path = command.python
+    if os.sep not in path:
+        for place in env.get("PATH", os.defpath).split(os.pathsep):
+            if os.access(os.path.join(place, path), os.X_OK):
+                path = os.path.join(place, path)
+                break
+    words = [os.path.realpath(path), *_stat(path)]
+    words += sorted(f"{k}={v}" for k, v in env.items() if k.startswith("PYTHON"))
+    return "\0".join(words)
+
+
+def stamp_of(interpreter_: str, areas: Iterable[str]) -> str:
+    """Changes when packages are installed or removed."""
+    words = [interpreter_, *(word for area in areas for word in (area, *_stat(area)))]
+    return hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def lines_of(path: str) -> str:
+    """A digest of the lines that set variables, and of the imports among them; "" without any.
+
+    A text search: a comment that says "environ" costs one slow start.
+    """
+    try:
+        with open(path, "rb") as f:
+            lines = f.read(READ_BYTES).splitlines()
+    except OSError:
+        return "?"
+    if not any(b"environ" in line or b"putenv" in line for line in lines):
+        return ""
+    words = (b"environ", b"putenv", b"import ")
+    kept = [line.strip() for line in lines if any(word in line for word in words)]
+    return hashlib.sha256(b"\n".join(kept)).hexdigest()
+
+
+def _stat(path: str) -> tuple[str, ...]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ("-",)
+    return (str(found.st_mtime_ns), str(found.st_size))
+
+
+def _texts(row: Mapping[object, object]) -> dict[str, str]:
+    return {str(key): str(text) for key, text in row.items()}
+
+
+def _remove_oldest(path: str) -> None:
+    try:
+        with os.scandir(path) as entries:
+            found = [(e.stat(follow_symlinks=False).st_mtime, e.path) for e in entries]
+        for _, old in sorted(found)[:-FILES_MAX]:
+            os.unlink(old)
+    except OSError:
+        return  # another run has removed it

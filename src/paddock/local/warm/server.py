@@ -1,0 +1,440 @@
+"""The warm server of a node: started, fed and watched from the launcher's loop.
+
+Rule: nothing here blocks. Orders lie in memory files that the server reads through /proc, so the
+socket carries a short line only; what it prints while it imports is collected, and written into
+every rank's output, where it would be without it.
+"""
+
+from __future__ import annotations
+
+import os
+from time import monotonic
+
+from paddock.core.value import value
+from paddock.core.warming import (
+    Cancelled,
+    Cold,
+    Died,
+    Failed,
+    Fork,
+    Forked,
+    Give,
+    Greeted,
+    Kill,
+    Load,
+    Loaded,
+    Probe,
+    Serve,
+    SetTimer,
+    Stuck,
+    Wanted,
+    Warming,
+)
+from paddock.local.loop import READ
+from paddock.local.spawn import DEFAULT_SIGNALS
+from paddock.local.sweep import children_of_self, sweep_on
+from paddock.local.warm.learned import interpreter, learned_of
+from paddock.local.warm.words import Inbox, Lists, pack
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from paddock.core.job import Command
+    from paddock.core.warming import Action, Event
+    from paddock.local.loop import Loop
+
+    Then = Callable[[Sequence[int] | None], None]
+
+HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
+VARIABLE = "PADDOCK_WARM_SERVER"
+CHANNEL, PROGRESS = 3, 4
+SAID_BYTES = 1 << 16  # of what imports print
+SIGKILL = 9
+# They make the interpreter print or count from its first line on, which ranks do for themselves.
+LOUD = ("PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE", "PYTHONTRACEMALLOC", "PYTHONDUMPREFS")
+
+
+@value
+class Order:
+    """One rank to fork. stdin: False for /dev/null, True for the launcher's own.
+
+    stdout, stderr: descriptors of the launcher. learn: where it notes what it imports, "" for not.
+    """
+
+    env: Mapping[str, str]
+    stdin: bool
+    stdout: int
+    stderr: int
+    learn: str = ""
+
+
+class WarmServer:
+    """Owned by the loop's thread. on_note(text): something for the people at this node."""
+
+    def __init__(
+        self, loop: Loop, command: Command, env: Mapping[str, str], on_note: Callable[[str], None]
+    ) -> None:
+        self._loop = loop
+        self._command = command
+        self._on_note = on_note
+        self._interpreter = interpreter(command, env)
+        self.learned = learned_of(command, env, os.getcwd())
+        self._machine: Warming | None = None
+        self._pid = 0
+        self._pidfd = self._socket = self._progress = -1
+        self._said = [-1, -1]
+        self._output = [b"", b""]
+        self._inbox = Inbox()
+        self._progress_seen = b""
+        self._files: list[int] = []  # memory files of orders
+        self._env: dict[str, str] = {}
+        self._server_env: dict[str, str] | None = None
+        self._differing: list[str] = []
+        self._orders: Sequence[Order] = ()
+        self._before: Callable[[], None] = lambda: None
+        self._then: Then | None = None
+        self._told = ""
+        self._learning: list[str] = []
+        self._loaded_seconds = 0.0
+        self._is_forking = False
+
+    @property
+    def keep(self) -> frozenset[int]:
+        """Processes that outlive an attempt."""
+        return frozenset((self._pid,) if self._pid else ())
+
+    # ------------------------------------------------------------------ orders
+
+    def fork(
+        self,
+        env: Mapping[str, str],
+        differing: Sequence[str],
+        orders: Sequence[Order],
+        *,
+        before: Callable[[], None],
+        then: Then,
+    ) -> None:
+        """Fork ranks; then(their pids in that order), or then(None): start them without it.
+
+        env: what all have in common, but for the names in differing, over all attempts.
+        before(): called when they are about to run.
+        """
+        if self._machine is None:
+            self._begin()
+        self._take_learned()
+        self._env, self._differing = dict(env), sorted(differing)
+        self._orders, self._before, self._then = orders, before, then
+        self._learning = [order.learn for order in orders if order.learn]
+        loud = [name for name in LOUD if env.get(name)]
+        if loud:
+            self._do(Cold(f"{loud[0]} is set"))
+            return
+        self._feed(Wanted(tuple(self.learned.names), self._env != self._server_env))
+
+    def _begin(self) -> None:
+        self.learned.read(self._interpreter)
+        note = self.learned.note or self.learned.check()
+        if note:
+            self._on_note(f"warm: {note}")
+        self._machine = Warming(self.learned.left_out, is_probed=self.learned.is_probed)
+
+    def cancel(self) -> None:
+        """The ranks are not wanted any more."""
+        self._then = None
+        self._feed(Cancelled())
+
+    def close(self) -> None:
+        """End it, and keep what was learned."""
+        if self._machine is None:
+            return
+        self._feed(Cancelled())
+        self._take_learned()
+        self.learned.is_probed = self._machine.is_probed
+        failure = self.learned.write(self._interpreter)
+        if failure:
+            self._on_note(f"warm: {failure}")
+
+    def _take_learned(self) -> None:
+        """What the rank that learns has noted since."""
+        for path in self._learning:
+            try:
+                with open(path, encoding="utf-8", errors="surrogateescape") as f:
+                    text = f.read()
+                os.unlink(path)
+            except OSError:
+                continue
+            assert self._machine is not None
+            news = self.learned.add(text, was_warm=bool(self._machine.loaded))
+            if news:
+                self._on_note(f"warm: {news}")
+        self._learning = []
+
+    # ---------------------------------------------------------------- machine
+
+    def _feed(self, event: Event) -> None:
+        if self._machine is not None:
+            for action in self._machine.handle(event):
+                self._do(action)
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, Probe):
+            self._start("probe", (self._command.python, "-u", "-c", ""))
+        elif isinstance(action, Serve):
+            self._server_env = self._env
+            self._start(f"serve {os.getpid()}", self._command.argv())
+        elif isinstance(action, Load):
+            self._load(action.names)
+        elif isinstance(action, Fork):
+            self._order_ranks()
+        elif isinstance(action, SetTimer):
+            self._set_timer(action.seconds)
+        elif isinstance(action, Kill):
+            self._kill()
+        elif isinstance(action, Cold):
+            self._start_cold(action.why)
+        elif isinstance(action, Give):
+            self._loop.at("warm", None, self._look)
+
+    def _start_cold(self, why: str) -> None:
+        self._loop.at("warm", None, self._look)
+        if why != self._told:
+            self._told = why
+            self._on_note(f"not warm: {why}; every process imports for itself")
+        then, self._then = self._then, None
+        if then is not None and self._is_forking:
+            # What it may have forked is not of this attempt.
+            sweep_on(self._loop, lambda _killed: then(None))
+        elif then is not None:
+            then(None)
+
+    # ---------------------------------------------------------------- process
+
+    def _start(self, what: str, argv: tuple[str, ...]) -> None:
+        import socket
+
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self._socket = ours.detach()
+        self._progress = os.memfd_create("paddock-warm")
+        self._progress_seen = b""
+        self._inbox = Inbox()
+        self._output = [b"", b""]
+        writes = []
+        for number in (0, 1):
+            self._said[number], write_fd = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(self._said[number], False)
+            writes.append(write_fd)
+        path = self._env.get("PYTHONPATH")
+        env = {
+            **self._env,
+            "PYTHONPATH": HOOK if path is None else f"{HOOK}{os.pathsep}{path}",
+            VARIABLE: what,
+        }
+        # Above all that is given, so that no step overwrites what a later one needs.
+        high = _raised((theirs.fileno(), self._progress, *writes))
+        try:
+            self._pid = os.posix_spawnp(
+                argv[0],
+                argv,
+                env,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, high[2], 1),
+                    (os.POSIX_SPAWN_DUP2, high[3], 2),
+                    (os.POSIX_SPAWN_DUP2, high[0], CHANNEL),
+                    (os.POSIX_SPAWN_DUP2, high[1], PROGRESS),
+                ],
+                setpgroup=0,
+                setsigmask=[],
+                setsigdef=DEFAULT_SIGNALS,
+            )
+        except OSError as error:
+            event = Died(f"cannot be started: {error.strerror}")
+            self._loop.post(lambda: self._feed(event))
+            return
+        finally:
+            theirs.close()
+            for fd in (*writes, *high):
+                os.close(fd)
+        self._pidfd = os.pidfd_open(self._pid)
+        pid = self._pid
+        self._loop.watch(self._pidfd, READ, lambda _events: self._on_death(pid))
+        self._loop.watch(self._socket, READ, lambda _events: self._on_message())
+        for number in (0, 1):
+            self._watch_output(number)
+
+    def _watch_output(self, number: int) -> None:
+        self._loop.watch(self._said[number], READ, lambda _events: self._collect(number))
+
+    def _collect(self, number: int) -> None:
+        fd = self._said[number]
+        while fd >= 0:
+            try:
+                data = os.read(fd, 1 << 16)
+            except BlockingIOError:
+                return
+            if not data:
+                self._loop.unwatch(fd)
+                os.close(fd)
+                self._said[number] = -1
+                return
+            room = SAID_BYTES - len(self._output[number])
+            self._output[number] += data.replace(b"\0", b"")[: max(0, room)]
+
+    def _kill(self) -> None:
+        self._loop.at("warm", None, self._look)
+        for fd in (self._pidfd, self._socket, *self._said):
+            if fd >= 0:
+                self._loop.unwatch(fd)
+                os.close(fd)
+        for fd in (self._progress, *self._files):
+            if fd >= 0:
+                os.close(fd)
+        self._files.clear()
+        self._pidfd = self._socket = self._progress = -1
+        self._said = [-1, -1]
+        if self._pid:
+            try:
+                os.killpg(self._pid, SIGKILL)
+            except ProcessLookupError:
+                pass
+            self._pid = 0  # the sweep reaps it: a process in D state would hold us up
+
+    # ----------------------------------------------------------------- events
+
+    def _on_death(self, pid: int) -> None:
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if found is None or pid != self._pid:
+            return
+        self._on_message()  # its last words first
+        if pid != self._pid:
+            return
+        is_signal = found.si_code != os.CLD_EXITED
+        how = "was killed by signal" if is_signal else "ended with exit code"
+        self._loop.unwatch(self._pidfd)
+        self._feed(Died(f"{how} {found.si_status}", self._at()))
+
+    def _on_message(self) -> None:
+        try:
+            data = os.read(self._socket, 1 << 20)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._loop.unwatch(self._socket)
+            return
+        for kind, lists in self._inbox.take(data):
+            if kind == "hello":
+                self.learned.areas = [os.fsdecode(area) for area in lists[0]]
+                self._feed(Greeted())
+                return  # the probe is gone
+            if kind == "loaded":
+                self._on_loaded(lists)
+            elif kind == "forked":
+                self._on_forked([int(word) for word in lists[0]])
+            elif kind == "failed":
+                self._feed(Failed(lists[0][0].decode("utf-8", "replace")))
+
+    def _on_loaded(self, lists: Lists) -> None:
+        self._loaded_seconds = int(lists[0][1]) / 1000
+        spoiled, failed = (_pairs(words) for words in lists[1:3])
+        self._feed(Loaded(spoiled, failed))
+
+    def _on_forked(self, pids: list[int]) -> None:
+        ours = set(children_of_self())
+        if not ours.issuperset(pids):
+            self._feed(Failed("the ranks it forks are not this launcher's children"))
+            return
+        self._is_forking = False
+        self._feed(Forked())
+        for fd in self._files:
+            os.close(fd)
+        self._files.clear()
+        then, self._then = self._then, None
+        if then is not None:
+            then(pids)
+
+    def _set_timer(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._progress_seen = self._progress_now()
+        self._loop.at("warm", monotonic() + seconds, self._look)
+
+    def _look(self) -> None:
+        now = self._progress_now()
+        if now != self._progress_seen:
+            self._set_timer(self._seconds)
+        else:
+            self._feed(Stuck(self._at()))
+
+    def _progress_now(self) -> bytes:
+        return os.pread(self._progress, 4096, 0) if self._progress >= 0 else b""
+
+    def _at(self) -> str:
+        """The name that it was importing."""
+        return os.fsdecode(self._progress_now().partition(b" ")[2].rstrip(b"\0"))
+
+    # ------------------------------------------------------------------ words
+
+    def _load(self, names: Sequence[str]) -> None:
+        command = self._command
+        place = os.getcwd()
+        if command.kind == "script":
+            place = os.path.dirname(os.path.realpath(command.program))
+        is_safe = bool(self._env.get("PYTHONSAFEPATH"))
+        lists = [[] if is_safe else [place], self._differing, list(self.learned.own), names]
+        self._order("load", [[os.fsencode(word) for word in words] for words in lists])
+
+    def _order_ranks(self) -> None:
+        self._is_forking = True
+        self._before()
+        for number in (0, 1):
+            self._collect(number)
+        common = _entries(self._env)
+        known = self._env.items()
+        lists = [self._output, common]
+        for order in self._orders:
+            first = b"0" if order.stdin else b"null"
+            words = [first, b"%d" % order.stdout, b"%d" % order.stderr]
+            lists.append(words + ([os.fsencode(order.learn)] if order.learn else []))
+            lists.append(_entries(dict(order.env.items() - known)))
+        self._order("fork", lists)
+
+    def _order(self, kind: str, lists: Sequence[Sequence[bytes]]) -> None:
+        fd = os.memfd_create("paddock-order")
+        with open(fd, "wb", closefd=False) as f:
+            f.write(pack(lists))
+        self._files.append(fd)
+        try:
+            os.write(self._socket, f"{kind} /proc/{os.getpid()}/fd/{fd}\n".encode())
+        except OSError:
+            return  # it has died: its pidfd tells
+
+    @property
+    def is_learning(self) -> bool:
+        """True while nothing is known of the script."""
+        return not self.learned.names
+
+    def told(self) -> str:
+        """One line about the ranks that were just forked."""
+        assert self._machine is not None
+        count = len(self._machine.loaded)
+        if not count:
+            return "warm: learning what the script imports; the next start is warm"
+        return f"warm: {count} modules imported once in {self._loaded_seconds:.1f} s"
+
+
+def _entries(env: Mapping[str, str]) -> list[bytes]:
+    return [os.fsencode(f"{name}={text}") for name, text in env.items()]
+
+
+def _pairs(words: list[bytes]) -> tuple[tuple[str, str], ...]:
+    texts = [word.decode("utf-8", "surrogateescape") for word in words]
+    return tuple(zip(texts[::2], texts[1::2], strict=True))
+
+
+def _raised(fds: Sequence[int]) -> list[int]:
+    """The same files under numbers that nobody asks for."""
+    import fcntl
+
+    return [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in fds]
