@@ -97,7 +97,7 @@ class Share:
         self.node = node
         self.on_exit: Callable[[Exit], None] = lambda _exit: None
         self.on_stopped: Callable[[int], None] = lambda _attempt: None
-        self.on_note: Callable[[str], None] = lambda _text: None
+        self.on_note: Callable[[str, str], None] = lambda _level, _text: None
         self.notes: tuple[str, ...] = ()
         self.warning = ""
         self.server_restarts = 0

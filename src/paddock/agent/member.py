@@ -82,7 +82,7 @@ class Member:
         self._notes_said = False
         share.on_exit = lambda exit_: self.tell(m.Exited(self._translate(exit_)))
         share.on_stopped = self._on_stopped
-        share.on_note = lambda text: self.say("WARNING", text)
+        share.on_note = self.say
 
     # ---------------------------------------------------------------- the link
 

@@ -58,10 +58,13 @@ class Greeted:
 
 @value
 class Loaded:
-    """The imports are done. spoiled, failed: (name, reason) of those that must be left out."""
+    """The imports are done. spoiled: (name, reason) of those that must be left out.
+
+    failed: names that cannot be imported here; the script does without them, too.
+    """
 
     spoiled: tuple[tuple[str, str], ...] = ()
-    failed: tuple[tuple[str, str], ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 @value
@@ -150,12 +153,14 @@ if TYPE_CHECKING:
 class Warming:
     """Owned by one thread. is_probed: an earlier run has seen that the interpreter can.
 
-    left_out: names that are not imported -> why. Learned here, and kept for later runs.
+    left_out: names that are not imported -> why. failed: those that nobody can import. Both are
+    learned here, and kept for later runs.
     """
 
-    def __init__(self, left_out: dict[str, str], *, is_probed: bool) -> None:
+    def __init__(self, left_out: dict[str, str], failed: set[str], *, is_probed: bool) -> None:
         self.phase: Phase = "off"
         self.left_out = left_out
+        self.failed = failed
         self.is_probed = is_probed
         self.why = ""  # barred
         self.loaded: tuple[str, ...] = ()
@@ -196,7 +201,7 @@ class Warming:
         return self._load() if set(self._allowed()) - set(self.loaded) else self._fork()
 
     def _on_loaded(self, event: Loaded) -> list[Action]:
-        self.left_out.update(event.failed)
+        self.failed.update(event.failed)
         if not event.spoiled:
             return self._fork()
         self._rounds += 1
@@ -250,7 +255,8 @@ class Warming:
 
     def _allowed(self) -> tuple[str, ...]:
         """The names without those left out, and without what is below them."""
-        return tuple(name for name in self._names if not self.left_out.keys() & _above(name))
+        out = self.left_out.keys() | self.failed
+        return tuple(name for name in self._names if out.isdisjoint(_above(name)))
 
     def _position(self, name: str) -> int:
         return self.loaded.index(name) if name in self.loaded else 0

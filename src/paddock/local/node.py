@@ -57,7 +57,7 @@ class Node:
 
     on_exit(exit): a process ended; times on this host's monotonic clock.
     on_stopped(attempt): all processes of the attempt, and what they left behind, are gone.
-    on_note(text): something the people at this node should know.
+    on_note(level, text): something the people at this node should know.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Node:
         log_dir: LogDir,
         on_exit: Callable[[Exit], None],
         on_stopped: Callable[[int], None],
-        on_note: Callable[[str], None],
+        on_note: Callable[[str, str], None],
     ) -> None:
         self.job = job
         self.log_dir = log_dir
@@ -189,7 +189,7 @@ class Node:
 
     def _make_warm(self) -> WarmServer | None:
         if self.job.command.kind == "program":
-            self._on_note(f"not warm: {self.job.command.program} is not run by Python")
+            self._on_note("WARNING", f"not warm: {self.job.command.program} is not run by Python")
             return None
         from paddock.local.warm.server import WarmServer
 
@@ -358,7 +358,7 @@ class Node:
             self._start_again(action.exit, action.count)
         elif isinstance(action, NotAgain):
             why = f"not started again: {self._budget_text()} are used up"
-            self._on_note(f"{self._end_text(action.exit)}; {why}")
+            self._on_note("WARNING", f"{self._end_text(action.exit)}; {why}")
         elif isinstance(action, Ended):
             self._end(action.attempt)
 
@@ -387,7 +387,7 @@ class Node:
         self._output.drain([old.stream], lambda: None)
         self.server_restarts += 1
         text = f"started again in place, {number} of {self._budget_text()}"
-        self._on_note(f"{self._end_text(exit_)}; {text}; the trainers go on")
+        self._on_note("WARNING", f"{self._end_text(exit_)}; {text}; the trainers go on")
         stream, ends = self._open_stream(self._plan, old.proc, self.server_restarts)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         failure = self._start_one(old.proc, null, stream, ends)

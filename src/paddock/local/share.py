@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class Share:
     """Owned by the loop's thread.
 
-    on_exit(exit), on_stopped(attempt), on_note(text): as of local/node.py; set by the member.
+    on_exit(exit), on_stopped(attempt), on_note(level, text): as of local/node.py; the member
+    sets them.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Share:
         """Looks for devices, once. Raises UsageError with what is wrong with them."""
         self.on_exit: Callable[[Exit], None] = lambda _exit: None
         self.on_stopped: Callable[[int], None] = lambda _attempt: None
-        self.on_note: Callable[[str], None] = lambda _text: None
+        self.on_note: Callable[[str, str], None] = lambda _level, _text: None
         self.notes: tuple[str, ...] = ()  # about the latest start, for people
         self.warning = ""
         self._job = job
@@ -123,7 +124,7 @@ class Share:
             log_dir=self._log_dir,
             on_exit=lambda exit_: self.on_exit(exit_),
             on_stopped=lambda attempt: self.on_stopped(attempt),
-            on_note=lambda text: self.on_note(text),
+            on_note=lambda level, text: self.on_note(level, text),
         )
         return self._node
 

@@ -39,7 +39,7 @@ class Learned:
 
     names: modules of Python and of installed packages. own: the user's, which are read fresh.
     wrote: variable that the script sets -> where. late: why names are not complete, "" for all.
-    left_out: name -> why it is not imported by the server.
+    left_out: name -> why it is not imported by the server. failed: cannot be imported by anybody.
     """
 
     def __init__(self, path: str) -> None:
@@ -51,6 +51,7 @@ class Learned:
         self.wrote: dict[str, str] = {}
         self.late = ""
         self.left_out: dict[str, str] = {}
+        self.failed: set[str] = set()
         self.areas: list[str] = []
         self.is_probed = False
         self._lines: dict[str, str] = {}
@@ -59,6 +60,7 @@ class Learned:
         """All but what is known of the interpreter."""
         self.names, self.own, self.wrote, self.late, self._lines = [], {}, {}, "", {}
         self.left_out.clear()
+        self.failed.clear()
 
     def add(self, text: str, *, was_warm: bool) -> str:
         """Take what a rank has noted (hook/sitecustomize.py). Returns a note for people, or "".
@@ -129,6 +131,7 @@ class Learned:
                 self.areas = [str(area) for area in row["areas"]]
                 if row["stamp"] == stamp_of(stamp, self.areas):
                     self.left_out = _texts(row["left_out"])
+                    self.failed = {str(name) for name in row["failed"]}
                     self.is_probed = bool(row["probed"])
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 self.forget()
@@ -143,6 +146,7 @@ class Learned:
             "wrote": self.wrote,
             "late": self.late,
             "left_out": self.left_out,
+            "failed": sorted(self.failed),
             "lines": self._lines,
             "areas": self.areas,
             "probed": self.is_probed,

@@ -70,10 +70,14 @@ class Order:
 
 
 class WarmServer:
-    """Owned by the loop's thread. on_note(text): something for the people at this node."""
+    """Owned by the loop's thread. on_note(level, text): something for the people at this node."""
 
     def __init__(
-        self, loop: Loop, command: Command, env: Mapping[str, str], on_note: Callable[[str], None]
+        self,
+        loop: Loop,
+        command: Command,
+        env: Mapping[str, str],
+        on_note: Callable[[str, str], None],
     ) -> None:
         self._loop = loop
         self._command = command
@@ -96,7 +100,7 @@ class WarmServer:
         self._then: Then | None = None
         self._told = ""
         self._learning: list[str] = []
-        self._loaded_seconds = 0.0
+        self._took = 0.0
         self._is_forking = False
 
     @property
@@ -136,8 +140,10 @@ class WarmServer:
         self.learned.read(self._interpreter)
         note = self.learned.note or self.learned.check()
         if note:
-            self._on_note(f"warm: {note}")
-        self._machine = Warming(self.learned.left_out, is_probed=self.learned.is_probed)
+            self._on_note("WARNING", f"warm: {note}")
+        self._machine = Warming(
+            self.learned.left_out, self.learned.failed, is_probed=self.learned.is_probed
+        )
 
     def cancel(self) -> None:
         """The ranks are not wanted any more."""
@@ -153,7 +159,7 @@ class WarmServer:
         self.learned.is_probed = self._machine.is_probed
         failure = self.learned.write(self._interpreter)
         if failure:
-            self._on_note(f"warm: {failure}")
+            self._on_note("WARNING", f"warm: {failure}")
 
     def _take_learned(self) -> None:
         """What the rank that learns has noted since."""
@@ -167,7 +173,7 @@ class WarmServer:
             assert self._machine is not None
             news = self.learned.add(text, was_warm=bool(self._machine.loaded))
             if news:
-                self._on_note(f"warm: {news}")
+                self._on_note("WARNING", f"warm: {news}")
         self._learning = []
 
     # ---------------------------------------------------------------- machine
@@ -200,7 +206,7 @@ class WarmServer:
         self._loop.at("warm", None, self._look)
         if why != self._told:
             self._told = why
-            self._on_note(f"not warm: {why}; every process imports for itself")
+            self._on_note("WARNING", f"not warm: {why}; every process imports for itself")
         then, self._then = self._then, None
         if then is not None and self._is_forking:
             # What it may have forked is not of this attempt.
@@ -337,9 +343,9 @@ class WarmServer:
                 self._feed(Failed(lists[0][0].decode("utf-8", "replace")))
 
     def _on_loaded(self, lists: Lists) -> None:
-        self._loaded_seconds = int(lists[0][1]) / 1000
-        spoiled, failed = (_pairs(words) for words in lists[1:3])
-        self._feed(Loaded(spoiled, failed))
+        self._took = int(lists[0][1]) / 1000
+        failed = tuple(os.fsdecode(name) for name in lists[2])
+        self._feed(Loaded(_pairs(lists[1]), failed))
 
     def _on_forked(self, pids: list[int]) -> None:
         ours = set(children_of_self())
@@ -351,9 +357,24 @@ class WarmServer:
         for fd in self._files:
             os.close(fd)
         self._files.clear()
+        self._tell(len(pids))
         then, self._then = self._then, None
         if then is not None:
             then(pids)
+
+    def _tell(self, count: int) -> None:
+        """Once for each server: what it saves, or that it will."""
+        assert self._machine is not None
+        modules, left = len(self._machine.loaded), len(self._machine.left_out)
+        if modules:
+            text = f"{modules} modules imported once in {self._took:.1f} s for {count} processes"
+            if left:
+                text += f"; {left} were left out: paddock warm list"
+        else:
+            text = "learning what the script imports; its next start here is warm"
+        if text != self._told:
+            self._told = text
+            self._on_note("INFO", f"warm: {text}")
 
     def _set_timer(self, seconds: float) -> None:
         self._seconds = seconds
@@ -409,19 +430,6 @@ class WarmServer:
             os.write(self._socket, f"{kind} /proc/{os.getpid()}/fd/{fd}\n".encode())
         except OSError:
             return  # it has died: its pidfd tells
-
-    @property
-    def is_learning(self) -> bool:
-        """True while nothing is known of the script."""
-        return not self.learned.names
-
-    def told(self) -> str:
-        """One line about the ranks that were just forked."""
-        assert self._machine is not None
-        count = len(self._machine.loaded)
-        if not count:
-            return "warm: learning what the script imports; the next start is warm"
-        return f"warm: {count} modules imported once in {self._loaded_seconds:.1f} s"
 
 
 def _entries(env: Mapping[str, str]) -> list[bytes]:

@@ -271,8 +271,8 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
         os.pwrite(PROGRESS, b"%d %s" % (guard.count, guard.at), 0)
         try:
             __import__(name)
-        except BaseException as error:  # noqa: BLE001 - also SystemExit; the rank will say it
-            failed.append((name, f"{type(error).__name__}: {error}"))
+        except BaseException:  # noqa: BLE001 - also SystemExit; the script will meet it, too
+            failed.append(os.fsencode(name))
         spoiled += [(name, why) for why in guard.found + reads.found]
         guard.found, reads.found = [], []
         state.look(name)
@@ -294,8 +294,8 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
     os.waitpid(pid, 0)
     spoiled += state.spoiled()
     took = b"%d" % ((monotonic() - began) * 1000)
-    rows = [[_clean(word) for pair in found for word in pair] for found in (spoiled, failed)]
-    _tell(b"loaded", [b"%d" % len(sys.modules), took], *rows)
+    reasons = [_clean(word) for pair in spoiled for word in pair]
+    _tell(b"loaded", [b"%d" % len(sys.modules), took], reasons, failed)
 
 
 # -------------------------------------------------------------------------------------- forking
