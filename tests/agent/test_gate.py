@@ -245,9 +245,9 @@ class Share:
         self.is_running = False
         self.on_stopped(attempt)
 
-    def tell_state(self) -> str:
+    def last_notes(self) -> list[str]:
         """There are no servers."""
-        return ""
+        return []
 
     def close(self) -> None:
         """Nothing to give back."""

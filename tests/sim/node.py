@@ -185,8 +185,8 @@ class Share:
     def forward(self, number: int) -> None:
         del number
 
-    def tell_state(self) -> str:
-        return ""
+    def last_notes(self) -> list[str]:
+        return []
 
     def close(self) -> None:
         return

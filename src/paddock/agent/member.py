@@ -253,9 +253,7 @@ class Member:
             times = count(self._share.server_restarts, "time")
             self.say("INFO", f"servers of this node were started again in place {times}")
         self.say_all(verdict_lines(verdict, self._plan, self._node_rank))
-        kept = self._share.tell_state()
-        if kept:
-            self.say("INFO", kept)
+        self.say_all([("INFO", note) for note in self._share.last_notes()])
         self.end(verdict.exit_code)
 
     def _refused(self, refuse: m.Refuse) -> None:

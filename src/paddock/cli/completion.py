@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paddock.cli.main import COMMANDS
 from paddock.cli.ps import ORDERS
+from paddock.cli.warm import ORDERS as WARM
 from paddock.errors import UsageError
 from paddock.jobfile.flags import FLAGS
 
@@ -81,6 +82,7 @@ def bash() -> str:
         '  ps) if [ "$COMP_CWORD" -eq 2 ]; then',
         f'    COMPREPLY=($(compgen -W "{" ".join(ORDERS)}" -- "$cur"))',
         '    else COMPREPLY=($(compgen -f -- "$cur")); fi; return;;',
+        f'  warm) COMPREPLY=($(compgen -W "{" ".join(WARM)}" -- "$cur")); return;;',
         '  version) COMPREPLY=($(compgen -W "--json" -- "$cur")); return;;',
         f"  {'|'.join(LAUNCHING)}) ;;",
         "  *) return;;",
@@ -126,6 +128,7 @@ def zsh() -> str:
         f"  completion) compadd {' '.join(SHELLS)}; return;;",
         "  help) _describe command commands; return;;",
         f"  ps) if (( CURRENT == 3 )); then compadd {' '.join(ORDERS)}; else _files; fi; return;;",
+        f"  warm) compadd {' '.join(WARM)}; return;;",
         "  version) compadd -- --json; return;;",
         f"  {'|'.join(LAUNCHING)}) ;;",
         "  *) return;;",
@@ -151,6 +154,7 @@ def fish() -> str:
     lines.append(f"complete -c paddock -n '{asked} completion' -f -a '{' '.join(SHELLS)}'")
     lines.append(f"complete -c paddock -n '{asked} help' -f -a '{' '.join(COMMANDS)}'")
     lines.append(f"complete -c paddock -n '{asked} ps' -a '{' '.join(ORDERS)}'")
+    lines.append(f"complete -c paddock -n '{asked} warm' -f -a '{' '.join(WARM)}'")
     lines.append(f"complete -c paddock -n '{asked} version' -f -l json")
     for flag in offered():
         short = f" -s {flag.short}" if flag.short else ""

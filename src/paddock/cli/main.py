@@ -32,6 +32,7 @@ COMMANDS = {
     "data": "generate, split and check training data; plan which worker reads what",
     "rec": "train a recommendation model from PaddleRec's config.yaml, or a bundled one",
     "operator": "run the Kubernetes operator, install it, or print its files",
+    "warm": "show or forget what launch --warm has learned of scripts",
     "version": "show versions, and what is installed",
     "completion": "print the completion script of bash, zsh or fish",
     "help": "show help about a command",

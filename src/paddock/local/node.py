@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 PIPE_BYTES = 1 << 18
 F_SETPIPE_SZ = 1031  # fcntl.h
 DRAIN_SECONDS = 5.0
+SLOW_SECONDS = 5.0  # until the first line of any worker
 
 
 class Node:
@@ -93,6 +94,8 @@ class Node:
         self._has_one_console = is_one_place(1, 2)
         self._warm = self._make_warm() if job.warm != "off" else None
         self._waiting: Opened = []  # for the warm server
+        self._began_at = 0.0  # monotonic seconds, of the first attempt
+        self._slow_note = ""
 
     @property
     def is_running(self) -> bool:
@@ -144,6 +147,7 @@ class Node:
     ) -> None:
         """Start all; forked: pids of those that run already."""
         assert self._plan is not None
+        self._began_at = self._began_at or monotonic()
         unbind()
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         tried = [
@@ -289,18 +293,19 @@ class Node:
             if self._waiting:
                 self._never_began()
 
-    def tell_state(self) -> str:
-        """Where servers have left their state in the log directory; "" when they have not.
+    def last_notes(self) -> list[str]:
+        """What people should know. To be called when the job is over and nothing of it runs here.
 
-        It stays also after success: it may be the only copy of what was learned. To be called
-        when the job is over and nothing of it runs here.
+        The servers' state stays also after success: it may be the only copy of what was learned.
         """
         assert not self.is_running
+        notes = [self._slow_note] if self._slow_note else []
         left = self.log_dir.remove_empty(self._state)
-        if not left:
-            return ""
-        before = f", of earlier attempts in {len(left) - 1} beside it" if len(left) > 1 else ""
-        return f"the servers' state is kept in {left[-1]}{before}; delete it when it is not needed"
+        if left:
+            more = f", of earlier attempts in {len(left) - 1} beside it" if len(left) > 1 else ""
+            text = f"the servers' state is kept in {left[-1]}{more}"
+            notes.append(f"{text}; delete it when it is not needed")
+        return notes
 
     def close(self) -> None:
         """End what outlives an attempt. To be called when the job is over."""
@@ -424,8 +429,22 @@ class Node:
 
         sweep_on(self._loop, done, keep=self._warm.keep if self._warm else frozenset())
 
+    def _note_slow_start(self) -> None:
+        """Tell of --warm where it may have saved much: all were silent for long at first."""
+        procs = [c for c in self._children.values() if c.proc.role == "worker"]
+        if self._slow_note or self.job.warm != "off" or self.job.command.kind == "program":
+            return
+        first = min((c.stream.first_at for c in procs if c.stream.first_at), default=0.0)
+        seconds = first - self._began_at
+        if len(procs) > 1 and seconds >= SLOW_SECONDS:
+            self._slow_note = (
+                f"the processes were silent for their first {seconds:.0f} s: if that was "
+                f"importing, --warm on does it once for all {len(procs)} of this node"
+            )
+
     def _end(self, attempt: int) -> None:
         streams = [c.stream for c in self._children.values()]
+        self._note_slow_start()
         self._children.clear()
         self._loop.at("node", None, lambda: None)
         is_done = False

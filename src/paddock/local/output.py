@@ -41,9 +41,9 @@ class Stream:
     """
 
     __slots__ = (
-        "error_at_ns", "error_file", "errors", "fd", "file_fd", "header", "is_open", "is_paused",
-        "key", "lost_bytes", "partial", "path", "prefix", "shown", "tail", "tail_bytes", "times",
-        "whole",
+        "error_at_ns", "error_file", "errors", "fd", "file_fd", "first_at", "header", "is_open",
+        "is_paused", "key", "lost_bytes", "partial", "path", "prefix", "shown", "tail",
+        "tail_bytes", "times", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +61,7 @@ class Stream:
         self.tail_bytes = 0
         self.lost_bytes = 0
         self.error_at_ns = 0
+        self.first_at = 0.0  # monotonic second of its first byte
         self.is_open = True
         self.is_paused = False
         self.whole = self
@@ -242,6 +243,8 @@ class Output:
             return False
         self._round_bytes += len(data)
         whole = stream.whole
+        if not whole.first_at:
+            whole.first_at = monotonic()
         self._to_file(whole, data)
         whole.tail.append(data)
         whole.tail_bytes += len(data)

@@ -143,9 +143,9 @@ class Share:
         """How often servers were started again in place."""
         return self._node.server_restarts if self._node is not None else 0
 
-    def tell_state(self) -> str:
-        """Where servers have left their state, for people; "" when they have not."""
-        return self._node.tell_state() if self._node is not None else ""
+    def last_notes(self) -> list[str]:
+        """What people should know when the job is over."""
+        return self._node.last_notes() if self._node is not None else []
 
     def close(self) -> None:
         """Give back ports, locks and files."""

@@ -107,8 +107,11 @@ class Learned:
                 return f"{path} sets other variables, or elsewhere: learning anew what it imports"
         return ""
 
-    def read(self, stamp: str) -> None:
-        """What an earlier run has kept; leaves a note where that cannot be used."""
+    def read(self, stamp: str | None) -> None:
+        """What an earlier run has kept; leaves a note where that cannot be used.
+
+        stamp: of the interpreter that is to import it; None to look at it only.
+        """
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -129,7 +132,8 @@ class Learned:
                 self.late = str(row["late"])
                 self._lines = _texts(row["lines"])
                 self.areas = [str(area) for area in row["areas"]]
-                if row["stamp"] == stamp_of(stamp, self.areas):
+                self.script = str(row["script"])
+                if stamp is None or row["stamp"] == stamp_of(stamp, self.areas):
                     self.left_out = _texts(row["left_out"])
                     self.failed = {str(name) for name in row["failed"]}
                     self.is_probed = bool(row["probed"])
@@ -177,6 +181,18 @@ def learned_of(command: Command, env: Mapping[str, str], cwd: str) -> Learned:
     learned = Learned(os.path.join(folder(env), f"{name}.json"))
     learned.script = script or command.program
     return learned
+
+
+def all_learned(env: Mapping[str, str]) -> list[Learned]:
+    """Of every script, sorted by path; what cannot be used is left out."""
+    try:
+        names = sorted(os.listdir(folder(env)))
+    except OSError:
+        return []
+    found = [Learned(os.path.join(folder(env), name)) for name in names if name.endswith(".json")]
+    for learned in found:
+        learned.read(None)
+    return sorted((each for each in found if not each.note), key=lambda each: each.script)
 
 
 def folder(env: Mapping[str, str]) -> str:

@@ -1,0 +1,78 @@
+"""paddock warm: what --warm has learned, as a user sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from paddock.cli.main import run
+from paddock.local.warm.learned import Learned, folder
+
+
+@pytest.fixture
+def learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learned:
+    """Of a script that sets a variable, and with a module that starts a thread."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = Learned(os.path.join(folder(os.environ), "one.json"))
+    found.script = str(tmp_path / "train.py")
+    Path(found.script).write_text("import json\n")
+    found.add("i\0json\ni\0busy\nw\0XLA_FLAGS\0train.py:3\n", was_warm=False)
+    found.left_out["busy"] = "it starts a thread"
+    assert found.write("python") == ""
+    return found
+
+
+def test_list_says_what_is_left_out_and_why(
+    learned: Learned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line for each reason."""
+    assert run(["warm", "list"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        learned.script,
+        "  2 modules imported once per node",
+        "  none of those that follow: train.py:3 sets XLA_FLAGS before",
+        "  left out busy: it starts a thread",
+    ]
+
+
+def test_list_has_json_for_programs(learned: Learned, capsys: pytest.CaptureFixture[str]) -> None:
+    """One object for each script."""
+    assert run(["warm", "list", "--json", learned.script]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["script"], row["modules"]) == (learned.script, 2)
+    assert row["left_out"] == {"busy": "it starts a thread"}
+
+
+def test_forget_removes_what_was_learned(
+    learned: Learned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Afterwards there is nothing to list."""
+    assert run(["warm", "forget", learned.script]) == 0
+    assert not os.path.exists(learned.path)
+    assert run(["warm", "list"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "forgot 1 script",
+        "nothing is learned yet: paddock launch --warm on SCRIPT",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (["forgt"], "'forgt' is nothing that paddock warm does", "'forget'"),
+        (["list", "--jsn"], "unexpected '--jsn'", "paddock warm list"),
+        (["forget", "other.py"], "nothing is learned of 'other.py'", "paddock warm list"),
+    ],
+)
+def test_a_mistake_is_told(
+    words: list[str], message: str, hint: str, learned: Learned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is forgotten by it."""
+    assert run(["warm", *words]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert hint in err
+    assert os.path.exists(learned.path)
