@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING
+
+from local.warm.pack import Pack
 
 if TYPE_CHECKING:
     from local.jobs import Ended, World
 
-SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 # A module's text -> why it is left out; "" when it may be forked.
 SPOILERS = {
     "abort": ("import os; IN_SERVER and os.abort()", "the import was killed by signal 6"),
@@ -63,66 +62,23 @@ tell(RANK)
 """
 
 
-# In the server only, so that a rank lives: it alone has the file that says how far it has come.
-INIT = """
-import os
-def in_server():
-    path = "/proc/self/fd/4"
-    return os.path.lexists(path) and os.readlink(path).startswith("/memfd:paddock-warm")
-if in_server():
-    with open(os.environ["TEST_SERVERS"], "a") as f:
-        f.write("!")
-"""
-
-
-class Pack:
-    """An installed package of these modules, and a script that imports them one by one."""
-
-    def __init__(self, world: World, modules: dict[str, str]) -> None:
-        self.world = world
-        self.site = world.folder / SITE / "pack"
-        self.site.mkdir(parents=True)
-        (self.site / "__init__.py").write_text(INIT, "utf-8")
-        for name, text in modules.items():
-            text = text.replace("IN_SERVER", "pack.in_server()")
-            (self.site / f"{name}.py").write_text(f"import pack\n{text}\n", "utf-8")
-        (world.folder / "of_user.py").write_text("", "utf-8")
-        imports = "".join(f"import pack.{name}\n" for name in modules)
-        self.script = world.script(imports + STATE)
-        self.servers = world.folder / "servers"
-        self.env = {
-            "PYTHONUSERBASE": str(world.folder),
-            "PYTHONPATH": f"{world.source}:{world.folder / SITE}",
-            "XDG_CACHE_HOME": str(world.folder / "cache"),
-            "TEST_SERVERS": str(self.servers),
-            "DROPPED": "1",
-        }
-
-    def run(self, warm: str = "on") -> tuple[Ended, list[str], int]:
-        """Its end, each rank's log, and how many servers imported the package."""
-        self.servers.write_text("", "utf-8")
-        words = ("--warm", warm, "--log_overwrite", "--nproc_per_node", 2, self.script)
-        ended = self.world.run(*words, env=self.env)
-        logs = [self.world.log(rank).decode() for rank in (0, 1)]
-        assert logs[1].startswith("said\nerred\n")  # one pipe, one order
-        logs[0] = "\n".join(sorted(logs[0].splitlines()))  # two pipes
-        return ended, logs, len(self.servers.read_text("utf-8"))
-
-    def left_out(self) -> dict[str, str]:
-        """What is remembered: name -> why."""
-        (path,) = (self.world.folder / "cache/paddock/warm").iterdir()
-        found: dict[str, str] = json.loads(path.read_text("utf-8"))["left_out"]
-        return found
+def run(pack: Pack, warm: str = "on") -> tuple[Ended, list[str], int]:
+    """Its end, each rank's log, and how many servers imported the package."""
+    ended = pack.start(warm=warm).end()
+    logs = [pack.world.log(rank).decode() for rank in (0, 1)]
+    assert logs[1].startswith("said\nerred\n")  # one pipe, one order
+    logs[0] = "\n".join(sorted(logs[0].splitlines()))  # two pipes
+    return ended, logs, pack.count_servers()
 
 
 def test_what_must_not_be_forked_is_left_out_and_remembered(world: World) -> None:
     """All at once: every rank is what it is without, and the second start knows."""
-    pack = Pack(world, {name: text for name, (text, _) in SPOILERS.items()})
-    ended, wanted, _ = pack.run("off")
+    pack = Pack(world, {name: text for name, (text, _) in SPOILERS.items()}, STATE)
+    ended, wanted, _ = run(pack, "off")
     assert "left" in wanted[0], ended.err
-    ended, logs, _ = pack.run()
+    ended, logs, _ = run(pack)
     assert (ended.code, logs) == (0, wanted), ended.err
-    ended, logs, servers = pack.run()
+    ended, logs, servers = run(pack)
     assert (ended.code, logs) == (0, wanted), ended.err
     found = pack.left_out()
     whys = {name: why for name, (_, why) in SPOILERS.items() if why}
@@ -131,5 +87,5 @@ def test_what_must_not_be_forked_is_left_out_and_remembered(world: World) -> Non
     assert set(found) == {f"pack.{name}" for name in whys}
     assert servers > 1
     assert "were left out" in ended.line("modules imported once")
-    ended, logs, servers = pack.run()
+    ended, logs, servers = run(pack)
     assert (ended.code, logs, servers) == (0, wanted, 1), ended.err
