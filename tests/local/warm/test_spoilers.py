@@ -83,7 +83,7 @@ def test_what_must_not_be_forked_is_left_out_and_remembered(world: World) -> Non
     found = pack.left_out()
     whys = {name: why for name, (_, why) in SPOILERS.items() if why}
     for name, why in whys.items():
-        assert why in found[f"pack.{name}"]
+        assert why in found.get(f"pack.{name}", ""), found
     assert set(found) == {f"pack.{name}" for name in whys}
     assert servers > 1
     assert "were left out" in ended.line("modules imported once")
