@@ -223,7 +223,7 @@ class Warming:
             rounds = self._rounds + 1 if isinstance(event, Died) else ROUNDS_MAX
             return self._without({event.at: f"the import {how}"}, rounds)
         elif self.phase == "probing":
-            self.why = f"the interpreter {how}, without sitecustomize (-I, -E, -S, a wrapper?)"
+            self.why = f"the interpreter does not look for sitecustomize (a wrapper? it {how})"
         else:
             self.why = f"the warm server {how}"
         self.phase = "barred"

@@ -125,10 +125,15 @@ def test_a_time_limit_holds_while_it_loads(world: World) -> None:
     assert "the job's time limit of 1 s is over" in ended.err
 
 
+# The timer goes off when the test says so.
 IN_A_HURRY = """
-import runpy, sys
-from paddock.core import warming
-warming.STUCK_SECONDS = warming.FORK_SECONDS = 0.2
+import os, runpy, sys
+from paddock.local.warm.server import WarmServer
+fd = os.open(os.environ["TEST_EVENTS"] + ".timer", os.O_RDONLY | os.O_NONBLOCK)
+def set_timer(self, seconds):
+    self._seconds, self._progress_seen = seconds, self._progress_now()
+    self._loop.watch(fd, 1, lambda _events: os.read(fd, 1) and self._look())
+WarmServer._set_timer = set_timer
 sys.argv[:4] = ["paddock"]
 runpy.run_module("paddock", run_name="__main__")
 """
@@ -137,14 +142,20 @@ runpy.run_module("paddock", run_name="__main__")
 @pytest.mark.parametrize("moment", ["loading", "forking"])
 def test_a_server_that_hangs_is_not_waited_for(world: World, moment: str) -> None:
     """An import that hangs is left out; where no import hangs, the ranks start cold."""
+    path = f"{world.events.path}.timer"
+    os.mkfifo(path)
+    timer = os.open(path, os.O_RDWR)
     pack, _ = start(world, moment, before=[sys.executable, "-c", IN_A_HURRY])
+    os.write(timer, b"!!")  # the first look sees that it has stirred
     world.events.wait("up", count=4)
+    os.close(timer)
     world.open_gate(2)
     ended = world.running[1].end()
     assert (ended.code, ended.left) == (0, []), ended.err
-    why = "gave no sign of life for 0.2 s"
+    why = "gave no sign of life for 30 s"
     assert (f"{COLD}the warm server {why}" in ended.err) == (moment == "forking")
-    assert pack.left_out() == ({"pack.slow": f"the import {why}"} if moment == "loading" else {})
+    why = "the import gave no sign of life for 120 s"
+    assert pack.left_out() == ({"pack.slow": why} if moment == "loading" else {})
     assert len(world.events.all("up")) == 4
 
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 # What stands where the interpreter should -> why nothing is forked.
 WRAPPERS = {
-    f'#!/bin/sh\nexec {sys.executable} -I "$@"\n': "ended with exit code 0, without sitecustomize",
-    "#!/bin/sh\nexit 3\n": "the interpreter ended with exit code 3, without sitecustomize",
-    "#!/bin/sh\nkill -9 $$\n": "the interpreter was killed by signal 9, without sitecustomize",
+    f'#!/bin/sh\nexec {sys.executable} -I "$@"\n': "(a wrapper? it ended with exit code 0)",
+    "#!/bin/sh\nexit 3\n": "not look for sitecustomize (a wrapper? it ended with exit code 3)",
+    "#!/bin/sh\nkill -9 $$\n": "(a wrapper? it was killed by signal 9)",
     "#!/no/such/shell\n": "python cannot be started: No such file or directory",
     "": "python cannot be started: ",
 }
