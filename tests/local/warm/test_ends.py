@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -123,6 +124,28 @@ def test_a_time_limit_holds_while_it_loads(world: World) -> None:
     ended = world.running[1].end()
     assert (ended.code, ended.left) == (124, []), ended.err
     assert "the job's time limit of 1 s is over" in ended.err
+
+
+def test_a_failure_elsewhere_ends_a_node_that_still_loads(world: World) -> None:
+    """At once, with the verdict of the job; what was to run there never does."""
+    pack = Pack(world, {"slow": LOADS}, UP + "os._exit(7)\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        master = f"127.0.0.1:{free.getsockname()[1]}"
+    nodes = ("--nnodes", 2, "--nproc_per_node", 1, "--master", master)
+    for warm in ("on", "off"):
+        pack.start(*nodes, warm=warm, log=warm)
+    world.events.wait("up", count=2)
+    world.open_gate(2)
+    assert [running.end().code for running in world.running] == [7, 7]
+    for warm in ("on", "off"):
+        pack.start(*nodes, warm=warm, log=warm)
+    world.events.wait("loading")
+    world.events.wait("up", count=3)
+    world.open_gate(1)
+    for running in world.running[2:]:
+        ended = running.end()
+        assert (ended.code, ended.left) == (7, []), ended.err
+    assert len(world.events.all("up")) == 3
 
 
 # The timer goes off when the test says so.
