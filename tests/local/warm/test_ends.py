@@ -184,9 +184,13 @@ def test_a_server_that_hangs_is_not_waited_for(world: World, moment: str) -> Non
 
 def test_attempts_fork_from_one_server(world: World) -> None:
     """It learns from the first of them; each has its own number and environment."""
-    text = 'tell("up", ATTEMPT, RANK, os.getppid())\nsys.exit(ATTEMPT < 2)\n'
+    text = 'tell("up", ATTEMPT, RANK, os.getppid())\ngate()\nsys.exit(ATTEMPT < 2)\n'
     pack = Pack(world, {"quick": ""}, text)
-    ended = pack.start("--max_restart", 3, "--nproc_per_node", 2).end()
+    running = pack.start("--max_restart", 3, "--nproc_per_node", 2)
+    for attempt in range(3):
+        world.events.wait("up", attempt, count=2)
+        world.open_gate(2)
+    ended = running.end()
     assert (ended.code, ended.left, pack.count_servers()) == (0, [], 1), ended.err
     told = world.events.all("up")
     wanted = [(str(attempt), str(rank)) for attempt in range(3) for rank in range(2)]
