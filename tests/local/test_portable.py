@@ -50,7 +50,9 @@ def test_ranks_get_their_environment_and_their_log_files(
         log = tmp_path / "log" / f"workerlog.{rank}"
         assert log.read_text() == f"rank {rank} of 2\n"
         assert log.stat().st_mode & 0o077 == 0
-    assert launch(tmp_path, text, "--nproc_per_node", 1, "--log_overwrite", 1) == 0
+    words = ("--nproc_per_node", 1, "--log_overwrite", 1, "--warm", "on")
+    assert launch(tmp_path, text, *words) == 0
+    assert "not warm: it needs Linux" in capfd.readouterr().err
     assert (tmp_path / "log" / "workerlog.0").read_text() == "rank 0 of 1\n"
 
 

@@ -59,6 +59,10 @@ def run_portable(job: Job, env: Mapping[str, str]) -> int:
     problems = list(find_limits(job))
     if problems:
         raise UsageError.of(problems)
+    if job.warm != "off":
+        sys.stderr.write(
+            "paddock: warning: not warm: it needs Linux 5.3; every process imports for itself\n"
+        )
     return PortableRun(job, env).run()
 
 

@@ -121,6 +121,11 @@ def _forget_paths() -> None:
 # -------------------------------------------------------------------------------------- loading
 
 
+def _is_import(frame: "FrameType") -> bool:
+    """False for importlib.util.find_spec and its like, which only look whether there is such."""
+    return frame.f_globals.get("__name__") == "importlib._bootstrap"
+
+
 class _Guard:
     """Says where the server is, and that an import has reached the user's own code."""
 
@@ -135,7 +140,7 @@ class _Guard:
     ) -> None:
         self.count += 1
         os.pwrite(PROGRESS, b"%d %s" % (self.count, self.at), 0)
-        if path is None:
+        if path is None and _is_import(sys._getframe(2)):
             spec = PathFinder.find_spec(name)
             if name in self.users or (spec is not None and not _is_installed(spec)):
                 self.found.append(f"it imports {name}, which is not an installed package")
@@ -462,7 +467,7 @@ class _Learner:
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: object = None
     ) -> None:
-        if self.is_over():
+        if self.is_over() or not _is_import(sys._getframe(2)):
             return None
         above = [str(p) for p in path or ()]
         if above and (above[0] + os.sep).startswith(AREAS):

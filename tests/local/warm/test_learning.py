@@ -1,0 +1,43 @@
+"""What a rank's imports teach: only what the script imports, and never the script itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+
+
+def learned(folder: Path, *words: str) -> list[str]:
+    """The names that two launches of one rank have learned."""
+    env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+    env["PYTHONPATH"] = str(ROOT / "src")
+    for _ in range(2):
+        argv = [sys.executable, "-m", "paddock", "launch", "--warm", "on", *words]
+        done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, timeout=30)
+        assert done.returncode == 0, done.stderr.decode()
+    (path,) = (folder / "cache" / "paddock" / "warm").glob("*.json")
+    names = json.loads(path.read_text("utf-8"))["names"]
+    assert isinstance(names, list)
+    return names
+
+
+def test_a_module_that_is_only_looked_for_is_not_imported(tmp_path: Path) -> None:
+    """importlib.util.find_spec, as libraries ask which others are installed."""
+    text = "import colorsys, importlib.util\nimportlib.util.find_spec('wave')\n"
+    (tmp_path / "train.py").write_text(text, "utf-8")
+    names = learned(tmp_path, "train.py")
+    assert "colorsys" in names
+    assert "wave" not in names
+
+
+def test_the_module_that_is_run_is_not_imported(tmp_path: Path) -> None:
+    """python -m of an installed module: it would run in the server, and runpy would warn."""
+    (tmp_path / "data.json").write_text("{}", "utf-8")
+    names = learned(tmp_path, "-m", "json.tool", "data.json")
+    assert "json.decoder" in names
+    assert "json.tool" not in names
+    assert b"RuntimeWarning" not in (tmp_path / "log" / "workerlog.0").read_bytes()
