@@ -123,7 +123,8 @@ def _forget_paths() -> None:
 
 def _is_import(frame: "FrameType") -> bool:
     """False for importlib.util.find_spec and its like, which only look whether there is such."""
-    return frame.f_globals.get("__name__") == "importlib._bootstrap"
+    # Its name until somebody imports importlib, and from then on.
+    return frame.f_globals.get("__name__") in ("_frozen_importlib", "importlib._bootstrap")
 
 
 class _Guard:
