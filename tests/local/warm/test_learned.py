@@ -226,3 +226,18 @@ def test_a_script_that_sets_a_variable_first_is_told_why_it_is_slow(
     (line,) = start_twice(world, site, script)
     assert world.events.wait("seen", count=4) == [("seen", "fast")] * 4
     assert "sets MODE (--env MODE=... sets it before)" in line
+
+
+def test_flags_that_paddle_read_at_import_are_set_again(world: World, site: Path) -> None:
+    """FLAGS_selected_gpus differs between ranks, and the library has read it before the fork."""
+    (site / "paddle").mkdir()
+    (site / "paddle" / "__init__.py").write_text("")
+    (site / "paddle" / "base.py").write_text(
+        "class core:\n    globals = staticmethod(lambda: {'FLAGS_selected_gpus': ''})\n"
+        "seen = {}\nset_flags = seen.update\n"
+    )
+    flags = ("--env", "FLAGS_selected_gpus=1", "--env", "FLAGS_selected_other=2")
+    script = world.script("import paddle.base\ntell('set', *paddle.base.seen.items())\n")
+    start_twice(world, site, *flags, script, ranks=1)
+    told = world.events.wait("set", count=2)
+    assert told == [("set",), ("set", "('FLAGS_selected_gpus',", "'1')")]

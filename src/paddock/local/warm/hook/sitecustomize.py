@@ -431,6 +431,9 @@ def _mend_state() -> None:
     numbers = sys.modules.get("numpy.random")
     if numbers is not None:
         numbers.seed()
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "default_generator"):
+        torch.default_generator.seed()
     process = sys.modules.get("multiprocessing.process")
     if process is not None:
         config = process.current_process()._config
