@@ -178,8 +178,9 @@ def start_twice(world: World, site: Path, *words: object, ranks: int = 2) -> lis
         "PYTHONUSERBASE": str(site.parents[2]),
         "PYTHONPATH": f"{world.source}{os.pathsep}{site}",
     }
+    count = ("--nproc_per_node", ranks) if ranks else ()
     for _ in range(2):
-        done = world.run("--warm", "on", "--nproc_per_node", ranks, *words, env=env)
+        done = world.run("--warm", "on", *count, *words, env=env)
         assert (done.code, done.left) == (0, []), done.console
     return [line for line in done.err.splitlines() if "arm: " in line]
 
@@ -241,3 +242,20 @@ def test_flags_that_paddle_read_at_import_are_set_again(world: World, site: Path
     start_twice(world, site, *flags, script, ranks=1)
     told = world.events.wait("set", count=2)
     assert told == [("set",), ("set", "('FLAGS_selected_gpus',", "'1')")]
+
+
+def test_servers_of_the_same_script_are_started_as_ever(world: World, site: Path) -> None:
+    """They may set other variables before its imports, and fewer start than workers."""
+    (site / "reader.py").write_text("import os\nseen = os.environ.get('MODE')\n")
+    script = world.script(
+        "role = os.environ['TRAINING_ROLE']\nif role == 'PSERVER':\n    os.environ['MODE'] = role\n"
+        "import reader\ntell('seen', role, reader.seen)\nup = f'up-{os.getppid()}'\n"
+        "open(up, 'a') if role == 'PSERVER' else None\n"
+        "while not os.path.exists(up):\n    time.sleep(0.01)\n"
+    )
+    words = ("--server_num", 1, "--server_script", script, "--worker_num", 2, script)
+    told = start_twice(world, site, *words, ranks=0)
+    assert sorted(world.events.wait("seen", count=6)) == [
+        *[("seen", "PSERVER", "PSERVER")] * 2, *[("seen", "TRAINER", "None")] * 4,
+    ]  # fmt: skip
+    assert told[-1].endswith(" for 2 processes")
