@@ -217,14 +217,19 @@ def test_modules_that_read_a_ranks_variable_are_named(world: World, site: Path) 
     }
 
 
+@pytest.mark.parametrize("is_installed", [False, True])
 def test_a_script_that_sets_a_variable_first_is_told_why_it_is_slow(
-    world: World, site: Path
+    world: World, site: Path, is_installed: bool
 ) -> None:
-    """What it imports sees the variable, and a line says what to do."""
+    """What it imports sees the variable, and a line says what to do; also of python -m PACKAGE."""
     (site / "reader.py").write_text("import os\nseen = os.environ.get('MODE')\n")
     text = "os.environ['MODE'] = 'fast'\nimport reader, email.message, tarfile\n"
     script = world.script(text + "tell('seen', reader.seen)\n")
-    (line,) = start_twice(world, site, script)
+    words = [script]
+    if is_installed:
+        Path(script).rename(site / "tool.py")
+        words = ["-m", "tool"]
+    (line,) = start_twice(world, site, *words)
     assert world.events.wait("seen", count=4) == [("seen", "fast")] * 4
     assert "sets MODE (--env MODE=... sets it before)" in line
 
