@@ -115,6 +115,15 @@ def test_another_order_of_variables_and_imports_is_learned_anew(
     assert learned.names == ([] if is_forgotten else ["a"])
 
 
+def test_an_edit_while_the_script_runs_is_of_the_next_start(learned: Learned) -> None:
+    """What a run has learned at its end is of the text that it was started with."""
+    assert learned.check() == ""
+    Path(learned.script).write_text('import os\nos.environ["Z"] = "1"\n' + SCRIPT)
+    learned.add(noted(learned, "a X@2 b"), was_warm=COLD)
+    assert learned.check() != ""
+    assert learned.names == []
+
+
 def test_a_line_that_moved_is_the_same_bar(learned: Learned) -> None:
     """Lines that are added above it change its number only."""
     learned.add(noted(learned, "a X@2 b"), was_warm=COLD)
