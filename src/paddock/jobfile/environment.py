@@ -38,7 +38,6 @@ MAPPING = (
     ("PADDLE_ELASTIC_LEVEL", "elastic_level"),
     ("PADDLE_ELASTIC_TIMEOUT", "elastic_timeout"),
     ("PADDOCK_NNODES_WANTED", "nnodes_wanted"),
-    ("PADDOCK_WARM", "warm"),
     ("PADDLE_SERVER_NUM", "server_num"),
     ("PADDLE_TRAINER_NUM", "trainer_num"),
     ("PADDLE_SERVERS_ENDPOINTS", "servers"),
@@ -57,6 +56,7 @@ FALLBACKS = (
     ("FLAGS_START_PORT", "start_port"),
     ("FLAGS_FIXED_PORT", "fixed_port"),
     ("PORT_RANGE", "port_range"),
+    ("PADDOCK_WARM", "warm"),
 )
 # Read by special rules below: (name, what it does).
 SPECIAL = (
@@ -121,12 +121,12 @@ class EnvironmentReading:
         return self.env.get(name, "")
 
     def take(self, name: str, variable: str, text: str) -> None:
-        """Let a variable decide a value, and say so."""
+        """Let a variable decide a value, and say so as Paddle does; of our own it is expected."""
         before = self.values.get(name)
         shown = without_login(text)
         source = Source("environment", variable, without_login(self.get(variable)))
         self.values[name] = Given(text, source)
-        if before is not None and before.text == text:
+        if variable.startswith("PADDOCK_") or (before is not None and before.text == text):
             return
         note = f"args {name} will be overridden by env: {variable} value: {shown}"
         if before is not None and before.source.kind == "flag":

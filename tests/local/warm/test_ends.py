@@ -61,6 +61,7 @@ def start(
     running = pack.start(*words, before=before)
     if moment == "idle":
         world.events.wait("up", count=4)
+        running.wait_for("imported once")  # the launcher knows them, too
         ranks = {int(pid) for _, _, pid, _ in world.events.all("up")[2:]}
         return pack, sorted(set(children(running.launcher_pid())) - ranks)
     (found,) = world.events.wait(moment)
