@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
 VARIABLE = "PADDOCK_WARM_SERVER"
-CHANNEL, PROGRESS = 3, 4
 SAID_BYTES = 1 << 16  # of what imports print
 SIGKILL = 9
 # They make the interpreter print or count from its first line on, which ranks do for themselves.
@@ -188,7 +187,7 @@ class WarmServer:
             self._start("probe", (self._command.python, "-u", "-c", ""))
         elif isinstance(action, Serve):
             self._server_env = self._env
-            self._start(f"serve {os.getpid()}", self._command.argv())
+            self._start("serve", self._command.argv())
         elif isinstance(action, Load):
             self._load(action.names)
         elif isinstance(action, Fork):
@@ -231,24 +230,24 @@ class WarmServer:
             self._said[number], write_fd = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(self._said[number], False)
             writes.append(write_fd)
+        # Numbers that are free here: ranks have all files that this process was started with.
+        high = _raised((theirs.fileno(), self._progress, *writes))
         path = self._env.get("PYTHONPATH")
         env = {
             **self._env,
-            "PYTHONPATH": HOOK if path is None else f"{HOOK}{os.pathsep}{path}",
-            VARIABLE: what,
+            "PYTHONPATH": f"{HOOK}{os.pathsep}{path}" if path else HOOK,
+            VARIABLE: f"{what} {os.getpid()} {high[0]} {high[1]}",
         }
-        # Above all that is given, so that no step overwrites what a later one needs.
-        high = _raised((theirs.fileno(), self._progress, *writes))
         try:
             self._pid = os.posix_spawnp(
                 argv[0],
                 argv,
                 env,
                 file_actions=[
+                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), high[0]),
+                    (os.POSIX_SPAWN_DUP2, self._progress, high[1]),
                     (os.POSIX_SPAWN_DUP2, high[2], 1),
                     (os.POSIX_SPAWN_DUP2, high[3], 2),
-                    (os.POSIX_SPAWN_DUP2, high[0], CHANNEL),
-                    (os.POSIX_SPAWN_DUP2, high[1], PROGRESS),
                 ],
                 setpgroup=0,
                 setsigmask=[],
@@ -412,13 +411,14 @@ class WarmServer:
         for number in (0, 1):
             self._collect(number)
         common = _entries(self._env)
-        known = self._env.items()
         lists = [self._output, common]
         for order in self._orders:
             first = b"0" if order.stdin else b"null"
             words = [first, b"%d" % order.stdout, b"%d" % order.stderr]
             lists.append(words + ([os.fsencode(order.learn)] if order.learn else []))
-            lists.append(_entries(dict(order.env.items() - known)))
+            known = self._env
+            own = {name: text for name, text in order.env.items() if known.get(name) != text}
+            lists.append(_entries(own))
         self._order("fork", lists)
 
     def _order(self, kind: str, lists: Sequence[Sequence[bytes]]) -> None:

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 else:
     Variables = dict
 
-VARIABLE = "PADDOCK_WARM_SERVER"  # "probe" or "serve", and the launcher's pid
-CHANNEL, PROGRESS = 3, 4
+VARIABLE = "PADDOCK_WARM_SERVER"  # "probe" or "serve", the launcher's pid, CHANNEL, PROGRESS
 LEARN_SECONDS = 600
 LEARN_NAMES_MAX = 20000
 EXIT_OWN_FAULT = 125
@@ -337,7 +336,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
     middle, pids = os.getpid(), []
     try:
         for at in range(0, len(ranks), 2):
-            mine = [None if fd == b"0" else _open_theirs(launcher, fd) for fd in ranks[at][:3]]
+            mine = _open_all(launcher, ranks[at][:3])
             pid = os.fork()
             if not pid:
                 os.close(write_fd)
@@ -347,7 +346,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
                 return ranks[at]
             pids.append(pid)
             os.setpgid(pid, pid)
-            for fd in mine:
+            for fd in {*mine}:
                 if fd is not None:
                     os.close(fd)
         os.write(write_fd, b" ".join(b"%d" % pid for pid in pids))
@@ -359,11 +358,15 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
     os._exit(0)
 
 
-def _open_theirs(launcher: int, fd: bytes) -> int:
-    """A file that the launcher has open; "null" for stdin of all but one."""
-    if fd == b"null":
-        return os.open("/dev/null", os.O_RDONLY)
-    return os.open(b"/proc/%d/fd/%s" % (launcher, fd), os.O_WRONLY)
+def _open_all(launcher: int, words: "Words") -> "list[int | None]":
+    """Files of a rank: of the launcher (as often as it has them), "null", or "0" for ours."""
+    opened: dict[bytes, int | None] = {b"0": None}
+    for word in words:
+        if word == b"null":
+            opened[word] = os.open("/dev/null", os.O_RDONLY)
+        elif word not in opened:
+            opened[word] = os.open(b"/proc/%d/fd/%s" % (launcher, word), os.O_WRONLY)
+    return [opened[word] for word in words]
 
 
 def _wait_for_parent(middle: int, go_read: int, launcher: int) -> None:
@@ -386,6 +389,8 @@ def _become(files: "list[int | None]", said: "Words", environment: "Words") -> N
     for number, fd in enumerate(files):
         if fd is not None:
             os.dup2(fd, number)
+    for fd in {*files}:
+        if fd is not None:
             os.close(fd)
     if files[0] is not None and sys.stdin is not None:
         sys.stdin = _reopened(sys.stdin)
@@ -420,6 +425,9 @@ def _mend_state() -> None:
     numbers = sys.modules.get("numpy.random")
     if numbers is not None:
         numbers.seed()
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading.main_thread()._set_native_id()
     process = sys.modules.get("multiprocessing.process")
     if process is not None:
         config = process.current_process()._config
@@ -513,6 +521,9 @@ class _Writes(Variables):
             self.learner.changed(key)
         dict.__delitem__(self, key)
 
+    def __reduce_ex__(self, protocol: object) -> "tuple[type, tuple[Variables]]":
+        return dict, (dict(self),)  # a copy is nobody's environment
+
 
 def _learn(path: str, own: "Words") -> None:
     learner = _Learner(path, frozenset(own))
@@ -561,10 +572,13 @@ def _serve(launcher: int) -> "tuple[Words, Words]":
 
 
 def _run_theirs() -> None:
-    """Run the sitecustomize that would have been found without ours, in its place."""
+    """Run the sitecustomize that would have been found without ours, in its place.
+
+    Raises ImportError, as the import system does, if there is none: site takes that as usual.
+    """
     spec = PathFinder.find_spec("sitecustomize")
     if spec is None or spec.loader is None:
-        return
+        raise ImportError(name="sitecustomize")
     from _frozen_importlib import module_from_spec
 
     module = module_from_spec(spec)
@@ -573,8 +587,9 @@ def _run_theirs() -> None:
 
 
 def _main(words: "list[str]") -> None:
-    global AREAS
+    global AREAS, CHANNEL, PROGRESS
     AREAS = areas()
+    CHANNEL, PROGRESS = int(words[2]), int(words[3])
     _leave_path()
     del os.environ[VARIABLE]
     if words[0] == "probe":
@@ -594,5 +609,6 @@ def _main(words: "list[str]") -> None:
 
 AREAS: "tuple[str, ...]" = ()
 CHANGED: "dict[bytes, bytes | None]" = {}
+CHANNEL = PROGRESS = -1
 if VARIABLE in os.environ:
     _main(os.environ[VARIABLE].split())

@@ -1,0 +1,250 @@
+"""A rank that was forked is what `python -u script args` would have been: both are run, compared.
+
+Every row is started cold, then warm twice: the first warm start learns what the script imports,
+the second has imported it before the fork, which is asserted.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from local.jobs import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+HERE = Path(__file__).resolve().parent
+# What differs between any two starts: ports, names, times, addresses, processes.
+MASKED = re.compile(
+    r"(?<=127\.0\.0\.1:)\d+|(?<=PORT=)\d+|(?<=PORT', ')\d+|(?<=PORT', b')\d+|0x[0-9a-f]+"
+    r"|\b[0-9a-f]{16}\b|(?<=POD_NAME=)\w+|(?<=POD_NAME', ')\w+|(?<=POD_NAME', b')\w+"
+    r"|(?<=TEST_JOB_MARK=)\w+|(?<=MARK', ')\w+|(?<=MARK', b')\w+|(?<=log-)\w+"
+    r"|(?m:^.* LAUNCH )|\d{4}-\d\d-\d\d [\d:,]+|(?<=pid )\d+|(?<=Pod: )\w+|(?<=Thread )\w+"
+)
+LEARNER = "<class 'sitecustomize._Learner'>, "
+HEADER = re.compile(r"\n----- paddock: .* -----\n")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one start went. logs: of each rank."""
+
+    code: int
+    logs: tuple[str, ...]
+    console: str
+
+    @property
+    def verdict(self) -> list[str]:
+        """What the launcher says of it in the end."""
+        lines = MASKED.sub("", self.console).splitlines()
+        at = [n for n, line in enumerate(lines) if "Watching Pod" in line][-1]
+        return [line for line in lines[at + 1 :] if "warm:" not in line]
+
+
+def start(
+    world: World,
+    warm: str,
+    *words: object,
+    env: Mapping[str, str] | None = None,
+    before: Sequence[str] = (),
+    stdin: bytes | None = None,
+) -> Way:
+    """Start a job of this script."""
+    log_dir = world.folder / f"log-{len(world.running)}"
+    cache = {"XDG_CACHE_HOME": str(world.folder / "cache")}
+    read_fd = None
+    if stdin is not None:
+        read_fd, write_fd = os.pipe()
+        os.write(write_fd, stdin)
+        os.close(write_fd)
+    running = world.start(
+        "--warm",
+        warm,
+        *words,
+        env={**cache, **(env or {})},
+        before=before,
+        stdin=read_fd,
+        stderr=subprocess.STDOUT,  # of one place: what a rank writes to both keeps its order
+        log_dir=log_dir,
+    )
+    if read_fd is not None:
+        os.close(read_fd)
+    ended = running.end()
+    paths = sorted(log_dir.glob("workerlog.*"))
+    assert paths and ended.left == []
+    texts = [path.read_bytes().decode("utf-8", "backslashreplace") for path in paths]
+    logs = tuple(MASKED.sub("@", HEADER.sub("", text)) for text in texts)
+    return Way(ended.code, logs, ended.console)
+
+
+def start_all(world: World, *words: object, **how: object) -> list[Way]:
+    """Cold, learning, warm."""
+    ways = [start(world, warm, *words, **how) for warm in ("off", "on", "on")]  # type: ignore[arg-type]
+    assert "learning what the script imports" in ways[1].console
+    assert "modules imported once" in ways[2].console, ways[2].console
+    return ways
+
+
+def facts_of(way: Way) -> dict[str, str]:
+    """What tests/local/warm/facts.py has printed."""
+    assert way.code == 0, way.console
+    rows = [line.partition(" = ") for line in way.logs[0].splitlines()]
+    return {name: fact for name, _, fact in rows}
+
+
+def assert_same_facts(ways: list[Way]) -> None:
+    """But for what a warm start is about: some modules are there before."""
+    cold, learning, warm = map(facts_of, ways)
+    before, after = (set(ast.literal_eval(cold[key])) for key in ("modules", "modules then"))
+    for found in (learning, warm):
+        found["meta_path"] = found["meta_path"].replace(LEARNER, "")
+        there = set(ast.literal_eval(found["modules"]))
+        assert there - before <= (after if found is warm else {"atexit", "gc"})
+        assert before <= there
+        found["modules"] = cold["modules"]
+        assert {key for key in cold if cold[key] != found.get(key)} == set()
+        assert found == cold
+
+
+FACTS = (HERE / "facts.py").read_text()
+SHAPES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "script": ("facts.py", ("facts.py",)),
+    "odd arguments": (
+        "facts.py",
+        ("facts.py", "", "a b", "-x", "--", "line\nline", "\udcff\u4e2d"),
+    ),
+    "folder with odd names": ("a b \u4e2d/f \udcff.py", ("a b \u4e2d/f \udcff.py",)),
+    "dashes": ("-facts.py", ("--", "-facts.py")),
+    "symbolic link": ("far/away.py", ("link.py",)),
+    "module": ("facts.py", ("-m", "facts")),
+    "module in a package": ("pack/age/facts.py", ("-m", "pack.age.facts")),
+    "package": ("pack/age/__main__.py", ("-m", "pack.age")),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_script_finds_the_same_around_itself(world: World, shape: str) -> None:
+    """Whatever way it is started."""
+    path, words = SHAPES[shape]
+    file = world.folder / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(FACTS)
+    if path.startswith("pack"):
+        (world.folder / "pack/__init__.py").write_text("import json\n")
+        (world.folder / "pack/age/__init__.py").write_text("")
+    (world.folder / "link.py").symlink_to(path)
+    assert_same_facts(start_all(world, *words))
+
+
+VARIABLES: tuple[dict[str, str], ...] = (
+    {"PYTHONSAFEPATH": "1", "PYTHONHASHSEED": "7"},
+    {"PYTHONPATH": "", "PYTHONOPTIMIZE": "2"},
+    {"PYTHONPATH": "odd::relative:/no/such/folder", "PYTHONWARNINGS": "error,default"},
+    {"PYTHONDEVMODE": "1", "PYTHONNOUSERSITE": "1"},
+    {"PYTHONUTF8": "1", "PYTHONIOENCODING": "latin-1:replace", "LC_ALL": "C"},
+    {"PYTHONCOERCECLOCALE": "0", "LC_ALL": "POSIX", "PYTHONFAULTHANDLER": "1"},
+    {"PYTHONPYCACHEPREFIX": "/tmp/none", "PYTHONINTMAXSTRDIGITS": "700", "PYTHONASYNCIODEBUG": "1"},
+    {"PYTHONMALLOC": "debug", "PYTHONNODEBUGRANGES": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+    {"ODD": "\udcff\u4e2d\n=", "PYTHONUNBUFFERED": "", "PYTHONDEBUG": ""},
+)
+
+
+@pytest.mark.parametrize("env", VARIABLES, ids=lambda env: next(iter(env)))
+def test_variables_of_the_interpreter_have_the_same_effect(
+    world: World, env: dict[str, str]
+) -> None:
+    """Python reads them before anything of ours runs."""
+    (world.folder / "facts.py").write_text(FACTS)
+    words = [f"--env={name}={text}" for name, text in env.items()]
+    assert_same_facts(start_all(world, *words, "facts.py"))
+
+
+# What is done, and its arguments.
+DOINGS: tuple[tuple[str, ...], ...] = (
+    *(("exit_with", text) for text in ("None", "0", "7", "True", "265", "-1", "1 << 80")),
+    *(("exit_with", text) for text in ("'a text'", "['a', print]", "b''")),
+    ("exit_at_once",),
+    ("raise_plainly",),
+    ("raise_from_another",),
+    ("raise_during_another",),
+    ("raise_in_own_module",),
+    ("import_what_cannot_be_read",),
+    ("import_what_is_missing",),
+    ("read_what_is_not_set",),
+    ("delete_what_is_not_set",),
+    ("recurse",),
+    ("raise_in_thread",),
+    ("raise_in_del",),
+    ("raise_with_own_hook",),
+    ("end_in_order",),
+    ("be_interrupted",),
+    ("handle_a_signal",),
+    *(("be_killed", str(number)) for number in (1, 3, 6, 9, 11, 13, 14, 15, 25, 64)),
+    ("write_to_nobody",),
+    ("touch_nothing",),
+    ("warn",),
+    ("write_in_turns",),
+    ("write_to_closed",),
+    ("lose_the_folder",),
+    ("run_a_loop",),
+    ("start_others",),
+    ("use_processes",),
+    ("copy_all",),
+    ("run_another",),
+    ("import_own",),
+)
+BESIDE = {
+    "own.py": "import json\nNAME = __name__\nTEXT = json.dumps([1])\n",
+    "colorsys.py": "",  # is in the standard library, too
+    "broken.py": "import json\ndef f():\n    raise ValueError('own')\nf()\n",
+    "unreadable.py": "x = = 1\n",
+    "another.py": "import sys, json\nprint(__name__, sys.argv, sys.modules['__main__'])\n",
+}
+
+
+def write_ends(world: World) -> None:
+    """The script of many ends, and what it imports."""
+    for name, text in {**BESIDE, "ends.py": (HERE / "ends.py").read_text()}.items():
+        (world.folder / name).write_text(text)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A world where it is known what the script imports."""
+    made = World(tmp_path_factory.mktemp("ends"))
+    write_ends(made)
+    start(made, "on", "ends.py", "exit_with", "None")
+    yield made
+    made.close()
+
+
+def assert_same_end(cold: Way, warm: Way) -> None:
+    """In what people see, too."""
+    assert "modules imported once" in warm.console
+    assert warm.logs == cold.logs
+    assert warm.code == cold.code
+    assert warm.verdict == cold.verdict
+
+
+@pytest.mark.parametrize("words", DOINGS, ids=" ".join)
+def test_a_script_does_and_ends_the_same(learned: World, words: tuple[str, ...]) -> None:
+    """Its output, its exit code, and what the launcher makes of it."""
+    cold, warm = (start(learned, way, "ends.py", *words) for way in ("off", "on"))
+    assert_same_end(cold, warm)
+
+
+@pytest.mark.parametrize("name", ["raise_plainly", "read_what_is_not_set", "copy_all"])
+def test_a_script_that_is_learned_does_and_ends_the_same(world: World, name: str) -> None:
+    """What notes its imports and its variables is not seen."""
+    write_ends(world)
+    cold, learning, warm = start_all(world, "ends.py", name)
+    assert (learning.logs, learning.code, learning.verdict) == (cold.logs, cold.code, cold.verdict)
+    assert_same_end(cold, warm)
