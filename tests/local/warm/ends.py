@@ -169,6 +169,10 @@ def read_stdin() -> None:
         input("more?")
 
 
+def read_nothing() -> None:
+    print(repr(sys.stdin), repr(sys.stdin.buffer), repr(sys.stdin.read()))
+
+
 def ask() -> None:
     print(repr(input("first? ")), repr(sys.stdin.buffer.readline()), sys.stdin.isatty())
 
@@ -254,6 +258,27 @@ def import_own() -> None:
     import own  # type: ignore[import-not-found]
 
     print(own.NAME, colorsys.__file__, json.loads(own.TEXT))
+
+
+def draw() -> None:
+    """What must differ between any two processes."""
+    import random
+    import secrets
+    import uuid
+
+    import numpy as np
+
+    print(json.dumps({
+        "random": random.random(),
+        "numpy": float(np.random.rand()),
+        "numpy, new": float(np.random.default_rng().random()),
+        "uuid": [str(uuid.uuid4()), str(uuid.uuid1())],
+        "secrets": secrets.token_hex(),
+        "tempfile": tempfile.mktemp(),
+        "authkey": bytes(multiprocessing.current_process().authkey).hex(),
+        "process": multiprocessing.get_context("fork").Process().name,
+        "hash": hash("x"),
+    }))  # fmt: skip
 
 
 if __name__ == "__main__":

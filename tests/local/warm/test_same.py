@@ -7,9 +7,12 @@ the second has imported it before the fork, which is asserted.
 from __future__ import annotations
 
 import ast
+import json
 import os
+import pty
 import re
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,11 +38,16 @@ HEADER = re.compile(r"\n----- paddock: .* -----\n")
 
 @dataclass(frozen=True)
 class Way:
-    """How one start went. logs: of each rank."""
+    """How one start went. texts: of each rank's log."""
 
     code: int
-    logs: tuple[str, ...]
+    texts: tuple[str, ...]
     console: str
+
+    @property
+    def logs(self) -> tuple[str, ...]:
+        """Without what differs between any two starts."""
+        return tuple(MASKED.sub("@", HEADER.sub("", text)) for text in self.texts)
 
     @property
     def verdict(self) -> list[str]:
@@ -55,13 +63,13 @@ def start(
     *words: object,
     env: Mapping[str, str] | None = None,
     before: Sequence[str] = (),
-    stdin: bytes | None = None,
+    stdin: bytes | int | None = None,
 ) -> Way:
     """Start a job of this script."""
     log_dir = world.folder / f"log-{len(world.running)}"
     cache = {"XDG_CACHE_HOME": str(world.folder / "cache")}
-    read_fd = None
-    if stdin is not None:
+    read_fd = stdin if isinstance(stdin, int) else None
+    if isinstance(stdin, bytes):
         read_fd, write_fd = os.pipe()
         os.write(write_fd, stdin)
         os.close(write_fd)
@@ -80,9 +88,8 @@ def start(
     ended = running.end()
     paths = sorted(log_dir.glob("workerlog.*"))
     assert paths and ended.left == []
-    texts = [path.read_bytes().decode("utf-8", "backslashreplace") for path in paths]
-    logs = tuple(MASKED.sub("@", HEADER.sub("", text)) for text in texts)
-    return Way(ended.code, logs, ended.console)
+    texts = tuple(path.read_bytes().decode("utf-8", "backslashreplace") for path in paths)
+    return Way(ended.code, texts, ended.console)
 
 
 def start_all(world: World, *words: object, **how: object) -> list[Way]:
@@ -239,6 +246,111 @@ def test_a_script_does_and_ends_the_same(learned: World, words: tuple[str, ...])
     """Its output, its exit code, and what the launcher makes of it."""
     cold, warm = (start(learned, way, "ends.py", *words) for way in ("off", "on"))
     assert_same_end(cold, warm)
+
+
+@pytest.mark.parametrize("doing", ["read_stdin", "read_nothing"])
+def test_rank_0_reads_what_the_launcher_is_given(learned: World, doing: str) -> None:
+    """The others have an empty file."""
+    words = ("--nproc_per_node", 2, "ends.py", doing)
+    cold, warm = (start(learned, way, *words, stdin=b"a b\nc\nd\n") for way in ("off", "on"))
+    assert len(cold.logs) == 2
+    assert_same_end(cold, warm)
+
+
+def test_rank_0_asks_at_the_terminal(learned: World) -> None:
+    """Where that is the launcher's."""
+    ways = []
+    for warm in ("off", "on"):
+        ours, theirs = pty.openpty()
+        os.write(ours, b"a\nb\n")
+        ways.append(start(learned, warm, "ends.py", "ask", stdin=theirs))
+        os.close(ours)
+    assert "'a' b'b" in ways[0].logs[0]
+    assert_same_end(*ways)
+
+
+def test_a_fault_is_shown_with_all_frames(learned: World) -> None:
+    """By Python's own faulthandler, where that is asked for."""
+    words = ("--env=PYTHONFAULTHANDLER=1", "ends.py", "touch_nothing")
+    cold, warm = (start(learned, way, *words) for way in ("off", "on"))
+    assert "in touch_nothing" in cold.logs[0]
+    assert_same_end(cold, warm)
+
+
+STATE = """
+import os, resource, signal, sys
+os.umask(0o27)
+os.nice(3)
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))
+resource.setrlimit(resource.RLIMIT_STACK, (1 << 22, 1 << 23))
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+open("/proc/self/oom_score_adj", "w").write("5")
+os.dup2(os.open("/dev/zero", os.O_RDONLY), 40)
+for number in (3, 4, 5):
+    os.dup2(40, number)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_a_rank_has_what_its_launcher_was_given(world: World) -> None:
+    """Files, limits, signals: as those that started it want it."""
+    (world.folder / "facts.py").write_text(FACTS)
+    ways = start_all(world, "facts.py", before=[sys.executable, "-c", STATE])
+    facts = facts_of(ways[0])
+    assert all(f"({number}, '/dev/zero')" in facts["files"] for number in (3, 4, 5, 40))
+    assert "'Umask': '0027'" in facts["status"]
+    assert_same_facts(ways)
+
+
+def test_the_users_own_sitecustomize_is_run(world: World) -> None:
+    """In every rank, with the rank's own variables, under its own name."""
+    text = "import os, sys\nprint(__name__, __spec__, os.environ['RANK'], sys.modules[__name__])\n"
+    (world.folder / "place").mkdir()
+    (world.folder / "place/sitecustomize.py").write_text(text)
+    write_ends(world)
+    words = ("--env=PYTHONPATH=place", "--nproc_per_node", 2, "ends.py", "exit_with", "None")
+    ways = start_all(world, *words)
+    assert "place/sitecustomize.py') 1 <module" in ways[0].logs[1]
+    assert ways[0].logs == ways[1].logs == ways[2].logs
+
+
+def test_the_users_own_sitecustomize_may_fail(world: World) -> None:
+    """Python says so and goes on."""
+    (world.folder / "place").mkdir()
+    (world.folder / "place/sitecustomize.py").write_text("raise ValueError('own')\n")
+    write_ends(world)
+    ways = start_all(world, "--env=PYTHONPATH=place", "ends.py", "exit_with", "None")
+    assert "ValueError: own" in ways[0].logs[0]
+    assert ways[0].logs == ways[1].logs == ways[2].logs
+
+
+def test_the_users_own_code_is_read_anew(world: World) -> None:
+    """Edited, or new: what was learned is of installed packages only."""
+    write_ends(world)
+    start_all(world, "ends.py", "import_own")
+    (world.folder / "own.py").write_text("NAME = 'edited'\nTEXT = '[2]'\n")
+    (world.folder / "statistics.py").write_text("")  # hides what is installed
+    cold, warm = (start(world, way, "ends.py", "import_own") for way in ("off", "on"))
+    assert "edited" in cold.logs[0]
+    assert_same_end(cold, warm)
+
+
+def test_what_must_differ_differs(learned: World) -> None:
+    """In every rank and in every attempt; but for the seed of hashes, which the ranks share."""
+    found = []
+    for warm in ("on", "on"):
+        way = start(learned, warm, "--nproc_per_node", 2, "--max_restart", 1, "ends.py", "draw")
+        found += [
+            json.loads(line) for text in way.texts for line in text.splitlines() if "{" in line
+        ]
+    assert len(found) == 4
+    for name in found[0]:
+        count = len({json.dumps(row[name]) for row in found})
+        assert count == {"hash": 2, "process": 1}.get(name, 4), (name, found)
 
 
 @pytest.mark.parametrize("name", ["raise_plainly", "read_what_is_not_set", "copy_all"])

@@ -414,7 +414,10 @@ def _reopened(old: "TextIO") -> "TextIO":
 
     raw = io.FileIO(0, "r", closefd=False)
     raw.name = "<stdin>"
-    return io.TextIOWrapper(io.BufferedReader(raw), encoding=old.encoding, errors=old.errors)
+    buffer = io.BufferedReader(raw)
+    new = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", write_through=True)
+    new.mode = "r"
+    return new
 
 
 # ------------------------------------------------------------------- what must differ in a rank
