@@ -416,7 +416,7 @@ def _reopened(old: "TextIO") -> "TextIO":
     raw.name = "<stdin>"
     buffer = io.BufferedReader(raw)
     new = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", write_through=True)
-    new.mode = "r"
+    new.mode = "r"  # type: ignore[misc]  # as Python itself does
     return new
 
 
