@@ -13,18 +13,20 @@ import pty
 import re
 import subprocess
 import sys
+import venv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from local.jobs import World
+from local.jobs import ROOT, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 HERE = Path(__file__).resolve().parent
+HOOK = ROOT / "src/paddock/local/warm/hook/sitecustomize.py"
 # What differs between any two starts: ports, names, times, addresses, processes.
 MASKED = re.compile(
     r"(?<=127\.0\.0\.1:)\d+|(?<=PORT=)\d+|(?<=PORT', ')\d+|(?<=PORT', b')\d+|0x[0-9a-f]+"
@@ -360,3 +362,67 @@ def test_a_script_that_is_learned_does_and_ends_the_same(world: World, name: str
     cold, learning, warm = start_all(world, "ends.py", name)
     assert (learning.logs, learning.code, learning.verdict) == (cold.logs, cold.code, cold.verdict)
     assert_same_end(cold, warm)
+
+
+# A .pth file is code, too, and runs in every interpreter before anything of ours.
+SITE_CODE = {
+    "import threading, time; threading.Thread(target=time.sleep, args=(9,), daemon=True).start()": (
+        "not warm: code of a .pth file runs before the script: it starts a thread"
+    ),
+    "import builtins; builtins.file = open('/etc/hostname')": (
+        "not warm: code of a .pth file runs before the script: it keeps /etc/hostname open"
+    ),
+    "import subprocess; subprocess.child = subprocess.Popen(['true'])": (
+        "not warm: code of a .pth file runs before the script: it starts a process"
+    ),
+    "import json, builtins; builtins.found = json.dumps([1])": "modules imported once",
+}
+LOOK = """
+import decimal, os, threading
+print(len(threading.enumerate()), len(os.listdir("/proc/self/fd")))
+try:
+    print(os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_status)
+except ChildProcessError:
+    print("none")
+"""
+
+
+@pytest.mark.parametrize("code", SITE_CODE, ids=lambda code: code.split()[1].strip(";,"))
+def test_what_site_code_has_begun_is_not_lost(world: World, code: str) -> None:
+    """A thread, a file, a child: a fork would lose or share it, so there is none."""
+    place = world.folder / "env"
+    venv.create(place, symlinks=True)
+    packages = place / f"lib/python3.{sys.version_info.minor}/site-packages"
+    (packages / "odd.pth").write_text(f"{code}\n")
+    (world.folder / "look.py").write_text(LOOK)
+    ways = [
+        start(world, warm, "look.py", before=run_by(place / "bin/python"))
+        for warm in ("off", "on", "on")
+    ]
+    assert SITE_CODE[code] in ways[2].console
+    assert ways[0].logs == ways[1].logs == ways[2].logs
+
+
+def run_by(python: Path) -> list[str]:
+    """What to start a launcher with, so that it and its ranks run with this interpreter."""
+    return ["sh", "-c", f'shift; exec {python} "$@"', "sh"]
+
+
+OTHERS = sorted({
+    path.resolve()
+    for place in (Path("/usr/bin"), *Path(sys.base_prefix).parent.glob("*/bin"))
+    for minor in range(10, 16)
+    if (path := place / f"python3.{minor}").exists()
+} - {Path(sys.executable).resolve()})  # fmt: skip
+
+
+@pytest.mark.parametrize("python", OTHERS, ids=str)
+def test_other_interpreters_of_this_machine_do_the_same(world: World, python: Path) -> None:
+    """Those that are here, if any: what of Python is used is not the same in all versions."""
+    (world.folder / "facts.py").write_text(FACTS)
+    assert_same_facts(start_all(world, "facts.py", before=run_by(python)))
+
+
+def test_the_hook_is_of_an_old_grammar() -> None:
+    """It runs in the user's interpreter, which may be older than what Paddock needs."""
+    assert ast.parse(HOOK.read_text(), feature_version=(3, 8)).body

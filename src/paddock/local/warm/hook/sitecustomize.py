@@ -118,7 +118,7 @@ def _forget_paths() -> None:
 
 def _is_import(frame: "FrameType") -> bool:
     """False for importlib.util.find_spec and its like, which only look whether there is such."""
-    return frame.f_globals.get("__name__") == "importlib._bootstrap"
+    return frame.f_globals is sys.modules["_frozen_importlib"].__dict__  # its __name__ varies
 
 
 class _Guard:
@@ -243,6 +243,30 @@ def _unfreeze_at_exit(gc: "ModuleType") -> None:
     atexit.register(gc.unfreeze)
 
 
+def _begun() -> str:
+    """What code that runs in every interpreter has begun, and ranks would share or lack."""
+    if len(os.listdir("/proc/self/task")) > 1:
+        _try_fork()
+        if len(os.listdir("/proc/self/task")) > 1:
+            return "it starts a thread"
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            link = os.readlink("/proc/self/fd/" + fd)
+            if not os.get_inheritable(int(fd)) and link not in PLAIN_FILES:
+                return f"it keeps {link} open"  # what Python opens is not inherited: PEP 446
+        except OSError:
+            continue  # the one that listed them
+    return "it starts a process" if _has_child() else ""
+
+
+def _try_fork() -> None:
+    """Some libraries end their threads when they are forked."""
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
 def _has_child() -> bool:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -292,10 +316,7 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
     _forget_paths()
     gc.collect()
     gc.freeze()  # else the first collection of every rank would copy all of it
-    pid = os.fork()  # some libraries end their threads when they are forked
-    if not pid:
-        os._exit(0)
-    os.waitpid(pid, 0)
+    _try_fork()
     spoiled += state.spoiled()
     took = b"%d" % ((monotonic() - began) * 1000)
     reasons = [_clean(word) for pair in spoiled for word in pair]
@@ -563,6 +584,9 @@ def _orders() -> "Iterator[tuple[bytes, Lists]]":
 def _serve(launcher: int) -> "tuple[Words, Words]":
     """Serve until the launcher has gone. Returns in a rank only."""
     own: Words = []
+    why = _begun()
+    if why:
+        _tell(b"failed", [_clean(f"code of a .pth file runs before the script: {why}")])
     for kind, lists in _orders():
         if kind == b"load":
             own = lists[1]
