@@ -9,19 +9,20 @@
     ready      Wanted, more names             loading    Load, SetTimer
     ready      Wanted, other environment      loading    Kill, Serve, Load, SetTimer
     probing    Greeted                        loading    Kill, Serve, Load, SetTimer
-    probing    Died | Stuck                   barred     Kill, Cold
     loading    Loaded                         forking    Fork, SetTimer
     loading    Loaded, spoiled                loading    Kill, Serve, Load with fewer, SetTimer
     loading    Died | Stuck at a name         loading    Kill, Serve, Load without it, SetTimer
-    loading    Died | Stuck elsewhere         barred     Kill, Cold
     forking    Forked                         ready      Give
-    forking    Died | Stuck | Failed          barred     Kill, Cold
+    busy       Died | Stuck | Failed          barred     Kill, Cold
     ready      Died                           off        Kill
     any        Cancelled                      off        Kill
+    any        not awaited                    same       none
 
-"Spoiled": an import has left what must not be forked (a thread, an open file), or read what
-differs between ranks. After ROUNDS_MAX such rounds only what came before the first of them is
-loaded: a prefix of what was clean is clean. "Barred": this launcher starts cold from here on.
+"Busy": probing, loading (at no name, or too often), forking. "Spoiled": an import has left what
+must not be forked (a thread, an open file), or read what differs between ranks, or failed half
+way. After ROUNDS_MAX such rounds, or one that was stuck, this launcher loads only what came
+before the first of them: a prefix of what was clean is clean. "Barred": it starts cold from here
+on.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Forked:
 
 @value
 class Failed:
-    """No rank was forked, or none that is ours."""
+    """It cannot be started, or no rank was forked, or none that is ours."""
 
     why: str
 
@@ -165,6 +166,7 @@ class Warming:
         self.why = ""  # barred
         self.loaded: tuple[str, ...] = ()
         self._names: tuple[str, ...] = ()
+        self._skipped: set[str] = set()  # by this launcher; nothing is known against them
         self._rounds = 0
 
     def handle(self, event: Event) -> list[Action]:
@@ -204,35 +206,37 @@ class Warming:
         self.failed.update(event.failed)
         if not event.spoiled:
             return self._fork()
-        self._rounds += 1
-        if self._rounds >= ROUNDS_MAX:
-            first = min(self._position(name) for name, _ in event.spoiled)
-            for name in self.loaded[first:]:
-                self.left_out.setdefault(name, "it comes after others that could not be imported")
-        self.left_out.update(event.spoiled)
-        return [Kill(), *self._serve()]
+        return self._without(dict(event.spoiled), self._rounds + 1)
 
     def _on_trouble(self, event: Died | Stuck | Failed) -> list[Action]:
-        how = f"did not end in {STUCK_SECONDS:g} s"
-        if isinstance(event, Died):
-            how = event.how
-        if self.phase == "loading" and not isinstance(event, Failed) and event.at:
-            self._rounds += 1
-            self.left_out[event.at] = f"the import {how}"
-            if self._rounds < ROUNDS_MAX:
-                return [Kill(), *self._serve()]
-        if self.phase == "ready":
-            return self._off()
         if self.phase in ("off", "barred"):
             return []
-        if self.phase == "probing":
-            self.why = "the interpreter does not look for sitecustomize (-I, -E, -S, a wrapper?)"
-        elif isinstance(event, Failed):
+        if self.phase == "ready":
+            return self._off() if isinstance(event, Died) else []
+        limits = {"probing": PROBE_SECONDS, "loading": STUCK_SECONDS, "forking": FORK_SECONDS}
+        how = f"gave no sign of life for {limits[self.phase]:g} s"
+        if isinstance(event, Died):
+            how = event.how
+        if isinstance(event, Failed):
             self.why = event.why
+        elif self.phase == "loading" and event.at and self._rounds < ROUNDS_MAX:
+            rounds = self._rounds + 1 if isinstance(event, Died) else ROUNDS_MAX
+            return self._without({event.at: f"the import {how}"}, rounds)
+        elif self.phase == "probing":
+            self.why = f"the interpreter does not look for sitecustomize (a wrapper? it {how})"
         else:
             self.why = f"the warm server {how}"
         self.phase = "barred"
         return [Kill(), Cold(self.why)]
+
+    def _without(self, found: dict[str, str], rounds: int) -> list[Action]:
+        """Another round, in a server that has not imported these."""
+        self._rounds = rounds
+        at = [self.loaded.index(name) for name in found if name in self.loaded]
+        if rounds >= ROUNDS_MAX or len(at) < len(found):
+            self._skipped.update(self.loaded[min(at, default=0) :])
+        self.left_out.update(found)
+        return [Kill(), *self._serve()]
 
     def _serve(self) -> list[Action]:
         self.loaded = ()
@@ -255,11 +259,8 @@ class Warming:
 
     def _allowed(self) -> tuple[str, ...]:
         """The names without those left out, and without what is below them."""
-        out = self.left_out.keys() | self.failed
+        out = self.left_out.keys() | self.failed | self._skipped
         return tuple(name for name in self._names if out.isdisjoint(_above(name)))
-
-    def _position(self, name: str) -> int:
-        return self.loaded.index(name) if name in self.loaded else 0
 
 
 def _above(name: str) -> Iterable[str]:

@@ -422,7 +422,7 @@ class Node:
                 os.close(child.pidfd)
 
         def done(killed: int) -> None:
-            if killed:
+            if killed and self._children:  # else they are of a warm server that forks no more
                 what = count(killed, "process", "processes")
                 self._output.say(f"paddock: ended {what} the job had left behind\n")
             self._do_all(then)

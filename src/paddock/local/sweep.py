@@ -81,6 +81,7 @@ def sweep_on(
     sweep = Sweep(keep)
     deadline = monotonic() + SWEEP_SECONDS
     fds: list[int] = []
+    timer = f"sweep {id(sweep)}"  # there may be two at a time
 
     def look(_events: int = 0) -> None:
         for fd in fds:
@@ -89,13 +90,13 @@ def sweep_on(
         fds.clear()
         left = sweep.round()
         if left is None or monotonic() >= deadline:
-            loop.at("sweep", None, look)
+            loop.at(timer, None, look)
             done(len(sweep.killed))
             return
         fds.extend(_pidfds(left))
         for fd in fds:
             loop.watch(fd, 1, look)
-        loop.at("sweep", monotonic() + (ROUND_SECONDS if left else 0.0), look)
+        loop.at(timer, monotonic() + (ROUND_SECONDS if left else 0.0), look)
 
     look()
 

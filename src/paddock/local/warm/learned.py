@@ -126,16 +126,16 @@ class Learned:
                 return
             try:
                 row = json.loads(f.read(READ_BYTES))
-                self.names = [str(name) for name in row["names"]]
+                self.names = _words(row["names"])
                 self.own = _texts(row["own"])
                 self.wrote = _texts(row["wrote"])
                 self.late = str(row["late"])
                 self._lines = _texts(row["lines"])
-                self.areas = [str(area) for area in row["areas"]]
+                self.areas = _words(row["areas"])
                 self.script = str(row["script"])
                 if stamp is None or row["stamp"] == stamp_of(stamp, self.areas):
                     self.left_out = _texts(row["left_out"])
-                    self.failed = {str(name) for name in row["failed"]}
+                    self.failed = set(_words(row["failed"]))
                     self.is_probed = bool(row["probed"])
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 self.forget()
@@ -143,6 +143,8 @@ class Learned:
 
     def write(self, stamp: str) -> str:
         """Keep it for later runs. Returns why that failed, or ""."""
+        if not self.path:
+            return "what was learned is not kept: no home directory; set XDG_CACHE_HOME"
         row = {
             "script": self.script,
             "names": self.names,
@@ -178,7 +180,8 @@ def learned_of(command: Command, env: Mapping[str, str], cwd: str) -> Learned:
     script = os.path.realpath(command.program) if command.kind == "script" else ""
     what = "\0".join((command.python, command.kind, script or f"{command.program}\0{cwd}"))
     name = hashlib.sha256(what.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    learned = Learned(os.path.join(folder(env), f"{name}.json"))
+    place = folder(env)
+    learned = Learned(place and os.path.join(place, f"{name}.json"))
     learned.script = script or command.program
     return learned
 
@@ -196,10 +199,13 @@ def all_learned(env: Mapping[str, str]) -> list[Learned]:
 
 
 def folder(env: Mapping[str, str]) -> str:
-    """Where what was learned is kept."""
+    """Where what was learned is kept; "" for nowhere."""
     cache = env.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
-        cache = os.path.join(os.path.expanduser("~"), ".cache")
+        home = os.path.expanduser("~")
+        if not os.path.isabs(home):  # a container's user may have none
+            return ""
+        cache = os.path.join(home, ".cache")
     return os.path.join(cache, "paddock", "warm")
 
 
@@ -256,6 +262,12 @@ def _stat(path: str) -> tuple[str, ...]:
     except OSError:
         return ("-",)
     return (str(found.st_mtime_ns), str(found.st_size))
+
+
+def _words(row: object) -> list[str]:
+    if not isinstance(row, list):
+        raise TypeError(row)
+    return [str(word) for word in row]
 
 
 def _texts(row: Mapping[object, object]) -> dict[str, str]:

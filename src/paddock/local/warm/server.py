@@ -50,6 +50,7 @@ HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
 VARIABLE = "PADDOCK_WARM_SERVER"
 SAID_BYTES = 1 << 16  # of what imports print
 SIGKILL = 9
+ORDERED = (2, 9, 15)  # signals that people and the kernel send, and no crash
 # They make the interpreter print or count from its first line on, which ranks do for themselves.
 LOUD = ("PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE", "PYTHONTRACEMALLOC", "PYTHONDUMPREFS")
 
@@ -206,67 +207,87 @@ class WarmServer:
         if why != self._told:
             self._told = why
             self._on_note("WARNING", f"not warm: {why}; every process imports for itself")
-        then, self._then = self._then, None
+        then = self._then
         if then is not None and self._is_forking:
-            # What it may have forked is not of this attempt.
-            sweep_on(self._loop, lambda _killed: then(None))
+            self._is_forking = False
+            # What it may have forked is not of this attempt; which may be stopped meanwhile.
+            sweep_on(self._loop, lambda _killed: self._answer(then, None))
         elif then is not None:
-            then(None)
+            self._answer(then, None)
+
+    def _answer(self, then: Then, pids: Sequence[int] | None) -> None:
+        if then is self._then:
+            self._then = None
+            then(pids)
+
+    def _fail_soon(self, why: str) -> None:
+        """Not at once: the machine is still giving its orders."""
+        pid = self._pid
+        self._loop.post(lambda: self._feed(Failed(why)) if pid == self._pid else None)
 
     # ---------------------------------------------------------------- process
 
     def _start(self, what: str, argv: tuple[str, ...]) -> None:
-        import socket
-
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        self._socket = ours.detach()
-        self._progress = os.memfd_create("paddock-warm")
-        self._progress_seen = b""
-        self._inbox = Inbox()
-        self._output = [b"", b""]
-        writes = []
-        for number in (0, 1):
-            self._said[number], write_fd = os.pipe2(os.O_CLOEXEC)
-            os.set_blocking(self._said[number], False)
-            writes.append(write_fd)
-        # Numbers that are free here: ranks have all files that this process was started with.
-        high = _raised((theirs.fileno(), self._progress, *writes))
-        path = self._env.get("PYTHONPATH")
-        env = {
-            **self._env,
-            "PYTHONPATH": f"{HOOK}{os.pathsep}{path}" if path else HOOK,
-            VARIABLE: f"{what} {os.getpid()} {high[0]} {high[1]}",
-        }
+        theirs: list[int] = []
         try:
-            self._pid = os.posix_spawnp(
-                argv[0],
-                argv,
-                env,
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), high[0]),
-                    (os.POSIX_SPAWN_DUP2, self._progress, high[1]),
-                    (os.POSIX_SPAWN_DUP2, high[2], 1),
-                    (os.POSIX_SPAWN_DUP2, high[3], 2),
-                ],
-                setpgroup=0,
-                setsigmask=[],
-                setsigdef=DEFAULT_SIGNALS,
-            )
+            self._open(theirs)
+            self._pid = self._spawn(what, argv, theirs)
+            self._pidfd = os.pidfd_open(self._pid)
         except OSError as error:
-            event = Died(f"cannot be started: {error.strerror}")
-            self._loop.post(lambda: self._feed(event))
+            self._fail_soon(f"{argv[0]} cannot be started: {error.strerror}")
             return
         finally:
-            theirs.close()
-            for fd in (*writes, *high):
+            for fd in theirs:
                 os.close(fd)
-        self._pidfd = os.pidfd_open(self._pid)
         pid = self._pid
         self._loop.watch(self._pidfd, READ, lambda _events: self._on_death(pid))
         self._loop.watch(self._socket, READ, lambda _events: self._on_message())
         for number in (0, 1):
             self._watch_output(number)
+
+    def _open(self, theirs: list[int]) -> None:
+        """What we hear it by.
+
+        theirs: its ends; the last four are 1, 2, CHANNEL and PROGRESS under numbers that are free
+        here: ranks have all files that this process was started with.
+        """
+        import socket
+        from fcntl import F_DUPFD_CLOEXEC, fcntl
+
+        self._progress_seen = b""
+        self._inbox = Inbox()
+        self._output = [b"", b""]
+        for number in (0, 1):
+            self._said[number], write_fd = os.pipe2(os.O_CLOEXEC)
+            theirs.append(write_fd)
+            os.set_blocking(self._said[number], False)
+        ours, its = socket.socketpair()
+        self._socket = ours.detach()
+        theirs.append(its.detach())
+        os.set_blocking(self._socket, False)
+        self._progress = os.memfd_create("paddock-warm")
+        for fd in (*theirs, self._progress):
+            theirs.append(fcntl(fd, F_DUPFD_CLOEXEC, 10))
+
+    def _spawn(self, what: str, argv: tuple[str, ...], theirs: Sequence[int]) -> int:
+        path = self._env.get("PYTHONPATH")
+        env = {
+            **self._env,
+            "PYTHONPATH": f"{HOOK}{os.pathsep}{path}" if path else HOOK,
+            VARIABLE: f"{what} {os.getpid()} {theirs[-2]} {theirs[-1]}",
+        }
+        # The high numbers first, so that no step overwrites what a later one needs.
+        wanted = [(theirs[2], theirs[-2]), (self._progress, theirs[-1])]
+        wanted += [(theirs[-4], 1), (theirs[-3], 2)]
+        return os.posix_spawnp(
+            argv[0],
+            argv,
+            env,
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for fd, number in wanted],
+            setpgroup=0,
+            setsigmask=[],
+            setsigdef=DEFAULT_SIGNALS,
+        )
 
     def _watch_output(self, number: int) -> None:
         self._loop.watch(self._said[number], READ, lambda _events: self._collect(number))
@@ -317,7 +338,9 @@ class WarmServer:
         is_signal = found.si_code != os.CLD_EXITED
         how = "was killed by signal" if is_signal else "ended with exit code"
         self._loop.unwatch(self._pidfd)
-        self._feed(Died(f"{how} {found.si_status}", self._at()))
+        # Somebody's order, or out of memory, is nothing to remember against a module.
+        is_ordered = is_signal and found.si_status in ORDERED
+        self._feed(Died(f"{how} {found.si_status}", "" if is_ordered else self._at()))
 
     def _on_message(self) -> None:
         try:
@@ -357,9 +380,8 @@ class WarmServer:
             os.close(fd)
         self._files.clear()
         self._tell(len(pids))
-        then, self._then = self._then, None
-        if then is not None:
-            then(pids)
+        if self._then is not None:
+            self._answer(self._then, pids)
 
     def _tell(self, count: int) -> None:
         """Once for each server: what it saves, or that it will."""
@@ -392,7 +414,7 @@ class WarmServer:
 
     def _at(self) -> str:
         """The name that it was importing."""
-        return os.fsdecode(self._progress_now().partition(b" ")[2].rstrip(b"\0"))
+        return os.fsdecode(self._progress_now().partition(b" ")[2].partition(b"\0")[0])
 
     # ------------------------------------------------------------------ words
 
@@ -422,10 +444,14 @@ class WarmServer:
         self._order("fork", lists)
 
     def _order(self, kind: str, lists: Sequence[Sequence[bytes]]) -> None:
-        fd = os.memfd_create("paddock-order")
-        with open(fd, "wb", closefd=False) as f:
-            f.write(pack(lists))
-        self._files.append(fd)
+        try:
+            fd = os.memfd_create("paddock-order")
+            self._files.append(fd)
+            with open(fd, "wb", closefd=False) as f:
+                f.write(pack(lists))
+        except OSError as error:
+            self._fail_soon(f"no order can be written: {error.strerror}")
+            return
         try:
             os.write(self._socket, f"{kind} /proc/{os.getpid()}/fd/{fd}\n".encode())
         except OSError:
@@ -439,10 +465,3 @@ def _entries(env: Mapping[str, str]) -> list[bytes]:
 def _pairs(words: list[bytes]) -> tuple[tuple[str, str], ...]:
     texts = [word.decode("utf-8", "surrogateescape") for word in words]
     return tuple(zip(texts[::2], texts[1::2], strict=True))
-
-
-def _raised(fds: Sequence[int]) -> list[int]:
-    """The same files under numbers that nobody asks for."""
-    import fcntl
-
-    return [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in fds]

@@ -16,6 +16,7 @@ through /proc, so that a large order cannot block it; ours go over the socket CH
 import os
 import sys
 from _frozen_importlib_external import PathFinder
+from _signal import getitimer as _getitimer  # type: ignore[import-not-found]  # no stub
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ def _forget_paths() -> None:
 
 def _is_import(frame: "FrameType") -> bool:
     """False for importlib.util.find_spec and its like, which only look whether there is such."""
-    return frame.f_globals is sys.modules["_frozen_importlib"].__dict__  # its __name__ varies
+    # importlib renames it when that is imported.
+    return frame.f_globals.get("__name__") in ("_frozen_importlib", "importlib._bootstrap")
 
 
 class _Guard:
@@ -130,11 +132,14 @@ class _Guard:
         self.at = b""
         self.count = 0
 
+    def say(self) -> None:
+        os.pwrite(PROGRESS, b"%d %s\0" % (self.count, self.at), 0)
+
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: object = None
     ) -> None:
         self.count += 1
-        os.pwrite(PROGRESS, b"%d %s" % (self.count, self.at), 0)
+        self.say()
         if path is None and _is_import(sys._getframe(2)):
             spec = PathFinder.find_spec(name)
             if name in self.users or (spec is not None and not _is_installed(spec)):
@@ -189,9 +194,12 @@ class _State:
         self.threads: dict[str, str] = {}
         self.files: dict[tuple[str, str], str] = {}
         self.found: Pairs = []
-        self._has_child = self._has_temporary = False
+        self._has_child = self._has_temporary = self._has_timer = False
         self._maps: set[bytes] = set()
+        self._place = os.stat(".")
         self.look("")
+        if len(self.threads) > 1:
+            self.found.append(("", "it starts a thread"))
 
     def look(self, name: str) -> None:
         for tid in os.listdir("/proc/self/task"):
@@ -209,6 +217,13 @@ class _State:
         if not self._has_temporary and getattr(module, "_name_sequence", None) is not None:
             self._has_temporary = True
             self.found.append((name, "it makes a temporary file"))
+        if not self._has_timer and any(_getitimer(which) != (0, 0) for which in (0, 1, 2)):
+            self._has_timer = True
+            self.found.append((name, "it sets a timer"))
+        place = os.stat(".")
+        if not os.path.samestat(place, self._place):
+            self._place = place
+            self.found.append((name, "it changes the working directory"))
         with open("/proc/self/maps", "rb") as f:
             for line in f:
                 fields = line.split(None, 5)
@@ -264,7 +279,14 @@ def _try_fork() -> None:
     pid = os.fork()
     if not pid:
         os._exit(0)
-    os.waitpid(pid, 0)
+    _reap(pid)
+
+
+def _reap(pid: int) -> None:
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        pass  # an import ignores SIGCHLD: the kernel has reaped it
 
 
 def _has_child() -> bool:
@@ -281,6 +303,10 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
     from time import monotonic
 
     began = monotonic()
+    state = _State()
+    if state.found:
+        _tell(b"failed", [_clean(f"before any import of the script, {state.found[0][1]}")])
+        return
     _unfreeze_at_exit(gc)
     guard = _Guard({os.fsdecode(name) for name in users})
     reads = _Reads(_data())
@@ -289,23 +315,31 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
     plain = _data()
     _set_data(reads)
     sys.meta_path.insert(0, guard)
-    if place:  # where the script is: it comes first in every rank, too
-        sys.path.insert(0, os.fsdecode(place[0]))
-    state, failed, spoiled = _State(), [], []
+    first = [os.fsdecode(path) for path in place]  # where the script is, as in every rank
+    sys.path[:0] = first
+    failed: Words = []
+    spoiled: Pairs = []
     for name in map(os.fsdecode, names):
         if name in sys.modules:
             continue
         guard.at = os.fsencode(name)
-        os.pwrite(PROGRESS, b"%d %s" % (guard.count, guard.at), 0)
+        guard.say()
         try:
             __import__(name)
-        except BaseException:  # noqa: BLE001 - also SystemExit; the script will meet it, too
-            failed.append(os.fsencode(name))
+        except ModuleNotFoundError as error:
+            if error.name == name:  # nothing of it was run; the script does without it, too
+                failed.append(os.fsencode(name))
+            else:
+                spoiled.append((name, repr(error)))
+        except BaseException as error:  # noqa: BLE001 - also SystemExit; the script will meet it
+            spoiled.append((name, repr(error)))  # half a package must not be forked
         spoiled += [(name, why) for why in guard.found + reads.found]
         guard.found, reads.found = [], []
         state.look(name)
-    if place:
-        sys.path.pop(0)
+        if sys.path[: len(first)] != first:
+            spoiled.append((name, "it changes the beginning of sys.path"))
+            sys.path[:0] = first
+    del sys.path[: len(first)]
     sys.meta_path.remove(guard)
     _set_data(plain)
     plain.clear()
@@ -316,7 +350,13 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
     _forget_paths()
     gc.collect()
     gc.freeze()  # else the first collection of every rank would copy all of it
-    _try_fork()
+    guard.at = b""
+    guard.say()
+    try:
+        _try_fork()
+    except OSError as error:
+        _tell(b"failed", [_clean(f"fork: {error.strerror}")])
+        return
     spoiled += state.spoiled()
     took = b"%d" % ((monotonic() - began) * 1000)
     reasons = [_clean(word) for pair in spoiled for word in pair]
@@ -346,7 +386,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
                 break
             data += part
         os.close(read_fd)
-        os.waitpid(middle, 0)  # from here on the ranks are the launcher's children
+        _reap(middle)  # from here on the ranks are the launcher's children
         if data.startswith(b"!") or not data:
             _tell(b"failed", [data[1:] or b"the process that forks the ranks died"])
         else:
@@ -370,11 +410,12 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
             for fd in {*mine}:
                 if fd is not None:
                     os.close(fd)
+        os.write(go_write, b"!" * len(pids))
         os.write(write_fd, b" ".join(b"%d" % pid for pid in pids))
     except OSError as error:
         for pid in pids:
             os.kill(pid, 9)
-            os.waitpid(pid, 0)
+            _reap(pid)
         os.write(write_fd, b"!" + _clean(f"fork of rank {len(pids)}: {error.strerror}"))
     os._exit(0)
 
@@ -395,7 +436,8 @@ def _wait_for_parent(middle: int, go_read: int, launcher: int) -> None:
     from time import sleep
 
     os.setpgid(0, 0)
-    os.read(go_read, 1)
+    if not os.read(go_read, 1):
+        os._exit(EXIT_OWN_FAULT)  # it has died before all were there
     os.close(go_read)
     while os.getppid() == middle:
         sleep(0.0002)
