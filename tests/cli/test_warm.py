@@ -19,7 +19,7 @@ def learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learned:
     found = Learned(os.path.join(folder(os.environ), "one.json"))
     found.script = str(tmp_path / "train.py")
     Path(found.script).write_text("import json\n")
-    found.add("i\0json\ni\0busy\nw\0XLA_FLAGS\0train.py:3\n", was_warm=False)
+    found.add("i\0json\ni\0busy\nw\0MODE\0train.py:3\ni\0csv\n", was_warm=False)
     found.left_out["busy"] = "it starts a thread"
     assert found.write("python") == ""
     return found
@@ -33,7 +33,8 @@ def test_list_says_what_is_left_out_and_why(
     assert capsys.readouterr().out.splitlines() == [
         learned.script,
         "  2 modules imported once per node",
-        "  none of those that follow: train.py:3 sets XLA_FLAGS before",
+        "  each process imports 1 module by itself, after train.py:3 sets MODE "
+        "(--env MODE=... sets it before)",
         "  left out busy: it starts a thread",
     ]
 

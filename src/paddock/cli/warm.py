@@ -86,6 +86,6 @@ def _lines(learned: Learned) -> Iterator[str]:
     yield learned.script
     yield f"  {count(len(learned.names), 'module')} imported once per node"
     if learned.late:
-        yield f"  none of those that follow: {learned.late}"
+        yield f"  {learned.late}"
     for name, why in learned.left_out.items():
         yield f"  left out {name}: {why}"

@@ -6,9 +6,10 @@ Names are kept in the order of their first import, so that importing them one af
 what the script did.
 
 What a script does *before* an import must not be lost: a variable that it sets then, or a module
-that patches others. So names count up to the first of these only (``late`` says which it was), and
-all are forgotten when the lines of the script that set variables, or their order among its
-imports, change.
+that patches others. So names count up to the first of these only, the *bar*, and no later run adds
+to them, since what it imports may come after the bar in another. All are forgotten when the lines
+of the script that set variables, or their order among its imports, change, and when a warm run
+meets another bar than the one that is known.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import json
 import os
 import stat
 
+from paddock.local.text import count
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,19 +29,25 @@ if TYPE_CHECKING:
 
 FILES_MAX = 256  # scripts remembered
 READ_BYTES = 1 << 24
-# Variables that are read when a device or a group of processes is made, not at import. That no
-# device was touched before is checked (hook/sitecustomize.py).
-READ_LATE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING",
-             "TOKENIZERS_PARALLELISM", "NCCL_", "GLOO_")  # fmt: skip
+# Variables that are read when a device or a group of processes is made, not at import: traced for
+# torch, paddle and jax (docs/decisions/0018). That no device was touched before is checked
+# (hook/sitecustomize.py).
+READ_LATE = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING",  # the driver, cuInit()
+    "XLA_FLAGS",  # the first use of a device
+    "NCCL_", "GLOO_", "MASTER_",  # a group of processes
+    "TOKENIZERS_PARALLELISM",  # every call
+)  # fmt: skip
 # They patch what is imported after them, and must come first.
-PATCHING = frozenset(("gevent", "eventlet"))
+PATCHING = ("gevent", "eventlet")
 
 
 class Learned:
     """What is known of one script.
 
     names: modules of Python and of installed packages. own: the user's, which are read fresh.
-    wrote: variable that the script sets -> where. late: why names are not complete, "" for all.
+    bar: (what was done, where, that line) before the other imports, empty for nothing.
+    later: how many modules came after it.
     left_out: name -> why it is not imported by the server. failed: cannot be imported by anybody.
     """
 
@@ -48,8 +57,8 @@ class Learned:
         self.script = ""
         self.names: list[str] = []
         self.own: dict[str, str] = {}
-        self.wrote: dict[str, str] = {}
-        self.late = ""
+        self.bar: tuple[str, ...] = ()
+        self.later = 0
         self.left_out: dict[str, str] = {}
         self.failed: set[str] = set()
         self.areas: list[str] = []
@@ -58,43 +67,51 @@ class Learned:
 
     def forget(self) -> None:
         """All but what is known of the interpreter."""
-        self.names, self.own, self.wrote, self.late, self._lines = [], {}, {}, "", {}
+        self.names, self.own, self.bar, self.later, self._lines = [], {}, (), 0, {}
         self.left_out.clear()
         self.failed.clear()
+
+    @property
+    def late(self) -> str:
+        """Why names are not all, for people; "" when they are."""
+        if not self.bar:
+            return ""
+        what, place, _ = self.bar
+        text = f"each process imports {count(self.later, 'module')} by itself, after "
+        if not place:
+            return f"{text}{what}, which patches them"
+        return f"{text}{place} sets {what} (--env {what}=... sets it before)"
 
     def add(self, text: str, *, was_warm: bool) -> str:
         """Take what a rank has noted (hook/sitecustomize.py). Returns a note for people, or "".
 
         was_warm: modules had been imported before the script began.
         """
-        known = set(self.names)
-        is_late = False
-        news = ""
+        names = dict.fromkeys(self.names)
+        bar: tuple[str, ...] = ()
+        later = 0
         for line in text.splitlines():
             kind, _, rest = line.partition("\0")
             name, _, place = rest.partition("\0")
             if kind == "u":
                 self.own.setdefault(name, place)
             elif kind == "w" and not name.startswith(READ_LATE):
-                if name not in self.wrote and was_warm and not news:
-                    news = (
-                        f"{place} sets {name}: what was imported before has not seen it; "
-                        f"the next start learns anew (--env {name}=... sets it for all)"
-                    )
-                self.wrote.setdefault(name, place)
-                self.late = self.late or f"{place} sets {name} before"
-                is_late = True
+                bar = bar or (name, place, _line_at(place))
             elif kind == "i" and name.partition(".")[0] in PATCHING:
-                self.late = self.late or f"{name} patches what is imported after it"
-                is_late = True
-            elif kind == "i" and not is_late and name not in known:
-                known.add(name)
-                self.names.append(name)
-        if news:
+                bar = bar or (name.partition(".")[0], "", "")
+            elif kind == "i" and bar:
+                later += 1
+            elif kind == "i" and not self.bar:
+                names[name] = None
+        if was_warm and bar and (bar[0], bar[2]) != (self.bar[:1] + self.bar[2:]):
             self.forget()
-        else:
-            self._lines = {path: lines_of(path) for path in self._files()}
-        return news
+            how = f"{bar[1]} sets {bar[0]}" if bar[1] else f"{bar[0]} is imported"
+            return f"{how}: what was imported before has not seen it; the next start learns anew"
+        self.names = list(names)
+        if bar and not self.bar:
+            self.bar, self.later = bar, later
+        self._lines = {path: lines_of(path) for path in self._files()}
+        return ""
 
     def _files(self) -> Iterable[str]:
         return filter(None, (self.script, *self.own.values()))
@@ -128,8 +145,10 @@ class Learned:
                 row = json.loads(f.read(READ_BYTES))
                 self.names = _words(row["names"])
                 self.own = _texts(row["own"])
-                self.wrote = _texts(row["wrote"])
-                self.late = str(row["late"])
+                self.bar = tuple(str(word) for word in row["bar"])
+                if len(self.bar) not in (0, 3):
+                    raise ValueError("bar")
+                self.later = int(row["later"])
                 self._lines = _texts(row["lines"])
                 self.areas = _words(row["areas"])
                 self.script = str(row["script"])
@@ -149,8 +168,8 @@ class Learned:
             "script": self.script,
             "names": self.names,
             "own": self.own,
-            "wrote": self.wrote,
-            "late": self.late,
+            "bar": self.bar,
+            "later": self.later,
             "left_out": self.left_out,
             "failed": sorted(self.failed),
             "lines": self._lines,
@@ -240,7 +259,7 @@ def stamp_of(interpreter_: str, areas: Iterable[str]) -> str:
 
 
 def lines_of(path: str) -> str:
-    """A digest of the lines that set variables, and of the imports among them; "" without any.
+    """A digest of the lines that may be a bar, and of the imports among them; "" without any.
 
     A text search: a comment that says "environ" costs one slow start.
     """
@@ -249,11 +268,21 @@ def lines_of(path: str) -> str:
             lines = f.read(READ_BYTES).splitlines()
     except OSError:
         return "?"
-    if not any(b"environ" in line or b"putenv" in line for line in lines):
+    bars = (b"environ", b"putenv", *(name.encode() for name in PATCHING))
+    if not any(word in line for line in lines for word in bars):
         return ""
-    words = (b"environ", b"putenv", b"import ")
-    kept = [line.strip() for line in lines if any(word in line for word in words)]
+    kept = [line.strip() for line in lines if any(word in line for word in (*bars, b"import "))]
     return hashlib.sha256(b"\n".join(kept)).hexdigest()
+
+
+def _line_at(place: str) -> str:
+    """The text of ``file:number``, which stays when lines are added above it."""
+    path, _, number = place.rpartition(":")
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.read(READ_BYTES).splitlines()[int(number) - 1].strip()
+    except (OSError, ValueError, IndexError):
+        return ""
 
 
 def _stat(path: str) -> tuple[str, ...]:

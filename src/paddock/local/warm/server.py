@@ -391,6 +391,10 @@ class WarmServer:
             text = f"{modules} modules imported once in {self._took:.1f} s for {count} processes"
             if left:
                 text += f"; {left} were left out: paddock warm list"
+            if self.learned.later > modules:
+                text += f"; {self.learned.late}"
+        elif self.learned.bar:
+            text = f"nothing is imported once: {self.learned.late}"
         else:
             text = "learning what the script imports; its next start here is warm"
         if text != self._told:

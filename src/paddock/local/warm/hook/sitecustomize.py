@@ -38,8 +38,12 @@ LEARN_NAMES_MAX = 20000
 EXIT_OWN_FAULT = 125
 # Devices that may be open: they have no state.
 PLAIN_FILES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-# Read at import, and set right in the rank by _mend_frameworks: (variable, reading module).
-MENDED = {("PADDLE_TRAINER_ID", "paddle.hapi.logger")}
+# Harmless reads at import: (variable, reading module).
+MENDED = {
+    ("PADDLE_TRAINER_ID", "paddle.hapi.logger"),  # set right by _mend_frameworks
+    ("all variables", "fsspec.config"),  # looks for FSSPEC_*
+    ("all variables", "numba.core.config"),  # looks for NUMBA_*
+}
 
 
 # ------------------------------------------------------------------------------------- messages
@@ -171,18 +175,24 @@ class _Reads(Variables):
         self._note(key)
         return dict.__contains__(self, key)
 
+    def __iter__(self) -> "Iterator[bytes]":
+        self._note(None)  # a rank's are not among them
+        return dict.__iter__(self)
+
     def _note(self, key: object) -> None:
-        if key not in self.own:
+        if key is not None and key not in self.own:
             return
+        what = "all variables" if key is None else os.fsdecode(key)
         frame = _caller(sys._getframe(2))
         module = frame.f_globals.get("__name__", "?") if frame else "?"
-        if (os.fsdecode(key), module) not in MENDED:
-            self.found.append(f"{module} reads {os.fsdecode(key)}, which differs between ranks")
+        if (what, module) not in MENDED:
+            why = "some of which differ" if key is None else "which differs"
+            self.found.append(f"{module} reads {what}, {why} between ranks")
 
 
 def _caller(frame: "FrameType | None") -> "FrameType | None":
     """The first frame that is not of os.environ itself."""
-    while frame is not None and frame.f_globals.get("__name__") in ("os", "_collections_abc"):
+    while frame is not None and frame.f_globals.get("__name__") in ("os", "collections.abc"):
         frame = frame.f_back
     return frame
 
@@ -343,7 +353,7 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
     sys.meta_path.remove(guard)
     _set_data(plain)
     plain.clear()
-    plain.update(reads)
+    plain.update(dict.items(reads))
     for key in {*before, *plain}:
         if before.get(key) != plain.get(key):
             CHANGED[key] = plain.get(key)
@@ -494,6 +504,9 @@ def _mend_state() -> None:
     threading = sys.modules.get("threading")
     if threading is not None:
         threading.main_thread()._set_native_id()
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "default_generator"):
+        torch.default_generator.seed()
     process = sys.modules.get("multiprocessing.process")
     if process is not None:
         config = process.current_process()._config

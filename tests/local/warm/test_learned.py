@@ -1,0 +1,243 @@
+"""What a script imports, as earlier runs have learned it; and when that is not to be trusted."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from paddock.local.warm.learned import Learned, lines_of
+
+if TYPE_CHECKING:
+    from local.jobs import World
+
+SCRIPT = """\
+import os, a
+os.environ["X"] = "1"
+import b
+if other:
+    os.environ["Y"] = "1"
+    os.environ["X"] = "2"
+import c
+"""
+COLD, WARM = False, True
+
+
+@pytest.fixture
+def learned(tmp_path: Path) -> Learned:
+    """Of a script of which nothing is known yet."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    found = Learned(str(tmp_path / "cache" / "one.json"))
+    found.script = str(script)
+    return found
+
+
+def noted(learned: Learned, words: str) -> str:
+    """What the rank writes: a module, VARIABLE@line, or .module for one of the user's."""
+    lines = []
+    for word in words.split():
+        name, _, line = word.partition("@")
+        if line:
+            lines.append(f"w\0{name}\0{learned.script}:{line}")
+        else:
+            lines.append(f"u\0{name[1:]}\0" if name.startswith(".") else f"i\0{name}")
+    return "\n".join(lines)
+
+
+# Runs one after the other: what each noted; what is imported before the next; said.
+RUNS = [
+    ("all that is installed counts, in its order", [("b .m a b", "b a")], ""),
+    ("other arguments import more", [("a", "a"), ("c", "a c")], ""),
+    ("nothing after a variable", [("a X@2 b c", "a")], ""),
+    ("a variable that is read late does not count", [("a XLA_FLAGS@2 MASTER_PORT@2 b", "a b")], ""),
+    ("nothing after what patches", [("a gevent gevent.monkey b", "a")], ""),
+    ("another run may not add what came after", [("a X@2 b", "a"), ("b c", "a")], ""),
+    ("the same variable again is no news", [("a X@2 b", "a"), ("X@2 b Y@5 X@6", "a")], ""),
+    ("a variable that was not set before", [("a b", "a b"), ("X@2", "")], "train.py:2 sets X"),
+    ("another one", [("a X@2 b", "a"), ("Y@5 X@2", "")], "train.py:5 sets Y"),
+    ("the same one elsewhere", [("a X@2 b", "a"), ("X@6", "")], "train.py:6 sets X"),
+    ("what patches was not imported", [("a b", "a b"), ("gevent", "")], "gevent is imported"),
+    ("news are learned anew", [("a b", "a b"), ("X@2", ""), ("a X@2 b", "a")], ""),
+]
+
+
+@pytest.mark.parametrize(("runs", "said"), [r[1:] for r in RUNS], ids=[r[0] for r in RUNS])
+def test_names_count_up_to_what_changes_the_others(
+    learned: Learned, runs: list[tuple[str, str]], said: str
+) -> None:
+    """What is imported before the script must not miss what the script does first."""
+    for words, names in runs:
+        news = learned.add(noted(learned, words), was_warm=bool(learned.names))
+        assert learned.names == names.split()
+    assert said in news
+    assert bool(said) == bool(news)
+
+
+@pytest.mark.parametrize(
+    ("words", "late"),
+    [
+        ("a b", ""),
+        ("a X@2 b c", "each process imports 2 modules by itself, after {script}:2 sets X "
+                      "(--env X=... sets it before)"),
+        ("gevent a", "each process imports 1 module by itself, after gevent, which patches them"),
+    ],
+)  # fmt: skip
+def test_why_names_are_not_all_is_told(learned: Learned, words: str, late: str) -> None:
+    """With what to do about it."""
+    learned.add(noted(learned, words), was_warm=COLD)
+    assert learned.late == late.format(script=learned.script)
+
+
+# An edit: (from, to, whether what was learned is forgotten).
+EDITS = [
+    ("import c", "import c, d", True),
+    ('"Y"] = "1"', '"Z"] = "1"', True),
+    ("import os, a", "import os\n# more\nimport a", True),
+    ("if other:", "# more\nif  other:", False),
+    ('    os.environ["X"] = "2"\n', "", True),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "is_forgotten"), EDITS, ids=[e[0] for e in EDITS])
+def test_another_order_of_variables_and_imports_is_learned_anew(
+    learned: Learned, old: str, new: str, is_forgotten: bool
+) -> None:
+    """Before the next start, not after it; other edits cost nothing."""
+    learned.add(noted(learned, "a X@2 b"), was_warm=COLD)
+    assert learned.check() == ""
+    assert old in SCRIPT
+    Path(learned.script).write_text(SCRIPT.replace(old, new))
+    assert bool(learned.check()) == is_forgotten
+    assert learned.names == ([] if is_forgotten else ["a"])
+
+
+def test_a_line_that_moved_is_the_same_bar(learned: Learned) -> None:
+    """Lines that are added above it change its number only."""
+    learned.add(noted(learned, "a X@2 b"), was_warm=COLD)
+    Path(learned.script).write_text("\n\n" + SCRIPT)
+    assert learned.add(noted(learned, "X@4 b"), was_warm=WARM) == ""
+    assert learned.names == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_empty"),
+    [("import a\n", True), ("os.putenv('X', '1')\n", False), ("import eventlet\n", False)],
+)
+def test_a_script_without_bars_may_change_its_imports(
+    tmp_path: Path, text: str, is_empty: bool
+) -> None:
+    """Its lines are not remembered at all."""
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    assert (lines_of(str(path)) == "") == is_empty
+
+
+@pytest.mark.parametrize("change", ["interpreter", "package"])
+def test_reasons_are_of_one_interpreter_and_its_packages(
+    learned: Learned, tmp_path: Path, change: str
+) -> None:
+    """A module that could not be forked may be another one now."""
+    site = tmp_path / "site"
+    site.mkdir()
+    learned.areas = [str(site)]
+    learned.add(noted(learned, "a b X@2"), was_warm=COLD)
+    learned.left_out["b"] = "it starts a thread"
+    assert learned.write("python3.11") == ""
+
+    same = Learned(learned.path)
+    same.read("python3.11")
+    assert (same.names, same.bar, same.left_out) == (["a", "b"], learned.bar, learned.left_out)
+    if change == "package":
+        (site / "b-2.0.dist-info").mkdir()
+        os.utime(site, (1, 1))
+    other = Learned(learned.path)
+    other.read("python3.12" if change == "interpreter" else "python3.11")
+    assert (other.names, other.left_out, other.note) == (["a", "b"], {}, "")
+
+
+# ------------------------------------------------------------------------- with real processes
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder of installed packages, which the interpreter takes for the user's own site."""
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    path = tmp_path / "user" / "lib" / version / "site-packages"
+    path.mkdir(parents=True)
+    return path
+
+
+def start_twice(world: World, site: Path, *words: object, ranks: int = 2) -> list[str]:
+    """Launch it cold and warm; what the second said on stderr."""
+    env = {
+        "XDG_CACHE_HOME": str(world.folder / "cache"),
+        "PYTHONUSERBASE": str(site.parents[2]),
+        "PYTHONPATH": f"{world.source}{os.pathsep}{site}",
+    }
+    for _ in range(2):
+        done = world.run("--warm", "on", "--nproc_per_node", ranks, *words, env=env)
+        assert (done.code, done.left) == (0, []), done.console
+    return [line for line in done.err.splitlines() if "arm: " in line]
+
+
+# How a module reads what differs between ranks: (by what, what).
+READS = [
+    ("os.environ['RANK']", "RANK, which differs"),
+    ("os.environ.get('RANK')", "RANK, which differs"),
+    ("os.getenv('RANK', '')", "RANK, which differs"),
+    ("os.environb.get(b'RANK', b'').decode()", "RANK, which differs"),
+    ("'RANK' in os.environ and os.environ['RANK']", "RANK, which differs"),
+    ("dict(os.environ).get('RANK')", "all variables, some of which differ"),
+    ("os.environ.copy().get('RANK')", "all variables, some of which differ"),
+    ("[v for k, v in os.environ.items() if k == 'RANK']", "all variables, some of which differ"),
+]
+
+
+def test_modules_that_read_a_ranks_variable_are_named(world: World, site: Path) -> None:
+    """Each rank imports them; the reason names the module, not what it reads it with."""
+    names = [f"reader{number}" for number in range(len(READS))]
+    for name, (read, _) in zip(names, READS, strict=True):
+        (site / f"{name}.py").write_text(f"import os\nseen = {read}\n")
+    seen = ", ".join(f"*{name}.seen" for name in names)
+    script = world.script(f"import {', '.join(names)}\ntell('seen', RANK, {seen})\n")
+    start_twice(world, site, script)
+    told = [("seen", rank, *[rank] * len(names)) for rank in ("0", "1")]
+    assert sorted(world.events.wait("seen", count=4)) == sorted(told * 2)
+    (cache,) = (world.folder / "cache" / "paddock" / "warm").iterdir()
+    found = Learned(str(cache))
+    found.read(None)
+    assert found.left_out == {
+        name: f"{name} reads {what} between ranks"
+        for name, (_, what) in zip(names, READS, strict=True)
+    }
+
+
+def test_a_script_that_sets_a_variable_first_is_told_why_it_is_slow(
+    world: World, site: Path
+) -> None:
+    """What it imports sees the variable, and a line says what to do."""
+    (site / "reader.py").write_text("import os\nseen = os.environ.get('MODE')\n")
+    text = "os.environ['MODE'] = 'fast'\nimport reader, email.message, tarfile\n"
+    script = world.script(text + "tell('seen', reader.seen)\n")
+    (line,) = start_twice(world, site, script)
+    assert world.events.wait("seen", count=4) == [("seen", "fast")] * 4
+    assert "sets MODE (--env MODE=... sets it before)" in line
+
+
+def test_flags_that_paddle_read_at_import_are_set_again(world: World, site: Path) -> None:
+    """FLAGS_selected_gpus differs between ranks, and the library has read it before the fork."""
+    (site / "paddle").mkdir()
+    (site / "paddle" / "__init__.py").write_text("")
+    (site / "paddle" / "base.py").write_text(
+        "class core:\n    globals = staticmethod(lambda: {'FLAGS_selected_gpus': ''})\n"
+        "seen = {}\nset_flags = seen.update\n"
+    )
+    flags = ("--env", "FLAGS_selected_gpus=1", "--env", "FLAGS_selected_other=2")
+    script = world.script("import paddle.base\ntell('set', *paddle.base.seen.items())\n")
+    start_twice(world, site, *flags, script, ranks=1)
+    told = world.events.wait("set", count=2)
+    assert told == [("set",), ("set", "('FLAGS_selected_gpus',", "'1')")]
