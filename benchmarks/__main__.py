@@ -19,6 +19,7 @@ NAMES = {
     "memory": "resident memory of the launcher, and its idle CPU",
     "failure": "a rank dies: until its peers are signalled; and is the culprit named?",
     "restart": "a rank dies: until the next attempt's ranks run",
+    "first_step": "Enter to the first training step, without and with --warm; after a failure",
     "rendezvous": "32, 256 and 1,024 agents meet",
     "log_path": "a million lines through the launcher; torn lines",
     "submit": "logs of 32 ranks merged",

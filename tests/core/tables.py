@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paddock.agent import life
-from paddock.core import membership, supervisor
+from paddock.core import membership, supervisor, warming
 
-NOT_PHASES = ("any",)
+NOT_PHASES = ("any", "busy")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ def write_diagram(rows: list[Row]) -> str:
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {rows[0].phase}"]
     for (phase, after), events in moves.items():
         lines.append(f"    {phase} --> {after}: {'<br/>'.join(events)}")
-    lines += ["    ended --> [*]", "```"]
+    lines += ["    ended --> [*]"] * any(row.next == "ended" for row in rows)
+    lines.append("```")
     return "\n".join(lines)
 
 
@@ -75,6 +76,7 @@ def write_document() -> str:
     member = read_table(membership.__doc__)
     node = read_table(supervisor.__doc__)
     place = read_table(life.__doc__)
+    warm = read_table(warming.__doc__)
     return "\n".join(
         [
             "# State machines",
@@ -82,9 +84,9 @@ def write_document() -> str:
             "<!-- Generated from the tables of the modules by tests/core/test_tables.py;",
             "     PADDOCK_RECORD=1 python -m pytest tests/core/test_tables.py writes it anew. -->",
             "",
-            "Three machines decide everything that happens to a job. They do no I/O and ask no",
+            "Four machines decide everything that happens to a job. They do no I/O and ask no",
             "clock: events and the time go in, actions come out, a shell carries them out. Stories",
-            "of the first and the last, event by event, are in `tests/scenarios/`.",
+            "of the first and the third, event by event, are in `tests/scenarios/`.",
             "",
             "## Membership: the whole job",
             "",
@@ -112,6 +114,15 @@ def write_document() -> str:
             write_diagram(node),
             "",
             write_table(node),
+            "",
+            "## Warming: one node, with `--warm on`",
+            "",
+            "One per launcher. Its process imports once and forks the processes of each attempt.",
+            "Busy: probing, loading or forking.",
+            "",
+            write_diagram(warm),
+            "",
+            write_table(warm),
             "",
         ]
     )

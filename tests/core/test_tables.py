@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from core.tables import read_table, write_diagram, write_document
+from core.tables import NOT_PHASES, read_table, write_diagram, write_document
 from paddock.agent import life
-from paddock.core import membership, supervisor
+from paddock.core import membership, supervisor, warming
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "state-machines.md"
 # Read once, at import: the fixtures remove PADDOCK_ variables while a test runs.
@@ -25,13 +25,13 @@ def test_the_page_is_made_from_the_tables() -> None:
 
 def test_every_phase_can_be_reached_and_left() -> None:
     """A phase without a way out would be a job that hangs."""
-    for module in (membership, life, supervisor):
+    for module in (membership, life, supervisor, warming):
         rows = read_table(module.__doc__)
-        phases = {r.phase for r in rows} - {"any"}
+        phases = {r.phase for r in rows} - set(NOT_PHASES)
         reached = {r.next for r in rows if r.is_move} | {rows[0].phase}
-        left = {r.phase for r in rows if r.is_move} - {"any"}
+        left = {r.phase for r in rows if r.is_move} - set(NOT_PHASES)
         assert reached == phases
-        assert left == phases - {"ended"}
+        assert left == phases - {"ended", "barred"}
 
 
 def test_the_diagram_has_one_arrow_per_move() -> None:

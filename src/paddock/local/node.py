@@ -200,14 +200,20 @@ class Node:
         return WarmServer(self._loop, self.job.command, self._env, self._on_note)
 
     def _fork(self, opened: Opened, unbind: Callable[[], None]) -> None:
-        """Have the warm server fork what runs the job's own command; start the others with it."""
+        """Have the warm server fork the workers; start the others with them.
+
+        Servers may run the same script, and set other variables there before its imports.
+        """
         assert self._warm is not None and self._shared is not None and self._plan is not None
         from paddock.local.warm.server import Order
 
         base = {**self._shared.base, **self._shared.last}
         differing = {"PADDOCK_ATTEMPT"}
         orders: list[Order] = []
-        mine = [o for o in opened if self.job.command_of(o[0].role) == self.job.command]
+        mine = [each for each in opened if each[0].role == "worker"]
+        if not mine:
+            self._begin(opened, {}, unbind)
+            return
         for proc, (_, ends) in mine:
             env = self._env_of(proc)
             differing.update(name for name, text in env.items() if base.get(name) != text)

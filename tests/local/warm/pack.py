@@ -48,18 +48,17 @@ class Pack:
             "DROPPED": "1",
         }
 
-    def start(self, *words: object, warm: str = "on", before: Sequence[str] = ()) -> Running:
+    def start(
+        self, *words: object, warm: str = "on", before: Sequence[str] = (), log: str = "log"
+    ) -> Running:
         """Start the script, by default on two ranks."""
         self.servers.write_text("", "utf-8")
-        given = (
-            "--warm",
-            warm,
-            "--log_overwrite",
-            "--grace",
-            2,
-            *(words or ("--nproc_per_node", 2)),
+        given = ("--warm", warm, "--log_overwrite", "--grace", 2)
+        ranks = words or ("--nproc_per_node", 2)
+        place = self.world.folder / log
+        return self.world.start(
+            *given, *ranks, self.script, env=self.env, before=before, log_dir=place
         )
-        return self.world.start(*given, self.script, env=self.env, before=before)
 
     def count_servers(self) -> int:
         """How many servers have imported the package since the last start."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,26 @@ def test_a_time_limit_holds_while_it_loads(world: World) -> None:
     assert "the job's time limit of 1 s is over" in ended.err
 
 
+def test_a_failure_elsewhere_ends_a_node_that_still_loads(world: World) -> None:
+    """At once, with the verdict of the job; what was to run there never does."""
+    pack = Pack(world, {"slow": LOADS}, UP)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        master = f"127.0.0.1:{free.getsockname()[1]}"
+    nodes = ("--nnodes", 2, "--nproc_per_node", 1, "--master", master)
+    running = pack.start("--nproc_per_node", 1)
+    world.open_gate(1)
+    assert running.end().code == 0
+    for warm in ("on", "off"):
+        pack.start(*nodes, warm=warm, log=warm)
+    world.events.wait("loading")
+    (_, (_, _, pid, _)) = world.events.wait("up", count=2)
+    os.kill(int(pid), signal.SIGKILL)
+    for running in world.running[1:]:
+        ended = running.end()
+        assert (ended.code, ended.left) == (137, []), ended.err
+    assert len(world.events.all("up")) == 2
+
+
 # The timer goes off when the test says so.
 IN_A_HURRY = """
 import os, runpy, sys
@@ -161,9 +182,14 @@ def test_a_server_that_hangs_is_not_waited_for(world: World, moment: str) -> Non
 
 def test_attempts_fork_from_one_server(world: World) -> None:
     """It learns from the first of them; each has its own number and environment."""
-    text = 'tell("up", ATTEMPT, RANK, os.getppid())\nsys.exit(ATTEMPT < 2)\n'
+    text = 'tell("up", ATTEMPT, RANK, os.getppid())\n'
+    text += "if RANK and ATTEMPT < 2:\n    forever()\ngate()\nsys.exit(ATTEMPT < 2)\n"
     pack = Pack(world, {"quick": ""}, text)
-    ended = pack.start("--max_restart", 3, "--nproc_per_node", 2).end()
+    running = pack.start("--max_restart", 3, "--nproc_per_node", 2)
+    for attempt in range(3):
+        world.events.wait("up", attempt, count=2)
+        world.open_gate(1 + (attempt == 2))
+    ended = running.end()
     assert (ended.code, ended.left, pack.count_servers()) == (0, [], 1), ended.err
     told = world.events.all("up")
     wanted = [(str(attempt), str(rank)) for attempt in range(3) for rank in range(2)]

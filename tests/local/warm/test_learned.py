@@ -115,6 +115,15 @@ def test_another_order_of_variables_and_imports_is_learned_anew(
     assert learned.names == ([] if is_forgotten else ["a"])
 
 
+def test_an_edit_while_the_script_runs_is_of_the_next_start(learned: Learned) -> None:
+    """What a run has learned at its end is of the text that it was started with."""
+    assert learned.check() == ""
+    Path(learned.script).write_text('import os\nos.environ["Z"] = "1"\n' + SCRIPT)
+    learned.add(noted(learned, "a X@2 b"), was_warm=COLD)
+    assert learned.check() != ""
+    assert learned.names == []
+
+
 def test_a_line_that_moved_is_the_same_bar(learned: Learned) -> None:
     """Lines that are added above it change its number only."""
     learned.add(noted(learned, "a X@2 b"), was_warm=COLD)
@@ -178,8 +187,9 @@ def start_twice(world: World, site: Path, *words: object, ranks: int = 2) -> lis
         "PYTHONUSERBASE": str(site.parents[2]),
         "PYTHONPATH": f"{world.source}{os.pathsep}{site}",
     }
+    count = ("--nproc_per_node", ranks) if ranks else ()
     for _ in range(2):
-        done = world.run("--warm", "on", "--nproc_per_node", ranks, *words, env=env)
+        done = world.run("--warm", "on", *count, *words, env=env)
         assert (done.code, done.left) == (0, []), done.console
     return [line for line in done.err.splitlines() if "arm: " in line]
 
@@ -216,14 +226,19 @@ def test_modules_that_read_a_ranks_variable_are_named(world: World, site: Path) 
     }
 
 
+@pytest.mark.parametrize("is_installed", [False, True])
 def test_a_script_that_sets_a_variable_first_is_told_why_it_is_slow(
-    world: World, site: Path
+    world: World, site: Path, is_installed: bool
 ) -> None:
-    """What it imports sees the variable, and a line says what to do."""
+    """What it imports sees the variable, and a line says what to do; also of python -m PACKAGE."""
     (site / "reader.py").write_text("import os\nseen = os.environ.get('MODE')\n")
     text = "os.environ['MODE'] = 'fast'\nimport reader, email.message, tarfile\n"
     script = world.script(text + "tell('seen', reader.seen)\n")
-    (line,) = start_twice(world, site, script)
+    words = [script]
+    if is_installed:
+        Path(script).rename(site / "tool.py")
+        words = ["-m", "tool"]
+    (line,) = start_twice(world, site, *words)
     assert world.events.wait("seen", count=4) == [("seen", "fast")] * 4
     assert "sets MODE (--env MODE=... sets it before)" in line
 
@@ -241,3 +256,20 @@ def test_flags_that_paddle_read_at_import_are_set_again(world: World, site: Path
     start_twice(world, site, *flags, script, ranks=1)
     told = world.events.wait("set", count=2)
     assert told == [("set",), ("set", "('FLAGS_selected_gpus',", "'1')")]
+
+
+def test_servers_of_the_same_script_are_started_as_ever(world: World, site: Path) -> None:
+    """They may set other variables before its imports, and fewer start than workers."""
+    (site / "reader.py").write_text("import os\nseen = os.environ.get('MODE')\n")
+    script = world.script(
+        "role = os.environ['TRAINING_ROLE']\nif role == 'PSERVER':\n    os.environ['MODE'] = role\n"
+        "import reader\ntell('seen', role, reader.seen)\nup = f'up-{os.getppid()}'\n"
+        "open(up, 'a') if role == 'PSERVER' else None\n"
+        "while not os.path.exists(up):\n    time.sleep(0.01)\n"
+    )
+    words = ("--server_num", 1, "--server_script", script, "--worker_num", 2, script)
+    told = start_twice(world, site, *words, ranks=0)
+    assert sorted(world.events.wait("seen", count=6)) == [
+        *[("seen", "PSERVER", "PSERVER")] * 2, *[("seen", "TRAINER", "None")] * 4,
+    ]  # fmt: skip
+    assert told[-1].endswith(" for 2 processes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 
 from paddock.core.job import Command
 from paddock.local.loop import Loop
+from paddock.local.sweep import ROUND_SECONDS
 from paddock.local.warm.server import WarmServer
 
 if TYPE_CHECKING:
@@ -48,3 +50,30 @@ def test_what_is_no_interpreter_is_told_and_the_job_starts_cold(tmp_path: Path, 
     assert answers == [None, None]
     (note,) = notes
     assert WRAPPERS[text] in note
+
+
+def stop_while_sweeping(folder: Path) -> int:
+    """How often it was answered to."""
+    loop, answers = Loop(), []
+    env = {"XDG_CACHE_HOME": str(folder), "PATH": os.defpath}
+    command = Command("script", "train.py", (), str(folder / "missing"))
+    server = WarmServer(loop, command, env, lambda _level, _note: None)
+    server.fork(env, [], [], before=lambda: None, then=answers.append)
+    server._is_forking = True
+    subprocess.Popen(["sleep", "60"])  # sleep: one that the sweep has to end
+    loop.post(server.cancel)  # in the round in which the sweep begins
+    loop.at("test", loop.now() + 5 * ROUND_SECONDS, loop.stop)
+    loop.run()
+    return len(answers)
+
+
+def test_a_job_that_is_stopped_while_it_sweeps_starts_no_rank(tmp_path: Path) -> None:
+    """What a server has forked half is ended first; meanwhile the job may be told to end."""
+    pid = os.fork()  # a sweep ends all children
+    if not pid:
+        code = 99
+        try:
+            code = stop_while_sweeping(tmp_path)
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -110,19 +110,27 @@ class Learned:
         self.names = list(names)
         if bar and not self.bar:
             self.bar, self.later = bar, later
-        self._lines = {path: lines_of(path) for path in self._files()}
+        for path in self._files():
+            if path not in self._lines:
+                self._lines[path] = lines_of(path)
         return ""
 
     def _files(self) -> Iterable[str]:
         return filter(None, (self.script, *self.own.values()))
 
     def check(self) -> str:
-        """Forget what is of another script now. Returns a note for people, or ""."""
+        """Forget what is of another script now. Returns a note for people, or "".
+
+        To be asked before the script runs: it may be edited while it does.
+        """
+        note = ""
         for path, lines in self._lines.items():
             if lines_of(path) != lines:
-                self.forget()
-                return f"{path} sets other variables, or elsewhere: learning anew what it imports"
-        return ""
+                note = f"{path} sets other variables, or elsewhere: learning anew what it imports"
+        if note:
+            self.forget()
+        self._lines = {path: lines_of(path) for path in self._files()}
+        return note
 
     def read(self, stamp: str | None) -> None:
         """What an earlier run has kept; leaves a note where that cannot be used.

@@ -579,7 +579,8 @@ class _Learner:
             file = frame.f_code.co_filename
             if file.startswith("<frozen importlib"):
                 return
-            if not file.startswith(AREAS) and not file.startswith("<frozen"):
+            is_script = frame.f_globals.get("__name__") == "__main__"  # also of -m PACKAGE
+            if is_script or not file.startswith((*AREAS, "<frozen")):
                 self.note("w", os.fsdecode(key), f"{file}:{frame.f_lineno}")
                 return
             frame = frame.f_back
