@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import pickle
 import runpy
-import shutil
 import signal
 import subprocess
 import sys
@@ -185,11 +184,6 @@ def lose_the_folder() -> None:
 
     print(decimal.Decimal(1))
     os.getcwd()
-
-
-def lose_the_script() -> None:
-    shutil.rmtree(os.path.dirname(os.path.abspath(__file__)))
-    raise_plainly()
 
 
 def run_a_loop() -> None:

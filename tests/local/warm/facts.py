@@ -1,7 +1,4 @@
-"""A script that prints what it finds around itself, a fact a line: see test_same.py.
-
-In the launcher's own words what differs between two starts is masked there; here nothing is.
-"""
+"""A script that prints what it finds around itself, a fact a line: see test_same.py."""
 
 import os
 import sys
