@@ -16,8 +16,9 @@ SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 INIT = """
 import os
 def in_server():
-    path = "/proc/self/fd/4"
-    return os.path.lexists(path) and os.readlink(path).startswith("/memfd:paddock-warm")
+    paths = [f"/proc/self/fd/{number}" for number in range(64)]
+    files = [os.readlink(path) for path in paths if os.path.lexists(path)]
+    return any(file.startswith("/memfd:paddock-warm") for file in files)
 if in_server():
     with open(os.environ["TEST_SERVERS"], "a") as f:
         f.write("!")

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
 VARIABLE = "PADDOCK_WARM_SERVER"
-CHANNEL, PROGRESS = 3, 4
 SAID_BYTES = 1 << 16  # of what imports print
 SIGKILL = 9
 ORDERED = (2, 9, 15)  # signals that people and the kernel send, and no crash
@@ -189,7 +188,7 @@ class WarmServer:
             self._start("probe", (self._command.python, "-u", "-c", ""))
         elif isinstance(action, Serve):
             self._server_env = self._env
-            self._start(f"serve {os.getpid()}", self._command.argv())
+            self._start("serve", self._command.argv())
         elif isinstance(action, Load):
             self._load(action.names)
         elif isinstance(action, Fork):
@@ -247,7 +246,11 @@ class WarmServer:
             self._watch_output(number)
 
     def _open(self, theirs: list[int]) -> None:
-        """What we hear it by; theirs: the ends that become its 1, 2, CHANNEL and PROGRESS."""
+        """What we hear it by.
+
+        theirs: its ends; the last four are 1, 2, CHANNEL and PROGRESS under numbers that are free
+        here: ranks have all files that this process was started with.
+        """
         import socket
         from fcntl import F_DUPFD_CLOEXEC, fcntl
 
@@ -263,7 +266,6 @@ class WarmServer:
         theirs.append(its.detach())
         os.set_blocking(self._socket, False)
         self._progress = os.memfd_create("paddock-warm")
-        # Above all that is given, so that no step overwrites what a later one needs.
         for fd in (*theirs, self._progress):
             theirs.append(fcntl(fd, F_DUPFD_CLOEXEC, 10))
 
@@ -271,10 +273,12 @@ class WarmServer:
         path = self._env.get("PYTHONPATH")
         env = {
             **self._env,
-            "PYTHONPATH": HOOK if path is None else f"{HOOK}{os.pathsep}{path}",
-            VARIABLE: what,
+            "PYTHONPATH": f"{HOOK}{os.pathsep}{path}" if path else HOOK,
+            VARIABLE: f"{what} {os.getpid()} {theirs[-2]} {theirs[-1]}",
         }
-        wanted = zip(theirs[-4:], (1, 2, CHANNEL, PROGRESS), strict=True)
+        # The high numbers first, so that no step overwrites what a later one needs.
+        wanted = [(theirs[2], theirs[-2]), (self._progress, theirs[-1])]
+        wanted += [(theirs[-4], 1), (theirs[-3], 2)]
         return os.posix_spawnp(
             argv[0],
             argv,
@@ -433,13 +437,14 @@ class WarmServer:
         for number in (0, 1):
             self._collect(number)
         common = _entries(self._env)
-        known = self._env.items()
         lists = [self._output, common]
         for order in self._orders:
             first = b"0" if order.stdin else b"null"
             words = [first, b"%d" % order.stdout, b"%d" % order.stderr]
             lists.append(words + ([os.fsencode(order.learn)] if order.learn else []))
-            lists.append(_entries(dict(order.env.items() - known)))
+            known = self._env
+            own = {name: text for name, text in order.env.items() if known.get(name) != text}
+            lists.append(_entries(own))
         self._order("fork", lists)
 
     def _order(self, kind: str, lists: Sequence[Sequence[bytes]]) -> None:

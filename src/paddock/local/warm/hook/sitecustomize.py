@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 else:
     Variables = dict
 
-VARIABLE = "PADDOCK_WARM_SERVER"  # "probe" or "serve", and the launcher's pid
-CHANNEL, PROGRESS = 3, 4
+VARIABLE = "PADDOCK_WARM_SERVER"  # "probe" or "serve", the launcher's pid, CHANNEL, PROGRESS
 LEARN_SECONDS = 600
 LEARN_NAMES_MAX = 20000
 EXIT_OWN_FAULT = 125
@@ -269,6 +268,30 @@ def _unfreeze_at_exit(gc: "ModuleType") -> None:
     atexit.register(gc.unfreeze)
 
 
+def _begun() -> str:
+    """What code that runs in every interpreter has begun, and ranks would share or lack."""
+    if len(os.listdir("/proc/self/task")) > 1:
+        _try_fork()
+        if len(os.listdir("/proc/self/task")) > 1:
+            return "it starts a thread"
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            link = os.readlink("/proc/self/fd/" + fd)
+            if not os.get_inheritable(int(fd)) and link not in PLAIN_FILES:
+                return f"it keeps {link} open"  # what Python opens is not inherited: PEP 446
+        except OSError:
+            continue  # the one that listed them
+    return "it starts a process" if _has_child() else ""
+
+
+def _try_fork() -> None:
+    """Some libraries end their threads when they are forked."""
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    _reap(pid)
+
+
 def _reap(pid: int) -> None:
     try:
         os.waitpid(pid, 0)
@@ -340,13 +363,10 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
     guard.at = b""
     guard.say()
     try:
-        pid = os.fork()  # some libraries end their threads when they are forked
+        _try_fork()
     except OSError as error:
         _tell(b"failed", [_clean(f"fork: {error.strerror}")])
         return
-    if not pid:
-        os._exit(0)
-    _reap(pid)
     spoiled += state.spoiled()
     took = b"%d" % ((monotonic() - began) * 1000)
     reasons = [_clean(word) for pair in spoiled for word in pair]
@@ -387,7 +407,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
     middle, pids = os.getpid(), []
     try:
         for at in range(0, len(ranks), 2):
-            mine = [None if fd == b"0" else _open_theirs(launcher, fd) for fd in ranks[at][:3]]
+            mine = _open_all(launcher, ranks[at][:3])
             pid = os.fork()
             if not pid:
                 os.close(write_fd)
@@ -397,7 +417,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
                 return ranks[at]
             pids.append(pid)
             os.setpgid(pid, pid)
-            for fd in mine:
+            for fd in {*mine}:
                 if fd is not None:
                     os.close(fd)
         os.write(go_write, b"!" * len(pids))
@@ -410,11 +430,15 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
     os._exit(0)
 
 
-def _open_theirs(launcher: int, fd: bytes) -> int:
-    """A file that the launcher has open; "null" for stdin of all but one."""
-    if fd == b"null":
-        return os.open("/dev/null", os.O_RDONLY)
-    return os.open(b"/proc/%d/fd/%s" % (launcher, fd), os.O_WRONLY)
+def _open_all(launcher: int, words: "Words") -> "list[int | None]":
+    """Files of a rank: of the launcher (as often as it has them), "null", or "0" for ours."""
+    opened: dict[bytes, int | None] = {b"0": None}
+    for word in words:
+        if word == b"null":
+            opened[word] = os.open("/dev/null", os.O_RDONLY)
+        elif word not in opened:
+            opened[word] = os.open(b"/proc/%d/fd/%s" % (launcher, word), os.O_WRONLY)
+    return [opened[word] for word in words]
 
 
 def _wait_for_parent(middle: int, go_read: int, launcher: int) -> None:
@@ -438,6 +462,8 @@ def _become(files: "list[int | None]", said: "Words", environment: "Words") -> N
     for number, fd in enumerate(files):
         if fd is not None:
             os.dup2(fd, number)
+    for fd in {*files}:
+        if fd is not None:
             os.close(fd)
     if files[0] is not None and sys.stdin is not None:
         sys.stdin = _reopened(sys.stdin)
@@ -461,7 +487,10 @@ def _reopened(old: "TextIO") -> "TextIO":
 
     raw = io.FileIO(0, "r", closefd=False)
     raw.name = "<stdin>"
-    return io.TextIOWrapper(io.BufferedReader(raw), encoding=old.encoding, errors=old.errors)
+    buffer = io.BufferedReader(raw)
+    new = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", write_through=True)
+    new.mode = "r"  # type: ignore[misc]  # as Python itself does
+    return new
 
 
 # ------------------------------------------------------------------- what must differ in a rank
@@ -472,6 +501,9 @@ def _mend_state() -> None:
     numbers = sys.modules.get("numpy.random")
     if numbers is not None:
         numbers.seed()
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading.main_thread()._set_native_id()
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "default_generator"):
         torch.default_generator.seed()
@@ -569,6 +601,9 @@ class _Writes(Variables):
             self.learner.changed(key)
         dict.__delitem__(self, key)
 
+    def __reduce_ex__(self, protocol: object) -> "tuple[type, tuple[Variables]]":
+        return dict, (dict(self),)  # a copy is nobody's environment
+
 
 def _learn(path: str, own: "Words") -> None:
     learner = _Learner(path, frozenset(own))
@@ -605,6 +640,9 @@ def _orders() -> "Iterator[tuple[bytes, Lists]]":
 def _serve(launcher: int) -> "tuple[Words, Words]":
     """Serve until the launcher has gone. Returns in a rank only."""
     own: Words = []
+    why = _begun()
+    if why:
+        _tell(b"failed", [_clean(f"code of a .pth file runs before the script: {why}")])
     for kind, lists in _orders():
         if kind == b"load":
             own = lists[1]
@@ -617,10 +655,13 @@ def _serve(launcher: int) -> "tuple[Words, Words]":
 
 
 def _run_theirs() -> None:
-    """Run the sitecustomize that would have been found without ours, in its place."""
+    """Run the sitecustomize that would have been found without ours, in its place.
+
+    Raises ImportError, as the import system does, if there is none: site takes that as usual.
+    """
     spec = PathFinder.find_spec("sitecustomize")
     if spec is None or spec.loader is None:
-        return
+        raise ImportError(name="sitecustomize")
     from _frozen_importlib import module_from_spec
 
     module = module_from_spec(spec)
@@ -629,8 +670,9 @@ def _run_theirs() -> None:
 
 
 def _main(words: "list[str]") -> None:
-    global AREAS
+    global AREAS, CHANNEL, PROGRESS
     AREAS = areas()
+    CHANNEL, PROGRESS = int(words[2]), int(words[3])
     _leave_path()
     del os.environ[VARIABLE]
     if words[0] == "probe":
@@ -650,5 +692,6 @@ def _main(words: "list[str]") -> None:
 
 AREAS: "tuple[str, ...]" = ()
 CHANGED: "dict[bytes, bytes | None]" = {}
+CHANNEL = PROGRESS = -1
 if VARIABLE in os.environ:
     _main(os.environ[VARIABLE].split())
