@@ -195,7 +195,7 @@ def run_a_loop() -> None:
 
 
 def start_others() -> None:
-    looks = "ls /proc/self/fd; grep Sig /proc/self/status"
+    looks = "ls /proc/self/fd; grep Sig[BIC] /proc/self/status"
     for close_fds in (True, False):
         subprocess.run(looks, shell=True, close_fds=close_fds, check=True)
     code = "import sys; print(sys.path, sorted(sys.modules))"

@@ -30,7 +30,8 @@ HOOK = ROOT / "src/paddock/local/warm/hook/sitecustomize.py"
 # What differs between any two starts: ports, names, times, addresses, processes.
 MASKED = re.compile(
     r"(?<=127\.0\.0\.1:)\d+|(?<=PORT=)\d+|(?<=PORT', ')\d+|(?<=PORT', b')\d+|0x[0-9a-f]+"
-    r"|\b[0-9a-f]{16}\b|(?<=POD_NAME=)\w+|(?<=POD_NAME', ')\w+|(?<=POD_NAME', b')\w+"
+    r"|(?<=\.paddock/)\w+|(?<=UID=)\w+|(?<=UID', ')\w+|(?<=UID', b')\w+"
+    r"|(?<=POD_NAME=)\w+|(?<=POD_NAME', ')\w+|(?<=POD_NAME', b')\w+"
     r"|(?<=TEST_JOB_MARK=)\w+|(?<=MARK', ')\w+|(?<=MARK', b')\w+|(?<=log-)\w+"
     r"|(?m:^.* LAUNCH )|\d{4}-\d\d-\d\d [\d:,]+|(?<=pid )\d+|(?<=Pod: )\w+|(?<=Thread )\w+"
 )
