@@ -153,7 +153,7 @@ import os, runpy, sys
 from paddock.local.warm.server import WarmServer
 fd = os.open(os.environ["TEST_EVENTS"] + ".timer", os.O_RDONLY | os.O_NONBLOCK)
 def set_timer(self, seconds):
-    self._seconds, self._progress_seen = seconds, self._progress_now()
+    self._seconds, self._seen = seconds, self._process.progress
     self._loop.watch(fd, 1, lambda _events: os.read(fd, 1) and self._look())
 WarmServer._set_timer = set_timer
 sys.argv[:4] = ["paddock"]

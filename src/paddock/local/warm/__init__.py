@@ -2,7 +2,8 @@
 
     hook/sitecustomize.py   in the user's interpreter: the warm server and its ranks
     words.py                what it and the launcher say to each other
-    server.py               starts it, feeds it, watches it: the driver of core/warming.py
+    process.py              starts it, gives it orders, hears it
+    server.py               what it is told, and when: the driver of core/warming.py
     learned.py              which modules a script needs, learned by earlier runs
 
 The warm server is the user's own command line, stopped where its interpreter looks for

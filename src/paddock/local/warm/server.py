@@ -1,7 +1,6 @@
 """The warm server of a node: started, fed and watched from the launcher's loop.
 
-Rule: nothing here blocks. Orders lie in memory files that the server reads through /proc, so the
-socket carries a short line only; what it prints while it imports is collected, and written into
+Rule: nothing here blocks. What the server prints while it imports is collected, and written into
 every rank's output, where it would be without it.
 """
 
@@ -30,11 +29,9 @@ from paddock.core.warming import (
     Wanted,
     Warming,
 )
-from paddock.local.loop import READ
-from paddock.local.spawn import DEFAULT_SIGNALS
 from paddock.local.sweep import children_of_self, sweep_on
 from paddock.local.warm.learned import interpreter, learned_of
-from paddock.local.warm.words import Inbox, Lists, pack
+from paddock.local.warm.process import WarmProcess
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,14 +40,10 @@ if TYPE_CHECKING:
     from paddock.core.job import Command
     from paddock.core.warming import Action, Event
     from paddock.local.loop import Loop
+    from paddock.local.warm.words import Lists
 
     Then = Callable[[Sequence[int] | None], None]
 
-HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
-VARIABLE = "PADDOCK_WARM_SERVER"
-SAID_BYTES = 1 << 16  # of what imports print
-SIGKILL = 9
-ORDERED = (2, 9, 15)  # signals that people and the kernel send, and no crash
 # They make the interpreter print or count from its first line on, which ranks do for themselves.
 LOUD = ("PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE", "PYTHONTRACEMALLOC", "PYTHONDUMPREFS")
 
@@ -85,13 +78,9 @@ class WarmServer:
         self._interpreter = interpreter(command, env)
         self.learned = learned_of(command, env, os.getcwd())
         self._machine: Warming | None = None
-        self._pid = 0
-        self._pidfd = self._socket = self._progress = -1
-        self._said = [-1, -1]
-        self._output = [b"", b""]
-        self._inbox = Inbox()
-        self._progress_seen = b""
-        self._files: list[int] = []  # memory files of orders
+        self._process: WarmProcess | None = None
+        self._seen = b""  # of its progress, when the timer was set
+        self._seconds = 0.0
         self._env: dict[str, str] = {}
         self._server_env: dict[str, str] | None = None
         self._differing: list[str] = []
@@ -106,7 +95,7 @@ class WarmServer:
     @property
     def keep(self) -> frozenset[int]:
         """Processes that outlive an attempt."""
-        return frozenset((self._pid,) if self._pid else ())
+        return frozenset(() if self._process is None else (self._process.pid,))
 
     # ------------------------------------------------------------------ orders
 
@@ -222,150 +211,49 @@ class WarmServer:
 
     def _fail_soon(self, why: str) -> None:
         """Not at once: the machine is still giving its orders."""
-        pid = self._pid
-        self._loop.post(lambda: self._feed(Failed(why)) if pid == self._pid else None)
+        process = self._process
+        self._loop.post(lambda: self._feed(Failed(why)) if process is self._process else None)
 
     # ---------------------------------------------------------------- process
 
     def _start(self, what: str, argv: tuple[str, ...]) -> None:
-        theirs: list[int] = []
         try:
-            self._open(theirs)
-            self._pid = self._spawn(what, argv, theirs)
-            self._pidfd = os.pidfd_open(self._pid)
+            self._process = WarmProcess(
+                self._loop,
+                what,
+                argv,
+                self._env,
+                on_message=self._on_message,
+                on_death=self._on_death,
+            )
         except OSError as error:
             self._fail_soon(f"{argv[0]} cannot be started: {error.strerror}")
-            return
-        finally:
-            for fd in theirs:
-                os.close(fd)
-        pid = self._pid
-        self._loop.watch(self._pidfd, READ, lambda _events: self._on_death(pid))
-        self._loop.watch(self._socket, READ, lambda _events: self._on_message())
-        for number in (0, 1):
-            self._watch_output(number)
-
-    def _open(self, theirs: list[int]) -> None:
-        """What we hear it by.
-
-        theirs: its ends; the last four are 1, 2, CHANNEL and PROGRESS under numbers that are free
-        here: ranks have all files that this process was started with.
-        """
-        import socket
-        from fcntl import F_DUPFD_CLOEXEC, fcntl
-
-        self._progress_seen = b""
-        self._inbox = Inbox()
-        self._output = [b"", b""]
-        for number in (0, 1):
-            self._said[number], write_fd = os.pipe2(os.O_CLOEXEC)
-            theirs.append(write_fd)
-            os.set_blocking(self._said[number], False)
-        ours, its = socket.socketpair()
-        self._socket = ours.detach()
-        theirs.append(its.detach())
-        os.set_blocking(self._socket, False)
-        self._progress = os.memfd_create("paddock-warm")
-        for fd in (*theirs, self._progress):
-            theirs.append(fcntl(fd, F_DUPFD_CLOEXEC, 10))
-
-    def _spawn(self, what: str, argv: tuple[str, ...], theirs: Sequence[int]) -> int:
-        path = self._env.get("PYTHONPATH")
-        env = {
-            **self._env,
-            "PYTHONPATH": f"{HOOK}{os.pathsep}{path}" if path else HOOK,
-            VARIABLE: f"{what} {os.getpid()} {theirs[-2]} {theirs[-1]}",
-        }
-        # The high numbers first, so that no step overwrites what a later one needs.
-        wanted = [(theirs[2], theirs[-2]), (self._progress, theirs[-1])]
-        wanted += [(theirs[-4], 1), (theirs[-3], 2)]
-        return os.posix_spawnp(
-            argv[0],
-            argv,
-            env,
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for fd, number in wanted],
-            setpgroup=0,
-            setsigmask=[],
-            setsigdef=DEFAULT_SIGNALS,
-        )
-
-    def _watch_output(self, number: int) -> None:
-        self._loop.watch(self._said[number], READ, lambda _events: self._collect(number))
-
-    def _collect(self, number: int) -> None:
-        fd = self._said[number]
-        while fd >= 0:
-            try:
-                data = os.read(fd, 1 << 16)
-            except BlockingIOError:
-                return
-            if not data:
-                self._loop.unwatch(fd)
-                os.close(fd)
-                self._said[number] = -1
-                return
-            room = SAID_BYTES - len(self._output[number])
-            self._output[number] += data.replace(b"\0", b"")[: max(0, room)]
 
     def _kill(self) -> None:
         self._loop.at("warm", None, self._look)
-        for fd in (self._pidfd, self._socket, *self._said):
-            if fd >= 0:
-                self._loop.unwatch(fd)
-                os.close(fd)
-        for fd in (self._progress, *self._files):
-            if fd >= 0:
-                os.close(fd)
-        self._files.clear()
-        self._pidfd = self._socket = self._progress = -1
-        self._said = [-1, -1]
-        if self._pid:
-            try:
-                os.killpg(self._pid, SIGKILL)
-            except ProcessLookupError:
-                pass
-            self._pid = 0  # the sweep reaps it: a process in D state would hold us up
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
 
     # ----------------------------------------------------------------- events
 
-    def _on_death(self, pid: int) -> None:
-        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        if found is None or pid != self._pid:
-            return
-        self._on_message()  # its last words first
-        if pid != self._pid:
-            return
-        is_signal = found.si_code != os.CLD_EXITED
-        how = "was killed by signal" if is_signal else "ended with exit code"
-        self._loop.unwatch(self._pidfd)
+    def _on_death(self, how: str, is_crash: bool) -> None:
         # Somebody's order, or out of memory, is nothing to remember against a module.
-        is_ordered = is_signal and found.si_status in ORDERED
-        self._feed(Died(f"{how} {found.si_status}", "" if is_ordered else self._at()))
+        self._feed(Died(how, self._at() if is_crash else ""))
 
-    def _on_message(self) -> None:
-        try:
-            data = os.read(self._socket, 1 << 20)
-        except BlockingIOError:
-            return
-        except ConnectionResetError:
-            data = b""
-        if not data:
-            self._loop.unwatch(self._socket)
-            return
-        for kind, lists in self._inbox.take(data):
-            if kind == "hello":
-                self.learned.areas = [os.fsdecode(area) for area in lists[0]]
-                self._feed(Greeted())
-                return  # the probe is gone
-            if kind == "loaded":
-                self._on_loaded(lists)
-            elif kind == "forked":
-                self._on_forked([int(word) for word in lists[0]])
-            elif kind == "failed":
-                self._feed(Failed(lists[0][0].decode("utf-8", "replace")))
+    def _on_message(self, kind: str, lists: Lists) -> None:
+        if kind == "hello":
+            self.learned.areas = [os.fsdecode(area) for area in lists[0]]
+            self._feed(Greeted())
+        elif kind == "loaded":
+            self._on_loaded(lists)
+        elif kind == "forked":
+            self._on_forked([int(word) for word in lists[0]])
+        elif kind == "failed":
+            self._feed(Failed(lists[0][0].decode("utf-8", "replace")))
 
     def _on_loaded(self, lists: Lists) -> None:
-        self._took = int(lists[0][1]) / 1000
+        self._took = int(lists[0][0]) / 1000
         failed = tuple(os.fsdecode(name) for name in lists[2])
         self._feed(Loaded(_pairs(lists[1]), failed))
 
@@ -376,9 +264,6 @@ class WarmServer:
             return
         self._is_forking = False
         self._feed(Forked())
-        for fd in self._files:
-            os.close(fd)
-        self._files.clear()
         self._tell(len(pids))
         if self._then is not None:
             self._answer(self._then, pids)
@@ -403,22 +288,17 @@ class WarmServer:
 
     def _set_timer(self, seconds: float) -> None:
         self._seconds = seconds
-        self._progress_seen = self._progress_now()
+        self._seen = b"" if self._process is None else self._process.progress
         self._loop.at("warm", monotonic() + seconds, self._look)
 
     def _look(self) -> None:
-        now = self._progress_now()
-        if now != self._progress_seen:
+        if self._process is not None and self._process.progress != self._seen:
             self._set_timer(self._seconds)
         else:
             self._feed(Stuck(self._at()))
 
-    def _progress_now(self) -> bytes:
-        return os.pread(self._progress, 4096, 0) if self._progress >= 0 else b""
-
     def _at(self) -> str:
-        """The name that it was importing."""
-        return os.fsdecode(self._progress_now().partition(b" ")[2].partition(b"\0")[0])
+        return "" if self._process is None else self._process.at
 
     # ------------------------------------------------------------------ words
 
@@ -434,10 +314,9 @@ class WarmServer:
     def _order_ranks(self) -> None:
         self._is_forking = True
         self._before()
-        for number in (0, 1):
-            self._collect(number)
+        said = [] if self._process is None else self._process.said
         common = _entries(self._env)
-        lists = [self._output, common]
+        lists = [said, common]
         for order in self._orders:
             first = b"0" if order.stdin else b"null"
             words = [first, b"%d" % order.stdout, b"%d" % order.stderr]
@@ -448,18 +327,12 @@ class WarmServer:
         self._order("fork", lists)
 
     def _order(self, kind: str, lists: Sequence[Sequence[bytes]]) -> None:
+        if self._process is None:
+            return  # it could not be started
         try:
-            fd = os.memfd_create("paddock-order")
-            self._files.append(fd)
-            with open(fd, "wb", closefd=False) as f:
-                f.write(pack(lists))
+            self._process.order(kind, lists)
         except OSError as error:
             self._fail_soon(f"no order can be written: {error.strerror}")
-            return
-        try:
-            os.write(self._socket, f"{kind} /proc/{os.getpid()}/fd/{fd}\n".encode())
-        except OSError:
-            return  # it has died: its pidfd tells
 
 
 def _entries(env: Mapping[str, str]) -> list[bytes]:

@@ -136,14 +136,15 @@ class _Guard:
         self.at = b""
         self.count = 0
 
-    def say(self) -> None:
-        os.pwrite(PROGRESS, b"%d %s\0" % (self.count, self.at), 0)
+    def say(self, at: bytes) -> None:
+        self.at = at
+        os.pwrite(PROGRESS, b"%d %s\0" % (self.count, at), 0)
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: object = None
     ) -> None:
         self.count += 1
-        self.say()
+        self.say(self.at)
         if path is None and _is_import(sys._getframe(2)):
             spec = PathFinder.find_spec(name)
             if name in self.users or (spec is not None and not _is_installed(spec)):
@@ -319,12 +320,38 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
         return
     _unfreeze_at_exit(gc)
     guard = _Guard({os.fsdecode(name) for name in users})
-    reads = _Reads(_data())
+    plain, reads = _data(), _Reads(_data())
     reads.own, reads.found = frozenset(own), []
-    before = dict(_data())
-    plain = _data()
+    before = dict(plain)
     _set_data(reads)
     sys.meta_path.insert(0, guard)
+    failed, spoiled = _import_all(place, names, guard, reads, state)
+    sys.meta_path.remove(guard)
+    _set_data(plain)
+    plain.clear()
+    plain.update(dict.items(reads))
+    for key in {*before, *plain}:
+        if before.get(key) != plain.get(key):
+            CHANGED[key] = plain.get(key)
+    _forget_paths()
+    gc.collect()
+    gc.freeze()  # else the first collection of every rank would copy all of it
+    guard.say(b"")
+    try:
+        _try_fork()
+    except OSError as error:
+        _tell(b"failed", [_clean(f"fork: {error.strerror}")])
+        return
+    spoiled += state.spoiled()
+    took = b"%d" % ((monotonic() - began) * 1000)
+    reasons = [_clean(word) for pair in spoiled for word in pair]
+    _tell(b"loaded", [took], reasons, failed)
+
+
+def _import_all(
+    place: "Words", names: "Words", guard: _Guard, reads: _Reads, state: _State
+) -> "tuple[Words, Pairs]":
+    """Import them in order. Returns those that are not there, and (name, reason) of spoilers."""
     first = [os.fsdecode(path) for path in place]  # where the script is, as in every rank
     sys.path[:0] = first
     failed: Words = []
@@ -332,8 +359,7 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
     for name in map(os.fsdecode, names):
         if name in sys.modules:
             continue
-        guard.at = os.fsencode(name)
-        guard.say()
+        guard.say(os.fsencode(name))
         try:
             __import__(name)
         except ModuleNotFoundError as error:
@@ -350,27 +376,7 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
             spoiled.append((name, "it changes the beginning of sys.path"))
             sys.path[:0] = first
     del sys.path[: len(first)]
-    sys.meta_path.remove(guard)
-    _set_data(plain)
-    plain.clear()
-    plain.update(dict.items(reads))
-    for key in {*before, *plain}:
-        if before.get(key) != plain.get(key):
-            CHANGED[key] = plain.get(key)
-    _forget_paths()
-    gc.collect()
-    gc.freeze()  # else the first collection of every rank would copy all of it
-    guard.at = b""
-    guard.say()
-    try:
-        _try_fork()
-    except OSError as error:
-        _tell(b"failed", [_clean(f"fork: {error.strerror}")])
-        return
-    spoiled += state.spoiled()
-    took = b"%d" % ((monotonic() - began) * 1000)
-    reasons = [_clean(word) for pair in spoiled for word in pair]
-    _tell(b"loaded", [b"%d" % len(sys.modules), took], reasons, failed)
+    return failed, spoiled
 
 
 # -------------------------------------------------------------------------------------- forking

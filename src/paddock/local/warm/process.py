@@ -1,0 +1,206 @@
+"""The user's interpreter with the hook on its path: started, given orders, heard, killed.
+
+Orders lie in memory files that it reads through /proc, so the socket carries a short line only.
+"""
+
+from __future__ import annotations
+
+import os
+
+from paddock.local.loop import READ
+from paddock.local.spawn import DEFAULT_SIGNALS
+from paddock.local.warm.words import Inbox, Lists, pack
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from paddock.local.loop import Loop
+
+HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
+VARIABLE = "PADDOCK_WARM_SERVER"
+SAID_BYTES = 1 << 16  # of what imports print
+SIGKILL = 9
+ORDERED = (2, 9, 15)  # signals that people and the kernel send, and no crash
+
+
+class WarmProcess:
+    """One of them, from its start to its end. Owned by the loop's thread.
+
+    on_message(kind, lists): it has told something. on_death(how, is_crash): it has ended by
+    itself, or by somebody's order, or for lack of memory (is_crash False).
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        what: str,
+        argv: tuple[str, ...],
+        env: Mapping[str, str],
+        *,
+        on_message: Callable[[str, Lists], None],
+        on_death: Callable[[str, bool], None],
+    ) -> None:
+        """Start it. what: "probe" or "serve". Raises OSError."""
+        self._loop = loop
+        self._on_message = on_message
+        self._on_death = on_death
+        self._inbox = Inbox()
+        self._output = [b"", b""]
+        self._fds: list[int] = []  # all of ours
+        self._orders: list[int] = []  # which it has not answered
+        self._said = [-1, -1]
+        self._socket = self._progress = self._pidfd = -1
+        self.pid = 0
+        theirs: list[int] = []
+        try:
+            self._open(theirs)
+            self.pid = self._spawn(what, argv, env, theirs)
+            self._pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            self.kill()
+            raise
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        self._fds.append(self._pidfd)
+        loop.watch(self._pidfd, READ, lambda _events: self._ended())
+        loop.watch(self._socket, READ, lambda _events: self._read())
+        loop.watch(self._said[0], READ, lambda _events: self._collect(0))
+        loop.watch(self._said[1], READ, lambda _events: self._collect(1))
+
+    def _open(self, theirs: list[int]) -> None:
+        """What we hear it by.
+
+        theirs: its ends; the last four are 1, 2, CHANNEL and PROGRESS under numbers that are free
+        here: ranks have all files that this process was started with.
+        """
+        import socket
+        from fcntl import F_DUPFD_CLOEXEC, fcntl
+
+        for number in (0, 1):
+            self._said[number], write_fd = os.pipe2(os.O_CLOEXEC)
+            self._fds.append(self._said[number])
+            theirs.append(write_fd)
+        ours, its = socket.socketpair()
+        self._socket = ours.detach()
+        theirs.append(its.detach())
+        self._progress = os.memfd_create("paddock-warm")
+        self._fds += [self._socket, self._progress]
+        for fd in (*self._said, self._socket):
+            os.set_blocking(fd, False)
+        for fd in (*theirs, self._progress):
+            theirs.append(fcntl(fd, F_DUPFD_CLOEXEC, 10))
+
+    def _spawn(
+        self, what: str, argv: tuple[str, ...], env: Mapping[str, str], theirs: Sequence[int]
+    ) -> int:
+        path = env.get("PYTHONPATH")
+        # The high numbers first, so that no step overwrites what a later one needs.
+        wanted = [(theirs[2], theirs[-2]), (self._progress, theirs[-1])]
+        wanted += [(theirs[-4], 1), (theirs[-3], 2)]
+        return os.posix_spawnp(
+            argv[0],
+            argv,
+            {
+                **env,
+                "PYTHONPATH": f"{HOOK}{os.pathsep}{path}" if path else HOOK,
+                VARIABLE: f"{what} {os.getpid()} {theirs[-2]} {theirs[-1]}",
+            },
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for fd, number in wanted],
+            setpgroup=0,
+            setsigmask=[],
+            setsigdef=DEFAULT_SIGNALS,
+        )
+
+    # ------------------------------------------------------------------ orders
+
+    def order(self, kind: str, lists: Sequence[Sequence[bytes]]) -> None:
+        """Tell it what to do. Raises OSError when no order can be written."""
+        fd = os.memfd_create("paddock-order")
+        self._orders.append(fd)
+        with open(fd, "wb", closefd=False) as f:
+            f.write(pack(lists))
+        try:
+            os.write(self._socket, f"{kind} /proc/{os.getpid()}/fd/{fd}\n".encode())
+        except OSError:
+            return  # it has died: its pidfd tells
+
+    def kill(self) -> None:
+        """End it, and what is in its group; nothing is heard of it any more."""
+        self._close_orders()
+        for fd in self._fds:
+            self._loop.unwatch(fd)
+            os.close(fd)
+        self._fds.clear()
+        if self.pid:
+            try:
+                os.killpg(self.pid, SIGKILL)
+            except ProcessLookupError:
+                pass
+            self.pid = 0  # the sweep reaps it: a process in D state would hold us up
+
+    # ------------------------------------------------------------------- news
+
+    @property
+    def progress(self) -> bytes:
+        """Changes whenever it stirs: a count, and the name that it is importing."""
+        return os.pread(self._progress, 4096, 0) if self._fds else b""
+
+    @property
+    def at(self) -> str:
+        """The name that it is importing, "" for none."""
+        return os.fsdecode(self.progress.partition(b" ")[2].partition(b"\0")[0])
+
+    @property
+    def said(self) -> list[bytes]:
+        """What it has written so far to stdout and stderr, without NUL; the first SAID_BYTES."""
+        for number in (0, 1):
+            self._collect(number)
+        return self._output
+
+    def _collect(self, number: int) -> None:
+        fd = self._said[number]
+        while fd in self._fds:
+            try:
+                data = os.read(fd, 1 << 16)
+            except BlockingIOError:
+                return
+            if not data:
+                self._loop.unwatch(fd)
+                return
+            room = SAID_BYTES - len(self._output[number])
+            self._output[number] += data.replace(b"\0", b"")[: max(0, room)]
+
+    def _ended(self) -> None:
+        found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if found is None:
+            return
+        self._read()  # its last words first
+        if not self.pid:
+            return  # they were reason enough
+        self._loop.unwatch(self._pidfd)
+        is_signal = found.si_code != os.CLD_EXITED
+        how = "was killed by signal" if is_signal else "ended with exit code"
+        is_crash = not (is_signal and found.si_status in ORDERED)
+        self._on_death(f"{how} {found.si_status}", is_crash)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._socket, 1 << 20)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._loop.unwatch(self._socket)
+            return
+        for kind, lists in self._inbox.take(data):
+            if self.pid:
+                self._close_orders()
+                self._on_message(kind, lists)
+
+    def _close_orders(self) -> None:
+        for fd in self._orders:
+            os.close(fd)
+        self._orders.clear()
