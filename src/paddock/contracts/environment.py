@@ -12,7 +12,7 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from paddock.contracts import Contract, World
     from paddock.core.job import Job
@@ -210,6 +210,18 @@ def proc_env(shared: SharedEnv, proc: Proc) -> ProcEnv:
     if shared.server_dir and proc.role == "ps":
         env[SERVER_DATA] = f"{shared.server_dir}/server-{proc.rank}"
     return ProcEnv(env, shared.notes, backup)
+
+
+def common_env(
+    shared: SharedEnv, envs: Sequence[Mapping[str, str]]
+) -> tuple[dict[str, str], list[str]]:
+    """What these processes have in common in every attempt, and the names of what differs."""
+    base = {**shared.base, **shared.last}
+    differing = {"PADDOCK_ATTEMPT"}
+    for env in envs:
+        differing.update(name for name, text in env.items() if base.get(name) != text)
+    kept = {name: text for name, text in base.items() if name not in differing}
+    return kept, sorted(differing)
 
 
 def server_dir(plan: Plan, parent: str, *, is_kept: bool = False) -> str:

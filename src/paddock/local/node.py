@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from time import monotonic, monotonic_ns
 
-from paddock.contracts.environment import proc_env, shared_env
+from paddock.contracts.environment import common_env, proc_env, shared_env
 from paddock.core.exits import Exit
 from paddock.core.supervisor import (
     SIGKILL,
@@ -25,13 +25,12 @@ from paddock.core.supervisor import (
     Sweep,
     TimerFired,
 )
-from paddock.local.console import is_one_place, prefix_of, shown_keys
 from paddock.local.ending import Endings
 from paddock.local.limits import usable_cores
 from paddock.local.logs import LogDir
 from paddock.local.loop import READ, Loop
-from paddock.local.output import Output, Stream
 from paddock.local.spawn import Child, open_pidfd, spawn, spawn_failure, stopped_before_start
+from paddock.local.streams import Streams
 from paddock.local.sweep import sweep_on
 from paddock.local.text import count
 
@@ -43,12 +42,11 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
     from paddock.core.supervisor import Action, Event
+    from paddock.local.output import Output, Stream
     from paddock.local.warm.server import WarmServer
 
     Opened = list[tuple[Proc, tuple[Stream, tuple[int, int]]]]
 
-PIPE_BYTES = 1 << 18
-F_SETPIPE_SZ = 1031  # fcntl.h
 DRAIN_SECONDS = 5.0
 SLOW_SECONDS = 5.0  # until the first line of any worker
 
@@ -90,8 +88,7 @@ class Node:
         self._children: dict[tuple[str, int], Child] = {}
         self._plan: Plan | None = None
         self._shared: SharedEnv | None = None
-        self._shown: frozenset[tuple[str, int]] = frozenset()
-        self._has_one_console = is_one_place(1, 2)
+        self._streams: Streams | None = None
         self._warm = self._make_warm() if job.warm != "off" else None
         self._waiting: Opened = []  # for the warm server
         self._began_at = 0.0  # monotonic seconds, of the first attempt
@@ -134,9 +131,9 @@ class Node:
         self._supervisor = Supervisor(
             plan.attempt, keys, grace_seconds=self.job.grace_seconds, servers=self.job.servers
         )
-        self._shown = shown_keys(self.job.logs.tail, procs)
+        self._streams = Streams(self.job, self.log_dir, plan, procs, shared.error_files)
         # Every log is open before the first process starts: a job starts whole or not at all.
-        opened = [(proc, self._open_stream(plan, proc)) for proc in procs]
+        opened = [(proc, self._streams.open(proc)) for proc in procs]
         if self._warm is None:
             self._begin(opened, {}, unbind)
         else:
@@ -207,19 +204,15 @@ class Node:
         assert self._warm is not None and self._shared is not None and self._plan is not None
         from paddock.local.warm.server import Order
 
-        base = {**self._shared.base, **self._shared.last}
-        differing = {"PADDOCK_ATTEMPT"}
         orders: list[Order] = []
         mine = [each for each in opened if each[0].role == "worker"]
         if not mine:
             self._begin(opened, {}, unbind)
             return
         for proc, (_, ends) in mine:
-            env = self._env_of(proc)
-            differing.update(name for name, text in env.items() if base.get(name) != text)
             learn = "" if orders else f"{self.log_dir.run_dir}/imports-{self._plan.attempt}"
-            orders.append(Order(env, _has_stdin(proc), *ends, learn))
-        common = {name: text for name, text in base.items() if name not in differing}
+            orders.append(Order(self._env_of(proc), _has_stdin(proc), *ends, learn))
+        common, differing = common_env(self._shared, [order.env for order in orders])
 
         def forked(pids: Sequence[int] | None) -> None:
             self._waiting = []
@@ -227,7 +220,7 @@ class Node:
             self._begin(opened, found, unbind)
 
         self._waiting = opened
-        self._warm.fork(common, sorted(differing), orders, before=unbind, then=forked)
+        self._warm.fork(common, differing, orders, before=unbind, then=forked)
 
     def _never_began(self) -> None:
         """Stopped while the warm server was importing: nothing of the attempt has run."""
@@ -240,46 +233,6 @@ class Node:
         self._output.add([stream for _, (stream, _) in waiting])
         for proc, (stream, _) in waiting:
             self._feed(stopped_before_start(proc, self._plan.attempt, stream.path))
-
-    def _open_stream(
-        self, plan: Plan, proc: Proc, again: int = 0
-    ) -> tuple[Stream, tuple[int, int]]:
-        """Pipes and the log behind them, and what becomes stdout and stderr.
-
-        again: 0 for the first start in this attempt.
-        """
-        shown = self.job.logs.streams_of(proc.local_rank)
-        if (proc.role, proc.rank) not in self._shown:
-            shown = 0
-        read_fd, write_fd = _open_pipe(is_large=bool(shown))
-        header = (
-            f"\n----- paddock: job {plan.job_id}, attempt {plan.attempt}, {proc.name}, "
-            f"run {plan.uid}{f', restart {again} in place' if again else ''} -----\n"
-        )
-        times = self.log_dir.open_times(proc, plan.attempt) if self.job.record else None
-        if again:  # what the one before has written comes first; no log is no reason to fail
-            file_fd = self.log_dir.open(proc, max(1, plan.attempt), "")
-        else:
-            file_fd = self.log_dir.open(proc, plan.attempt, header)
-        stream = Stream(
-            (proc.role, proc.rank),
-            read_fd,
-            file_fd,
-            self.log_dir.log_path(proc),
-            bool(shown & 1),
-            prefix_of(self.job, proc, len(self._shown)),
-        )
-        stream.times = times
-        stream.header = header.encode() if again else b""
-        assert self._shared is not None
-        if self._shared.error_files and proc.role == "worker":
-            stream.error_file = f"{self._shared.error_files}-{proc.rank}.json"
-        # One pipe keeps the order of what a process writes, so two only where they part.
-        if shown == 0 or (shown == 3 and self._has_one_console):
-            return stream, (write_fd, write_fd)
-        errors_read, errors_write = _open_pipe(is_large=bool(shown & 2))
-        stream.set_apart(errors_read, bool(shown & 2))
-        return stream, (write_fd, errors_write)
 
     def _write_backup(self, path: str, content: dict[str, str]) -> None:
         import json
@@ -388,7 +341,7 @@ class Node:
 
     def _start_again(self, exit_: Exit, number: int) -> None:
         """Start a server that Paddock provides once more: same place, same data, same log."""
-        assert self._plan is not None
+        assert self._plan is not None and self._streams is not None
         old = self._children[(exit_.role, exit_.rank)]
         # What it left in its group may hold its port and its data.
         self._signal_group(SignalGroup(old.key, SIGKILL))
@@ -399,7 +352,7 @@ class Node:
         self.server_restarts += 1
         text = f"started again in place, {number} of {self._budget_text()}"
         self._on_note("WARNING", f"{self._end_text(exit_)}; {text}; the trainers go on")
-        stream, ends = self._open_stream(self._plan, old.proc, self.server_restarts)
+        stream, ends = self._streams.open(old.proc, self.server_restarts)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         failure = self._start_one(old.proc, null, stream, ends)
         os.close(null)
@@ -470,16 +423,3 @@ class Node:
 
 def _has_stdin(proc: Proc) -> bool:
     return proc.role == "worker" and proc.rank == 0
-
-
-def _open_pipe(*, is_large: bool) -> tuple[int, int]:
-    read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
-    os.set_blocking(read_fd, False)
-    if is_large:
-        import fcntl
-
-        try:
-            fcntl.fcntl(read_fd, F_SETPIPE_SZ, PIPE_BYTES)
-        except OSError:
-            pass  # over the user's pipe budget: the default size does
-    return read_fd, write_fd

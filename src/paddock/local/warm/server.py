@@ -116,7 +116,7 @@ class WarmServer:
         if self._machine is None:
             self._begin()
         self._take_learned()
-        self._env, self._differing = dict(env), sorted(differing)
+        self._env, self._differing = dict(env), list(differing)
         self._orders, self._before, self._then = orders, before, then
         self._learning = [order.learn for order in orders if order.learn]
         loud = [name for name in LOUD if env.get(name)]
