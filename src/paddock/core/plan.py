@@ -6,7 +6,7 @@ The order of ``hosts`` is the order of node ranks.
 
 from __future__ import annotations
 
-from paddock.core.endpoint import join_endpoint, parse_endpoint
+from paddock.core.endpoint import join_endpoint, parse_endpoint, split_endpoint
 from paddock.core.hosts import HIDES_OTHERS, SERVICES, devices_of
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
@@ -74,6 +74,12 @@ class Plan:
     torch_master: str
     jax_coordinator: str
     gloo_http: str
+
+    @property
+    def service_ports(self) -> tuple[int, ...]:
+        """Where worker 0 may listen for the others, on its node."""
+        ends = (self.paddle_master, self.torch_master, self.jax_coordinator, self.gloo_http)
+        return tuple(int(split_endpoint(end)[1]) for end in ends)
 
     def of_role(self, name: RoleName) -> tuple[Proc, ...]:
         """The processes of a role, sorted by rank."""

@@ -219,8 +219,10 @@ class Node:
             found = {} if pids is None else dict(zip((proc for proc, _ in mine), pids, strict=True))
             self._begin(opened, found, unbind)
 
+        is_first = _has_stdin(mine[0][0]) and self._plan.mode == "collective"
+        ports = self._plan.service_ports if is_first else ()
         self._waiting = opened
-        self._warm.fork(common, differing, orders, before=unbind, then=forked)
+        self._warm.fork(common, differing, orders, ports=ports, before=unbind, then=forked)
 
     def _never_began(self) -> None:
         """Stopped while the warm server was importing: nothing of the attempt has run."""

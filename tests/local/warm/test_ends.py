@@ -181,6 +181,36 @@ def test_a_server_that_hangs_is_not_waited_for(world: World, moment: str) -> Non
     assert len(world.events.all("up")) == 4
 
 
+PATIENT = """
+import os, runpy, sys
+from paddock.local.warm import process
+with open(os.path.join(process.HOOK, "sitecustomize.py")) as f:
+    text = f.read()
+process.HOOK = os.environ["TEST_EVENTS"] + ".hook"
+os.mkdir(process.HOOK)
+with open(os.path.join(process.HOOK, "sitecustomize.py"), "w") as f:
+    f.write(text.replace("FIRST_SECONDS = 0.3", "FIRST_SECONDS = 60.0"))
+sys.argv[:4] = ["paddock"]
+runpy.run_module("paddock", run_name="__main__")
+"""
+MEETS = """
+import socket
+end = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if RANK:
+    socket.create_connection(end)
+else:
+    time.sleep(0.2)  # longer than the other takes to come here
+    socket.create_server(end).accept()
+"""
+
+
+def test_the_others_begin_when_the_first_rank_listens(world: World) -> None:
+    """Whoever calls too early is refused, and frameworks wait seconds before they try again."""
+    pack = Pack(world, {}, MEETS)
+    ended = pack.start(before=[sys.executable, "-c", PATIENT]).end()
+    assert (ended.code, ended.left) == (0, []), ended.err
+
+
 def test_attempts_fork_from_one_server(world: World) -> None:
     """It learns from the first of them; each has its own number and environment."""
     text = 'tell("up", ATTEMPT, RANK, os.getppid())\n'

@@ -84,6 +84,7 @@ class WarmServer:
         self._env: dict[str, str] = {}
         self._server_env: dict[str, str] | None = None
         self._differing: list[str] = []
+        self._ports: list[bytes] = []
         self._orders: Sequence[Order] = ()
         self._before: Callable[[], None] = lambda: None
         self._then: Then | None = None
@@ -105,18 +106,21 @@ class WarmServer:
         differing: Sequence[str],
         orders: Sequence[Order],
         *,
+        ports: Sequence[int],
         before: Callable[[], None],
         then: Then,
     ) -> None:
         """Fork ranks; then(their pids in that order), or then(None): start them without it.
 
         env: what all have in common, but for the names in differing, over all attempts.
+        ports: where the first rank may listen for the others, who give it a head start.
         before(): called when they are about to run.
         """
         if self._machine is None:
             self._begin()
         self._take_learned()
         self._env, self._differing = dict(env), list(differing)
+        self._ports = [b"%d" % port for port in ports]
         self._orders, self._before, self._then = orders, before, then
         self._learning = [order.learn for order in orders if order.learn]
         loud = [name for name in LOUD if env.get(name)]
@@ -316,7 +320,7 @@ class WarmServer:
         self._before()
         said = [] if self._process is None else self._process.said
         common = _entries(self._env)
-        lists = [said, common]
+        lists = [said, self._ports, common]
         for order in self._orders:
             first = b"0" if order.stdin else b"null"
             words = [first, b"%d" % order.stdout, b"%d" % order.stderr]

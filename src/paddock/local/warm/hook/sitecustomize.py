@@ -33,6 +33,7 @@ else:
     Variables = dict
 
 VARIABLE = "PADDOCK_WARM_SERVER"  # "probe" or "serve", the launcher's pid, CHANNEL, PROGRESS
+FIRST_SECONDS = 0.3
 LEARN_SECONDS = 600
 LEARN_NAMES_MAX = 20000
 EXIT_OWN_FAULT = 125
@@ -384,7 +385,7 @@ def _import_all(
 
 def _fork(launcher: int, lists: "Lists") -> "Words | None":
     """Fork ranks. Returns what is the rank's in a rank, None in the server."""
-    said, common, ranks = lists[0], lists[1], lists[2:]
+    said, ports, common, ranks = lists[0], lists[1], lists[2], lists[3:]
     read_fd, write_fd = os.pipe()
     try:
         middle = os.fork()
@@ -419,6 +420,8 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
                 os.close(write_fd)
                 os.close(go_write)
                 _wait_for_parent(middle, go_read, launcher)
+                if at:
+                    _wait_for_first(ports)
                 _become(mine, said, [*common, *ranks[at + 1]])
                 return ranks[at]
             pids.append(pid)
@@ -459,6 +462,29 @@ def _wait_for_parent(middle: int, go_read: int, launcher: int) -> None:
         sleep(0.0002)
     if os.getppid() != launcher:
         os._exit(EXIT_OWN_FAULT)
+
+
+def _wait_for_first(ports: "Words") -> None:
+    """Let the first rank listen before the others call it: those that are refused wait longer.
+
+    Paddle tries again after 3 s (phi/core/distributed/store/tcp_utils.h), gRPC after 1 s.
+    """
+    from time import monotonic, sleep
+
+    wanted = {b"%04X" % int(port) for port in ports}
+    until = monotonic() + FIRST_SECONDS * bool(wanted)
+    while monotonic() < until:
+        for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+            try:
+                with open(path, "rb", 0) as f:
+                    lines = f.read(1 << 14).splitlines()  # those that listen come first
+            except OSError:
+                return
+            for line in lines[1:]:
+                fields = line.split(None, 4)
+                if fields[3] == b"0A" and fields[1].rpartition(b":")[2] in wanted:
+                    return
+        sleep(0.01)
 
 
 def _become(files: "list[int | None]", said: "Words", environment: "Words") -> None:
