@@ -11,14 +11,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 
-def learned(folder: Path, *words: str) -> list[str]:
-    """The names that two launches of one rank have learned."""
+def learned(folder: Path, *words: str, said: str = "") -> list[str]:
+    """The names that two launches of one rank have learned. said: by the second of them."""
     env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     env["PYTHONPATH"] = str(ROOT / "src")
     for _ in range(2):
         argv = [sys.executable, "-m", "paddock", "launch", "--warm", "on", *words]
         done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, timeout=30)
         assert done.returncode == 0, done.stderr.decode()
+    assert f"warm: {said}" in done.stderr.decode()
     (path,) = (folder / "cache" / "paddock" / "warm").glob("*.json")
     names = json.loads(path.read_text("utf-8"))["names"]
     assert isinstance(names, list)
@@ -41,3 +42,9 @@ def test_the_module_that_is_run_is_not_imported(tmp_path: Path) -> None:
     assert "json.decoder" in names
     assert "json.tool" not in names
     assert b"RuntimeWarning" not in (tmp_path / "log" / "workerlog.0").read_bytes()
+
+
+def test_a_script_that_imports_nothing_is_not_learned_for_ever(tmp_path: Path) -> None:
+    """The second start says so."""
+    (tmp_path / "train.py").write_text("print(1)\n", "utf-8")
+    assert learned(tmp_path, "train.py", said="the script imports nothing") == []

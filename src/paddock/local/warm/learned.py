@@ -72,6 +72,11 @@ class Learned:
         self.failed.clear()
 
     @property
+    def is_known(self) -> bool:
+        """True when a run of the script has been learned from."""
+        return bool(self._lines)
+
+    @property
     def late(self) -> str:
         """Why names are not all, for people; "" when they are."""
         if not self.bar:

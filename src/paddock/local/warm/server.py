@@ -284,6 +284,8 @@ class WarmServer:
                 text += f"; {self.learned.late}"
         elif self.learned.bar:
             text = f"nothing is imported once: {self.learned.late}"
+        elif self.learned.is_known:
+            text = "the script imports nothing that could be imported once"
         else:
             text = "learning what the script imports; its next start here is warm"
         if text != self._told:
