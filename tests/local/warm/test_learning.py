@@ -15,11 +15,11 @@ def learned(folder: Path, *words: str, said: str = "") -> list[str]:
     """The names that two launches of one rank have learned. said: by the second of them."""
     env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     env["PYTHONPATH"] = str(ROOT / "src")
-    for _ in range(2):
+    for heard in ("learning what the script imports", said):
         argv = [sys.executable, "-m", "paddock", "launch", "--warm", "on", *words]
         done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, timeout=30)
         assert done.returncode == 0, done.stderr.decode()
-    assert f"warm: {said}" in done.stderr.decode()
+        assert f"warm: {heard}" in done.stderr.decode()
     (path,) = (folder / "cache" / "paddock" / "warm").glob("*.json")
     names = json.loads(path.read_text("utf-8"))["names"]
     assert isinstance(names, list)

@@ -47,7 +47,7 @@ class Learned:
 
     names: modules of Python and of installed packages. own: the user's, which are read fresh.
     bar: (what was done, where, that line) before the other imports, empty for nothing.
-    later: how many modules came after it.
+    later: how many modules came after it. is_known: a run has told what it imports.
     left_out: name -> why it is not imported by the server. failed: cannot be imported by anybody.
     """
 
@@ -62,7 +62,7 @@ class Learned:
         self.left_out: dict[str, str] = {}
         self.failed: set[str] = set()
         self.areas: list[str] = []
-        self.is_probed = False
+        self.is_probed = self.is_known = False
         self._lines: dict[str, str] = {}
 
     def forget(self) -> None:
@@ -70,11 +70,7 @@ class Learned:
         self.names, self.own, self.bar, self.later, self._lines = [], {}, (), 0, {}
         self.left_out.clear()
         self.failed.clear()
-
-    @property
-    def is_known(self) -> bool:
-        """True when a run of the script has been learned from."""
-        return bool(self._lines)
+        self.is_known = False
 
     @property
     def late(self) -> str:
@@ -115,6 +111,7 @@ class Learned:
         self.names = list(names)
         if bar and not self.bar:
             self.bar, self.later = bar, later
+        self.is_known = True
         for path in self._files():
             if path not in self._lines:
                 self._lines[path] = lines_of(path)
@@ -169,6 +166,7 @@ class Learned:
                     self.left_out = _texts(row["left_out"])
                     self.failed = set(_words(row["failed"]))
                     self.is_probed = bool(row["probed"])
+                self.is_known = bool(row["known"])
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 self.forget()
                 self.note = f"{self.path} is not used: it is damaged"
@@ -188,6 +186,7 @@ class Learned:
             "lines": self._lines,
             "areas": self.areas,
             "probed": self.is_probed,
+            "known": self.is_known,
             "stamp": stamp_of(stamp, self.areas),
         }
         beside = f"{self.path}.{os.getpid()}"

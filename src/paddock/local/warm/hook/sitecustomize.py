@@ -639,6 +639,7 @@ class _Writes(Variables):
 
 def _learn(path: str, own: "Words") -> None:
     learner = _Learner(path, frozenset(own))
+    learner.note()  # that there was somebody to tell
     writes = _Writes(_data())
     writes.learner = learner
     _set_data(writes)
