@@ -194,7 +194,13 @@ class Node:
             return None
         from paddock.local.warm.server import WarmServer
 
-        return WarmServer(self._loop, self.job.command, self._env, self._on_note)
+        return WarmServer(
+            self._loop,
+            self.job.command,
+            self._env,
+            self._on_note,
+            is_submitted=bool(self.job.record),
+        )
 
     def _fork(self, opened: Opened, unbind: Callable[[], None]) -> None:
         """Have the warm server fork the workers; start the others with them.

@@ -48,3 +48,20 @@ def test_a_script_that_imports_nothing_is_not_learned_for_ever(tmp_path: Path) -
     """The second start says so."""
     (tmp_path / "train.py").write_text("print(1)\n", "utf-8")
     assert learned(tmp_path, "train.py", said="the script imports nothing") == []
+
+
+def test_what_was_learned_holds_in_the_next_submission(tmp_path: Path) -> None:
+    """Each has a directory of its own (--record is what a submission gives the launcher)."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own.py").write_text("import os\nos.environ['A'] = '1'\n", "utf-8")
+        (tmp_path / name / "train.py").write_text("import colorsys, own\n", "utf-8")
+    for name, said in (("first", "learning what"), ("second", "1 modules imported once")):
+        env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        env["PYTHONPATH"] = str(ROOT / "src")
+        argv = [sys.executable, "-m", "paddock", "launch", "--warm", "on", "--record", "state"]
+        done = subprocess.run(
+            [*argv, "train.py"], cwd=tmp_path / name, env=env, capture_output=True, timeout=30
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        assert f"warm: {said}" in done.stderr.decode()

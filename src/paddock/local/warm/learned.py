@@ -45,6 +45,7 @@ PATCHING = ("gevent", "eventlet")
 class Learned:
     """What is known of one script.
 
+    script, base: its path, and its directory with a slash; own files are kept below that.
     names: modules of Python and of installed packages. own: the user's, which are read fresh.
     bar: (what was done, where, that line) before the other imports, empty for nothing.
     later: how many modules came after it. is_known: a run has told what it imports.
@@ -55,6 +56,7 @@ class Learned:
         self.path = path
         self.note = ""
         self.script = ""
+        self.base = ""
         self.names: list[str] = []
         self.own: dict[str, str] = {}
         self.bar: tuple[str, ...] = ()
@@ -95,7 +97,7 @@ class Learned:
             kind, _, rest = line.partition("\0")
             name, _, place = rest.partition("\0")
             if kind == "u":
-                self.own.setdefault(name, place)
+                self.own.setdefault(name, self._short(place))
             elif kind == "w" and not name.startswith(READ_LATE):
                 bar = bar or (name, place, _line_at(place))
             elif kind == "i" and name.partition(".")[0] in PATCHING:
@@ -114,11 +116,18 @@ class Learned:
         self.is_known = True
         for path in self._files():
             if path not in self._lines:
-                self._lines[path] = lines_of(path)
+                self._lines[path] = self._lines_of(path)
         return ""
 
     def _files(self) -> Iterable[str]:
-        return filter(None, (self.script, *self.own.values()))
+        return filter(None, (self._short(self.script), *self.own.values()))
+
+    def _short(self, path: str) -> str:
+        """Below the script's directory, as that is another for each submission."""
+        return path[len(self.base) :] if self.base and path.startswith(self.base) else path
+
+    def _lines_of(self, path: str) -> str:
+        return lines_of(os.path.join(self.base, path))
 
     def check(self) -> str:
         """Forget what is of another script now. Returns a note for people, or "".
@@ -127,11 +136,11 @@ class Learned:
         """
         note = ""
         for path, lines in self._lines.items():
-            if lines_of(path) != lines:
+            if self._lines_of(path) != lines:
                 note = f"{path} sets other variables, or elsewhere: learning anew what it imports"
         if note:
             self.forget()
-        self._lines = {path: lines_of(path) for path in self._files()}
+        self._lines = {path: self._lines_of(path) for path in self._files()}
         return note
 
     def read(self, stamp: str | None) -> None:
@@ -161,7 +170,7 @@ class Learned:
                 self.later = int(row["later"])
                 self._lines = _texts(row["lines"])
                 self.areas = _words(row["areas"])
-                self.script = str(row["script"])
+                self.script = self.script or str(row["script"])
                 if stamp is None or row["stamp"] == stamp_of(stamp, self.areas):
                     self.left_out = _texts(row["left_out"])
                     self.failed = set(_words(row["failed"]))
@@ -206,14 +215,24 @@ class Learned:
         return ""
 
 
-def learned_of(command: Command, env: Mapping[str, str], cwd: str) -> Learned:
-    """Of this command line's script, as far as earlier runs have learned."""
+def learned_of(
+    command: Command, env: Mapping[str, str], cwd: str, *, is_submitted: bool = False
+) -> Learned:
+    """Of this command line's script, as far as earlier runs have learned.
+
+    is_submitted: every submission has a directory of its own. So what tells a script from another
+    is where it is below that, and what it imports.
+    """
     script = os.path.realpath(command.program) if command.kind == "script" else ""
-    what = "\0".join((command.python, command.kind, script or f"{command.program}\0{cwd}"))
+    where = script or f"{command.program}\0{cwd}"
+    if is_submitted:
+        where = f"{os.path.relpath(command.program)}\0{_imports_of(script)}"
+    what = "\0".join((command.python, command.kind, where))
     name = hashlib.sha256(what.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     place = folder(env)
     learned = Learned(place and os.path.join(place, f"{name}.json"))
     learned.script = script or command.program
+    learned.base = os.path.join(os.path.dirname(script) if script else cwd, "")
     return learned
 
 
@@ -284,6 +303,17 @@ def lines_of(path: str) -> str:
     if not any(word in line for line in lines for word in bars):
         return ""
     kept = [line.strip() for line in lines if any(word in line for word in (*bars, b"import "))]
+    return hashlib.sha256(b"\n".join(kept)).hexdigest()
+
+
+def _imports_of(path: str) -> str:
+    """A digest of the lines that import; "" where there is no such file."""
+    try:
+        with open(path, "rb") as f:
+            lines = [line.strip() for line in f.read(READ_BYTES).splitlines()]
+    except OSError:
+        return ""
+    kept = sorted({line for line in lines if line.startswith((b"import ", b"from "))})
     return hashlib.sha256(b"\n".join(kept)).hexdigest()
 
 

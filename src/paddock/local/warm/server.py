@@ -71,12 +71,14 @@ class WarmServer:
         command: Command,
         env: Mapping[str, str],
         on_note: Callable[[str, str], None],
+        *,
+        is_submitted: bool = False,
     ) -> None:
         self._loop = loop
         self._command = command
         self._on_note = on_note
         self._interpreter = interpreter(command, env)
-        self.learned = learned_of(command, env, os.getcwd())
+        self.learned = learned_of(command, env, os.getcwd(), is_submitted=is_submitted)
         self._machine: Warming | None = None
         self._process: WarmProcess | None = None
         self._seen = b""  # of its progress, when the timer was set
@@ -279,7 +281,7 @@ class WarmServer:
         if modules:
             text = f"{modules} modules imported once in {self._took:.1f} s for {count} processes"
             if left:
-                text += f"; {left} were left out: paddock warm list"
+                text += f"; left out: {left} (paddock warm list)"
             if self.learned.later > modules:
                 text += f"; {self.learned.late}"
         elif self.learned.bar:
