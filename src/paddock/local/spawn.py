@@ -7,6 +7,7 @@ import os
 from time import monotonic_ns
 
 from paddock.core.exits import Exit
+from paddock.core.value import replace
 from paddock.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_OWN_FAULT
 
 TYPE_CHECKING = False
@@ -64,22 +65,20 @@ def open_pidfd(pid: int) -> int:
 def spawn_failure(proc: Proc, attempt: int, error: OSError, program: str, log: str) -> Exit:
     """The end of a process that never began."""
     code = EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE
-    return Exit(
-        role=proc.role,
-        rank=proc.rank,
-        node_rank=proc.node_rank,
-        host=proc.host,
-        attempt=attempt,
-        at_ns=monotonic_ns(),
+    return replace(
+        _end_of(proc, attempt, log),
         code=EXIT_OWN_FAULT if error.errno in SHORTAGES else code,
         cause="not-found" if code == EXIT_NOT_FOUND else "not-executable",
         tail=f"{program}: {error.strerror}",
-        log=log,
     )
 
 
 def stopped_before_start(proc: Proc, attempt: int, log: str) -> Exit:
     """The end of a process that was still to be started when it was told to end."""
+    return replace(_end_of(proc, attempt, log), signal=SIGTERM, cause="signal")
+
+
+def _end_of(proc: Proc, attempt: int, log: str) -> Exit:
     return Exit(
         role=proc.role,
         rank=proc.rank,
@@ -87,7 +86,5 @@ def stopped_before_start(proc: Proc, attempt: int, log: str) -> Exit:
         host=proc.host,
         attempt=attempt,
         at_ns=monotonic_ns(),
-        signal=SIGTERM,
-        cause="signal",
         log=log,
     )
