@@ -42,9 +42,9 @@ def test_what_is_no_interpreter_is_told_and_the_job_starts_cold(tmp_path: Path, 
         answers.append(pids)
         loop.stop()
 
-    server.fork(env, [], [], before=lambda: None, then=then)
+    server.fork(env, [], [], ports=(), before=lambda: None, then=then)
     loop.run()
-    server.fork(env, [], [], before=lambda: None, then=then)  # answered at once
+    server.fork(env, [], [], ports=(), before=lambda: None, then=then)  # answered at once
     server.close()
     loop.close()
     assert answers == [None, None]
@@ -58,7 +58,7 @@ def stop_while_sweeping(folder: Path) -> int:
     env = {"XDG_CACHE_HOME": str(folder), "PATH": os.defpath}
     command = Command("script", "train.py", (), str(folder / "missing"))
     server = WarmServer(loop, command, env, lambda _level, _note: None)
-    server.fork(env, [], [], before=lambda: None, then=answers.append)
+    server.fork(env, [], [], ports=(), before=lambda: None, then=answers.append)
     server._is_forking = True
     subprocess.Popen(["sleep", "60"])  # sleep: one that the sweep has to end
     loop.post(server.cancel)  # in the round in which the sweep begins
