@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from local.warm.pack import Pack
+from paddock.local.ports import hold_ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,14 +130,15 @@ def test_a_time_limit_holds_while_it_loads(world: World) -> None:
 def test_a_failure_elsewhere_ends_a_node_that_still_loads(world: World) -> None:
     """At once, with the verdict of the job; what was to run there never does."""
     pack = Pack(world, {"slow": LOADS}, UP)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        master = f"127.0.0.1:{free.getsockname()[1]}"
+    held = hold_ports((0,), None)  # none that the kernel gives to whoever connects
+    master = f"127.0.0.1:{held.ports[0]}"
+    held.release()
     nodes = ("--nnodes", 2, "--nproc_per_node", 1, "--master", master)
     running = pack.start("--nproc_per_node", 1)
     world.open_gate(1)
     assert running.end().code == 0
-    for warm in ("on", "off"):
-        pack.start(*nodes, warm=warm, log=warm)
+    pack.start(*nodes, log="on").wait_for("no job key")  # it is where they meet
+    pack.start(*nodes, warm="off", log="off")
     world.events.wait("loading")
     (_, (_, _, pid, _)) = world.events.wait("up", count=2)
     os.kill(int(pid), signal.SIGKILL)

@@ -11,15 +11,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 
+def launch(folder: Path, cache: Path, *words: str) -> str:
+    """What the launcher says of a warm launch that ends well."""
+    env = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT / "src")}
+    argv = [sys.executable, "-m", "paddock", "launch", "--warm", "on", *words]
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, timeout=30)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stderr.decode()
+
+
 def learned(folder: Path, *words: str, said: str = "") -> list[str]:
     """The names that two launches of one rank have learned. said: by the second of them."""
-    env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
-    env["PYTHONPATH"] = str(ROOT / "src")
     for heard in ("learning what the script imports", said):
-        argv = [sys.executable, "-m", "paddock", "launch", "--warm", "on", *words]
-        done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, timeout=30)
-        assert done.returncode == 0, done.stderr.decode()
-        assert f"warm: {heard}" in done.stderr.decode()
+        assert f"warm: {heard}" in launch(folder, folder / "cache", *words)
     (path,) = (folder / "cache" / "paddock" / "warm").glob("*.json")
     names = json.loads(path.read_text("utf-8"))["names"]
     assert isinstance(names, list)
@@ -57,11 +61,5 @@ def test_what_was_learned_holds_in_the_next_submission(tmp_path: Path) -> None:
         (tmp_path / name / "own.py").write_text("import os\nos.environ['A'] = '1'\n", "utf-8")
         (tmp_path / name / "train.py").write_text("import colorsys, own\n", "utf-8")
     for name, said in (("first", "learning what"), ("second", "1 modules imported once")):
-        env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-        env["PYTHONPATH"] = str(ROOT / "src")
-        argv = [sys.executable, "-m", "paddock", "launch", "--warm", "on", "--record", "state"]
-        done = subprocess.run(
-            [*argv, "train.py"], cwd=tmp_path / name, env=env, capture_output=True, timeout=30
-        )
-        assert done.returncode == 0, done.stderr.decode()
-        assert f"warm: {said}" in done.stderr.decode()
+        console = launch(tmp_path / name, tmp_path / "cache", "--record", "state", "train.py")
+        assert f"warm: {said}" in console

@@ -294,24 +294,20 @@ def lines_of(path: str) -> str:
 
     A text search: a comment that says "environ" costs one slow start.
     """
-    try:
-        with open(path, "rb") as f:
-            lines = f.read(READ_BYTES).splitlines()
-    except OSError:
+    lines = _lines_at(path)
+    if lines is None:
         return "?"
     bars = (b"environ", b"putenv", *(name.encode() for name in PATCHING))
     if not any(word in line for line in lines for word in bars):
         return ""
-    kept = [line.strip() for line in lines if any(word in line for word in (*bars, b"import "))]
+    kept = [line for line in lines if any(word in line for word in (*bars, b"import "))]
     return hashlib.sha256(b"\n".join(kept)).hexdigest()
 
 
 def _imports_of(path: str) -> str:
     """A digest of the lines that import; "" where there is no such file."""
-    try:
-        with open(path, "rb") as f:
-            lines = [line.strip() for line in f.read(READ_BYTES).splitlines()]
-    except OSError:
+    lines = _lines_at(path)
+    if lines is None:
         return ""
     kept = sorted({line for line in lines if line.startswith((b"import ", b"from "))})
     return hashlib.sha256(b"\n".join(kept)).hexdigest()
@@ -321,10 +317,18 @@ def _line_at(place: str) -> str:
     """The text of ``file:number``, which stays when lines are added above it."""
     path, _, number = place.rpartition(":")
     try:
-        with open(path, encoding="utf-8", errors="replace") as f:
-            return f.read(READ_BYTES).splitlines()[int(number) - 1].strip()
-    except (OSError, ValueError, IndexError):
+        return (_lines_at(path) or [])[int(number) - 1].decode("utf-8", "replace")
+    except (ValueError, IndexError):
         return ""
+
+
+def _lines_at(path: str) -> list[bytes] | None:
+    """The lines of a file without their indents; None where there is none."""
+    try:
+        with open(path, "rb") as f:
+            return [line.strip() for line in f.read(READ_BYTES).splitlines()]
+    except OSError:
+        return None
 
 
 def _stat(path: str) -> tuple[str, ...]:

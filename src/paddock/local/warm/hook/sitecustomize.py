@@ -76,19 +76,6 @@ def _tell(kind: bytes, *lists: "Sequence[bytes]") -> None:
         data = data[os.write(CHANNEL, data) :]
 
 
-def _read_file(path: bytes) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        data = b""
-        while True:
-            part = os.read(fd, 1 << 20)
-            if not part:
-                return data
-            data += part
-    finally:
-        os.close(fd)
-
-
 # ----------------------------------------------------------------------------- whose code it is
 
 
@@ -199,6 +186,38 @@ def _caller(frame: "FrameType | None") -> "FrameType | None":
     return frame
 
 
+def _open_files() -> "Iterator[tuple[str, str]]":
+    """(number, what it leads to) of every open file but the one that lists them."""
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            yield fd, os.readlink("/proc/self/fd/" + fd)
+        except OSError:
+            continue
+
+
+def _has_child() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _has_temporary() -> bool:
+    return getattr(sys.modules.get("tempfile"), "_name_sequence", None) is not None
+
+
+def _has_timer() -> bool:
+    return any(_getitimer(which) != (0, 0) for which in (0, 1, 2))
+
+
+ONCE = {
+    "it starts a process": _has_child,
+    "it makes a temporary file": _has_temporary,
+    "it sets a timer": _has_timer,
+}
+
+
 class _State:
     """What the process has that a fork would share or lose, and since which import."""
 
@@ -206,7 +225,7 @@ class _State:
         self.threads: dict[str, str] = {}
         self.files: dict[tuple[str, str], str] = {}
         self.found: Pairs = []
-        self._has_child = self._has_temporary = self._has_timer = False
+        self._seen: set[str] = set()  # of ONCE
         self._maps: set[bytes] = set()
         self._place = os.stat(".")
         self.look("")
@@ -216,22 +235,12 @@ class _State:
     def look(self, name: str) -> None:
         for tid in os.listdir("/proc/self/task"):
             self.threads.setdefault(tid, name)
-        for fd in os.listdir("/proc/self/fd"):
-            try:
-                link = os.readlink("/proc/self/fd/" + fd)
-            except OSError:
-                continue  # the one that listed them
-            self.files.setdefault((fd, link), name)
-        if not self._has_child and _has_child():
-            self._has_child = True
-            self.found.append((name, "it starts a process"))
-        module = sys.modules.get("tempfile")
-        if not self._has_temporary and getattr(module, "_name_sequence", None) is not None:
-            self._has_temporary = True
-            self.found.append((name, "it makes a temporary file"))
-        if not self._has_timer and any(_getitimer(which) != (0, 0) for which in (0, 1, 2)):
-            self._has_timer = True
-            self.found.append((name, "it sets a timer"))
+        for each in _open_files():
+            self.files.setdefault(each, name)
+        for why, is_so in ONCE.items():
+            if why not in self._seen and is_so():
+                self._seen.add(why)
+                self.found.append((name, why))
         place = os.stat(".")
         if not os.path.samestat(place, self._place):
             self._place = place
@@ -251,11 +260,7 @@ class _State:
         for tid in os.listdir("/proc/self/task"):
             if self.threads.get(tid, "?"):
                 found.append((self.threads.get(tid, "?"), "it starts a thread"))
-        for fd in os.listdir("/proc/self/fd"):
-            try:
-                link = os.readlink("/proc/self/fd/" + fd)
-            except OSError:
-                continue
+        for fd, link in _open_files():
             name = self.files.get((fd, link), "?")
             if name and link not in PLAIN_FILES:
                 found.append((name, f"it keeps {link} open"))
@@ -276,13 +281,10 @@ def _begun() -> str:
         _try_fork()
         if len(os.listdir("/proc/self/task")) > 1:
             return "it starts a thread"
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            link = os.readlink("/proc/self/fd/" + fd)
-            if not os.get_inheritable(int(fd)) and link not in PLAIN_FILES:
-                return f"it keeps {link} open"  # what Python opens is not inherited: PEP 446
-        except OSError:
-            continue  # the one that listed them
+    for fd, link in _open_files():
+        # What Python opens is not inherited: PEP 446.
+        if link not in PLAIN_FILES and not os.get_inheritable(int(fd)):
+            return f"it keeps {link} open"
     return "it starts a process" if _has_child() else ""
 
 
@@ -299,14 +301,6 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, 0)
     except ChildProcessError:
         pass  # an import ignores SIGCHLD: the kernel has reaped it
-
-
-def _has_child() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
@@ -396,13 +390,8 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
         return None
     if middle:
         os.close(write_fd)
-        data = b""
-        while True:
-            part = os.read(read_fd, 1 << 16)
-            if not part:
-                break
-            data += part
-        os.close(read_fd)
+        with open(read_fd, "rb") as f:
+            data = f.read()
         _reap(middle)  # from here on the ranks are the launcher's children
         if data.startswith(b"!") or not data:
             _tell(b"failed", [data[1:] or b"the process that forks the ranks died"])
@@ -667,7 +656,9 @@ def _orders() -> "Iterator[tuple[bytes, Lists]]":
         while b"\n" in held:
             line, _, held = held.partition(b"\n")
             kind, path = line.split(b" ", 1)
-            yield kind, unpack(_read_file(path))
+            with open(path, "rb") as f:
+                data = f.read()
+            yield kind, unpack(data)
 
 
 def _serve(launcher: int) -> "tuple[Words, Words]":
