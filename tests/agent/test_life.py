@@ -369,6 +369,14 @@ def test_a_lost_coordinator_is_worth_a_try_with_the_hint_where_to_look() -> None
         assert (order.error.exit_code, order.error.retryable) == (125, True)
 
 
+def test_a_lost_coordinator_is_named_as_it_was_given() -> None:
+    """A pod's address tells nobody which pod it was."""
+    job = replace(FIXED, rendezvous=replace(FIXED.rendezvous, host="train-0.train"))
+    order = live(job, *WELCOMED).handle(CLOSED, BUSY)[-1]
+    assert isinstance(order, GiveUp)
+    assert "the coordinator at 10.0.0.1:7000 (train-0.train) is lost" in order.error.message
+
+
 # --------------------------------------------------------- what survives the coordinator
 
 GONE_AT = STARTED.at + 4.0  # a lease

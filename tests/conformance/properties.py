@@ -76,7 +76,7 @@ def test_a_lost_host_ends_the_job(lab: Lab) -> None:
     lab.until_up(6)
     named = lab.lose_node(1)
     status = lab.until("failed", "lost")
-    assert any(text in status["why"] for text in named), status
+    assert any(text in status["why"] for text in named), (named, status["why"])
     wait_until(lambda: not lab.ranks_alive())
     assert lab.paddock("logs", "last").stdout.count("rank-is-up") >= 2
 

@@ -14,8 +14,17 @@ BATCH_SECONDS = 0.004
 
 
 def main() -> None:
-    """Train all passes; facts: endpoints, folder, strategy, trainer, trainers, passes."""
+    """Train all passes; facts: endpoints, folder, strategy, trainer, trainers, passes.
+
+    How many records it was given is told in the file `given-TRAINER` beside the folder.
+    """
     facts = json.loads(sys.argv[1])
+    told = Path(facts["folder"]).parent / f"given-{facts['trainer']}"
+
+    def before(given: int) -> None:
+        told.write_text(str(given))
+        time.sleep(BATCH_SECONDS)  # sleep: so that kills fall between any two of its actions
+
     with Client(
         facts["endpoints"],
         trainer=facts["trainer"],
@@ -29,6 +38,5 @@ def main() -> None:
             passes=facts["passes"],
             chunk_bytes=900,
             batch_size=20,
-            # sleep: so that kills fall between any two of its actions, and not at the end
-            before=lambda given: time.sleep(BATCH_SECONDS),
+            before=before,
         )

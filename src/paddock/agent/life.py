@@ -241,8 +241,7 @@ class Life:
         self._is_dead = event.ending == "closed"
         self._dead = self.leader if self._is_dead else ""
         job = self.job
-        where = join_endpoint(*self._target)
-        text = f"the coordinator at {where} is lost: {event.why}"
+        text = f"the coordinator at {self._where_it_was()} is lost: {event.why}"
         if self._is_etcd:
             self._next = w.Follow(self._target)
             self.role = "seeking"  # following -> seeking
@@ -269,6 +268,12 @@ class Life:
             w.Unfollow(),
             w.Halt(text, hurry=is_silent, grace_seconds=grace),
         ]
+
+    def _where_it_was(self) -> str:
+        """Its address, and its name where it was given one: pods, and their addresses, pass."""
+        name = "" if self.job.is_elastic else self.job.rendezvous.host
+        where = join_endpoint(*self._target)
+        return where if name in ("", self._target[0]) else f"{where} ({name})"
 
     def _on_hand_over(self, order: HandOver, now: w.Now) -> list[w.Order]:
         """Planned: nothing runs, and who comes next is known, or elected in a moment."""
