@@ -104,7 +104,7 @@ def test_what_must_not_be_forked_is_left_out_and_remembered(world: World) -> Non
 
 
 def test_a_package_that_was_removed_is_done_without(world: World) -> None:
-    """In the first start after that, without another server; nothing is held against its modules."""
+    """In the first start after that, by the same server; nothing is held against its modules."""
     text = "try:\n    import gone.of.all\nexcept ImportError:\n    print('gone')\n"
     pack = Pack(world, {}, text)
     gone = pack.site.parent / "gone"
@@ -116,3 +116,15 @@ def test_a_package_that_was_removed_is_done_without(world: World) -> None:
     assert "imported once" in ended.err
     assert (ended.code, pack.left_out(), pack.count_servers()) == (0, {}, 1), ended.err
     assert world.log(1) == b"gone\n"
+
+
+def test_a_server_whose_words_make_no_sense_is_not_used(world: World) -> None:
+    """An import has written into files that are not its own: the job starts cold."""
+    noise = "for fd in range(10, 64 * IN_SERVER):\n"
+    noise += "    try:\n        os.write(fd, b'noise\\n')\n    except OSError:\n        pass\n"
+    pack = Pack(world, {"noisy": "import os\n" + noise}, "tell(RANK)\n")
+    for _ in range(2):
+        ended = pack.start().end()
+        assert (ended.code, ended.left, pack.left_out()) == (0, [], {}), ended.err
+    assert "not warm: the warm server tells what is no message" in ended.err
+    assert len(world.events.all()) == 4
