@@ -349,7 +349,18 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
     spoiled += state.spoiled()
     took = b"%d" % ((monotonic() - began) * 1000)
     reasons = [_clean(word) for pair in spoiled for word in pair]
-    _tell(b"loaded", [took], reasons, failed)
+    _tell(b"loaded", [took], reasons, failed, _module_files())
+
+
+def _module_files() -> "Words":
+    """Where the modules came from, so that somebody can tell when one has changed."""
+    found = []
+    for each in list(sys.modules.values()):
+        spec = getattr(each, "__dict__", {}).get("__spec__")  # each.__spec__ may import
+        origin = getattr(spec, "origin", None)
+        if isinstance(origin, str) and getattr(spec, "has_location", False):
+            found.append(os.fsencode(origin))
+    return found
 
 
 def _import_all(
@@ -391,7 +402,7 @@ def _import_all(
 
 def _fork(launcher: int, lists: "Lists") -> "Words | None":
     """Fork ranks. Returns what is the rank's in a rank, None in the server."""
-    said, ports, common, ranks = lists[0], lists[1], lists[2], lists[3:]
+    said, ports, common, args, ranks = lists[0], lists[1], lists[2], lists[3], lists[4:]
     read_fd, write_fd = os.pipe()
     try:
         middle = os.fork()
@@ -424,6 +435,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
                 if at:
                     _wait_for_first(ports)
                 _become(mine, said, [*common, *ranks[at + 1]])
+                _take_arguments(args)
                 return ranks[at]
             pids.append(pid)
             os.setpgid(pid, pid)
@@ -441,11 +453,18 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
 
 
 def _open_all(launcher: int, words: "Words") -> "list[int | None]":
-    """Files of a rank: of the launcher (as often as it has them), "null", or "0" for ours."""
+    """Files of a rank: of the launcher (as often as it has them), "null", or "0" for ours.
+
+    "stdin N": the launcher's standard input, a file from byte N on.
+    """
     opened: dict[bytes, int | None] = {b"0": None}
     for word in words:
         if word == b"null":
             opened[word] = os.open("/dev/null", os.O_RDONLY)
+        elif word.startswith(b"stdin "):
+            opened[word] = fd = os.open(f"/proc/{launcher}/fd/0", os.O_RDONLY | os.O_NOCTTY)
+            if word != b"stdin 0":
+                os.lseek(fd, int(word[6:]), 0)
         elif word not in opened:
             opened[word] = os.open(b"/proc/%d/fd/%s" % (launcher, word), os.O_WRONLY)
     return [opened[word] for word in words]
@@ -512,6 +531,15 @@ def _become(files: "list[int | None]", said: "Words", environment: "Words") -> N
     for name, value in wanted.items():
         if value is not None and os.environb.get(name) != value:
             os.environb[name] = value
+
+
+def _take_arguments(args: "Words") -> None:
+    """Those of this launch: the server may be of an earlier one."""
+    wanted, old = [os.fsdecode(word) for word in args], sys.argv[1:]
+    if wanted != old:
+        sys.argv[1:] = wanted
+        if hasattr(sys, "orig_argv"):  # Python 3.10
+            sys.orig_argv[len(sys.orig_argv) - len(old) :] = wanted
 
 
 def _reopened(old: "TextIO") -> "TextIO":
