@@ -103,7 +103,6 @@ class WarmServer:
         self._told = ""
         self._learning: list[str] = []
         self._took = 0.0
-        self._is_forking = False
         self._kept = kept
         self._files: list[str] = []  # of the modules that it has imported
         self._stamp = ""
@@ -273,12 +272,10 @@ class WarmServer:
             self._on_note("WARNING", f"not warm: {why}; every process imports for itself")
         self._prepared()
         then = self._then
-        if then is not None and self._is_forking:
-            self._is_forking = False
-            # What it may have forked is not of this attempt; which may be stopped meanwhile.
+        if then is not None:
+            # What it may have forked is not of this attempt, and a limit of processes counts the
+            # dead until they are reaped. The attempt may be stopped meanwhile.
             sweep_on(self._loop, lambda _killed: self._answer(then, None))
-        elif then is not None:
-            self._answer(then, None)
 
     def _answer(self, then: Then, pids: Sequence[int] | None) -> None:
         if then is self._then:
@@ -341,7 +338,6 @@ class WarmServer:
         if not ours.issuperset(pids):
             self._feed(Failed("the ranks it forks are not this launcher's children"))
             return
-        self._is_forking = False
         self._feed(Forked())
         self._tell(len(pids))
         if self._then is not None:
@@ -396,7 +392,6 @@ class WarmServer:
         self._order("load", [[os.fsencode(word) for word in words] for words in lists])
 
     def _order_ranks(self) -> None:
-        self._is_forking = True
         self._before()
         said = [] if self._process is None else self._process.said
         common = _entries(self._env)
