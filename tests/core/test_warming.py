@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 NAMES = ("a", "a.b", "c", "d")
 WANTED = Wanted(NAMES)
 OTHER = Wanted(NAMES, is_other=True)
+EARLY = Wanted(NAMES, is_early=True)
 CLEAN = Loaded()
 KILLED = Died("was killed by signal 11")
 LOADING: list[Event] = [WANTED, Greeted()]
@@ -49,17 +50,21 @@ ROWS: dict[tuple[str, str], list[tuple[list[Event], Event, str, str]]] = {
     ("barred", "Wanted"): [(BARRED, WANTED, "barred", "Cold")],
     ("ready", "Wanted, nothing new"): [
         (READY, WANTED, "forking", "Fork SetTimer"),
-        (READY, Wanted(("c",)), "forking", "Fork SetTimer"),
     ],
+    ("ready", "Wanted early, nothing new"): [(READY, EARLY, "ready", "Give")],
     ("ready", "Wanted, more names"): [
         (READY, Wanted((*NAMES, "e")), "loading", "Load SetTimer"),
     ],
-    ("ready", "Wanted, other environment"): [(READY, OTHER, "loading", ROUND)],
+    ("ready", "Wanted, not by this server"): [
+        (READY, OTHER, "loading", ROUND),
+        (READY, Wanted(("c",)), "loading", ROUND),
+    ],
     ("probing", "Greeted"): [([WANTED], Greeted(), "loading", ROUND)],
     ("loading", "Loaded"): [
         (LOADING, CLEAN, "forking", "Fork SetTimer"),
         (LOADING, Loaded(failed=("c",)), "forking", "Fork SetTimer"),
     ],
+    ("loading", "Loaded, wanted early"): [([EARLY, Greeted()], CLEAN, "ready", "Give")],
     ("loading", "Loaded, spoiled"): [
         (LOADING, Loaded((("c", "it starts a thread"),)), "loading", ROUND),
     ],
@@ -178,7 +183,8 @@ def test_what_no_import_has_done_leaves_nothing_to_load() -> None:
 
 EVENTS = st.sampled_from(
     [
-        WANTED, OTHER, Wanted(()), Wanted(("c", "e")), Greeted(), CLEAN, Cancelled(), Forked(),
+        WANTED, OTHER, EARLY, Wanted(()), Wanted(("c", "e")), Greeted(), CLEAN, Cancelled(),
+        Forked(),
         Loaded((("c", "x"),)), Loaded((("?", "x"),)), Loaded((), ("e",)), KILLED,
         Died("x", "a.b"), Stuck(), Stuck("d"), Failed("x"),
     ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from paddock.agent.recorder import Recorder
+    from paddock.local.warm.kept import Kept
 
 OUTPUT_SECONDS = 2.0
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -97,15 +98,16 @@ class Run:
 class Launcher:
     """A Run on this machine, with its real loop, output and processes."""
 
-    def __init__(self, job: Job, env: Mapping[str, str]) -> None:
-        self.loop = Loop()
+    def __init__(self, job: Job, env: Mapping[str, str], kept: Kept | None = None) -> None:
+        """kept: the loop, and what the launch before has left, of a launcher that stays."""
+        self.loop = Loop() if kept is None else kept.loop
         self.output = Output()
         pod_name = _pod_name()
         self.run = Run(
             job,
             env,
             loop=self.loop,
-            share=Share(job, self.loop, self.output, env, pod_name),
+            share=Share(job, self.loop, self.output, env, pod_name, kept),
             say_raw=self.output.say,
             pod_name=pod_name,
             recorder=_recorder(job, self.loop, self.output, pod_name),

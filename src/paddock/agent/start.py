@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from paddock.core.job import Job
+    from paddock.local.warm.kept import Kept
 
 
 def run_job(
@@ -28,9 +29,10 @@ def run_job(
     guardian_pid: int,
     shown: Sequence[tuple[str, str]] = (),
     notes: Sequence[str] = (),
+    kept: Kept | None = None,
 ) -> int:
-    """Run this node's share of the job."""
-    launcher = Launcher(job, env)
+    """Run this node's share of the job. kept: of a launcher that stays (--warm keep)."""
+    launcher = Launcher(job, env, kept)
     run = launcher.run
     banner = [launch_line("WARNING", note) for note in notes]
     if run.level <= 20 and not job.record:  # of a submitted job the plan has been shown

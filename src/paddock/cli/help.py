@@ -35,7 +35,7 @@ USAGES = {
     "data": "paddock data generate|split|check|plan [flags]",
     "rec": "paddock rec -m CONFIG [-b BACKEND] [-o KEY=VALUE ...] [--evaluate] [--dry-run]",
     "operator": "paddock operator run|install|uninstall|check|crd|manifests [flags]",
-    "warm": "paddock warm list|forget [--json] [SCRIPT ...]",
+    "warm": "paddock warm list|forget|stop [--json] [SCRIPT ...]",
     "version": "paddock version [--json]",
     "completion": "paddock completion bash|zsh|fish",
     "help": "paddock help [COMMAND]",

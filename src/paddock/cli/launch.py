@@ -27,52 +27,81 @@ if TYPE_CHECKING:
 
     from paddock.core.job import Job
     from paddock.jobfile.parse import Parsed
+    from paddock.local.warm.kept import Kept
 
 
 def run(argv: Sequence[str]) -> int:
     """Launch a job; returns the exit code."""
     _open_standard_files()
-    try:
-        parsed = parse(argv, os.environ, python=sys.executable)
-    except UsageError as error:
-        raise UsageError.of([*error.problems, *_script_problems(argv)]) from error
+    parsed = read(argv)
     if parsed.is_help:
         from paddock.cli.help import command_help
 
         sys.stdout.write(command_help("launch"))
         return 0
-    parsed = resolved(parsed)
     job = parsed.job
-    check_machine(job)
     if not _has_pidfd():
         from paddock.local.portable import run_portable
 
         sys.stderr.writelines(f"paddock: warning: {note}\n" for note in parsed.notes)
         return run_portable(job, os.environ)
+    if job.warm == "keep":
+        from paddock.local.warm.client import launch_there
+
+        code = launch_there(argv, job, os.environ)
+        if code is not None:
+            return code
     from paddock.local.guardian import split
     from paddock.local.limits import allow_files
 
     allow_files(1, 0)  # below that not even what is wrong could be said
-    guardian_pid = split(job.rendezvous.lease_seconds if job.nnodes_max > 1 else 0.0)
+    guardian_pid = split(job.lease_seconds)
     # From here on this is the launcher, the guardian's child: it must not return to the caller,
     # and whatever it fails to end, the guardian ends.
     code = EXIT_OWN_FAULT
     try:
+        code = run_here(parsed, guardian_pid)
+    finally:
+        os._exit(code & 255)
+
+
+def read(argv: Sequence[str]) -> Parsed:
+    """The job that this command line and the files it names describe, if it can be started here.
+
+    Raises PaddockError with every problem found.
+    """
+    try:
+        parsed = parse(argv, os.environ, python=sys.executable)
+    except UsageError as error:
+        raise UsageError.of([*error.problems, *_script_problems(argv)]) from error
+    if not parsed.is_help:
+        parsed = resolved(parsed)
+        check_machine(parsed.job)
+    return parsed
+
+
+def run_here(parsed: Parsed, guardian_pid: int, kept: Kept | None = None) -> int:
+    """Run it in this process, the launcher; whatever happens, there is an exit code."""
+    try:
         from paddock.agent.start import run_job
 
-        code = run_job(
-            job, os.environ, guardian_pid=guardian_pid, shown=parsed.shown, notes=parsed.notes
+        return run_job(
+            parsed.job,
+            os.environ,
+            guardian_pid=guardian_pid,
+            shown=parsed.shown,
+            notes=parsed.notes,
+            kept=kept,
         )
     except PaddockError as error:
-        code = error.exit_code
         _last_words(problem_text(error))
+        return error.exit_code
     except BaseException:  # noqa: BLE001  # a bug of ours: it is shown, and the exit code is 125
         import traceback
 
         fault = "paddock: error: a fault of Paddock; please report it\n"
         _last_words(fault + traceback.format_exc())
-    finally:
-        os._exit(code & 255)
+        return EXIT_OWN_FAULT
 
 
 def _last_words(text: str) -> None:

@@ -12,7 +12,7 @@ from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_t
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 # Command -> what it does. Each is a module of this package with run(argv) -> exit code.
 COMMANDS = {
@@ -32,7 +32,7 @@ COMMANDS = {
     "data": "generate, split and check training data; plan which worker reads what",
     "rec": "train a recommendation model from PaddleRec's config.yaml, or a bundled one",
     "operator": "run the Kubernetes operator, install it, or print its files",
-    "warm": "show or forget what launch --warm has learned of scripts",
+    "warm": "show or forget what launch --warm has learned; end what it keeps",
     "version": "show versions, and what is installed",
     "completion": "print the completion script of bash, zsh or fish",
     "help": "show help about a command",
@@ -68,8 +68,13 @@ def run(words: Sequence[str]) -> int:
     usage: paddock version [--json]
     True
     """
+    return answered(lambda: _run(words))
+
+
+def answered(call: Callable[[], int]) -> int:
+    """Its exit code; what was wrong is told."""
     try:
-        return _run(words)
+        return call()
     except BrokenPipeError:
         # The reader of our output has gone (| head). As sys.html's note on SIGPIPE says.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,4 +1,4 @@
-"""``paddock warm list|forget``: what ``--warm`` has learned of each script, and leaves out."""
+"""``paddock warm list|forget|stop``: what ``--warm`` has learned of scripts, and who is kept."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 
 from paddock.errors import UsageError
 from paddock.local.text import count
+from paddock.local.warm.keep import Found, all_found
 from paddock.local.warm.learned import Learned, all_learned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-ORDERS = ("list", "forget")
+ORDERS = ("list", "forget", "stop")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -23,6 +24,9 @@ def run(argv: Sequence[str]) -> int:
         print(command_help("warm"), end="")
         print("Shows, or forgets, what earlier runs with --warm on have learned of each script:")
         print("how many modules are imported once per node, and what is left out, and why.")
+        print(
+            "stop ends the launchers that --warm keep has left, after their jobs if they have any."
+        )
         return 0
     order, rest = argv[0], list(argv[1:])
     if order not in ORDERS:
@@ -38,19 +42,22 @@ def run(argv: Sequence[str]) -> int:
             raise UsageError(
                 f"unexpected '{word}'", hint="write paddock warm list [--json] [SCRIPT]"
             )
+    if order == "stop":
+        return _stop(scripts)
     found = _of(scripts)
     if order == "forget":
         for learned in found:
             os.unlink(learned.path)
         print(f"forgot {count(len(found), 'script')}")
         return 0
+    kept = all_found(os.environ)
     if is_json:
         import json
 
-        print(json.dumps([_row(learned) for learned in found], indent=2))
+        print(json.dumps([_row(learned, kept) for learned in found], indent=2))
         return 0
     for learned in found:
-        print("\n".join(_lines(learned)))
+        print("\n".join(_lines(learned, kept)))
     if not found:
         print("nothing is learned yet: paddock launch --warm on SCRIPT")
     return 0
@@ -72,20 +79,44 @@ def _of(scripts: Sequence[str]) -> list[Learned]:
     return chosen
 
 
-def _row(learned: Learned) -> dict[str, object]:
+def _stop(scripts: Sequence[str]) -> int:
+    """End the launchers that are kept for these, or all."""
+    names = {name for script in scripts for name in (script, os.path.realpath(script))}
+    found = [each for each in all_found(os.environ) if not names or each.script in names]
+    known = {each.script for each in found}
+    for script in scripts:
+        if known.isdisjoint((script, os.path.realpath(script))):
+            raise UsageError(f"no launcher is kept for '{script}'", hint="paddock warm list")
+    for each in found:
+        each.stop()
+    busy = sum(each.state == "busy" for each in found)
+    later = f"; {busy} when the job is over" if busy else ""
+    print(f"stopped {count(len(found), 'launcher')}{later}")
+    return 0
+
+
+def _row(learned: Learned, kept: Sequence[Found]) -> dict[str, object]:
     return {
         "script": learned.script,
         "modules": len(learned.names),
         "late": learned.late,
         "left_out": learned.left_out,
         "file": learned.path,
+        "kept": [
+            {"pid": each.pid, "state": each.state, "mb": each.megabytes}
+            for each in kept
+            if each.script == learned.script
+        ],
     }
 
 
-def _lines(learned: Learned) -> Iterator[str]:
+def _lines(learned: Learned, kept: Sequence[Found]) -> Iterator[str]:
     yield learned.script
     yield f"  {count(len(learned.names), 'module')} imported once per node"
     if learned.late:
         yield f"  {learned.late}"
     for name, why in learned.left_out.items():
         yield f"  left out {name}: {why}"
+    for each in kept:
+        if each.script == learned.script:
+            yield f"  kept by pid {each.pid}: {each.state}, {each.megabytes} MB"

@@ -23,7 +23,7 @@ MODES = ("collective", "ps", "ps-heter", "rpc")
 FRAMEWORKS = ("auto", "paddle", "torch", "jax", "mpi", "none")
 # Paddle's names of the device types that come as plug-ins (PaddlePaddle/PaddleCustomDevice).
 PLUGIN_KINDS = ("mlu", "intel_hpu", "iluvatar_gpu", "metax_gpu", "gcu", "sdaa")
-WARM = ("off", "on")
+WARM = ("off", "on", "keep")
 DEVICE_KINDS = ("cpu", "gpu", "xpu", "dcu", "npu", *PLUGIN_KINDS)
 
 
@@ -244,6 +244,11 @@ class Job:
             if role.name == name:
                 return role
         return None
+
+    @property
+    def lease_seconds(self) -> float:
+        """Of a launcher with the other nodes; 0 where there can be none."""
+        return self.rendezvous.lease_seconds if self.nnodes_max > 1 else 0.0
 
     def command_of(self, name: RoleName) -> Command:
         """What the processes of that role run."""

@@ -6,10 +6,12 @@
     off        Wanted                         probing    Probe, SetTimer
     barred     Wanted                         barred     Cold
     ready      Wanted, nothing new            forking    Fork, SetTimer
+    ready      Wanted early, nothing new      ready      Give
     ready      Wanted, more names             loading    Load, SetTimer
-    ready      Wanted, other environment      loading    Kill, Serve, Load, SetTimer
+    ready      Wanted, not by this server     loading    Kill, Serve, Load, SetTimer
     probing    Greeted                        loading    Kill, Serve, Load, SetTimer
     loading    Loaded                         forking    Fork, SetTimer
+    loading    Loaded, wanted early           ready      Give
     loading    Loaded, spoiled                loading    Kill, Serve, Load with fewer, SetTimer
     loading    Died | Stuck at a name         loading    Kill, Serve, Load without it, SetTimer
     forking    Forked                         ready      Give
@@ -18,11 +20,12 @@
     any        Cancelled                      off        Kill
     any        not awaited                    same       none
 
-"Busy": probing, loading (at no name, or too often), forking. "Spoiled": an import has left what
-must not be forked (a thread, an open file), or read what differs between ranks, or failed half
-way. After ROUNDS_MAX such rounds, or one that was stuck, this launcher loads only what came
-before the first of them: a prefix of what was clean is clean. "Barred": it starts cold from here
-on.
+"Not by this server": it has another environment, or has imported what is not among the names.
+"Wanted early": no rank is, yet. "Busy": probing, loading (at no name, or too often), forking.
+"Spoiled": an import has left what must not be forked (a thread, an open file), or read what
+differs between ranks, or failed half way. After ROUNDS_MAX such rounds, or one that was stuck, this
+launcher loads only what came before the first of them: a prefix of what was clean is clean.
+"Barred": it starts cold from here on.
 """
 
 from __future__ import annotations
@@ -46,10 +49,14 @@ FORK_SECONDS = 30.0
 
 @value
 class Wanted:
-    """Ranks are to be forked. names: to be imported before. is_other: not by this server."""
+    """Ranks are to be forked. names: to be imported before. is_other: not by this server.
+
+    is_early: they are to be imported only, for ranks that may come.
+    """
 
     names: tuple[str, ...]
     is_other: bool = False
+    is_early: bool = False
 
 
 @value
@@ -166,8 +173,14 @@ class Warming:
         self.why = ""  # barred
         self.loaded: tuple[str, ...] = ()
         self._names: tuple[str, ...] = ()
-        self._skipped: set[str] = set()  # by this launcher; nothing is known against them
+        self.skipped: set[str] = set()  # by this launcher; nothing is known against them
         self._rounds = 0
+        self._is_early = False
+
+    def resume(self, loaded: tuple[str, ...], skipped: Iterable[str]) -> None:
+        """Go on with the server of an earlier launch, which has imported these."""
+        self.phase, self.loaded = "ready", loaded
+        self.skipped.update(skipped)
 
     def handle(self, event: Event) -> list[Action]:
         """Take one event, return what to do, in order."""
@@ -190,6 +203,7 @@ class Warming:
     def _on_wanted(self, event: Wanted) -> list[Action]:
         self._rounds = 0
         self._names = event.names
+        self._is_early = event.is_early
         if self.phase == "barred":
             return [Cold(self.why)]
         if self.phase == "off":
@@ -198,13 +212,15 @@ class Warming:
             self.phase = "probing"
             return [Probe(), SetTimer(PROBE_SECONDS)]
         assert self.phase == "ready", "one attempt at a time"
-        if event.is_other:
+        allowed, loaded = set(self._allowed()), set(self.loaded)
+        if event.is_other or loaded - allowed:
             return [Kill(), *self._serve()]
-        return self._load() if set(self._allowed()) - set(self.loaded) else self._fork()
+        return self._load() if allowed - loaded else self._fork()
 
     def _on_loaded(self, event: Loaded) -> list[Action]:
         self.failed.update(event.failed)
         if not event.spoiled:
+            self.loaded = self._allowed()
             return self._fork()
         return self._without(dict(event.spoiled), self._rounds + 1)
 
@@ -234,7 +250,7 @@ class Warming:
         self._rounds = rounds
         at = [self.loaded.index(name) for name in found if name in self.loaded]
         if rounds >= ROUNDS_MAX or len(at) < len(found):
-            self._skipped.update(self.loaded[min(at, default=0) :])
+            self.skipped.update(self.loaded[min(at, default=0) :])
         self.left_out.update(found)
         return [Kill(), *self._serve()]
 
@@ -248,6 +264,9 @@ class Warming:
         return [Load(self.loaded), SetTimer(STUCK_SECONDS)]
 
     def _fork(self) -> list[Action]:
+        if self._is_early:
+            self.phase = "ready"
+            return [Give()]
         self.phase = "forking"
         return [Fork(), SetTimer(FORK_SECONDS)]
 
@@ -259,7 +278,7 @@ class Warming:
 
     def _allowed(self) -> tuple[str, ...]:
         """The names without those left out, and without what is below them."""
-        out = self.left_out.keys() | self.failed | self._skipped
+        out = self.left_out.keys() | self.failed | self.skipped
         return tuple(name for name in self._names if out.isdisjoint(_above(name)))
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from paddock.core.plan import Plan, Proc
     from paddock.core.supervisor import Action, Event
     from paddock.local.output import Output, Stream
+    from paddock.local.warm.kept import Kept
     from paddock.local.warm.server import WarmServer
 
     Opened = list[tuple[Proc, tuple[Stream, tuple[int, int]]]]
@@ -71,7 +72,9 @@ class Node:
         on_exit: Callable[[Exit], None],
         on_stopped: Callable[[int], None],
         on_note: Callable[[str, str], None],
+        kept: Kept | None = None,
     ) -> None:
+        """kept: what the launch before has left (--warm keep)."""
         self.job = job
         self.log_dir = log_dir
         self.pod_name = pod_name
@@ -89,7 +92,7 @@ class Node:
         self._plan: Plan | None = None
         self._shared: SharedEnv | None = None
         self._streams: Streams | None = None
-        self._warm = self._make_warm() if job.warm != "off" else None
+        self._warm = self._make_warm(kept) if job.warm != "off" else None
         self._waiting: Opened = []  # for the warm server
         self._began_at = 0.0  # monotonic seconds, of the first attempt
         self._slow_note = ""
@@ -188,7 +191,7 @@ class Node:
 
     # ------------------------------------------------------------- warm start
 
-    def _make_warm(self) -> WarmServer | None:
+    def _make_warm(self, kept: Kept | None) -> WarmServer | None:
         if self.job.command.kind == "program":
             self._on_note("WARNING", f"not warm: {self.job.command.program} is not run by Python")
             return None
@@ -200,6 +203,7 @@ class Node:
             self._env,
             self._on_note,
             is_submitted=bool(self.job.record),
+            kept=kept,
         )
 
     def _fork(self, opened: Opened, unbind: Callable[[], None]) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from paddock.local.loop import Loop
     from paddock.local.output import Output
     from paddock.local.ports import HeldPorts
+    from paddock.local.warm.kept import Kept
 
 
 class Share:
@@ -36,7 +37,13 @@ class Share:
     """
 
     def __init__(
-        self, job: Job, loop: Loop, output: Output, env: Mapping[str, str], pod_name: str
+        self,
+        job: Job,
+        loop: Loop,
+        output: Output,
+        env: Mapping[str, str],
+        pod_name: str,
+        kept: Kept | None = None,
     ) -> None:
         """Looks for devices, once. Raises UsageError with what is wrong with them."""
         self.on_exit: Callable[[Exit], None] = lambda _exit: None
@@ -54,6 +61,7 @@ class Share:
         self._log_dir: LogDir | None = None
         self._held: HeldPorts | None = None
         self._hook: Hook | None = None
+        self._kept = kept
 
     @property
     def is_running(self) -> bool:
@@ -125,6 +133,7 @@ class Share:
             on_exit=lambda exit_: self.on_exit(exit_),
             on_stopped=lambda attempt: self.on_stopped(attempt),
             on_note=lambda level, text: self.on_note(level, text),
+            kept=self._kept,
         )
         return self._node
 

@@ -140,6 +140,21 @@ def test_what_cannot_be_kept_is_told(tmp_path: Path, how: str) -> None:
     assert how == "a file" or os.listdir(place / "warm") == []
 
 
+def test_two_that_write_at_once_do_not_disturb_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Launchers of two containers have the same pid, and one cache on a volume."""
+    rename, other = os.rename, make(tmp_path)
+
+    def in_between(old: str, new: str) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        assert other.write(STAMP) == ""
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", in_between)
+    assert os.listdir(os.path.dirname(kept(tmp_path).path)) == [os.path.basename(other.path)]
+
+
 def test_no_more_than_a_few_scripts_are_remembered(tmp_path: Path) -> None:
     """The oldest go."""
     place = tmp_path / "paddock" / "warm"

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import traceback
 from typing import TYPE_CHECKING
 
 import pytest
 
 from paddock.core.job import Command
 from paddock.local.loop import Loop
-from paddock.local.sweep import ROUND_SECONDS
+from paddock.local.sweep import ROUND_SECONDS, children_of_self
 from paddock.local.warm.server import WarmServer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 # What stands where the interpreter should -> why nothing is forked.
@@ -27,53 +29,69 @@ WRAPPERS = {
 }
 
 
+def in_a_process(do: Callable[[], None]) -> None:
+    """Do it in one of its own: a sweep ends all children."""
+    pid = os.fork()
+    if not pid:
+        code = 99
+        try:
+            do()
+            code = 0
+        except AssertionError:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def make_server(loop: Loop, folder: Path, notes: list[str]) -> WarmServer:
+    """Of the interpreter in this folder."""
+    env = {"XDG_CACHE_HOME": str(folder), "PATH": os.defpath}
+    command = Command("script", "train.py", (), str(folder / "python"))
+    return WarmServer(loop, command, env, lambda _level, note: notes.append(note))
+
+
 @pytest.mark.parametrize("text", WRAPPERS, ids=range(len(WRAPPERS)))
 def test_what_is_no_interpreter_is_told_and_the_job_starts_cold(tmp_path: Path, text: str) -> None:
-    """It says so once; the processes then fail, or not, as they would have."""
+    """It says so once; the processes then fail, or not, as they would have.
+
+    None that has died is left when they start: a limit of processes would count it.
+    """
     python = tmp_path / "python"
     python.write_text(text, "utf-8")
     python.chmod(0o700 if text else 0o600)
     loop, notes, answers = Loop(), [], []
-    env = {"XDG_CACHE_HOME": str(tmp_path), "PATH": os.defpath}
-    command = Command("script", "train.py", (), str(python))
-    server = WarmServer(loop, command, env, lambda _level, note: notes.append(note))
+    server = make_server(loop, tmp_path, notes)
 
     def then(pids: object) -> None:
-        answers.append(pids)
+        answers.append((pids, children_of_self()))
         loop.stop()
 
-    server.fork(env, [], [], ports=(), before=lambda: None, then=then)
-    loop.run()
-    server.fork(env, [], [], ports=(), before=lambda: None, then=then)  # answered at once
-    server.close()
+    def start() -> None:
+        server.fork({}, [], [], ports=(), before=lambda: None, then=then)
+        loop.run()
+        server.fork({}, [], [], ports=(), before=lambda: None, then=then)  # answered at once
+        server.close()
+        assert answers == [(None, []), (None, [])]
+        (note,) = notes
+        assert WRAPPERS[text] in note
+
+    in_a_process(start)
     loop.close()
-    assert answers == [None, None]
-    (note,) = notes
-    assert WRAPPERS[text] in note
-
-
-def stop_while_sweeping(folder: Path) -> int:
-    """How often it was answered to."""
-    loop, answers = Loop(), []
-    env = {"XDG_CACHE_HOME": str(folder), "PATH": os.defpath}
-    command = Command("script", "train.py", (), str(folder / "missing"))
-    server = WarmServer(loop, command, env, lambda _level, _note: None)
-    server.fork(env, [], [], ports=(), before=lambda: None, then=answers.append)
-    server._is_forking = True
-    subprocess.Popen(["sleep", "60"])  # sleep: one that the sweep has to end
-    loop.post(server.cancel)  # in the round in which the sweep begins
-    loop.at("test", loop.now() + 5 * ROUND_SECONDS, loop.stop)
-    loop.run()
-    return len(answers)
 
 
 def test_a_job_that_is_stopped_while_it_sweeps_starts_no_rank(tmp_path: Path) -> None:
     """What a server has forked half is ended first; meanwhile the job may be told to end."""
-    pid = os.fork()  # a sweep ends all children
-    if not pid:
-        code = 99
-        try:
-            code = stop_while_sweeping(tmp_path)
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    loop, answers = Loop(), []
+    server = make_server(loop, tmp_path, [])
+
+    def stop() -> None:
+        server.fork({}, [], [], ports=(), before=lambda: None, then=answers.append)
+        subprocess.Popen(["sleep", "60"])  # sleep: one that the sweep has to end
+        loop.post(server.cancel)  # in the round in which the sweep begins
+        loop.at("test", loop.now() + 5 * ROUND_SECONDS, loop.stop)
+        loop.run()
+        assert answers == []
+
+    in_a_process(stop)
+    loop.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 from local.warm.pack import Pack
@@ -40,6 +41,12 @@ SPOILERS = {
     "alarm": ("import signal; signal.alarm(1000)", "it sets a timer"),
     "first": ("import sys; sys.path.insert(0, '/nowhere')", "it changes the beginning of sys.path"),
     "users": ("import of_user", "it imports of_user, which is not an installed package"),
+    "finds": (
+        "import importlib.util as u, os, sys\n"
+        "s = u.spec_from_file_location('edited', os.environ['TEST_EVENTS'] + '.py')\n"
+        "sys.modules['edited'] = u.module_from_spec(s)",  # as the finder of an editable package
+        "it imports edited, which is not an installed package",
+    ),
     "says": ("import sys; print('said'); print('erred', file=sys.stderr)", ""),
     "sets": ("import os; os.environ['SET'] = '1'; os.environ.pop('DROPPED', 0)", ""),
     "masks": ("import os; os.umask(0o77)", ""),
@@ -47,6 +54,11 @@ SPOILERS = {
     "reaps": ("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)", ""),
     "appends": ("import sys; sys.path.append('/nowhere')", ""),
     "at_exit": ("import atexit; atexit.register(print, 'left')", ""),
+    "at_last": (
+        "from multiprocessing.util import Finalize; Finalize(None, print, ['last'], {}, 1)",
+        "",
+    ),
+    "inherits": ("import os; PATH = os.environ.get('PYTHONPATH')", ""),
 }
 # What every rank tells at its end, whatever was imported before it was forked.
 STATE = """
@@ -56,7 +68,7 @@ print(json.dumps([
     os.getcwd(), [p for p in sys.path if "warm" not in p], mask, threading.active_count(),
     str(signal.getsignal(signal.SIGTERM))[:12], str(signal.getsignal(signal.SIGCHLD)),
     os.environ.get("SET"), os.environ.get("DROPPED"), signal.getitimer(signal.ITIMER_REAL)[0] > 0,
-    sorted(name for name in sys.modules if name.startswith("pack"))
+    sorted(name for name in sys.modules if name.startswith("pack")), pack.inherits.PATH
 ]))
 tell(RANK)
 """
@@ -89,3 +101,30 @@ def test_what_must_not_be_forked_is_left_out_and_remembered(world: World) -> Non
     assert "left out: " in ended.line("modules imported once")
     ended, logs, servers = run(pack)
     assert (ended.code, logs, servers) == (0, wanted, 1), ended.err
+
+
+def test_a_package_that_was_removed_is_done_without(world: World) -> None:
+    """In the first start after that, by the same server; nothing is held against its modules."""
+    text = "try:\n    import gone.of.all\nexcept ImportError:\n    print('gone')\n"
+    pack = Pack(world, {}, text)
+    gone = pack.site.parent / "gone"
+    (gone / "of").mkdir(parents=True)
+    (gone / "of/all.py").write_text("import pack\n", "utf-8")
+    assert pack.start().end().code == 0
+    shutil.rmtree(gone)
+    ended = pack.start().end()
+    assert "imported once" in ended.err
+    assert (ended.code, pack.left_out(), pack.count_servers()) == (0, {}, 1), ended.err
+    assert world.log(1) == b"gone\n"
+
+
+def test_a_server_whose_words_make_no_sense_is_not_used(world: World) -> None:
+    """An import has written into files that are not its own: the job starts cold."""
+    noise = "for fd in range(10, 64 * IN_SERVER):\n"
+    noise += "    try:\n        os.write(fd, b'noise\\n')\n    except OSError:\n        pass\n"
+    pack = Pack(world, {"noisy": "import os\n" + noise}, "tell(RANK)\n")
+    for _ in range(2):
+        ended = pack.start().end()
+        assert (ended.code, ended.left, pack.left_out()) == (0, [], {}), ended.err
+    assert "not warm: the warm server tells what is no message" in ended.err
+    assert len(world.events.all()) == 4

@@ -198,7 +198,7 @@ class Learned:
             "known": self.is_known,
             "stamp": stamp_of(stamp, self.areas),
         }
-        beside = f"{self.path}.{os.getpid()}"
+        beside = f"{self.path}.{os.urandom(8).hex()}"  # pids are the same in many containers
         try:
             make_folder(os.path.dirname(self.path))
             fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -14,6 +14,7 @@ from paddock.local.warm.words import Inbox, Lists, pack
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from paddock.local.loop import Loop
 
@@ -31,20 +32,10 @@ class WarmProcess:
     itself, or by somebody's order, or for lack of memory (is_crash False).
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        what: str,
-        argv: tuple[str, ...],
-        env: Mapping[str, str],
-        *,
-        on_message: Callable[[str, Lists], None],
-        on_death: Callable[[str, bool], None],
-    ) -> None:
-        """Start it. what: "probe" or "serve". Raises OSError."""
+    def __init__(self, loop: Loop) -> None:
+        self.on_message: Callable[[str, Lists], None] = lambda _kind, _lists: None
+        self.on_death: Callable[[str, bool], None] = lambda _how, _is_crash: None
         self._loop = loop
-        self._on_message = on_message
-        self._on_death = on_death
         self._inbox = Inbox()
         self._output = [b"", b""]
         self._fds: list[int] = []  # all of ours
@@ -52,22 +43,47 @@ class WarmProcess:
         self._said = [-1, -1]
         self._socket = self._progress = self._pidfd = -1
         self.pid = 0
+        self.is_dead = False
+
+    def start(
+        self, what: str, argv: tuple[str, ...], env: Mapping[str, str], *, has_stdin: bool
+    ) -> None:
+        """what: "probe" or "serve". has_stdin: it keeps ours, for a rank. Raises OSError."""
         theirs: list[int] = []
         try:
             self._open(theirs)
-            self.pid = self._spawn(what, argv, env, theirs)
-            self._pidfd = os.pidfd_open(self.pid)
+            self.pid = self._spawn(what, argv, env, theirs, has_stdin=has_stdin)
+            self._watch()
         except OSError:
             self.kill()
             raise
         finally:
             for fd in theirs:
                 os.close(fd)
+
+    def _watch(self) -> None:
+        self._pidfd = os.pidfd_open(self.pid)
         self._fds.append(self._pidfd)
-        loop.watch(self._pidfd, READ, lambda _events: self._ended())
-        loop.watch(self._socket, READ, lambda _events: self._read())
-        loop.watch(self._said[0], READ, lambda _events: self._collect(0))
-        loop.watch(self._said[1], READ, lambda _events: self._collect(1))
+        self._loop.watch(self._pidfd, READ, lambda _events: self._ended())
+        self._loop.watch(self._socket, READ, lambda _events: self._read())
+        self._loop.watch(self._said[0], READ, lambda _events: self._collect(0))
+        self._loop.watch(self._said[1], READ, lambda _events: self._collect(1))
+
+    def leave(self) -> list[object]:
+        """What take_over() needs, in this process after an exec(2)."""
+        for fd in (*self._said, self._socket, self._progress):
+            os.set_inheritable(fd, True)
+        said = [data.decode("latin-1") for data in self.said]
+        return [self.pid, *self._said, self._socket, self._progress, *said]
+
+    def take_over(self, left: Sequence[Any]) -> None:
+        """Go on with one that this process has started before an exec(2)."""
+        self.pid, *self._said, self._socket, self._progress = left[:5]
+        self._output = [data.encode("latin-1") for data in left[5:]]
+        self._fds = [*self._said, self._socket, self._progress]
+        for fd in self._fds:
+            os.set_inheritable(fd, False)
+        self._watch()
 
     def _open(self, theirs: list[int]) -> None:
         """What we hear it by.
@@ -93,8 +109,15 @@ class WarmProcess:
             theirs.append(fcntl(fd, F_DUPFD_CLOEXEC, 10))
 
     def _spawn(
-        self, what: str, argv: tuple[str, ...], env: Mapping[str, str], theirs: Sequence[int]
+        self,
+        what: str,
+        argv: tuple[str, ...],
+        env: Mapping[str, str],
+        theirs: Sequence[int],
+        *,
+        has_stdin: bool,
     ) -> int:
+        null = os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0
         path = env.get("PYTHONPATH")
         # The high numbers first, so that no step overwrites what a later one needs.
         wanted = [(theirs[2], theirs[-2]), (self._progress, theirs[-1])]
@@ -107,7 +130,10 @@ class WarmProcess:
                 "PYTHONPATH": f"{HOOK}{os.pathsep}{path}" if path else HOOK,
                 VARIABLE: f"{what} {os.getpid()} {theirs[-2]} {theirs[-1]}",
             },
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for fd, number in wanted],
+            file_actions=[
+                *((os.POSIX_SPAWN_DUP2, fd, number) for fd, number in wanted),
+                *(() if has_stdin else (null,)),
+            ],
             setpgroup=0,
             setsigmask=[],
             setsigdef=DEFAULT_SIGNALS,
@@ -180,10 +206,11 @@ class WarmProcess:
         if not self.pid:
             return  # they were reason enough
         self._loop.unwatch(self._pidfd)
+        self.is_dead = True
         is_signal = found.si_code != os.CLD_EXITED
         how = "was killed by signal" if is_signal else "ended with exit code"
         is_crash = not (is_signal and found.si_status in ORDERED)
-        self._on_death(f"{how} {found.si_status}", is_crash)
+        self.on_death(f"{how} {found.si_status}", is_crash)
 
     def _read(self) -> None:
         try:
@@ -195,10 +222,14 @@ class WarmProcess:
         if not data:
             self._loop.unwatch(self._socket)
             return
-        for kind, lists in self._inbox.take(data):
+        try:
+            found = self._inbox.take(data)
+        except (ValueError, IndexError):  # an import has written there
+            found = [("failed", [[b"the warm server tells what is no message"]])]
+        for kind, lists in found:
             if self.pid:
                 self._close_orders()
-                self._on_message(kind, lists)
+                self.on_message(kind, lists)
 
     def _close_orders(self) -> None:
         for fd in self._orders:

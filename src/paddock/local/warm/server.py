@@ -30,7 +30,8 @@ from paddock.core.warming import (
     Warming,
 )
 from paddock.local.sweep import children_of_self, sweep_on
-from paddock.local.warm.learned import interpreter, learned_of
+from paddock.local.warm.kept import Rest
+from paddock.local.warm.learned import interpreter, learned_of, stamp_of
 from paddock.local.warm.process import WarmProcess
 
 TYPE_CHECKING = False
@@ -40,12 +41,19 @@ if TYPE_CHECKING:
     from paddock.core.job import Command
     from paddock.core.warming import Action, Event
     from paddock.local.loop import Loop
+    from paddock.local.warm.kept import Kept
     from paddock.local.warm.words import Lists
 
     Then = Callable[[Sequence[int] | None], None]
 
 # They make the interpreter print or count from its first line on, which ranks do for themselves.
 LOUD = ("PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE", "PYTHONTRACEMALLOC", "PYTHONDUMPREFS")
+# What differs between two launches that are alike otherwise: of ours, and of the user's terminal.
+PASSING = (
+    "PADDOCK_JOB_UID", "PADDOCK_RUN_DIR", "POD_NAME",
+    "_", "OLDPWD", "SHLVL", "WINDOWID", "TMUX_PANE", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY",
+    "XDG_SESSION_ID",
+)  # fmt: skip
 
 
 @value
@@ -73,7 +81,9 @@ class WarmServer:
         on_note: Callable[[str, str], None],
         *,
         is_submitted: bool = False,
+        kept: Kept | None = None,
     ) -> None:
+        """kept: what the launch before has left, and where this one leaves its own."""
         self._loop = loop
         self._command = command
         self._on_note = on_note
@@ -93,7 +103,11 @@ class WarmServer:
         self._told = ""
         self._learning: list[str] = []
         self._took = 0.0
-        self._is_forking = False
+        self._kept = kept
+        self._files: list[str] = []  # of the modules that it has imported
+        self._stamp = ""
+        self._is_stale = self._is_old = False
+        self._prepared: Callable[[], None] = lambda: None
 
     @property
     def keep(self) -> frozenset[int]:
@@ -121,7 +135,9 @@ class WarmServer:
         if self._machine is None:
             self._begin()
         self._take_learned()
-        self._env, self._differing = dict(env), list(differing)
+        passing = PASSING if self._kept is not None else ()
+        self._env = {name: text for name, text in env.items() if name not in passing}
+        self._differing = [*differing, *passing]
         self._ports = [b"%d" % port for port in ports]
         self._orders, self._before, self._then = orders, before, then
         self._learning = [order.learn for order in orders if order.learn]
@@ -129,7 +145,24 @@ class WarmServer:
         if loud:
             self._do(Cold(f"{loud[0]} is set"))
             return
-        self._feed(Wanted(tuple(self.learned.names), self._env != self._server_env))
+        self._want()
+
+    def prepare(self, rest: Rest, then: Callable[[], None]) -> None:
+        """Import what the next launch will ask for, if it is like the last.
+
+        then(): that is done, or cannot be.
+        """
+        self._begin()
+        self._env, self._differing, self._prepared = rest.env, rest.differing, then
+        if self.learned.is_known and self._machine is not None:
+            self._want(is_early=True)
+        else:
+            then()
+
+    def _want(self, *, is_early: bool = False) -> None:
+        is_other = self._is_stale or self._env != self._server_env
+        self._is_stale = False
+        self._feed(Wanted(tuple(self.learned.names), is_other, is_early))
 
     def _begin(self) -> None:
         self.learned.read(self._interpreter)
@@ -139,6 +172,38 @@ class WarmServer:
         self._machine = Warming(
             self.learned.left_out, self.learned.failed, is_probed=self.learned.is_probed
         )
+        if self._kept is not None and self._kept.rest is not None:
+            self._resume(self._kept.rest)
+            self._kept.rest = None
+
+    def _resume(self, rest: Rest) -> None:
+        """Go on with what the launch before has left."""
+        if rest.process.is_dead or self._machine is None:
+            rest.process.kill()
+            return
+        self._hear(rest.process)
+        self._machine.resume(rest.loaded, rest.skipped)
+        self._server_env, self._took = rest.env, rest.took
+        self._files, self._stamp = rest.files, rest.stamp
+        self._is_stale = self._stamp != self._stamp_now()
+        self._is_old = True
+
+    def _rest(self) -> Rest | None:
+        """What the next launch may go on with."""
+        if self._machine is None or self._process is None or self._machine.phase != "ready":
+            return None
+        rest = Rest(self._process, self._command)
+        rest.env, rest.differing = self._server_env or {}, self._differing
+        rest.loaded, rest.skipped = self._machine.loaded, sorted(self._machine.skipped)
+        rest.took, rest.files, rest.stamp = self._took, self._files, self._stamp
+        self._process.on_message = lambda _kind, _lists: None
+        self._process.on_death = lambda _how, _is_crash: None
+        self._process = None
+        return rest
+
+    def _stamp_now(self) -> str:
+        """Changes when one of the modules does, or when any are installed or removed."""
+        return stamp_of(self._interpreter, [*self.learned.areas, *self._files])
 
     def cancel(self) -> None:
         """The ranks are not wanted any more."""
@@ -146,11 +211,13 @@ class WarmServer:
         self._feed(Cancelled())
 
     def close(self) -> None:
-        """End it, and keep what was learned."""
+        """End it, unless it is kept, and keep what was learned."""
         if self._machine is None:
             return
-        self._feed(Cancelled())
         self._take_learned()
+        if self._kept is not None:
+            self._kept.rest = self._rest()
+        self._feed(Cancelled())
         self.learned.is_probed = self._machine.is_probed
         failure = self.learned.write(self._interpreter)
         if failure:
@@ -196,19 +263,19 @@ class WarmServer:
             self._start_cold(action.why)
         elif isinstance(action, Give):
             self._loop.at("warm", None, self._look)
+            self._prepared()
 
     def _start_cold(self, why: str) -> None:
         self._loop.at("warm", None, self._look)
         if why != self._told:
             self._told = why
             self._on_note("WARNING", f"not warm: {why}; every process imports for itself")
+        self._prepared()
         then = self._then
-        if then is not None and self._is_forking:
-            self._is_forking = False
-            # What it may have forked is not of this attempt; which may be stopped meanwhile.
+        if then is not None:
+            # What it may have forked is not of this attempt, and a limit of processes counts the
+            # dead until they are reaped. The attempt may be stopped meanwhile.
             sweep_on(self._loop, lambda _killed: self._answer(then, None))
-        elif then is not None:
-            self._answer(then, None)
 
     def _answer(self, then: Then, pids: Sequence[int] | None) -> None:
         if then is self._then:
@@ -222,16 +289,16 @@ class WarmServer:
 
     # ---------------------------------------------------------------- process
 
+    def _hear(self, process: WarmProcess) -> None:
+        self._process = process
+        process.on_message = self._on_message
+        process.on_death = self._on_death
+
     def _start(self, what: str, argv: tuple[str, ...]) -> None:
+        process = WarmProcess(self._loop)
         try:
-            self._process = WarmProcess(
-                self._loop,
-                what,
-                argv,
-                self._env,
-                on_message=self._on_message,
-                on_death=self._on_death,
-            )
+            process.start(what, argv, self._env, has_stdin=self._kept is None)
+            self._hear(process)
         except OSError as error:
             self._fail_soon(f"{argv[0]} cannot be started: {error.strerror}")
 
@@ -261,6 +328,9 @@ class WarmServer:
     def _on_loaded(self, lists: Lists) -> None:
         self._took = int(lists[0][0]) / 1000
         failed = tuple(os.fsdecode(name) for name in lists[2])
+        self._files = [os.fsdecode(path) for path in lists[3]]
+        self._stamp = self._stamp_now() if self._kept is not None else ""
+        self._is_old = False
         self._feed(Loaded(_pairs(lists[1]), failed))
 
     def _on_forked(self, pids: list[int]) -> None:
@@ -268,7 +338,6 @@ class WarmServer:
         if not ours.issuperset(pids):
             self._feed(Failed("the ranks it forks are not this launcher's children"))
             return
-        self._is_forking = False
         self._feed(Forked())
         self._tell(len(pids))
         if self._then is not None:
@@ -279,7 +348,10 @@ class WarmServer:
         assert self._machine is not None
         modules, left = len(self._machine.loaded), len(self._machine.left_out)
         if modules:
-            text = f"{modules} modules imported once in {self._took:.1f} s for {count} processes"
+            how = f"imported once in {self._took:.1f} s"
+            if self._is_old:
+                how = "imported by an earlier launch"
+            text = f"{modules} modules {how} for {count} processes"
             if left:
                 text += f"; left out: {left} (paddock warm list)"
             if self.learned.later > modules:
@@ -320,13 +392,14 @@ class WarmServer:
         self._order("load", [[os.fsencode(word) for word in words] for words in lists])
 
     def _order_ranks(self) -> None:
-        self._is_forking = True
         self._before()
         said = [] if self._process is None else self._process.said
         common = _entries(self._env)
-        lists = [said, self._ports, common]
+        args = [os.fsencode(word) for word in self._command.args]
+        lists = [said, self._ports, common, args]
+        ours = b"0" if self._kept is None else b"stdin %d" % _offset(0)
         for order in self._orders:
-            first = b"0" if order.stdin else b"null"
+            first = ours if order.stdin else b"null"
             words = [first, b"%d" % order.stdout, b"%d" % order.stderr]
             lists.append(words + ([os.fsencode(order.learn)] if order.learn else []))
             known = self._env
@@ -341,6 +414,14 @@ class WarmServer:
             self._process.order(kind, lists)
         except OSError as error:
             self._fail_soon(f"no order can be written: {error.strerror}")
+
+
+def _offset(fd: int) -> int:
+    """Where a file is read next; 0 for what is no file."""
+    try:
+        return os.lseek(fd, 0, os.SEEK_CUR)
+    except OSError:
+        return 0
 
 
 def _entries(env: Mapping[str, str]) -> list[bytes]:

@@ -15,15 +15,15 @@ through /proc, so that a large order cannot block it; ours go over the socket CH
 
 import os
 import sys
+from _frozen_importlib import ModuleSpec
 from _frozen_importlib_external import PathFinder
 from _signal import getitimer as _getitimer  # type: ignore[import-not-found]  # no stub
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Set
-    from importlib.machinery import ModuleSpec
     from types import FrameType, ModuleType
-    from typing import TextIO
+    from typing import Any, TextIO
 
     Words = list[bytes]
     Lists = list[list[bytes]]
@@ -92,11 +92,22 @@ def areas() -> "tuple[str, ...]":
 
 
 def _is_installed(spec: "ModuleSpec") -> bool:
-    """True when the module is part of Python or of an installed package."""
+    """True when the module is part of Python or of an installed package, or made by code."""
     if spec.origin in ("built-in", "frozen"):
         return True
     places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
-    return bool(places) and all(str(p).startswith(AREAS) for p in places)
+    return all(str(p).startswith(AREAS) for p in places)
+
+
+def _users(before: int) -> "Iterator[str]":
+    """The user's own among the modules that came after so many, whoever has found them."""
+    for name, module in list(sys.modules.items())[before:]:
+        try:  # not to wake what is lazy
+            spec = object.__getattribute__(module, "__dict__").get("__spec__")
+        except AttributeError:
+            continue
+        if isinstance(spec, ModuleSpec) and not _is_installed(spec):
+            yield name
 
 
 def _forget_paths() -> None:
@@ -133,10 +144,8 @@ class _Guard:
     ) -> None:
         self.count += 1
         self.say(self.at)
-        if path is None and _is_import(sys._getframe(2)):
-            spec = PathFinder.find_spec(name)
-            if name in self.users or (spec is not None and not _is_installed(spec)):
-                self.found.append(f"it imports {name}, which is not an installed package")
+        if path is None and name in self.users and _is_import(sys._getframe(2)):
+            self.found.append(name)
         return None
 
 
@@ -340,7 +349,18 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
     spoiled += state.spoiled()
     took = b"%d" % ((monotonic() - began) * 1000)
     reasons = [_clean(word) for pair in spoiled for word in pair]
-    _tell(b"loaded", [took], reasons, failed)
+    _tell(b"loaded", [took], reasons, failed, _module_files())
+
+
+def _module_files() -> "Words":
+    """Where the modules came from, so that somebody can tell when one has changed."""
+    found = []
+    for each in list(sys.modules.values()):
+        spec = getattr(each, "__dict__", {}).get("__spec__")  # each.__spec__ may import
+        origin = getattr(spec, "origin", None)
+        if isinstance(origin, str) and getattr(spec, "has_location", False):
+            found.append(os.fsencode(origin))
+    return found
 
 
 def _import_all(
@@ -355,16 +375,19 @@ def _import_all(
         if name in sys.modules:
             continue
         guard.say(os.fsencode(name))
+        before = len(sys.modules)
         try:
             __import__(name)
         except ModuleNotFoundError as error:
-            if error.name == name:  # nothing of it was run; the script does without it, too
+            if f"{name}.".startswith(f"{error.name}."):  # the script does without it, too
                 failed.append(os.fsencode(name))
             else:
                 spoiled.append((name, repr(error)))
         except BaseException as error:  # noqa: BLE001 - also SystemExit; the script will meet it
             spoiled.append((name, repr(error)))  # half a package must not be forked
-        spoiled += [(name, why) for why in guard.found + reads.found]
+        for each in (*guard.found, *_users(before)):
+            spoiled.append((name, f"it imports {each}, which is not an installed package"))
+        spoiled += [(name, why) for why in reads.found]
         guard.found, reads.found = [], []
         state.look(name)
         if sys.path[: len(first)] != first:
@@ -379,7 +402,7 @@ def _import_all(
 
 def _fork(launcher: int, lists: "Lists") -> "Words | None":
     """Fork ranks. Returns what is the rank's in a rank, None in the server."""
-    said, ports, common, ranks = lists[0], lists[1], lists[2], lists[3:]
+    said, ports, common, args, ranks = lists[0], lists[1], lists[2], lists[3], lists[4:]
     read_fd, write_fd = os.pipe()
     try:
         middle = os.fork()
@@ -412,6 +435,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
                 if at:
                     _wait_for_first(ports)
                 _become(mine, said, [*common, *ranks[at + 1]])
+                _take_arguments(args)
                 return ranks[at]
             pids.append(pid)
             os.setpgid(pid, pid)
@@ -429,11 +453,18 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
 
 
 def _open_all(launcher: int, words: "Words") -> "list[int | None]":
-    """Files of a rank: of the launcher (as often as it has them), "null", or "0" for ours."""
+    """Files of a rank: of the launcher (as often as it has them), "null", or "0" for ours.
+
+    "stdin N": the launcher's standard input, a file from byte N on.
+    """
     opened: dict[bytes, int | None] = {b"0": None}
     for word in words:
         if word == b"null":
             opened[word] = os.open("/dev/null", os.O_RDONLY)
+        elif word.startswith(b"stdin "):
+            opened[word] = fd = os.open(f"/proc/{launcher}/fd/0", os.O_RDONLY | os.O_NOCTTY)
+            if word != b"stdin 0":
+                os.lseek(fd, int(word[6:]), 0)
         elif word not in opened:
             opened[word] = os.open(b"/proc/%d/fd/%s" % (launcher, word), os.O_WRONLY)
     return [opened[word] for word in words]
@@ -502,6 +533,15 @@ def _become(files: "list[int | None]", said: "Words", environment: "Words") -> N
             os.environb[name] = value
 
 
+def _take_arguments(args: "Words") -> None:
+    """Those of this launch: the server may be of an earlier one."""
+    wanted, old = [os.fsdecode(word) for word in args], sys.argv[1:]
+    if wanted != old:
+        sys.argv[1:] = wanted
+        if hasattr(sys, "orig_argv"):  # Python 3.10
+            sys.orig_argv[len(sys.orig_argv) - len(old) :] = wanted
+
+
 def _reopened(old: "TextIO") -> "TextIO":
     """stdin anew: the old object remembers what kind of file descriptor 0 was."""
     import io
@@ -532,6 +572,10 @@ def _mend_state() -> None:
     if process is not None:
         config = process.current_process()._config
         config["authkey"] = process.AuthenticationString(os.urandom(32))
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        for last in util._finalizer_registry.values():
+            last._pid = os.getpid()  # it is not run in any other process
 
 
 def _mend_frameworks() -> None:
@@ -543,9 +587,42 @@ def _mend_frameworks() -> None:
         flags = {k: v for k, v in flags.items() if k in known}
         if flags:
             base.set_flags(flags)
+        _hasten_store(base.core)
     if "paddle.hapi.logger" in sys.modules and os.environ.get("PADDLE_TRAINER_ID", "0") != "0":
         # Only rank 0 logs to the console.
         del sys.modules["logging"].getLogger("hapi").handlers[:]
+    if "torch" in sys.modules:
+        # Its store asks for the name behind every connection. Ranks that start together ask many
+        # at once, of which a name server may drop some; each then waits 5 s (resolv.conf(5)).
+        os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:5")
+
+
+def _hasten_store(core: "Any") -> None:
+    """Have Paddle's store send its small requests at once.
+
+    It writes each in several parts, of which the second waits 40 ms for the other side to
+    acknowledge the first (RFC 896 and 1122), some five times for every other rank, in turn.
+    """
+    create = getattr(core, "create_or_get_global_tcp_store", None)
+    if create is None:
+        return
+
+    def created() -> object:
+        from socket import IPPROTO_TCP, TCP_NODELAY, socket
+
+        core.create_or_get_global_tcp_store = create
+        before = set(_open_files())
+        store = create()
+        for fd, link in set(_open_files()) - before:
+            try:
+                if link.startswith("socket:"):
+                    with socket(fileno=os.dup(int(fd))) as its:
+                        its.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+            except OSError:
+                continue  # closed, or not of TCP
+        return store
+
+    core.create_or_get_global_tcp_store = created
 
 
 # ------------------------------------------------------------------------------------- learning
@@ -639,10 +716,13 @@ def _learn(path: str, own: "Words") -> None:
 
 
 def _leave_path() -> None:
-    """Take this directory out of the interpreter again."""
+    """Take this directory out of the interpreter again, and of what imports may start."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [p for p in sys.path if os.path.abspath(p) != here]
     sys.path_importer_cache.pop(here, None)
+    _, colon, theirs = os.environ.pop("PYTHONPATH").partition(os.pathsep)
+    if colon:
+        os.environ["PYTHONPATH"] = theirs
 
 
 def _orders() -> "Iterator[tuple[bytes, Lists]]":

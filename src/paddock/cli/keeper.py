@@ -1,0 +1,198 @@
+"""The launcher that stays, with ``--warm keep``: launches one job after the other.
+
+Started by a client (local/warm/client.py), as a guardian and a launcher like any other. After each
+job it starts itself anew, by exec(2), and keeps its pid, its children, the lock, the socket and
+what local/warm/kept.py writes. Idle for KEPT_SECONDS it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from paddock.cli import launch
+from paddock.cli.main import answered
+from paddock.errors import EXIT_OWN_FAULT
+from paddock.local.guardian import split
+from paddock.local.loop import READ, Loop
+from paddock.local.signals import hold_signals, take_signals
+from paddock.local.sweep import end_descendants
+from paddock.local.warm import keep
+from paddock.local.warm.client import CODE
+from paddock.local.warm.kept import Kept
+from paddock.local.warm.server import WarmServer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping
+    from typing import Any
+
+KEPT_SECONDS = 1800.0
+
+
+class Keeper:
+    """facts: place, lock, listener, script, lease_seconds; state and guardian after an exec."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        import socket
+
+        self.facts = facts
+        self.place = keep.Place(*facts["place"])
+        self.listener = socket.socket(fileno=facts["listener"])
+        for fd in (facts["lock"], facts["listener"]):
+            os.set_inheritable(fd, False)
+        self.guardian_pid: int = facts["guardian"]
+        self.loop = Loop()
+        self.kept = Kept(self.loop)
+        if "state" in facts:
+            self.kept.read(facts["state"])
+        self._found: tuple[socket.socket, keep.Request, list[int]] | None = None
+
+    # -------------------------------------------------------------------- idle
+
+    def wait(self) -> tuple[socket.socket, keep.Request, list[int]] | None:
+        """For a launch; None: long enough, or `paddock warm stop`."""
+        self.loop.watch(os.pidfd_open(self.guardian_pid), READ, lambda _events: os._exit(137))
+        rest = self.kept.rest
+        if rest is not None:
+            # A client waits in the queue until it is done: it would have had to import.
+            warm = WarmServer(self.loop, rest.command, os.environ, _say_nothing, kept=self.kept)
+            warm.prepare(rest, lambda: self.loop.post(lambda: self._open(warm)))
+        else:
+            self._open(None)
+        if self.place.is_held_by(self.facts["lock"]):
+            self.loop.run()
+        return self._found
+
+    def _open(self, warm: WarmServer | None) -> None:
+        if warm is not None:
+            warm.close()
+        self._say("idle")
+        self.loop.watch(self.listener.fileno(), READ, lambda _events: self._on_client())
+        self.loop.at("keep", self.loop.now() + KEPT_SECONDS, self.loop.stop)
+
+    def _on_client(self) -> None:
+        client = self._accept(b"idle %d %d\n" % (os.getpid(), self.guardian_pid))
+        if client is None:
+            return
+        hold_signals()
+        got = keep.receive(client)
+        if got is not None:
+            self._found = (client, *got)
+            self.loop.at("keep", None, self.loop.stop)
+            self.loop.stop()
+            return
+        take_signals()
+        client.close()
+        if not self.place.is_held_by(self.facts["lock"]):
+            self.loop.stop()
+
+    def _accept(self, greeting: bytes) -> socket.socket | None:
+        client, _ = self.listener.accept()
+        try:
+            if keep.is_ours(client):
+                client.sendall(greeting)
+                return client
+        except OSError:
+            pass  # it has gone
+        client.close()
+        return None
+
+    # --------------------------------------------------------------------- job
+
+    def launch(self, client: socket.socket, request: keep.Request, fds: list[int]) -> None:
+        """Launch it, and tell the client how it went."""
+        self._say("busy")
+        self.loop.watch(self.listener.fileno(), READ, lambda _events: self._refuse())
+        self.loop.watch(client.fileno(), READ, lambda _events: _client_gone())
+        for number, fd in enumerate(fds):
+            os.dup2(fd, number)
+            os.close(fd)
+        os.environ.clear()
+        os.environ.update(request.env)
+        code = EXIT_OWN_FAULT
+        try:
+            os.chdir(request.cwd)
+            code = answered(lambda: self._run(request.argv))
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            hold_signals()
+            try:
+                client.sendall(b"%d\n" % (code & 255))
+            except OSError:
+                pass
+
+    def _run(self, argv: list[str]) -> int:
+        return launch.run_here(launch.read(argv), self.guardian_pid, self.kept)
+
+    def _refuse(self) -> None:
+        client = self._accept(b"busy\n")
+        if client is not None:
+            client.close()
+
+    # ------------------------------------------------------------------- again
+
+    def again(self) -> None:
+        """Start anew, with nothing of the last job but the warm server."""
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(null, number)
+        for fd in (self.facts["lock"], self.facts["listener"]):
+            os.set_inheritable(fd, True)
+        facts = {**self.facts, "guardian": self.guardian_pid, "state": self.kept.write()}
+        _exec(facts)
+
+    def leave(self) -> None:
+        """Nobody comes any more, or was to come."""
+        if self.place.is_held_by(self.facts["lock"]):
+            self.place.remove()
+
+    def _say(self, state: str) -> None:
+        """For `paddock warm list`, in the lock."""
+        row = {"pid": os.getpid(), "script": self.facts["script"], "state": state}
+        data = json.dumps(row).encode("ascii").ljust(4096)
+        os.pwrite(self.facts["lock"], data, 0)
+
+
+def _client_gone() -> None:
+    """As with a launcher whose guardian was killed: nothing of the job may be left."""
+    end_descendants()
+    os._exit(137)
+
+
+def _say_nothing(_level: str, _text: str) -> None:
+    return
+
+
+def _exec(facts: Mapping[str, object]) -> None:
+    paths = "\n".join(os.path.abspath(path) for path in sys.path)
+    os.execv(sys.executable, [sys.executable, "-I", "-c", CODE, json.dumps(facts), paths])
+
+
+def main() -> None:
+    """The process that a client has started, or that has started itself anew."""
+    facts: dict[str, Any] = json.loads(sys.argv[1])
+    code = EXIT_OWN_FAULT
+    try:
+        if "guardian" not in facts:
+            kept = (facts["lock"], facts["listener"])
+            for fd in map(int, os.listdir("/proc/self/fd")):
+                if fd > 2 and fd not in kept:
+                    try:
+                        os.close(fd)
+                    except OSError:
+                        continue  # the one that has listed them
+            facts["guardian"] = split(facts["lease_seconds"])
+        take_signals()
+        keeper = Keeper(facts)
+        found = keeper.wait()
+        if found is not None:
+            keeper.launch(*found)
+            keeper.again()
+        keeper.leave()
+        code = 0
+    finally:
+        os._exit(code)

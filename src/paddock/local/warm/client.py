@@ -1,0 +1,165 @@
+"""The process that the user started, with ``--warm keep``: it hands its launch to a launcher that
+stays (keep.py), forwards signals, and ends with its code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from paddock.errors import EXIT_SIGNAL_BASE
+from paddock.local.guardian import ASKED_MAX
+from paddock.local.signals import forwarded_signals
+from paddock.local.warm.keep import Request, folder_of, place_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping, Sequence
+
+    from paddock.core.job import Job
+    from paddock.local.warm.keep import Place
+
+SIGKILL = 9
+GONE_SECONDS = 30  # which a guardian may need to end what a launcher has left
+# What runs us ends, or waits for, all that we have started.
+HOSTS = {
+    "SLURM_STEP_ID": "a Slurm step ends all that it has started",
+    "OMPI_COMM_WORLD_RANK": "mpirun ends all that it has started",
+    "PMI_RANK": "mpirun ends all that it has started",
+    "KUBERNETES_SERVICE_HOST": "a pod ends with its first process",
+}
+CODE = """
+import sys
+sys.path[:] = sys.argv.pop().split("\\n")
+from paddock.cli.keeper import main
+main()
+"""
+
+
+def launch_there(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> int | None:
+    """Returns the exit code; None: it has to be launched here, which was said if it matters."""
+    why = _why_here(job, env)
+    if why is None:
+        try:
+            place = place_of(job, env, sys.executable)
+            connection = _reach(place, job)
+        except OSError as error:
+            why = f"{folder_of(env)}: {error.strerror}"
+        else:
+            if connection is not None:
+                return _hand_over(connection, Request(list(argv), dict(env), os.getcwd()))
+            why = "the one that is kept is busy with another launch"
+    if why:
+        sys.stderr.write(f"paddock: warning: not kept: {why}; this launch is as with --warm on\n")
+    return None
+
+
+def _why_here(job: Job, env: Mapping[str, str]) -> str | None:
+    """Why no launcher may stay; "" where on and keep are the same."""
+    if job.command.kind == "program":
+        return ""
+    if job.record:
+        return "a submitted job leaves nothing behind"
+    return next((why for name, why in HOSTS.items() if name in env), None)
+
+
+def _reach(place: Place, job: Job) -> _Connection | None:
+    """A launcher that stays, and is idle, started if there is none; None: it is busy."""
+    for _ in range(2):  # it may end just when we come
+        lock = place.take()
+        if lock is not None:
+            _start(place, lock, job)
+        found = place.connect()
+        if found is None:
+            return None
+        words = _line(found).split()
+        if words[:1] == [b"idle"]:
+            return _Connection(found, int(words[1]), int(words[2]))
+        found.close()
+        if words:
+            return None
+    return None
+
+
+def _start(place: Place, lock: int, job: Job) -> None:
+    """Start one. It is the lock's only holder from then on."""
+    listener = place.listen()
+    command = job.command
+    is_script = command.kind == "script"
+    facts = {
+        "place": [place.folder, place.key],
+        "lock": lock,
+        "listener": listener.fileno(),
+        "script": os.path.realpath(command.program) if is_script else command.program,
+        "lease_seconds": job.lease_seconds,
+    }
+    paths = "\n".join(os.path.abspath(path) for path in sys.path)
+    import json
+
+    for fd in (lock, listener.fileno()):
+        os.set_inheritable(fd, True)
+    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
+    argv = [sys.executable, "-I", "-c", CODE, json.dumps(facts), paths]
+    try:
+        os.posix_spawn(sys.executable, argv, os.environ, file_actions=null, setsid=True)
+    finally:
+        os.close(lock)
+        listener.close()
+
+
+class _Connection:
+    """To a launcher that stays, and its guardian."""
+
+    def __init__(self, found: socket.socket, launcher: int, guardian: int) -> None:
+        self.socket = found
+        self.launcher = os.pidfd_open(launcher)
+        self.guardian = os.pidfd_open(guardian)
+
+
+def _hand_over(connection: _Connection, request: Request) -> int:
+    """Have it launched; returns the exit code."""
+    import signal
+
+    asked = 0
+
+    def forward(number: int, _frame: object) -> None:
+        nonlocal asked
+        asked += number not in (signal.SIGUSR1, signal.SIGUSR2)
+        for each in (number if asked < ASKED_MAX else SIGKILL, signal.SIGCONT):
+            try:
+                signal.pidfd_send_signal(connection.launcher, each)
+            except ProcessLookupError:
+                return
+
+    for number in forwarded_signals():
+        signal.signal(number, forward)
+    try:
+        request.send(connection.socket)
+        line = _line(connection.socket)
+    except OSError:
+        line = b""
+    if line:
+        return int(line)
+    import select
+
+    poller = select.poll()
+    poller.register(connection.guardian, select.POLLIN)
+    poller.poll(GONE_SECONDS * 1000)
+    text = "the launcher that was kept, or its guardian, was killed; all processes ended"
+    sys.stderr.write(f"paddock: error: {text}\n")
+    return EXIT_SIGNAL_BASE + SIGKILL
+
+
+def _line(connection: socket.socket) -> bytes:
+    """A short line; b"" where the other side has ended."""
+    line = b""
+    while not line.endswith(b"\n"):
+        try:
+            part = connection.recv(64)
+        except OSError:
+            return b""
+        if not part:
+            return b""
+        line += part
+    return line

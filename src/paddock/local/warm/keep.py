@@ -1,0 +1,272 @@
+"""Where launchers that stay are found: ``--warm keep``.
+
+A lock and a socket for each, in a directory that is this user's alone. Their name is a digest of
+what a launcher cannot change in itself, or its warm server in itself: a launch goes to one that
+has all of it, or starts another.
+
+    client, the process that the user started    launcher that stays
+                                          <---   "idle PID GUARDIAN" or "busy"
+    arguments, environment, files 0 to 2  --->
+    signals                               --->   (to its pid)
+                                          <---   exit code
+    Whoever sees the connection end before that takes the other for dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+
+from paddock import __version__
+from paddock.local.warm.learned import make_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator, Mapping
+
+    from paddock.core.job import Job
+
+REQUEST_SECONDS = 5.0  # of silence in the middle of a request
+# What the kernel knows of a process, and its children inherit.
+STATUS = ("Umask", "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "SigIgn", "Cap",
+          "Cpus_allowed:", "Mems_allowed:")  # fmt: skip
+FILES = ("limits", "cgroup", "oom_score_adj", "coredump_filter")
+
+
+class Place:
+    """Of one launcher that stays."""
+
+    def __init__(self, folder: str, key: str) -> None:
+        self.folder, self.key = folder, key
+        self.lock = os.path.join(folder, f"{key}.lock")
+        self.socket = os.path.join(folder, f"{key}.socket")
+
+    def take(self) -> int | None:
+        """The lock, which whoever is there holds to its end; None: there is one. Raises OSError."""
+        import fcntl
+
+        while True:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(self.lock, flags, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                return None
+            if self.is_held_by(fd):
+                return fd
+            os.close(fd)  # it was removed while we took it
+
+    def is_held_by(self, fd: int) -> bool:
+        """False once `paddock warm stop` has removed the lock."""
+        try:
+            return os.path.samestat(os.fstat(fd), os.lstat(self.lock))
+        except FileNotFoundError:
+            return False
+
+    def listen(self) -> socket.socket:
+        """A socket for clients. Raises OSError."""
+        import socket
+
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with contextlib.suppress(FileNotFoundError):  # of one that was killed
+            os.unlink(self.socket)
+        with _short(self.socket) as path:
+            listener.bind(path)
+        listener.listen(16)
+        return listener
+
+    def remove(self) -> None:
+        """To be called by who holds the lock."""
+        for path in (self.socket, self.lock):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def connect(self) -> socket.socket | None:
+        """To who is there; None for nobody, or somebody else's."""
+        import socket
+
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with _short(self.socket) as path:
+                client.connect(path)
+            if is_ours(client):
+                return client
+        except OSError:
+            pass
+        client.close()
+        return None
+
+
+def place_of(job: Job, env: Mapping[str, str], python: str) -> Place:
+    """Where a launcher is that may run this job. Raises OSError.
+
+    python: which runs Paddock.
+    """
+    command = job.command
+    program = os.path.realpath(command.program) if command.kind == "script" else command.program
+    here = os.stat(".")
+    words = [python, command.kind, command.python, program, os.getcwd(), here.st_dev, here.st_ino]
+    words += [job.lease_seconds, __version__, *_stamp_of_ours(), *_state_of_process()]
+    text = "\0".join(map(str, words)).encode("utf-8", "surrogateescape")
+    folder = folder_of(env)
+    make_folder(folder)
+    return Place(folder, hashlib.sha256(text).hexdigest()[:32])
+
+
+def folder_of(env: Mapping[str, str]) -> str:
+    """Which lasts as long as this user is logged in, or this machine runs."""
+    base = env.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(base) and os.path.isdir(base):
+        return os.path.join(base, "paddock")
+    return f"/tmp/paddock-{os.geteuid()}"  # its owner and mode are checked
+
+
+def is_ours(connection: socket.socket) -> bool:
+    """True when the other side is this user's."""
+    import socket
+    import struct
+
+    row = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return bool(struct.unpack("3i", row)[1] == os.geteuid())
+
+
+@contextlib.contextmanager
+def _short(path: str) -> Iterator[str]:
+    """The same file: names of sockets have 107 bytes at most."""
+    fd = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{os.path.basename(path)}"
+    finally:
+        os.close(fd)
+
+
+def _stamp_of_ours() -> Iterator[object]:
+    """Changes when Paddock is installed anew."""
+    import paddock
+
+    found = os.stat(paddock.__file__ or ".")
+    yield from (paddock.__file__, found.st_mtime_ns, found.st_ino)
+
+
+def _state_of_process() -> Iterator[object]:
+    for name in ("status", *FILES):
+        try:
+            with open(f"/proc/self/{name}", encoding="utf-8", errors="surrogateescape") as f:
+                lines = f.read().splitlines()
+        except OSError:
+            lines = ["-"]
+        yield from (line for line in lines if name != "status" or line.startswith(STATUS))
+    for name in sorted(os.listdir("/proc/self/ns")):
+        yield os.readlink(f"/proc/self/ns/{name}")
+    yield from (os.readlink("/proc/self/root"), os.nice(0))
+
+
+class Found:
+    """A launcher that stays: where, its pid, the script, "idle" or "busy", its memory in MB."""
+
+    def __init__(self, place: Place, row: Mapping[str, object]) -> None:
+        self.place = place
+        self.pid = int(str(row["pid"]))
+        self.script = str(row["script"])
+        self.state = str(row["state"])
+        self.megabytes = sum(map(_pss_kb, (self.pid, *_children_of(self.pid)))) // 1024
+
+    def stop(self) -> None:
+        """End it, after its job if it has one. Returns when that is done, or has to wait."""
+        connection = self.place.connect()
+        for path in (self.place.lock, self.place.socket):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        if connection is not None:
+            with contextlib.suppress(OSError):  # it was quicker
+                connection.shutdown(1)  # no request comes: it looks for its lock
+                while connection.recv(64):
+                    continue
+            connection.close()
+
+
+def all_found(env: Mapping[str, str]) -> list[Found]:
+    """Of this user, in this machine; removes what one that was killed has left."""
+    folder = folder_of(env)
+    try:
+        make_folder(folder)
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        if not name.endswith(".lock"):
+            continue
+        place = Place(folder, name[: -len(".lock")])
+        fd = place.take()
+        if fd is not None:
+            place.remove()
+            os.close(fd)
+            continue
+        try:
+            with open(place.lock, encoding="ascii") as f:
+                found.append(Found(place, json.loads(f.read())))
+        except (OSError, ValueError, KeyError):
+            continue  # it is just starting, or ending
+    return found
+
+
+def _children_of(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+            return [int(word) for word in f.read().split()]
+    except OSError:
+        return []
+
+
+def _pss_kb(pid: int) -> int:
+    """proc(5), smaps_rollup: its own pages, and its part of those that it shares."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("Pss:"))
+    except (OSError, StopIteration):
+        return 0
+
+
+class Request:
+    """A launch: the words after `paddock launch`, the environment, the directory."""
+
+    def __init__(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
+        self.argv, self.env, self.cwd = argv, env, cwd
+
+    def send(self, connection: socket.socket) -> None:
+        """With files 0 to 2. Raises OSError."""
+        import socket
+
+        data = json.dumps(vars(self)).encode("ascii")
+        socket.send_fds(connection, [b"%12d" % len(data)], [0, 1, 2])
+        connection.sendall(data)
+
+
+def receive(connection: socket.socket) -> tuple[Request, list[int]] | None:
+    """A launch and its files; None where the client has gone, or says what is none."""
+    import socket
+
+    connection.settimeout(REQUEST_SECONDS)
+    fds: list[int] = []
+    try:
+        head, fds, _, _ = socket.recv_fds(connection, 12, 3)
+        data = bytearray()
+        while len(data) < int(head):
+            part = connection.recv(1 << 20)
+            if not part:
+                raise ValueError("half a request")
+            data += part
+        row = json.loads(data)
+        if len(fds) != 3:
+            raise ValueError("no files")
+        connection.settimeout(None)
+        return Request(row["argv"], row["env"], row["cwd"]), fds
+    except (OSError, ValueError, KeyError, TypeError):
+        for fd in fds:
+            os.close(fd)
+        return None
