@@ -250,6 +250,21 @@ def test_a_port_that_is_taken_is_not_ours_to_coordinate(net: Net) -> None:
         assert net.bind("127.0.0.1", server.getsockname()[1]) is None
 
 
+def test_of_two_who_bind_a_port_at_once_one_coordinates(net: Net) -> None:
+    """The kernel lets both bind it and one listen: who cannot looks for the other."""
+    with socket.socket() as early:
+        early.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        early.bind(("127.0.0.1", 0))
+        where = early.getsockname()
+        door = net.bind(*where)
+        assert door is not None
+        assert net.bind(*where) is None
+        with pytest.raises(OSError, match="already in use"):
+            early.listen()
+    socket.create_connection(where).close()  # the other is not refused meanwhile
+    door.close()
+
+
 def test_an_address_of_another_host_cannot_be_listened_on(net: Net) -> None:
     """This is how a node finds out that it is not the master."""
     assert net.bind(FAR, 7000) is None

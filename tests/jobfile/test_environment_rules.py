@@ -20,9 +20,11 @@ def test_the_environment_wins_and_one_warning_names_both() -> None:
     )
 
 
-def test_equal_values_need_no_warning() -> None:
-    """A note about nothing hides the others."""
-    assert parsed("--nnodes 1 x.py", {"PADDLE_NNODES": "1"}).notes == ()
+@pytest.mark.parametrize("flags", ["--nnodes 1 ", ""], ids=["equal", "not given"])
+def test_what_no_flag_says_otherwise_needs_no_warning(flags: str) -> None:
+    """A note about nothing hides the others; a pod has eight such variables, or more."""
+    env = {"PADDLE_NNODES": "1", "POD_IP": "10.0.0.2", "PADDLE_JOB_ID": "j", "PADDLE_RANK": "0"}
+    assert parsed(f"{flags}x.py", env).notes == ()
 
 
 def test_ignore_env_turns_everything_off() -> None:
@@ -148,6 +150,7 @@ def test_a_collective_pod_of_the_operator() -> None:
         "PADDLE_PORT": "41234",
         "TRAINER_PORTS_NUM": "20",
     }
+    assert parsed("train_fleet.py", env).notes == ()
     found = job("train_fleet.py", env)
     assert found.mode == "collective"
     assert found.rendezvous == Rendezvous(
@@ -169,6 +172,7 @@ def test_a_server_pod_of_the_operator() -> None:
         "TRAINER_PORTS_NUM": "20",
         "PADDLE_WITH_GLOO": "1",
     }
+    assert parsed("train.py", env).notes == ()
     server = job("train.py", env)
     assert server.mode == "ps"
     assert server.nnodes_max == 4

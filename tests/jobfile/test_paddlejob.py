@@ -189,7 +189,7 @@ def test_nothing_is_dropped_in_silence() -> None:
     for part in (
         "spec.schedulingPolicy",
         "spec.elastic: 1",
-        "spec.cleanPolicy: unknown field, did you mean 'cleanPodPolicy'?",
+        "spec.cleanPolicy: Never - there are no pods to clean; its name is cleanPodPolicy",
         "metadata.namespace",
         "template.spec.tolerations",
         "containers[1]",
@@ -197,6 +197,15 @@ def test_nothing_is_dropped_in_silence() -> None:
     ):
         assert part in text
     assert found.grace_seconds == 45.0
+
+
+def test_a_variable_that_decides_what_the_file_says_is_told() -> None:
+    """As with a flag; what the file leaves open, or says alike, is nothing to tell."""
+    env = {"PADDLE_JOB_ID": "other", "PADDLE_LOG_DIR": "d", "PADDLE_NPROC_PER_NODE": "2"}
+    found, not_honoured = job_from_document(RESNET, parsed("-f j", env))
+    assert (found.job_id, found.roles) == ("other", (Role("worker", 2),))
+    told = [line for line in not_honoured if "decides" in line]
+    assert told == ["metadata.name resnet: PADDLE_JOB_ID=other decides; see --ignore-env"]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 LIMIT_SECONDS = 20.0
+PATIENT = httpx2.Timeout(10.0)
 
 
 class Server:
@@ -51,13 +52,13 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def talking(
-    server: Server, *, keep_seconds: float = 30.0, seconds: float = 10.0
+    server: Server, *, keep_seconds: float = 30.0, limits: httpx2.Timeout = PATIENT
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of that server. seconds: of every timeout."""
+    """A client of that server."""
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     transport = Http1Transport(ssl.create_default_context(), keep_seconds=keep_seconds)
-    client = httpx2.AsyncClient(transport=transport, base_url=server.url, timeout=seconds)
+    client = httpx2.AsyncClient(transport=transport, base_url=server.url, timeout=limits)
     try:
         yield client
     finally:
@@ -77,12 +78,12 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(limited())
 
 
-def body_of(answer: bytes, *, closes: bool = True, seconds: float = 10.0) -> bytes:
+def body_of(answer: bytes, *, closes: bool = True, limits: httpx2.Timeout = PATIENT) -> bytes:
     """What a client reads of that answer. Raises httpx2.TransportError."""
     bodies: list[bytes] = []
 
     async def scenario() -> None:
-        async with talking(Server(answer, closes=closes), seconds=seconds) as client:
+        async with talking(Server(answer, closes=closes), limits=limits) as client:
             bodies.append((await client.get("/")).content)
 
     run(scenario)
@@ -258,7 +259,7 @@ def test_connection_of_a_half_read_answer_is_not_used_again() -> None:
 def test_silence_has_a_limit_everywhere(begin: bytes) -> None:
     """Before the head and in the body, also of one that lasts until the end."""
     with pytest.raises(httpx2.ReadTimeout):
-        body_of(begin, closes=False, seconds=0.05)
+        body_of(begin, closes=False, limits=httpx2.Timeout(10.0, read=0.05))
 
 
 def test_request_that_is_not_read_has_a_limit() -> None:
@@ -270,7 +271,7 @@ def test_request_that_is_not_read_has_a_limit() -> None:
 
         server = Server(OK)
         server.serve = never_reads  # type: ignore[method-assign]  # this one does nothing
-        async with talking(server, seconds=0.1) as client:
+        async with talking(server, limits=httpx2.Timeout(10.0, write=0.1)) as client:
             with pytest.raises(httpx2.WriteTimeout):
                 await client.post("/", content=b"x" * 64 * 1024 * 1024)
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from paddock.local.ports import hold_ports
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -379,6 +381,14 @@ def kill_pids(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
             os.kill(pid, number)
         except ProcessLookupError:
             continue
+
+
+def free_port() -> int:
+    """A port where nobody listens, and none that the kernel gives to whoever connects."""
+    held = hold_ports((0,), None)
+    port = held.ports[0]
+    held.release()
+    return port
 
 
 def children_of(pid: int) -> list[int]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from local.jobs import free_port
 from paddock.local.logs import log_folder, safe_name
 from paddock.local.times import SUFFIX, read_times
 
@@ -123,9 +123,7 @@ def test_who_takes_a_job_over_keeps_its_record(world: World, is_shared: bool) ->
         "tell('up', ATTEMPT, RANK, WORLD)\n"
         "gate()"
     )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        master = f"127.0.0.1:{free.getsockname()[1]}"
+    master = f"127.0.0.1:{free_port()}"
     folders = [world.folder / f"rec{0 if is_shared else n}" for n in range(2)]
     jobs = []
     for number, folder in enumerate(folders):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.local.ports import hold_ports
+from local.jobs import free_port
 
 if TYPE_CHECKING:
     from local.jobs import World
@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 def test_two_pods_with_the_variables_of_kubeflow_are_one_job(world: World) -> None:
     """They were two jobs of one rank each, and both succeeded."""
-    held = hold_ports((0,), None)
-    port = held.ports[0]
-    held.release()
+    port = free_port()
     script = world.script("tell('rank', RANK, os.environ['WORLD_SIZE'])")
     pods = [
         world.start(

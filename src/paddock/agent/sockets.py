@@ -39,7 +39,9 @@ class Net:
         self._client_tls = client_tls
 
     def bind(self, address: str, port: int) -> Listener | None:
-        """A port that does not listen yet: who connects too early is refused, not ignored.
+        """A port of this host: the given one listens from here on, as two may bind it at once
+        and only one listen. One that is chosen (0) does not yet: who connects too early is
+        refused, not ignored.
 
         None when the address is not ours or the port is taken. Raises UsageError for the rest.
         """
@@ -76,6 +78,8 @@ def _bound(address: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((address, port))
+        if port:
+            sock.listen(BACKLOG)
     except (OSError, UnicodeError) as error:
         sock.close()
         if isinstance(error, UnicodeError):
@@ -126,7 +130,7 @@ class Incoming:
 
 
 class Listener:
-    """A port of this host, bound; it listens from open() on, until close()."""
+    """A port of this host, bound; it takes who connects from open() on, until close()."""
 
     def __init__(self, sock: socket.socket, loop: Loop, tls: ssl.SSLContext | None) -> None:
         sock.setblocking(False)
@@ -143,16 +147,17 @@ class Listener:
     def open(self, on_incoming: Callable[[Incoming], None], make_room: Callable[[], bool]) -> None:
         """Listen. make_room: called when descriptors run short; True if one was freed.
 
-        Raises UsageError when another listens there by now.
+        Raises UsageError when another listens at a port that was chosen for us.
         """
         assert self._sock is not None
         self._on_incoming = on_incoming
         self._make_room = make_room
         try:
             self._sock.listen(BACKLOG)
-        except OSError as error:  # two had bound it, as both may
+        except OSError as error:
             raise UsageError(
-                f"port {self.port}: {error.strerror}", hint="is a job started here twice?"
+                f"port {self.port}, where this node would coordinate: {error.strerror}",
+                hint="another program took it since; start this node again",
             ) from error
         self._watch()
 

@@ -54,22 +54,22 @@ class Keeper:
 
     def wait(self) -> tuple[socket.socket, keep.Request, list[int]] | None:
         """For a launch; None: long enough, or `paddock warm stop`."""
-        self._say("idle")
         self.loop.watch(os.pidfd_open(self.guardian_pid), READ, lambda _events: os._exit(137))
-        rest, warm = self.kept.rest, None
-        if rest is not None and not rest.process.is_dead:
+        rest = self.kept.rest
+        if rest is not None:
             # A client waits in the queue until it is done: it would have had to import.
             warm = WarmServer(self.loop, rest.command, os.environ, _say_nothing, kept=self.kept)
-            warm.prepare(rest, lambda: self.loop.post(self._open))
+            warm.prepare(rest, lambda: self.loop.post(lambda: self._open(warm)))
         else:
-            self._open()
+            self._open(None)
         if self.place.is_held_by(self.facts["lock"]):
             self.loop.run()
-        if warm is not None:
-            warm.close()
         return self._found
 
-    def _open(self) -> None:
+    def _open(self, warm: WarmServer | None) -> None:
+        if warm is not None:
+            warm.close()
+        self._say("idle")
         self.loop.watch(self.listener.fileno(), READ, lambda _events: self._on_client())
         self.loop.at("keep", self.loop.now() + KEPT_SECONDS, self.loop.stop)
 

@@ -121,17 +121,15 @@ class EnvironmentReading:
         return self.env.get(name, "")
 
     def take(self, name: str, variable: str, text: str) -> None:
-        """Let a variable decide a value, and say so as Paddle does; of our own it is expected."""
+        """Let a variable decide a value. Paddle says so always; we do where a flag says else."""
         before = self.values.get(name)
-        shown = without_login(text)
         source = Source("environment", variable, without_login(self.get(variable)))
         self.values[name] = Given(text, source)
-        if variable.startswith("PADDOCK_") or (before is not None and before.text == text):
-            return
-        note = f"args {name} will be overridden by env: {variable} value: {shown}"
-        if before is not None and before.source.kind == "flag":
-            note += f" ({before.source.name} {before.source.text} is not used; see --ignore-env)"
-        self.notes.append(note)
+        if before is not None and before.source.kind == "flag" and before.text != text:
+            self.notes.append(
+                f"args {name} will be overridden by env: {variable} value: {without_login(text)} "
+                f"({before.source.name} {before.source.text} is not used; see --ignore-env)"
+            )
 
 
 def apply_environment(values: dict[str, Given], env: Mapping[str, str]) -> EnvironmentReading:
@@ -211,10 +209,8 @@ def _apply_endpoints(reading: EnvironmentReading) -> bool:
         master = endpoints[0]
         if master in (hosts[0], f"[{hosts[0]}]"):
             master = join_endpoint(hosts[0], DEFAULT_MASTER_PORT)
-        source = Source("environment", variable, text)
-        reading.values["master"] = Given(master, source)
-        reading.values["nnodes"] = Given(str(nnodes), source)
-        reading.notes.append(f"args reset by env {variable}: master {master}, nnodes {nnodes}")
+        reading.take("master", variable, master)
+        reading.take("nnodes", variable, str(nnodes))
         if not is_shared and _is_cloud(reading):
             _apply_cloud_ports(reading, master)
     return is_found
@@ -228,7 +224,6 @@ def _apply_cloud(reading: EnvironmentReading) -> bool:
     if len(nodes) < 2 or "master" in reading.values or "elastic_server" in reading.values:
         return False
     port = reading.get("PADDLE_PORT") or str(DEFAULT_CLOUD_PORT)
-    source = Source("environment", "PADDLE_TRAINERS", reading.get("PADDLE_TRAINERS"))
     ips = reading.values.pop("ips", None)
     if ips is not None and ips.text != ",".join(nodes):
         reading.notes.append(
@@ -236,9 +231,8 @@ def _apply_cloud(reading: EnvironmentReading) -> bool:
             f"PADDLE_TRAINERS ({','.join(nodes)})"
         )
     master = join_endpoint(nodes[0], port)
-    reading.values["master"] = Given(master, source)
-    reading.values["nnodes"] = Given(str(len(nodes)), source)
-    reading.notes.append(f"args reset by env PADDLE_TRAINERS: master {master}, nnodes {len(nodes)}")
+    reading.take("master", "PADDLE_TRAINERS", master)
+    reading.take("nnodes", "PADDLE_TRAINERS", str(len(nodes)))
     _apply_cloud_ports(reading, master)
     return True
 
@@ -286,24 +280,16 @@ def _apply_operator_ps(reading: EnvironmentReading) -> bool:
         reading.problems.append(Problem(what, error.hint))
         return False
     span = int(ports_num) if ports_num.isdigit() else OPERATOR_PORTS
-    at_service = Source("environment", "PADDLE_PSERVERS_IP_PORT_LIST", servers)
-    at_workers = Source("environment", "PADDLE_TRAINER_ENDPOINTS", workers)
-    at_role = Source("environment", "TRAINING_ROLE", role)
-    reading.values["servers"] = Given(servers, at_service)
-    reading.values["trainers"] = Given(workers, at_workers)
-    reading.values["run_mode"] = Given("ps-heter" if heter else "ps", at_service)
+    reading.take("servers", "PADDLE_PSERVERS_IP_PORT_LIST", servers)
+    reading.take("trainers", "PADDLE_TRAINER_ENDPOINTS", workers)
+    reading.take("run_mode", "PADDLE_PSERVERS_IP_PORT_LIST", "ps-heter" if heter else "ps")
     if heter:
-        reading.values["heter_workers"] = Given(
-            heter, Source("environment", "PADDLE_HETER_ENDPOINTS", heter)
-        )
+        reading.take("heter_workers", "PADDLE_HETER_ENDPOINTS", heter)
     master = join_endpoint(host, min(port + span - 1, 65535))
-    reading.values["master"] = Given(master, at_service)
-    reading.values["rank"] = Given(str(before.get(role, 0) + int(index)), at_role)
+    reading.take("master", "PADDLE_PSERVERS_IP_PORT_LIST", master)
+    reading.take("rank", "TRAINING_ROLE", str(before.get(role, 0) + int(index)))
     for name in ("nnodes", "server_num", "trainer_num", "ips"):
         reading.values.pop(name, None)
-    reading.notes.append(
-        f"args reset by env PADDLE_PSERVERS_IP_PORT_LIST: a {role} pod of a ps job, master {master}"
-    )
     return True
 
 

@@ -32,6 +32,7 @@ UNKNOWN = ": unknown field"
 # Field of spec -> why it has no effect here. Roles and withGloo are read below.
 ELSEWHERE = {
     "cleanPodPolicy": "there are no pods to clean",
+    "cleanPolicy": "there are no pods to clean; its name is cleanPodPolicy",
     "schedulingPolicy": "nothing is scheduled",
     "intranet": "all processes are on this machine",
     "elastic": "the number of processes is fixed here",
@@ -89,7 +90,9 @@ def job_from_document(doc: Mapping[str, object], base: Parsed) -> tuple[Job, lis
         unknown = [line for line in reading.not_honoured if UNKNOWN in line]
         raise UsageError.of([*map(Problem, unknown), *reading.problems])
     command = _choose_command(reading, base.job)
-    values = {**_values(doc, spec, reading, base.job), **base.given}
+    values = _values(doc, spec, reading, base.job)
+    _tell_overridden(values, base.given, reading)
+    values.update(base.given)
     for listed, counted in (("servers", "server_num"), ("trainers", "trainer_num")):
         if listed in base.given and counted not in base.given:
             values.pop(counted, None)
@@ -272,6 +275,19 @@ def _values(
     if isinstance(job_id, str) and job_id:
         values["job_id"] = Given(job_id, Source("file", "metadata.name", job_id))
     return values
+
+
+def _tell_overridden(
+    values: Mapping[str, Given], given: Mapping[str, Given], reading: _Reading
+) -> None:
+    """What the file says and a variable of this shell decides; a flag is there to do so."""
+    for name, before in values.items():
+        now = given.get(name, before)
+        at, by = before.source, now.source
+        if by.kind == "environment" and now.text != before.text:
+            reading.not_honoured.append(
+                f"{at.name} {at.text}: {by.name}={by.text} decides; see --ignore-env"
+            )
 
 
 def _add_counts(values: dict[str, Given], reading: _Reading, base: Job) -> None:

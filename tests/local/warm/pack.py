@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import uuid
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Pack:
 
     def __init__(self, world: World, modules: dict[str, str], text: str) -> None:
         self.world = world
+        self.mark = uuid.uuid4().hex  # one for all launches: variables that differ start anew
         self.site = world.folder / SITE / "pack"
         self.site.mkdir(parents=True)
         (self.site / "__init__.py").write_text(INIT, "utf-8")
@@ -44,12 +46,19 @@ class Pack:
             "PYTHONUSERBASE": str(world.folder),
             "PYTHONPATH": f"{world.source}:{world.folder / SITE}",
             "XDG_CACHE_HOME": str(world.folder / "cache"),
+            "XDG_RUNTIME_DIR": str(world.folder),
             "TEST_SERVERS": str(self.servers),
             "DROPPED": "1",
         }
 
     def start(
-        self, *words: object, warm: str = "on", before: Sequence[str] = (), log: str = "log"
+        self,
+        *words: object,
+        warm: str = "on",
+        before: Sequence[str] = (),
+        log: str = "log",
+        args: Sequence[str] = (),
+        stdin: int | None = None,
     ) -> Running:
         """Start the script, by default on two ranks."""
         self.servers.write_text("", "utf-8")
@@ -57,7 +66,15 @@ class Pack:
         ranks = words or ("--nproc_per_node", 2)
         place = self.world.folder / log
         return self.world.start(
-            *given, *ranks, self.script, env=self.env, before=before, log_dir=place
+            *given,
+            *ranks,
+            self.script,
+            *args,
+            env=self.env,
+            before=before,
+            stdin=stdin,
+            log_dir=place,
+            mark=self.mark if warm == "keep" else "",
         )
 
     def count_servers(self) -> int:

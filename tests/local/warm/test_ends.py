@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local.jobs import wait_until
+from local.jobs import free_port, wait_until
 from local.warm.pack import Pack
-from paddock.local.ports import hold_ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,10 +131,7 @@ def test_a_time_limit_holds_while_it_loads(world: World) -> None:
 def test_a_failure_elsewhere_ends_a_node_that_still_loads(world: World) -> None:
     """At once, with the verdict of the job; what was to run there never does."""
     pack = Pack(world, {"slow": LOADS}, UP)
-    held = hold_ports((0,), None)  # none that the kernel gives to whoever connects
-    master = f"127.0.0.1:{held.ports[0]}"
-    held.release()
-    nodes = ("--nnodes", 2, "--nproc_per_node", 1, "--master", master)
+    nodes = ("--nnodes", 2, "--nproc_per_node", 1, "--master", f"127.0.0.1:{free_port()}")
     running = pack.start("--nproc_per_node", 1)
     world.open_gate(1)
     assert running.end().code == 0

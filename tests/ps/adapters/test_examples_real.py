@@ -15,37 +15,39 @@ SCRIPTS = {
     "paddle": "wide_deep_paddle.py",
     "jax": "wide_deep_jax.py",
 }
-# The judge is a set of 20,000 examples: the standard error of its AUC is about 0.003.
-NOISE = 0.01
-
-
-@pytest.mark.limit(170)
-@pytest.mark.parametrize("framework", ["paddle", "jax"])  # torch: below
-def test_two_async_trainers_learn(framework: str) -> None:
-    """Twice 100,000 examples, 2 epochs, Adam: 0.80 is wanted, Paddle's own server had 0.579."""
-    pytest.importorskip(framework)
-    assert train(SCRIPTS[framework], trainers=2, count=2).number("AUC") >= 0.80
-
-
-@pytest.mark.limit(170)
-def test_two_trainers_learn_as_well_as_one() -> None:
-    """In sync the same batches, cut in halves: the same model but for rounding. Async: nearly."""
-    pytest.importorskip("torch")
-    alone = train(SCRIPTS["torch"], "--strategy", "sync", trainers=1).number("AUC")
-    both = train(SCRIPTS["torch"], "--strategy", "sync", trainers=2, count=2).number("AUC")
-    assert abs(both - alone) < 0.002
-    apart = train(SCRIPTS["torch"], trainers=2, count=2).number("AUC")
-    assert apart >= max(0.80, alone - NOISE)
+# So few ids that 40,000 examples are enough: the best that is possible is 0.85.
+SMALL = (
+    "--vocab", "100", "--examples", "40000", "--epochs", "1", "--batch", "512", "--lr", "0.004"
+)  # fmt: skip
 
 
 @pytest.mark.limit(170)
 @pytest.mark.parametrize("framework", list(SCRIPTS))
+def test_two_async_trainers_learn(framework: str) -> None:
+    """Each sees half of the examples, and both train one model; a half alone gives 0.78."""
+    pytest.importorskip(framework)
+    assert train(SCRIPTS[framework], *SMALL, trainers=2, count=2).number("AUC") >= 0.80
+
+
+@pytest.mark.limit(170)
+def test_two_trainers_learn_what_one_does() -> None:
+    """In sync the same batches, cut in halves: the same model but for rounding."""
+    pytest.importorskip("torch")
+    words = (*SMALL, "--strategy", "sync")
+    alone = train(SCRIPTS["torch"], *words, trainers=1).number("AUC")
+    both = train(SCRIPTS["torch"], *words, trainers=2, count=2).number("AUC")
+    assert alone >= 0.80
+    assert abs(both - alone) < 0.002
+
+
+@pytest.mark.limit(170)
+@pytest.mark.parametrize("framework", ["paddle", "jax"])  # torch: tests/real/test_servers.py
 def test_neither_who_is_faster_nor_how_many_serve_nor_who_is_killed_changes_a_bit(
     framework: str, tmp_path: Path
 ) -> None:
     """In sync: one server, and two that are killed in turn, kill -9, while two trainers go on."""
     pytest.importorskip(framework)
-    words = ("--strategy", "sync", "--epochs", "1", "--examples", "40000", "--batch", "512")
+    words = ("--strategy", "sync", "--epochs", "1", "--examples", "10240", "--batch", "128")
     calm = train(SCRIPTS[framework], *words, trainers=2, count=1).text("parameters")
     servers = Servers(2, 2, tmp_path)
     try:

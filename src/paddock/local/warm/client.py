@@ -10,7 +10,7 @@ import sys
 from paddock.errors import EXIT_SIGNAL_BASE
 from paddock.local.guardian import ASKED_MAX
 from paddock.local.signals import forwarded_signals
-from paddock.local.warm.keep import Request, place_of
+from paddock.local.warm.keep import Request, folder_of, place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def launch_there(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> int |
             place = place_of(job, env, sys.executable)
             connection = _reach(place, job)
         except OSError as error:
-            why = f"{error.filename or 'its socket'}: {error.strerror}"
+            why = f"{folder_of(env)}: {error.strerror}"
         else:
             if connection is not None:
                 return _hand_over(connection, Request(list(argv), dict(env), os.getcwd()))

@@ -182,10 +182,10 @@ class Found:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         if connection is not None:
-            connection.sendall(b"stop")  # no request: it looks for its lock
-            connection.shutdown(1)
-            while connection.recv(64):
-                continue
+            with contextlib.suppress(OSError):  # it was quicker
+                connection.shutdown(1)  # no request comes: it looks for its lock
+                while connection.recv(64):
+                    continue
             connection.close()
 
 

@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Set
     from types import FrameType, ModuleType
-    from typing import TextIO
+    from typing import Any, TextIO
 
     Words = list[bytes]
     Lists = list[list[bytes]]
@@ -588,9 +588,42 @@ def _mend_frameworks() -> None:
         flags = {k: v for k, v in flags.items() if k in known}
         if flags:
             base.set_flags(flags)
+        _hasten_store(base.core)
     if "paddle.hapi.logger" in sys.modules and os.environ.get("PADDLE_TRAINER_ID", "0") != "0":
         # Only rank 0 logs to the console.
         del sys.modules["logging"].getLogger("hapi").handlers[:]
+    if "torch" in sys.modules:
+        # Its store asks for the name behind every connection. Ranks that start together ask many
+        # at once, of which a name server may drop some; each then waits 5 s (resolv.conf(5)).
+        os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:5")
+
+
+def _hasten_store(core: "Any") -> None:
+    """Have Paddle's store send its small requests at once.
+
+    It writes each in several parts, of which the second waits 40 ms for the other side to
+    acknowledge the first (RFC 896 and 1122), some five times for every other rank, in turn.
+    """
+    create = getattr(core, "create_or_get_global_tcp_store", None)
+    if create is None:
+        return
+
+    def created() -> object:
+        from socket import IPPROTO_TCP, TCP_NODELAY, socket
+
+        core.create_or_get_global_tcp_store = create
+        before = set(_open_files())
+        store = create()
+        for fd, link in set(_open_files()) - before:
+            try:
+                if link.startswith("socket:"):
+                    with socket(fileno=os.dup(int(fd))) as its:
+                        its.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+            except OSError:
+                continue  # closed, or not of TCP
+        return store
+
+    core.create_or_get_global_tcp_store = created
 
 
 # ------------------------------------------------------------------------------------- learning

@@ -1,0 +1,349 @@
+"""--warm keep: the launcher stays, and the next launch forks from what is imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from local.jobs import children_of, marked, wait_until
+from local.warm.pack import Pack
+from paddock.cli import keeper
+from paddock.local.warm.keep import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from local.jobs import Running, World
+
+TWO = ("--nproc_per_node", 2)
+TELL = """
+import pack.quick
+tell("up", RANK, os.getpid(), os.getppid(), pack.quick.NAME, *sys.argv[1:])
+"""
+EARLIER = "modules imported by an earlier launch"
+ONCE = "modules imported once"
+
+
+class Kept:
+    """A script of an installed package, and the launcher that stays for it."""
+
+    def __init__(self, world: World, text: str = TELL) -> None:
+        self.pack = Pack(world, {"quick": 'NAME = "old"'}, text)
+        self.world = world
+
+    def start(self, *words: object, **how: object) -> Running:
+        """Start the script, by default on two ranks."""
+        return self.pack.start(*words, warm="keep", **how)  # type: ignore[arg-type]
+
+    def run(self, *words: object, code: int = 0, **how: object) -> str:
+        """Launch it; returns what the people saw. Nothing is left but what is kept."""
+        running = self.start(*words, **how)
+        assert running.process.wait(60) == code, running.text("err")
+        running._close()  # so nobody who stays holds its files
+        return running.text("out") + running.text("err")
+
+    def twice(self) -> None:
+        """Until all is imported before the launch, and it waits for the next."""
+        self.run()
+        assert EARLIER in self.run()
+        self.wait()
+
+    def wait(self) -> None:
+        """Until it is idle."""
+        wait_until(lambda: self.rows()[0]["state"] == "idle")
+
+    def rows(self) -> list[dict[str, object]]:
+        """`paddock warm list --json`: the launchers that stay."""
+        row: list[dict[str, object]] = json.loads(self.paddock("list", "--json"))[0]["kept"]
+        return row
+
+    def paddock(self, *words: str) -> str:
+        """`paddock warm ...`."""
+        command = [sys.executable, "-m", "paddock", "warm", *words]
+        env = self.world.env(self.pack.env)
+        return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+
+    def pids(self) -> tuple[int, int, int]:
+        """Guardian, launcher, warm server."""
+        (row,) = self.rows()
+        launcher = int(str(row["pid"]))
+        with open(f"/proc/{launcher}/stat", encoding="ascii") as f:
+            guardian = int(f.read().rpartition(")")[2].split()[1])
+        (server,) = children_of(launcher)
+        return guardian, launcher, server
+
+    def parents(self) -> list[str]:
+        """Of each rank so far."""
+        return [parent for _, _, _, parent, *_ in self.world.events.all("up")]
+
+    def assert_nothing_left(self) -> None:
+        """Of all launches."""
+        wait_until(lambda: not marked(self.pack.mark))
+
+
+@pytest.fixture
+def kept(world: World) -> Kept:
+    """Nothing is imported yet."""
+    return Kept(world)
+
+
+def test_the_next_launch_imports_nothing(kept: Kept) -> None:
+    """The first learns; then the launcher imports, idle, what the second will want."""
+    assert "learning what the script imports" in kept.run()
+    kept.wait()
+    assert EARLIER in kept.run()
+    assert kept.pack.count_servers() == 0
+    assert len(set(kept.parents())) == 1
+    assert set(kept.pids()) == set(marked(kept.pack.mark))
+    kept.wait()
+    assert "stopped 1 launcher" in kept.paddock("stop", kept.pack.script)
+    kept.assert_nothing_left()
+    assert kept.rows() == []
+    assert "stopped 0 launchers" in kept.paddock("stop")
+
+
+def test_each_launch_has_its_own_arguments_and_code(kept: Kept) -> None:
+    """Also where the server's command line is that of another."""
+    kept.pack.script = kept.world.script(f"{TELL}sys.exit(int(sys.argv[1]))\n")
+    kept.run(args=["0"])
+    for code in (3, 0, 9):
+        text = kept.run(args=[str(code), "a b", "", "\u4e2d"], code=code)
+        assert EARLIER in text
+        assert kept.world.log(0).count(b"Traceback") == 0
+    assert kept.world.events.all("up", 0)[-1][5:] == ("9", "a", "b", "", "\u4e2d")
+
+
+def test_an_edited_package_is_imported_anew(kept: Kept) -> None:
+    """And so is one that is installed, or removed."""
+    kept.twice()
+    path = kept.pack.site / "quick.py"
+    path.write_text(path.read_text("utf-8").replace("old", "new"), "utf-8")
+    assert ONCE in kept.run()
+    assert kept.pack.count_servers() == 1
+    assert {row[4] for row in kept.world.events.all("up")[-2:]} == {"new"}
+    assert EARLIER in kept.run()
+    kept.wait()
+    (kept.pack.site.parent / "other").mkdir()
+    assert ONCE in kept.run()
+
+
+@pytest.mark.parametrize("change", ["environment", "script", "forget"])
+def test_what_may_import_otherwise_is_imported_anew(kept: Kept, change: str) -> None:
+    """A variable, a variable that the script sets before, an empty memory."""
+    kept.twice()
+    if change == "environment":
+        kept.pack.env["MODE"] = "fast"
+        assert ONCE in kept.run()
+    elif change == "script":
+        kept.pack.script = kept.world.script(f'os.environ["MODE"] = "fast"\n{TELL}')
+        text = kept.run()
+        assert ONCE not in text and EARLIER not in text
+    else:
+        kept.paddock("forget")
+        assert "learning what the script imports" in kept.run()
+    assert len(set(kept.parents())) == 1  # the launcher stays
+
+
+def test_terminals_differ_in_what_no_program_reads(kept: Kept) -> None:
+    """Another window, another depth of shells."""
+    kept.twice()
+    kept.pack.env.update({"WINDOWID": "7", "SHLVL": "9", "OLDPWD": "/", "_": "paddock"})
+    assert EARLIER in kept.run()
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_ends_the_job_and_not_what_is_kept(world: World, number: str) -> None:
+    """With the code of a job that nobody keeps."""
+    kept = Kept(world, f"{TELL}forever()\n")
+    for launch in range(2):
+        running = kept.start()
+        world.events.wait("up", count=2 * launch + 2)
+        running.signal_group(getattr(signal, number))
+        assert running.process.wait(60) == 128 + getattr(signal, number)
+    assert len(set(kept.parents())) == 1
+    assert set(kept.pids()) == set(marked(kept.pack.mark))
+
+
+def test_a_signal_of_the_users_reaches_the_ranks(world: World) -> None:
+    """Once."""
+    handler = "signal.signal(signal.SIGUSR1, lambda *_: tell('heard', RANK))\n"
+    kept = Kept(world, f"{handler}{TELL}gate()\n")
+    running = kept.start()
+    world.events.wait("up", count=2)
+    running.signal(signal.SIGUSR1)
+    world.events.wait("heard", count=2)
+    world.open_gate(2)
+    assert running.process.wait(60) == 0
+    assert len(world.events.all("heard")) == 2
+
+
+@pytest.mark.parametrize("who", ["client", "guardian", "launcher"])
+@pytest.mark.parametrize("is_busy", [True, False], ids=["busy", "idle"])
+def test_whoever_is_killed_nothing_is_left(world: World, who: str, is_busy: bool) -> None:
+    """The next launch starts another."""
+    kept = Kept(world, f"{TELL}gate()\n")
+    world.open_gate(2)
+    kept.run()
+    guardian, launcher, _ = kept.pids()
+    running = kept.start()
+    world.events.wait("up", count=4)
+    if not is_busy:
+        world.open_gate(2)
+        assert running.process.wait(60) == 0
+    if is_busy or who != "client":
+        pid = {"client": running.pid, "guardian": guardian, "launcher": launcher}[who]
+        os.kill(pid, signal.SIGKILL)
+        kept.assert_nothing_left()
+    wanted = (-9 if who == "client" else 137) if is_busy else 0
+    assert running.process.wait(60) == wanted
+    said = "the launcher that was kept, or its guardian, was killed; all processes ended"
+    assert (said in running.text("err")) == (wanted == 137)
+    world.open_gate(2)
+    kept.run()
+    assert len(set(kept.parents())) == (1 if who == "client" and not is_busy else 2)
+
+
+def test_a_killed_server_is_replaced(kept: Kept) -> None:
+    """By the next launch."""
+    kept.twice()
+    os.kill(kept.pids()[2], signal.SIGKILL)
+    assert ONCE in kept.run()
+    assert len(set(kept.parents())) == 1
+
+
+def test_two_at_a_time_are_one_kept_and_one_not(world: World) -> None:
+    """Nobody waits for the other."""
+    kept = Kept(world, f"{TELL}gate()\n")
+    first = kept.start()
+    world.events.wait("up", count=2)
+    second = kept.start(log="second")
+    world.events.wait("up", count=4)
+    world.open_gate(4)
+    assert first.process.wait(60) == second.process.wait(60) == 0
+    busy = "not kept: the one that is kept is busy with another launch; this launch is as with"
+    assert busy not in first.text("err") and busy in second.text("err")
+    assert set(kept.pids()) == set(marked(kept.pack.mark))
+
+
+def test_who_is_stopped_in_a_job_ends_after_it(world: World) -> None:
+    """`paddock warm stop` ends no job."""
+    kept = Kept(world, f"{TELL}gate()\n")
+    running = kept.start()
+    world.events.wait("up", count=2)
+    assert "stopped 1 launcher; 1 when the job is over" in kept.paddock("stop")
+    world.open_gate(2)
+    assert running.process.wait(60) == 0
+    kept.assert_nothing_left()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file", "terminal", "socket"])
+def test_rank_0_reads_what_the_client_is_given(world: World, kind: str) -> None:
+    """From where it is read to. A socket cannot be opened again: that launch is cold."""
+    kept = Kept(world, f"{TELL}tell('read', RANK, sys.stdin.readline())\n")
+    kept.run()
+    text = b"first\nsecond\n"
+    if kind == "pipe":
+        fd, other = os.pipe()
+        os.write(other, text[6:])
+    elif kind == "file":
+        path = world.folder / "given"
+        path.write_bytes(text)
+        fd, other = os.open(path, os.O_RDONLY), os.dup(0)
+        os.read(fd, 6)
+    elif kind == "terminal":
+        other, fd = pty.openpty()
+        os.write(other, text[6:])
+    else:
+        import socket
+
+        ours, theirs = socket.socketpair()
+        fd, other = theirs.detach(), ours.detach()
+        os.write(other, text[6:])
+    said = kept.run(stdin=fd)
+    os.close(fd)
+    os.close(other)
+    assert world.events.all("read", 0)[-1][2] == "second\n".strip() or kind == "socket"
+    assert ("not warm: " in said) == (kind == "socket"), said
+    assert [row[1] for row in world.events.all("read")][-2:].count("1") == 1
+
+
+def test_a_process_of_another_kind_keeps_another(kept: Kept) -> None:
+    """What a launcher, or its server, cannot change in itself."""
+    kept.twice()
+    kept.run(before=["nice", "-n", "5"])
+    kept.run(before=["sh", "-c", 'umask 077; exec "$@"', "sh"])
+    kept.run(before=["sh", "-c", 'trap "" HUP; exec "$@"', "sh"])
+    assert len(kept.rows()) == len(set(kept.parents())) == 4
+    kept.paddock("stop")
+    kept.assert_nothing_left()
+
+
+def test_nothing_grows_over_many_launches(kept: Kept) -> None:
+    """Open files, threads, children."""
+    kept.twice()
+    before = sizes(kept.pids())
+    for _ in range(10):
+        assert EARLIER in kept.run()
+    kept.wait()
+    assert sizes(kept.pids()) == before
+
+
+def sizes(pids: Sequence[int]) -> list[tuple[int, int]]:
+    """(files, threads) of each."""
+    return [
+        (len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))) for pid in pids
+    ]
+
+
+def test_a_wrong_command_line_is_told_as_always(kept: Kept) -> None:
+    """By the process that the user has started."""
+    kept.twice()
+    assert "--nproc_per_node" in kept.run("--nproc_per_node", "many", code=2)
+    assert EARLIER in kept.run()
+
+
+NOT_KEPT = {
+    "SLURM_STEP_ID": "a Slurm step ends all that it has started",
+    "KUBERNETES_SERVICE_HOST": "a pod ends with its first process",
+    "XDG_RUNTIME_DIR": "its directory is not this user's alone",
+}
+
+
+@pytest.mark.parametrize("name", NOT_KEPT)
+def test_where_nothing_can_stay_it_is_told(kept: Kept, name: str) -> None:
+    """The launch is as with --warm on."""
+    (kept.world.folder / "open/paddock").mkdir(parents=True)
+    (kept.world.folder / "open/paddock").chmod(0o777)
+    kept.pack.env[name] = str(kept.world.folder / "open")
+    text = kept.run().replace(f"{kept.world.folder}/open/paddock: ", "")
+    assert f"not kept: {NOT_KEPT[name]}; this launch is as with --warm on" in text
+    kept.assert_nothing_left()
+
+
+def test_who_is_not_asked_for_long_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And removes what it was found by."""
+    monkeypatch.setattr(keeper, "KEPT_SECONDS", 0.05)
+    place = Place(str(tmp_path), "key")
+    pid = os.fork()  # its loop is its own
+    if not pid:
+        code = 99
+        try:
+            lock = place.take()
+            listener = place.listen()
+            facts = {"place": [place.folder, place.key], "lock": lock, "script": "train.py"}
+            facts |= {"listener": listener.detach(), "guardian": os.getppid()}
+            made = keeper.Keeper(facts)
+            code = 0 if made.wait() is None else 1
+            made.leave()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert os.listdir(tmp_path) == []
