@@ -456,16 +456,17 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
 def _open_all(launcher: int, words: "Words") -> "list[int | None]":
     """Files of a rank: of the launcher (as often as it has them), "null", or "0" for ours.
 
-    "stdin N": the launcher's standard input, a file from byte N on.
+    "stdin N M": the launcher's standard input, a file from byte N on, in mode M of open(2).
     """
     opened: dict[bytes, int | None] = {b"0": None}
     for word in words:
         if word == b"null":
             opened[word] = os.open("/dev/null", os.O_RDONLY)
         elif word.startswith(b"stdin "):
-            opened[word] = fd = os.open(f"/proc/{launcher}/fd/0", os.O_RDONLY | os.O_NOCTTY)
-            if word != b"stdin 0":
-                os.lseek(fd, int(word[6:]), 0)
+            offset, mode = map(int, word.split()[1:])
+            opened[word] = fd = os.open(f"/proc/{launcher}/fd/0", mode | os.O_NOCTTY)
+            if offset:
+                os.lseek(fd, offset, 0)
         elif word not in opened:
             opened[word] = os.open(b"/proc/%d/fd/%s" % (launcher, word), os.O_WRONLY)
     return [opened[word] for word in words]
