@@ -231,20 +231,22 @@ class Running:
         code = self.process.wait(patience())
         left = wait_gone(self.mark, gone_seconds)
         if not left:  # a survivor would hold the pipes
-            self._close()
+            self.close()
         return Ended(code, self.text("out"), self.text("err"), left)
 
     def kill(self) -> None:
         """Leave nothing behind, whatever the test came to."""
         kill_marked(self.mark)
         self.process.wait(patience())
-        self._close()
+        self.close()
 
-    def _close(self) -> None:
+    def close(self) -> str:
+        """When nobody writes to the console any more; returns what the people saw."""
         for reader in self._readers:
             reader.join()
         for pipe in self._pipes.values():
             pipe.close()
+        return self.text("out") + self.text("err")
 
 
 class World:

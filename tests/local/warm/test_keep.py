@@ -50,8 +50,7 @@ class Kept:
         """Launch it; returns what the people saw. Nothing is left but what is kept."""
         running = self.start(*words, **how)
         assert running.process.wait(60) == code, running.text("err")
-        running._close()  # so nobody who stays holds its files
-        return running.text("out") + running.text("err")
+        return running.close()  # which nobody who stays holds
 
     def twice(self) -> None:
         """Until all is imported before the launch, and it waits for the next."""

@@ -258,6 +258,41 @@ def test_flags_that_paddle_read_at_import_are_set_again(world: World, site: Path
     assert told == [("set",), ("set", "('FLAGS_selected_gpus',", "'1')")]
 
 
+def test_the_store_of_paddle_does_not_wait_for_acknowledgements(world: World, site: Path) -> None:
+    """Each of its requests would take 40 ms; sockets of the script are as it has made them."""
+    (site / "paddle").mkdir()
+    (site / "paddle" / "__init__.py").write_text("")
+    (site / "paddle" / "base.py").write_text(
+        "import socket, types\nends = []\n"
+        "def create():\n"
+        "    ends.append(socket.create_connection(ends[0].getsockname()))\n    return 'store'\n"
+        "core = types.SimpleNamespace(globals=dict, create_or_get_global_tcp_store=create)\n"
+    )
+    script = world.script(
+        "from paddle.base import core, create, ends\nfrom socket import *\n"
+        "ends.append(create_server(('127.0.0.1', 0)))\n"
+        "ends.append(create_connection(ends[0].getsockname()))\n"
+        "store = core.create_or_get_global_tcp_store()\n"
+        "delays = [end.getsockopt(IPPROTO_TCP, TCP_NODELAY) == 0 for end in ends]\n"
+        "tell('store', store, core.create_or_get_global_tcp_store is create, *delays)\n"
+    )
+    start_twice(world, site, script, ranks=1)
+    told = world.events.wait("store", count=2)
+    assert told == [
+        ("store", "store", "True", "True", "True", str(delay)) for delay in (True, False)
+    ]
+
+
+def test_ranks_of_torch_ask_a_name_server_again_soon(world: World, site: Path) -> None:
+    """Its store asks for a name at every connection; what the user has set stays."""
+    (site / "torch.py").write_text("")
+    script = world.script("import torch\ntell('set', os.environ.get('RES_OPTIONS'))\n")
+    start_twice(world, site, script, ranks=1)
+    start_twice(world, site, "--env", "RES_OPTIONS=ndots:2", script, ranks=1)
+    told = [" ".join(words) for _, *words in world.events.wait("set", count=4)]
+    assert told == ["None", "timeout:1 attempts:5", "ndots:2", "ndots:2"]
+
+
 def test_servers_of_the_same_script_are_started_as_ever(world: World, site: Path) -> None:
     """They may set other variables before its imports, and fewer start than workers."""
     (site / "reader.py").write_text("import os\nseen = os.environ.get('MODE')\n")

@@ -35,6 +35,7 @@ MASKED = re.compile(
     r"|(?<=TEST_JOB_MARK=)\w+|(?<=MARK', ')\w+|(?<=MARK', b')\w+|(?<=log-)\w+"
     r"|(?m:^.* LAUNCH )|\d{4}-\d\d-\d\d [\d:,]+|(?<=pid )\d+|(?<=Pod: )\w+|(?<=Thread )\w+"
 )
+WAYS = ("off", "on", "keep")
 LEARNER = "<class 'sitecustomize._Learner'>, "
 HEADER = re.compile(r"\n----- paddock: .* -----\n")
 
@@ -70,7 +71,10 @@ def start(
 ) -> Way:
     """Start a job of this script."""
     log_dir = world.folder / f"log-{len(world.running)}"
-    cache = {"XDG_CACHE_HOME": str(world.folder / "cache")}
+    cache = {
+        "XDG_CACHE_HOME": str(world.folder / "cache"),
+        "XDG_RUNTIME_DIR": str(world.folder),
+    }
     read_fd = stdin if isinstance(stdin, int) else None
     if isinstance(stdin, bytes):
         read_fd, write_fd = os.pipe()
@@ -85,14 +89,20 @@ def start(
         stdin=read_fd,
         stderr=subprocess.STDOUT,  # of one place: what a rank writes to both keeps its order
         log_dir=log_dir,
+        mark=world.folder.name if warm == "keep" else "",
     )
     if read_fd is not None:
         os.close(read_fd)
-    ended = running.end()
+    if warm == "keep":
+        code, console = running.process.wait(60), running.close()
+    else:
+        ended = running.end()
+        code, console = ended.code, ended.console
+        assert ended.left == []
     paths = sorted(log_dir.glob("workerlog.*"))
-    assert paths and ended.left == []
+    assert paths, console
     texts = tuple(path.read_bytes().decode("utf-8", "backslashreplace") for path in paths)
-    return Way(ended.code, texts, ended.console)
+    return Way(code, texts, console)
 
 
 def start_all(world: World, *words: object, **how: object) -> list[Way]:
@@ -238,7 +248,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def assert_same_end(cold: Way, warm: Way) -> None:
     """In what people see, too."""
-    assert "modules imported once" in warm.console
+    assert re.search("modules imported (once|by an earlier launch)", warm.console), warm.console
     assert warm.logs == cold.logs
     assert warm.code == cold.code
     assert warm.verdict == cold.verdict
@@ -247,29 +257,32 @@ def assert_same_end(cold: Way, warm: Way) -> None:
 @pytest.mark.parametrize("words", DOINGS, ids=" ".join)
 def test_a_script_does_and_ends_the_same(learned: World, words: tuple[str, ...]) -> None:
     """Its output, its exit code, and what the launcher makes of it."""
-    cold, warm = (start(learned, way, "ends.py", *words) for way in ("off", "on"))
-    assert_same_end(cold, warm)
+    cold, *ways = (start(learned, way, "ends.py", *words) for way in WAYS)
+    for way in ways:
+        assert_same_end(cold, way)
 
 
 @pytest.mark.parametrize("doing", ["read_stdin", "read_nothing"])
 def test_rank_0_reads_what_the_launcher_is_given(learned: World, doing: str) -> None:
     """The others have an empty file."""
     words = ("--nproc_per_node", 2, "ends.py", doing)
-    cold, warm = (start(learned, way, *words, stdin=b"a b\nc\nd\n") for way in ("off", "on"))
+    cold, *ways = (start(learned, way, *words, stdin=b"a b\nc\nd\n") for way in WAYS)
     assert len(cold.logs) == 2
-    assert_same_end(cold, warm)
+    for way in ways:
+        assert_same_end(cold, way)
 
 
 def test_rank_0_asks_at_the_terminal(learned: World) -> None:
     """Where that is the launcher's."""
     ways = []
-    for warm in ("off", "on"):
+    for warm in WAYS:
         ours, theirs = pty.openpty()
         os.write(ours, b"a\nb\n")
         ways.append(start(learned, warm, "ends.py", "ask", stdin=theirs))
         os.close(ours)
     assert "'a' b'b" in ways[0].logs[0]
-    assert_same_end(*ways)
+    for way in ways[1:]:
+        assert_same_end(ways[0], way)
 
 
 def test_a_fault_is_shown_with_all_frames(learned: World) -> None:
@@ -307,6 +320,21 @@ def test_a_rank_has_what_its_launcher_was_given(world: World) -> None:
     assert all(f"({number}, '/dev/zero')" in facts["files"] for number in (3, 4, 5, 40))
     assert "'Umask': '0027'" in facts["status"]
     assert_same_facts(ways)
+
+
+def test_a_rank_of_a_launcher_that_stays_has_it_too(world: World) -> None:
+    """But for files beyond the first three; and who its parent is is told otherwise."""
+    (world.folder / "facts.py").write_text(FACTS)
+    before = [sys.executable, "-c", STATE]
+    how = ("off", "keep", "keep")
+    ways = [start(world, way, "facts.py", "a b", before=before) for way in how]
+    assert "modules imported by an earlier launch" in ways[2].console
+    cold, kept = facts_of(ways[0]), facts_of(ways[2])
+    assert "/dev/zero" in cold.pop("files") and "/dev/zero" not in kept.pop("files")
+    for name in ("modules", "processes", "inherited"):
+        assert cold.pop(name) != kept.pop(name)
+    kept["meta_path"] = kept["meta_path"].replace(LEARNER, "")
+    assert kept == cold
 
 
 def test_the_users_own_sitecustomize_is_run(world: World) -> None:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 LOUD = ("PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE", "PYTHONTRACEMALLOC", "PYTHONDUMPREFS")
 # What differs between two launches that are alike otherwise: of ours, and of the user's terminal.
 PASSING = (
-    "PADDOCK_JOB_UID", "PADDOCK_RUN_DIR", "POD_NAME",
+    "PADDOCK_JOB_UID", "PADDOCK_RUN_DIR", "PADDLE_LOG_DIR", "POD_NAME",
     "_", "OLDPWD", "SHLVL", "WINDOWID", "TMUX_PANE", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY",
     "XDG_SESSION_ID",
 )  # fmt: skip
@@ -397,7 +397,7 @@ class WarmServer:
         common = _entries(self._env)
         args = [os.fsencode(word) for word in self._command.args]
         lists = [said, self._ports, common, args]
-        ours = b"0" if self._kept is None else b"stdin %d" % _offset(0)
+        ours = b"0" if self._kept is None else _stdin()
         for order in self._orders:
             first = ours if order.stdin else b"null"
             words = [first, b"%d" % order.stdout, b"%d" % order.stderr]
@@ -416,12 +416,15 @@ class WarmServer:
             self._fail_soon(f"no order can be written: {error.strerror}")
 
 
-def _offset(fd: int) -> int:
-    """Where a file is read next; 0 for what is no file."""
+def _stdin() -> bytes:
+    """How a rank is to open it again: from where it is read next, in the mode that it has."""
+    from fcntl import F_GETFL, fcntl
+
     try:
-        return os.lseek(fd, 0, os.SEEK_CUR)
+        offset = os.lseek(0, 0, os.SEEK_CUR)
     except OSError:
-        return 0
+        offset = 0  # no file
+    return b"stdin %d %d" % (offset, fcntl(0, F_GETFL) & os.O_ACCMODE)
 
 
 def _entries(env: Mapping[str, str]) -> list[bytes]:

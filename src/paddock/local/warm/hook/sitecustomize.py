@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Set
     from types import FrameType, ModuleType
-    from typing import TextIO
+    from typing import Any, TextIO
 
     Words = list[bytes]
     Lists = list[list[bytes]]
@@ -455,16 +455,17 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
 def _open_all(launcher: int, words: "Words") -> "list[int | None]":
     """Files of a rank: of the launcher (as often as it has them), "null", or "0" for ours.
 
-    "stdin N": the launcher's standard input, a file from byte N on.
+    "stdin N M": the launcher's standard input, a file from byte N on, in mode M of open(2).
     """
     opened: dict[bytes, int | None] = {b"0": None}
     for word in words:
         if word == b"null":
             opened[word] = os.open("/dev/null", os.O_RDONLY)
         elif word.startswith(b"stdin "):
-            opened[word] = fd = os.open(f"/proc/{launcher}/fd/0", os.O_RDONLY | os.O_NOCTTY)
-            if word != b"stdin 0":
-                os.lseek(fd, int(word[6:]), 0)
+            offset, mode = map(int, word.split()[1:])
+            opened[word] = fd = os.open(f"/proc/{launcher}/fd/0", mode | os.O_NOCTTY)
+            if offset:
+                os.lseek(fd, offset, 0)
         elif word not in opened:
             opened[word] = os.open(b"/proc/%d/fd/%s" % (launcher, word), os.O_WRONLY)
     return [opened[word] for word in words]
@@ -587,9 +588,42 @@ def _mend_frameworks() -> None:
         flags = {k: v for k, v in flags.items() if k in known}
         if flags:
             base.set_flags(flags)
+        _hasten_store(base.core)
     if "paddle.hapi.logger" in sys.modules and os.environ.get("PADDLE_TRAINER_ID", "0") != "0":
         # Only rank 0 logs to the console.
         del sys.modules["logging"].getLogger("hapi").handlers[:]
+    if "torch" in sys.modules:
+        # Its store asks for the name behind every connection. Ranks that start together ask many
+        # at once, of which a name server may drop some; each then waits 5 s (resolv.conf(5)).
+        os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:5")
+
+
+def _hasten_store(core: "Any") -> None:
+    """Have Paddle's store send its small requests at once.
+
+    It writes each in several parts, of which the second waits 40 ms for the other side to
+    acknowledge the first (RFC 896 and 1122), some five times for every other rank, in turn.
+    """
+    create = getattr(core, "create_or_get_global_tcp_store", None)
+    if create is None:
+        return
+
+    def created() -> object:
+        from socket import IPPROTO_TCP, TCP_NODELAY, socket
+
+        core.create_or_get_global_tcp_store = create
+        before = set(_open_files())
+        store = create()
+        for fd, link in set(_open_files()) - before:
+            try:
+                if link.startswith("socket:"):
+                    with socket(fileno=os.dup(int(fd))) as its:
+                        its.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+            except OSError:
+                continue  # closed, or not of TCP
+        return store
+
+    core.create_or_get_global_tcp_store = created
 
 
 # ------------------------------------------------------------------------------------- learning
