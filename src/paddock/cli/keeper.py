@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from time import tzset
 
 from paddock.cli import launch
 from paddock.cli.main import answered
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 KEPT_SECONDS = 1800.0
+KEPT_MAX = 4  # that are idle: each has what its script imports
 
 
 class Keeper:
@@ -54,7 +56,9 @@ class Keeper:
 
     def wait(self) -> tuple[socket.socket, keep.Request, list[int]] | None:
         """For a launch; None: long enough, or `paddock warm stop`."""
-        self.loop.watch(os.pidfd_open(self.guardian_pid), READ, lambda _events: os._exit(137))
+        self.loop.watch(os.pidfd_open(self.guardian_pid), READ, lambda _events: _end())
+        if os.getppid() != self.guardian_pid:  # it has died before, and its pid may be another's
+            _end()
         rest = self.kept.rest
         if rest is not None:
             # A client waits in the queue until it is done: it would have had to import.
@@ -72,6 +76,9 @@ class Keeper:
         self._say("idle")
         self.loop.watch(self.listener.fileno(), READ, lambda _events: self._on_client())
         self.loop.at("keep", self.loop.now() + KEPT_SECONDS, self.loop.stop)
+        found = [each for each in keep.all_found(os.environ) if each.state == "idle"]
+        for each in sorted(found, key=lambda each: each.since)[:-KEPT_MAX]:
+            each.stop()
 
     def _on_client(self) -> None:
         client = self._accept(b"idle %d %d\n" % (os.getpid(), self.guardian_pid))
@@ -90,7 +97,11 @@ class Keeper:
             self.loop.stop()
 
     def _accept(self, greeting: bytes) -> socket.socket | None:
-        client, _ = self.listener.accept()
+        try:
+            client, _ = self.listener.accept()
+        except OSError:  # no file is left: whoever comes waits for the end of the job
+            self.loop.unwatch(self.listener.fileno())
+            return None
         try:
             if keep.is_ours(client):
                 client.sendall(greeting)
@@ -106,12 +117,13 @@ class Keeper:
         """Launch it, and tell the client how it went."""
         self._say("busy")
         self.loop.watch(self.listener.fileno(), READ, lambda _events: self._refuse())
-        self.loop.watch(client.fileno(), READ, lambda _events: _client_gone())
+        self.loop.watch(client.fileno(), READ, lambda _events: _hear(client))
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
             os.close(fd)
         os.environ.clear()
         os.environ.update(request.env)
+        tzset()
         code = EXIT_OWN_FAULT
         try:
             os.chdir(request.cwd)
@@ -157,8 +169,20 @@ class Keeper:
         os.pwrite(self.facts["lock"], data, 0)
 
 
-def _client_gone() -> None:
-    """As with a launcher whose guardian was killed: nothing of the job may be left."""
+def _hear(client: socket.socket) -> None:
+    """Signals of the client's, or its end: as with a launcher whose guardian was killed."""
+    try:
+        numbers = client.recv(64)
+    except ConnectionResetError:
+        numbers = b""
+    if not numbers:
+        _end()
+    for number in numbers:
+        os.kill(os.getpid(), number)
+
+
+def _end() -> None:
+    """Nothing may be left, also of an import that hears of nobody."""
     end_descendants()
     os._exit(137)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pty
+import resource
 import signal
 import subprocess
 import sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,11 +18,11 @@ import pytest
 from local.jobs import children_of, marked, wait_until
 from local.warm.pack import Pack
 from paddock.cli import keeper
+from paddock.cli.keeper import KEPT_MAX
 from paddock.local.warm.keep import Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from local.jobs import Running, World
 
@@ -35,8 +38,8 @@ ONCE = "modules imported once"
 class Kept:
     """A script of an installed package, and the launcher that stays for it."""
 
-    def __init__(self, world: World, text: str = TELL) -> None:
-        self.pack = Pack(world, {"quick": 'NAME = "old"'}, text)
+    def __init__(self, world: World, text: str = TELL, module: str = "") -> None:
+        self.pack = Pack(world, {"quick": f'{module}\nNAME = "old"'}, text)
         self.world = world
 
     def start(self, *words: object, **how: object) -> Running:
@@ -210,6 +213,101 @@ def test_whoever_is_killed_nothing_is_left(world: World, who: str, is_busy: bool
     assert len(set(kept.parents())) == (1 if who == "client" and not is_busy else 2)
 
 
+HANGS = "import signal\nwhile IN_SERVER: signal.pause()"
+
+
+@pytest.mark.parametrize("who", ["guardian", "launcher"])
+def test_an_import_that_hangs_goes_with_who_is_killed(world: World, who: str) -> None:
+    """Nothing of it is left, though it hears of nobody."""
+    kept = Kept(world, module=HANGS)
+    kept.run()
+    wait_until(lambda: kept.pack.count_servers() == 1)
+    guardian, launcher, _ = kept.pids()
+    os.kill({"guardian": guardian, "launcher": launcher}[who], signal.SIGKILL)
+    kept.assert_nothing_left()
+
+
+def test_ctrl_c_ends_who_waits_for_an_import(world: World) -> None:
+    """At once, and without a traceback: there is no job yet."""
+    kept = Kept(world, module=HANGS)
+    kept.run()
+    running = kept.start()
+    wait_until(lambda: is_connected(running.pid))
+    running.signal(signal.SIGINT)
+    assert running.process.wait(60) == 130
+    assert running.text("err") == ""
+
+
+def is_connected(pid: int) -> bool:
+    """Whether this client has found a launcher."""
+    path = f"/proc/{pid}/fd"
+    names = [os.path.join(path, name) for name in os.listdir(path)]
+    return any(os.readlink(n).startswith("socket:") for n in names if os.path.lexists(n))
+
+
+def test_a_late_signal_ends_no_other_job(world: World) -> None:
+    """Of a client that was stopped (Ctrl-Z) until long after its job, which it forwards to."""
+    kept = Kept(world, f"{TELL}gate()\n")
+    first = kept.start()
+    world.events.wait("up", count=2)
+    first.signal(signal.SIGSTOP)
+    world.open_gate(2)
+    kept.wait()
+    second = kept.start(log="second")
+    world.events.wait("up", count=4)
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        first.signal(number)
+    assert first.process.wait(60) == 0
+    world.open_gate(2)
+    assert second.process.wait(60) == 0
+    assert len(set(kept.parents())) == 1
+
+
+def test_a_client_that_cannot_be_refused_ends_no_job(world: World) -> None:
+    """There may be no file left to accept it with."""
+    kept = Kept(world, f"{TELL}gate()\n")
+    world.open_gate(2)
+    kept.run()
+    _, launcher, _ = kept.pids()
+    first = kept.start()
+    world.events.wait("up", count=4)
+    files = os.listdir(f"/proc/{launcher}/fd")
+    soft = next(number for number in range(len(files) + 1) if str(number) not in files)
+    before = count_watched(launcher)
+    resource.prlimit(launcher, resource.RLIMIT_NOFILE, (soft, 1024))
+    second = kept.start(log="second")
+    wait_until(lambda: count_watched(launcher) < before)
+    resource.prlimit(launcher, resource.RLIMIT_NOFILE, (1024, 1024))
+    world.open_gate(4)
+    assert first.process.wait(60) == second.process.wait(60) == 0
+
+
+def count_watched(pid: int) -> int:
+    """Files that wake this process. Source: proc(5), fdinfo of an epoll(7)."""
+    return sum(
+        path.read_text("ascii").count("tfd:") for path in Path(f"/proc/{pid}/fdinfo").iterdir()
+    )
+
+
+def test_clocks_are_those_of_the_launch(kept: Kept) -> None:
+    """TZ is read once in a process."""
+    kept.run()
+    kept.pack.env["TZ"] = "XXX-5"
+    at = datetime.fromisoformat(kept.run().split("LAUNCH INFO ")[1][:19])
+    now = datetime.now(timezone(timedelta(hours=5))).replace(tzinfo=None)
+    assert abs(now - at) < timedelta(hours=1)
+
+
+def test_who_cannot_be_reached_is_not_called_busy(kept: Kept) -> None:
+    """A tidy hand has removed the socket; `paddock warm stop` helps."""
+    kept.twice()
+    (path,) = (kept.world.folder / "paddock").glob("*.socket")
+    path.unlink()
+    assert "not kept: the one that is kept cannot be reached (paddock warm stop)" in kept.run()
+    kept.paddock("stop")
+    assert "not kept" not in kept.run()
+
+
 def test_a_killed_server_is_replaced(kept: Kept) -> None:
     """By the next launch."""
     kept.twice()
@@ -283,6 +381,22 @@ def test_a_process_of_another_kind_keeps_another(kept: Kept) -> None:
     assert len(kept.rows()) == len(set(kept.parents())) == 4
     kept.paddock("stop")
     kept.assert_nothing_left()
+
+
+def test_few_are_kept(kept: Kept) -> None:
+    """The one that nobody has asked for longest goes; one that has a job stays."""
+    folder = kept.world.folder / "paddock"
+    folder.mkdir(mode=0o700)
+    places = [Place(str(folder), f"{at}") for at in range(KEPT_MAX + 1)]
+    for at, place in enumerate(places):
+        assert place.take() is not None
+        row = {"pid": os.getpid(), "script": "other.py", "state": "idle" if at else "busy"}
+        Path(place.lock).write_text(json.dumps(row), "ascii")
+        os.utime(place.lock, (at, at))
+    kept.run()
+    kept.wait()
+    wait_until(lambda: not os.path.exists(places[1].lock))
+    assert len(list(folder.glob("*.lock"))) == KEPT_MAX + 1
 
 
 def test_nothing_grows_over_many_launches(kept: Kept) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+from time import sleep
 
 from paddock.errors import EXIT_SIGNAL_BASE
 from paddock.local.guardian import ASKED_MAX
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from paddock.local.warm.keep import Place
 
 SIGKILL = 9
+START_SECONDS = 0.1  # from taking the lock to the socket
 GONE_SECONDS = 30  # which a guardian may need to end what a launcher has left
 # What runs us ends, or waits for, all that we have started.
 HOSTS = {
@@ -43,13 +45,13 @@ def launch_there(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> int |
     if why is None:
         try:
             place = place_of(job, env, sys.executable)
-            connection = _reach(place, job)
+            found = _reach(place, job)
         except OSError as error:
             why = f"{folder_of(env)}: {error.strerror}"
         else:
-            if connection is not None:
-                return _hand_over(connection, Request(list(argv), dict(env), os.getcwd()))
-            why = "the one that is kept is busy with another launch"
+            if not isinstance(found, str):
+                return _hand_over(found, Request(list(argv), dict(env), os.getcwd()))
+            why = f"the one that is kept {found}"
     if why:
         sys.stderr.write(f"paddock: warning: not kept: {why}; this launch is as with --warm on\n")
     return None
@@ -64,22 +66,23 @@ def _why_here(job: Job, env: Mapping[str, str]) -> str | None:
     return next((why for name, why in HOSTS.items() if name in env), None)
 
 
-def _reach(place: Place, job: Job) -> _Connection | None:
-    """A launcher that stays, and is idle, started if there is none; None: it is busy."""
+def _reach(place: Place, job: Job) -> _Connection | str:
+    """A launcher that stays, and is idle, started if there is none; or what is with it."""
     for _ in range(2):  # it may end just when we come
         lock = place.take()
         if lock is not None:
             _start(place, lock, job)
         found = place.connect()
-        if found is None:
-            return None
+        if found is None:  # another client is starting it, or somebody has removed the socket
+            sleep(START_SECONDS)
+            continue
         words = _line(found).split()
         if words[:1] == [b"idle"]:
             return _Connection(found, int(words[1]), int(words[2]))
         found.close()
         if words:
-            return None
-    return None
+            return "is busy with another launch"
+    return "cannot be reached (paddock warm stop)"
 
 
 def _start(place: Place, lock: int, job: Job) -> None:
@@ -121,24 +124,25 @@ def _hand_over(connection: _Connection, request: Request) -> int:
     """Have it launched; returns the exit code."""
     import signal
 
+    try:
+        request.send(connection.socket)  # a signal ends us, until it has all of it
+    except OSError:
+        pass
     asked = 0
 
     def forward(number: int, _frame: object) -> None:
         nonlocal asked
         asked += number not in (signal.SIGUSR1, signal.SIGUSR2)
-        for each in (number if asked < ASKED_MAX else SIGKILL, signal.SIGCONT):
-            try:
-                signal.pidfd_send_signal(connection.launcher, each)
-            except ProcessLookupError:
-                return
+        hurry = signal.SIGCONT if asked < ASKED_MAX else SIGKILL
+        try:  # not to its pid: it may run another's job when we hear of it (Ctrl-Z)
+            connection.socket.send(bytes([number]))
+            signal.pidfd_send_signal(connection.launcher, hurry)
+        except OSError:
+            return  # the job is over
 
     for number in forwarded_signals():
         signal.signal(number, forward)
-    try:
-        request.send(connection.socket)
-        line = _line(connection.socket)
-    except OSError:
-        line = b""
+    line = _line(connection.socket)
     if line:
         return int(line)
     import select

@@ -7,7 +7,7 @@ has all of it, or starts another.
     client, the process that the user started    launcher that stays
                                           <---   "idle PID GUARDIAN" or "busy"
     arguments, environment, files 0 to 2  --->
-    signals                               --->   (to its pid)
+    signals, a byte each                  --->   (so that none reaches another job)
                                           <---   exit code
     Whoever sees the connection end before that takes the other for dead.
 """
@@ -166,14 +166,19 @@ def _state_of_process() -> Iterator[object]:
 
 
 class Found:
-    """A launcher that stays: where, its pid, the script, "idle" or "busy", its memory in MB."""
+    """A launcher that stays: where, its pid, the script, "idle" or "busy" since which second."""
 
     def __init__(self, place: Place, row: Mapping[str, object]) -> None:
         self.place = place
         self.pid = int(str(row["pid"]))
         self.script = str(row["script"])
         self.state = str(row["state"])
-        self.megabytes = sum(map(_pss_kb, (self.pid, *_children_of(self.pid)))) // 1024
+        self.since = os.stat(place.lock).st_mtime
+
+    @property
+    def megabytes(self) -> int:
+        """Its memory, with that of its warm server."""
+        return sum(map(_pss_kb, (self.pid, *_children_of(self.pid)))) // 1024
 
     def stop(self) -> None:
         """End it, after its job if it has one. Returns when that is done, or has to wait."""
@@ -182,6 +187,7 @@ class Found:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         if connection is not None:
+            connection.settimeout(REQUEST_SECONDS)  # it may be stopped (SIGSTOP)
             with contextlib.suppress(OSError):  # it was quicker
                 connection.shutdown(1)  # no request comes: it looks for its lock
                 while connection.recv(64):
@@ -202,16 +208,16 @@ def all_found(env: Mapping[str, str]) -> list[Found]:
         if not name.endswith(".lock"):
             continue
         place = Place(folder, name[: -len(".lock")])
-        fd = place.take()
-        if fd is not None:
-            place.remove()
-            os.close(fd)
-            continue
         try:
+            fd = place.take()
+            if fd is not None:
+                place.remove()
+                os.close(fd)
+                continue
             with open(place.lock, encoding="ascii") as f:
                 found.append(Found(place, json.loads(f.read())))
         except (OSError, ValueError, KeyError):
-            continue  # it is just starting, or ending
+            continue  # it is just starting, or ending, or no lock of ours
     return found
 
 
@@ -257,7 +263,7 @@ def receive(connection: socket.socket) -> tuple[Request, list[int]] | None:
         head, fds, _, _ = socket.recv_fds(connection, 12, 3)
         data = bytearray()
         while len(data) < int(head):
-            part = connection.recv(1 << 20)
+            part = connection.recv(int(head) - len(data))
             if not part:
                 raise ValueError("half a request")
             data += part
