@@ -138,8 +138,8 @@ def _procs() -> Iterable[Flag]:
     yield Flag("use_env", "switch", "", "LOCAL_RANK is always set, and --local-rank is not passed "
                "(torch.distributed.launch)", g, status="synonym", origin="torchrun")
     yield Flag("warm", "choice", "warm", "on, or nothing: import modules once per node, "
-               "and fork the processes from there; keep: for the next launch, too", g, metavar="WHEN",
-               default="off", choices=WARM, origin="paddock", bare="on")
+               "and fork the processes from there; keep: for the next launch, too", g,
+               metavar="WHEN", default="off", choices=WARM, origin="paddock", bare="on")
     yield Flag("role", "text", "role_name", "ROLE_NAME of the processes (torchrun)", g,
                metavar="NAME", default="default", status="synonym", origin="torchrun")
     yield Flag("virtual_local_rank", "switch", "virtual_local_rank", "every process sees its own "
