@@ -166,7 +166,8 @@ class WarmServer:
 
     def _begin(self) -> None:
         self.learned.read(self._interpreter)
-        note = self.learned.note or self.learned.check()
+        changed = self.learned.check()
+        note = self.learned.note or changed
         if note:
             self._on_note("WARNING", f"warm: {note}")
         self._machine = Warming(
