@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jobfile.reading import job
 from local.jobs import children_of, marked, wait_until
 from local.warm.pack import Pack
 from paddock.cli import keeper
 from paddock.cli.keeper import KEPT_MAX
+from paddock.local.warm import client
 from paddock.local.warm.keep import Place
 
 if TYPE_CHECKING:
@@ -303,9 +305,33 @@ def test_who_cannot_be_reached_is_not_called_busy(kept: Kept) -> None:
     kept.twice()
     (path,) = (kept.world.folder / "paddock").glob("*.socket")
     path.unlink()
-    assert "not kept: the one that is kept cannot be reached (paddock warm stop)" in kept.run()
+    assert "not kept: the one that is kept does not answer (paddock warm stop)" in kept.run()
     kept.paddock("stop")
     assert "not kept" not in kept.run()
+
+
+def test_who_is_silent_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stopped, or imports for very long."""
+    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.01)
+    place = Place(str(tmp_path), "key")
+    lock = place.take()
+    with place.listen():
+        assert client._reach(place, job("train.py")) == "does not answer (paddock warm stop)"
+    os.close(lock or 0)
+
+
+def test_who_was_stopped_late_ends(kept: Kept) -> None:
+    """`paddock warm stop` had gone before it was heard."""
+    kept.twice()
+    _, launcher, _ = kept.pids()
+    os.kill(launcher, signal.SIGSTOP)
+    (path,) = (kept.world.folder / "paddock").glob("*.lock")
+    connection = Place(str(path.parent), path.stem).connect()
+    assert connection is not None
+    connection.close()
+    path.unlink()
+    os.kill(launcher, signal.SIGCONT)
+    kept.assert_nothing_left()
 
 
 def test_a_killed_server_is_replaced(kept: Kept) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SIGKILL = 9
 START_SECONDS = 0.1  # from taking the lock to the socket
+ANSWER_SECONDS = 10.0  # it may import what this launch would have to import
 GONE_SECONDS = 30  # which a guardian may need to end what a launcher has left
 # What runs us ends, or waits for, all that we have started.
 HOSTS = {
@@ -76,13 +77,15 @@ def _reach(place: Place, job: Job) -> _Connection | str:
         if found is None:  # another client is starting it, or somebody has removed the socket
             sleep(START_SECONDS)
             continue
+        found.settimeout(ANSWER_SECONDS)
         words = _line(found).split()
+        found.settimeout(None)
         if words[:1] == [b"idle"]:
             return _Connection(found, int(words[1]), int(words[2]))
         found.close()
         if words:
             return "is busy with another launch"
-    return "cannot be reached (paddock warm stop)"
+    return "does not answer (paddock warm stop)"
 
 
 def _start(place: Place, lock: int, job: Job) -> None:
