@@ -20,7 +20,7 @@ from paddock.local.loop import READ, Loop
 from paddock.local.signals import hold_signals, take_signals
 from paddock.local.sweep import end_descendants
 from paddock.local.warm import keep
-from paddock.local.warm.client import CODE
+from paddock.local.warm.client import keeper_argv
 from paddock.local.warm.kept import Kept
 from paddock.local.warm.server import WarmServer
 
@@ -201,8 +201,7 @@ def _say_nothing(_level: str, _text: str) -> None:
 
 
 def _exec(facts: Mapping[str, object]) -> None:
-    paths = "\n".join(os.path.abspath(path) for path in sys.path)
-    os.execv(sys.executable, [sys.executable, "-I", "-c", CODE, json.dumps(facts), paths])
+    os.execv(sys.executable, keeper_argv(json.dumps(facts)))
 
 
 def main() -> None:

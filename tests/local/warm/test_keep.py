@@ -404,7 +404,8 @@ def test_a_process_of_another_kind_keeps_another(kept: Kept) -> None:
     kept.run(before=["nice", "-n", "5"])
     kept.run(before=["sh", "-c", 'umask 077; exec "$@"', "sh"])
     kept.run(before=["sh", "-c", 'trap "" HUP; exec "$@"', "sh"])
-    assert len(kept.rows()) == len(set(kept.parents())) == 4
+    kept.run(before=["env", "PYTHONUTF8=0", "LC_ALL=none"])  # where bytes mean other letters
+    assert len(set(kept.parents())) == 5
     kept.paddock("stop")
     kept.assert_nothing_left()
 
@@ -465,6 +466,16 @@ def test_where_nothing_can_stay_it_is_told(kept: Kept, name: str) -> None:
     text = kept.run().replace(f"{kept.world.folder}/open/paddock: ", "")
     assert f"not kept: {NOT_KEPT[name]}; this launch is as with --warm on" in text
     kept.assert_nothing_left()
+
+
+def test_a_file_that_an_argument_names_is_there(kept: Kept) -> None:
+    """Of the shell: train.py <(zcat data.gz). Those who stay are not given more than 0 to 2."""
+    kept.pack.script = kept.world.script(f"tell('read', open(sys.argv[1]).read())\n{TELL}")
+    text = kept.run(
+        *("--nproc_per_node", 1), before=["bash", "-c", 'exec "$@" <(echo first)', "bash"]
+    )
+    assert kept.world.events.all("read", "first")
+    assert "not kept: an argument names an open file: /dev/fd/" in text
 
 
 def test_who_is_not_asked_for_long_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

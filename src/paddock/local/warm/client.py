@@ -32,6 +32,7 @@ HOSTS = {
     "PMI_RANK": "mpirun ends all that it has started",
     "KUBERNETES_SERVICE_HOST": "a pod ends with its first process",
 }
+OPEN_FILES = ("/dev/fd/", "/proc/self/fd/")  # only 0 to 2 are handed over
 CODE = """
 import sys
 sys.path[:] = sys.argv.pop().split("\\n")
@@ -42,7 +43,7 @@ main()
 
 def launch_there(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> int | None:
     """Returns the exit code; None: it has to be launched here, which was said if it matters."""
-    why = _why_here(job, env)
+    why = _why_here(argv, job, env)
     if why is None:
         try:
             place = place_of(job, env, sys.executable)
@@ -58,10 +59,13 @@ def launch_there(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> int |
     return None
 
 
-def _why_here(job: Job, env: Mapping[str, str]) -> str | None:
+def _why_here(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> str | None:
     """Why no launcher may stay; "" where on and keep are the same."""
     if job.command.kind == "program":
         return ""
+    found = [word for word in argv for name in OPEN_FILES if name in word]
+    if found:
+        return f"an argument names an open file: {found[0]}"
     if job.record:
         return "a submitted job leaves nothing behind"
     return next((why for name, why in HOSTS.items() if name in env), None)
@@ -100,18 +104,29 @@ def _start(place: Place, lock: int, job: Job) -> None:
         "script": os.path.realpath(command.program) if is_script else command.program,
         "lease_seconds": job.lease_seconds,
     }
-    paths = "\n".join(os.path.abspath(path) for path in sys.path)
     import json
 
     for fd in (lock, listener.fileno()):
         os.set_inheritable(fd, True)
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
-    argv = [sys.executable, "-I", "-c", CODE, json.dumps(facts), paths]
     try:
-        os.posix_spawn(sys.executable, argv, os.environ, file_actions=null, setsid=True)
+        os.posix_spawn(
+            sys.executable,
+            keeper_argv(json.dumps(facts)),
+            os.environ,
+            file_actions=null,
+            setsid=True,
+        )
     finally:
         os.close(lock)
         listener.close()
+
+
+def keeper_argv(facts: str) -> list[str]:
+    """The command line of a launcher that stays, which reads names and texts as this process."""
+    paths = "\n".join(os.path.abspath(path) for path in sys.path)
+    mode = f"utf8={sys.flags.utf8_mode}"
+    return [sys.executable, "-I", "-X", mode, "-c", CODE, facts, paths]
 
 
 class _Connection:

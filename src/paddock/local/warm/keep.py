@@ -18,6 +18,7 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 
 from paddock import __version__
 from paddock.local.warm.learned import make_folder
@@ -110,7 +111,8 @@ def place_of(job: Job, env: Mapping[str, str], python: str) -> Place:
     program = os.path.realpath(command.program) if command.kind == "script" else command.program
     here = os.stat(".")
     words = [python, command.kind, command.python, program, os.getcwd(), here.st_dev, here.st_ino]
-    words += [job.lease_seconds, __version__, *_stamp_of_ours(), *_state_of_process()]
+    words += [sys.flags.utf8_mode, sys.getfilesystemencoding(), job.lease_seconds, __version__]
+    words += [*_stamp_of_ours(), *_state_of_process()]
     text = "\0".join(map(str, words)).encode("utf-8", "surrogateescape")
     folder = folder_of(env)
     make_folder(folder)
