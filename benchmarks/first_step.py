@@ -1,16 +1,21 @@
 """First step: from Enter to the first training step of the last rank, and after a failure.
 
-Ours is measured without and with --warm: "cold", and warm after one run that has learned.
+Ours is measured without and with --warm: "cold", and warm after one run that has learned; "the
+next launch" is that of a launcher that stays (--warm keep), once it is idle.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.figure import Figure, interleave
-from benchmarks.world import Running, World, load_average
+from benchmarks.world import Running, World, load_average, wait_until
 
 UP_SECONDS = 180.0
 NAMES = {"torch": "torch DDP", "paddle": "Paddle DataParallel", "jax": "JAX psum"}
@@ -35,6 +40,7 @@ def _steps(world: World, framework: str, nprocs: int) -> list[Figure]:
     peer = PEERS[framework]
     start = Figure(name, "s", wanted_ratio=(peer, 0.3 if nprocs < 32 else 0.15))
     again = Figure(f"{name}: after a failure", "s", wanted_ratio=(peer, 0.05))
+    following = Figure(f"{name}: the next launch, kept", "s", wanted_ratio=(peer, 0.05))
     size = Figure(f"memory, {nprocs} ranks of {NAMES[framework]}: PSS", "MB")
     if nprocs >= 32:
         size.wanted_ratio = (COLD, 0.5)
@@ -51,15 +57,17 @@ def _steps(world: World, framework: str, nprocs: int) -> list[Figure]:
     if peer in world.launchers:
         plan[peer] = min(rounds, 2)
     interleave((start, again, size), plan, once, load_average)
+    for seconds in _kept(world, framework, nprocs, cache, rounds):
+        following.add("paddock", seconds)
     shutil.rmtree(cache)
     # A peer's second start costs it what its first did.
     if peer in start.samples:
-        again.samples[peer] = start.samples[peer]
-    for figure in (start, again, size):
+        again.samples[peer] = following.samples[peer] = start.samples[peer]
+    for figure in (start, again, following, size):
         cold = figure.result(COLD)
         if cold is not None:
             figure.notes["paddock"] = f"[without --warm {cold:.1f}]"
-    return [start, again, size]
+    return [start, again, following, size]
 
 
 def _run(
@@ -89,6 +97,35 @@ def _run(
         return seconds, (again[-1].at_ns - job.stamps("dead")[0].at_ns) / 1e9, megabytes
     finally:
         job.end()
+
+
+def _kept(world: World, framework: str, nprocs: int, cache: Path, rounds: int) -> list[float]:
+    """Seconds to the last rank's step of launches that fork from what is imported."""
+    stamps = cache / "stamps"
+    env = {"BENCH_FRAMEWORK": framework, "XDG_CACHE_HOME": str(cache),
+           "XDG_RUNTIME_DIR": str(cache), "BENCH_STAMPS": str(stamps),
+           "BENCH_GATE": os.devnull}  # fmt: skip
+    found = []
+    for _ in range(rounds + 1):
+        stamps.write_text("")
+        job = world.run(
+            "paddock", nprocs, "step.py", env=env, options=["--warm", "keep"],
+            prefix=["env", "-C", str(cache)], stamps=stamps,
+        )  # fmt: skip
+        up = job.await_stamps("up", nprocs, UP_SECONDS)
+        if len(up) == nprocs:
+            found.append((up[-1].at_ns - job.started_ns) / 1e9)
+        job.wait(UP_SECONDS)
+        wait_until(lambda: _is_idle(cache), UP_SECONDS)
+    stop = [sys.executable, "-m", "paddock", "warm", "stop"]
+    subprocess.run(stop, env={**world.env, **env}, check=True, stdout=subprocess.DEVNULL)
+    return found[1:]  # the first has imported
+
+
+def _is_idle(cache: Path) -> bool:
+    (lock,) = (cache / "paddock").glob("*.lock")
+    row = json.loads(lock.read_text("ascii"))
+    return bool(row["state"] == "idle")
 
 
 def _pss(job: Running) -> float:

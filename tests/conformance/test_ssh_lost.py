@@ -4,39 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from conformance.labs import Lab
 from local.jobs import wait_until
 
 if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
     from conformance.hosts import Hosts
 
 
-@pytest.fixture
-def ended(hosts: Hosts) -> Lab:
-    """A job that has ended on three hosts, of which the second is off."""
+def test_what_the_others_have_comes_and_who_cannot_be_asked_is_named(hosts: Hosts) -> None:
+    """Logs and output of an ended job, of which one host is off; it is not half deleted."""
     lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=2"))
     text = "open(f'output/{RANK}', 'w').write('x' * 10)\nsay('hello', RANK)\n"
     lab.submitted(lab.script(f"os.makedirs('output', exist_ok=True)\n{text}"))
     assert lab.paddock("wait").returncode == 0
     hosts[1].kill()
-    return lab
 
+    def ask(*words: object) -> CompletedProcess[str]:
+        done = lab.paddock(*words)
+        assert done.returncode == 2 and "h2: " in done.stderr
+        return done
 
-def test_what_the_others_say_is_not_kept_back(ended: Lab) -> None:
-    """Logs of the hosts that answer come, and the one that does not is named."""
-    done = ended.paddock("logs", "last")
-    assert done.returncode == 2
-    assert {line.split()[-1] for line in done.stdout.splitlines() if "hello" in line} == set("0145")
-    assert "error: h2: " in done.stderr
+    said = ask("logs", "last").stdout.splitlines()
+    assert {line.split()[-1] for line in said if "hello" in line} == set("0145")
+    # Without -f, where what one host cannot tell is raised after them.
+    assert len(ask("logs", "last", "-n", "2").stdout.splitlines()) == 2
 
+    done = ask("fetch", "last", "--to", "got")
+    assert "error: h2: " in done.stderr and "paddock: h3: " in done.stderr
+    assert "output/ 2 files, 20 B -> got/h3" in done.stderr
+    got = lab.project / "got"
+    assert sorted(str(path.relative_to(got)) for path in got.glob("*/output/*")) == [
+        "h1/output/0", "h1/output/1", "h3/output/4", "h3/output/5",
+    ]  # fmt: skip
+    assert {path.parts[-3] for path in got.glob("*/log/workerlog.0")} == {"h1", "h3"}
 
-def test_the_last_lines_of_the_others_come_as_well(ended: Lab) -> None:
-    """Without -f, where what one host cannot tell is raised after them."""
-    done = ended.paddock("logs", "last", "-n", "2")
-    assert done.returncode == 2 and "error: h2: " in done.stderr
-    assert len(done.stdout.splitlines()) == 2
+    ask("delete", "last")  # else its state would be half known for ever
+    assert [len(list((h.home / "paddock/jobs").glob("train-*"))) for h in hosts] == [1, 1, 1]
+    assert lab.status()["state"] == "succeeded"
 
 
 def test_stop_names_the_host_that_is_not_told_and_what_becomes_of_it(hosts: Hosts) -> None:
@@ -62,25 +68,3 @@ def test_a_job_whose_first_host_stands_still_is_not_said_to_have_failed(hosts: H
     assert "h1: it " in lab.status()["why"]
     hosts[0].freeze(thaw=True)
     lab.until("failed")
-
-
-def test_what_can_be_fetched_comes_and_the_rest_is_named(ended: Lab) -> None:
-    """Every host wrote output of its own."""
-    done = ended.paddock("fetch", "last", "--to", "got")
-    assert done.returncode == 2
-    assert "error: h2: " in done.stderr and "paddock: h3: " in done.stderr
-    assert "output/ 2 files, 20 B -> got/h3" in done.stderr
-    got = ended.project / "got"
-    assert sorted(str(path.relative_to(got)) for path in got.glob("*/output/*")) == [
-        "h1/output/0", "h1/output/1", "h3/output/4", "h3/output/5",
-    ]  # fmt: skip
-    assert {path.parts[-3] for path in got.glob("*/log/workerlog.0")} == {"h1", "h3"}
-
-
-def test_nothing_is_deleted_unless_all_of_it_can_be(ended: Lab) -> None:
-    """Else its state would be half known for ever."""
-    done = ended.paddock("delete", "last")
-    assert done.returncode == 2
-    assert "h2: " in done.stderr
-    assert [len(list((h.home / "paddock/jobs").glob("train-*"))) for h in ended.hosts] == [1, 1, 1]
-    assert ended.status()["state"] == "succeeded"

@@ -84,6 +84,22 @@ def test_a_bare_boolean_means_true(line: str, is_on: bool) -> None:
     assert found.command.program in ("a.py", "./prog")
 
 
+@pytest.mark.parametrize(
+    ("line", "warm"),
+    [
+        ("--warm a.py", "on"),
+        ("--warm --nnodes 1 a.py", "on"),
+        ("--warm ./prog", "on"),
+        ("--warm=keep a.py", "keep"),
+        ("--warm off a.py", "off"),
+        ("a.py --warm", "off"),
+    ],
+)
+def test_warm_alone_is_on(line: str, warm: str) -> None:
+    """As people write it."""
+    assert job(line).warm == warm
+
+
 def test_the_last_of_two_values_counts_and_is_said() -> None:
     """Wrapper scripts append overrides; argparse lets them, silently."""
     found = parsed("--rank 0 --nnodes 2 --node-rank 1 --master a:1 a.py")

@@ -1,4 +1,4 @@
-"""10,000 jobs that nobody should write, through the whole operator on a cluster in memory.
+"""5,000 jobs that nobody should write, through the whole operator on a cluster in memory.
 
 An older definition lets anything in, so nothing judges them before. Whoever looks at such a job is
 told what is wrong with it, or it gets its pods; the operator does not as much as log a bug.
@@ -22,8 +22,8 @@ from paddock.operator.schema import PHASES
 if TYPE_CHECKING:
     from machine.virtual import VirtualClock
 
-JOBS = 10_000
-PARTS = 20  # each a cluster of its own
+JOBS = 5_000
+PARTS = 10  # each a cluster of its own
 PARTS_QUICK = 2  # of these in `make test`
 TOGETHER = 20  # jobs that are there at the same time
 PODS_ENOUGH = 3  # of one job: a job of 100,000 pods shows no more than one of 3

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from machine.virtual import VirtualClock
     from machine.world import Copy
 
-SEEDS = 200
+SEEDS = 120
 SEEDS_QUICK = 40  # of these in `make test`
 CALM_SECONDS = 400  # after the last fault, for every back-off to end
 CONTAINER = {"name": "paddle", "image": "example.invalid/none"}

@@ -124,11 +124,10 @@ def test_two_pods_are_one_world(
     ("launcher", "script", "how"),
     [
         (BARE, "wide_and_deep.py", "ip"),
-        (PADDOCK, "wide_and_deep.py", "ip"),
         (PADDOCK, "wide_and_deep.py", "name"),
         (BARE, "deepfm.py", "name"),
     ],
-    ids=["bare", "paddock", "paddock-names", "deepfm"],
+    ids=["bare", "paddock-names", "deepfm"],
 )
 def test_one_script_is_server_and_trainer(
     hosts: Hosts, need: Need, launcher: tuple[str, ...], script: str, how: str

@@ -26,6 +26,7 @@ class Flag:
     name: Paddle's spelling, also the key of the parsed values. field: the Job field it fills.
     kind: "switch" takes no value, "bool" may; "int" and "seconds" never swallow a script name.
     env: variables that override it, the later ones win. default: as the help shows it.
+    bare: what a choice means without a value.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Flag:
     choices: tuple[str, ...] = ()
     status: Status = "normal"
     origin: Origin = "paddle"
+    bare: str = ""
 
 
 NODES, PROCS, SERVERS, FAILURE, LOGS, NETWORK, OTHER, OLD = (
@@ -135,9 +137,9 @@ def _procs() -> Iterable[Flag]:
                "name (torchrun)", g, status="synonym", origin="torchrun")
     yield Flag("use_env", "switch", "", "LOCAL_RANK is always set, and --local-rank is not passed "
                "(torch.distributed.launch)", g, status="synonym", origin="torchrun")
-    yield Flag("warm", "choice", "warm", "on: import modules once per node, and fork the "
-               "processes from there; keep: for the next launch, too", g, metavar="WHEN",
-               default="off", choices=WARM, origin="paddock")
+    yield Flag("warm", "choice", "warm", "on, or nothing: import modules once per node, "
+               "and fork the processes from there; keep: for the next launch, too", g,
+               metavar="WHEN", default="off", choices=WARM, origin="paddock", bare="on")
     yield Flag("role", "text", "role_name", "ROLE_NAME of the processes (torchrun)", g,
                metavar="NAME", default="default", status="synonym", origin="torchrun")
     yield Flag("virtual_local_rank", "switch", "virtual_local_rank", "every process sees its own "

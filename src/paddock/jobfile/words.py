@@ -3,7 +3,7 @@
 Accepted: ``--flag value``, ``--flag=value``, unique beginnings, dashes for underscores, ``--``;
 everything after the script belongs to the script. A bare boolean means true: Paddle demands a
 value there, so ``--log_overwrite 1 train.py`` keeps its meaning and ``--log_overwrite train.py``
-gets the obvious one.
+gets the obvious one; so does ``--warm train.py``.
 """
 
 from __future__ import annotations
@@ -123,8 +123,9 @@ def _value_after(flag: Flag, argv: Sequence[str], at: int) -> tuple[str, int] | 
     if flag.kind == "switch":
         return "1", 0
     following = argv[at] if at < len(argv) else ""
-    if flag.kind == "bool" and (at >= len(argv) or _ends_a_flag(following) or "/" in following):
-        return "1", 0
+    bare = "1" if flag.kind == "bool" else flag.bare
+    if bare and (at >= len(argv) or _ends_a_flag(following) or "/" in following):
+        return bare, 0
     if at >= len(argv):
         return None
     is_number = following[1:].replace(".", "", 1).isdigit()
@@ -136,7 +137,7 @@ def _value_after(flag: Flag, argv: Sequence[str], at: int) -> tuple[str, int] | 
 
 
 def _ends_a_flag(word: str) -> bool:
-    """Whether a word cannot be the value of a boolean: another flag, or a script."""
+    """Whether a word cannot be the value of what may have none: another flag, or a script."""
     return word.startswith("-") or word.endswith(".py")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from local.jobs import free_port
+from local.jobs import free_port, wait_until
 from local.warm.pack import Pack
 
 if TYPE_CHECKING:
@@ -159,13 +160,32 @@ runpy.run_module("paddock", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("moment", ["loading", "forking"])
-def test_a_server_that_hangs_is_not_waited_for(world: World, moment: str) -> None:
-    """An import that hangs is left out; where no import hangs, the ranks start cold."""
+def start_in_a_hurry(world: World, moment: str) -> tuple[Pack, int]:
+    """A warm job at this moment, and the timer's file."""
     path = f"{world.events.path}.timer"
     os.mkfifo(path)
     timer = os.open(path, os.O_RDWR)
     pack, _ = start(world, moment, before=[sys.executable, "-c", IN_A_HURRY])
+    return pack, timer
+
+
+def test_a_server_that_has_forked_some_is_waited_for(world: World) -> None:
+    """Hundreds of forks of a large process take longer than the patience with one."""
+    _, timer = start_in_a_hurry(world, "forking")
+    os.write(timer, b"!")
+    wait_until(lambda: not select.select([timer], [], [], 0)[0])
+    world.open_gate(1)
+    world.events.wait("up", count=4)
+    os.close(timer)
+    world.open_gate(2)
+    ended = world.running[1].end()
+    assert (ended.code, ended.left, COLD in ended.err) == (0, [], False), ended.err
+
+
+@pytest.mark.parametrize("moment", ["loading", "forking"])
+def test_a_server_that_hangs_is_not_waited_for(world: World, moment: str) -> None:
+    """An import that hangs is left out; where no import hangs, the ranks start cold."""
+    pack, timer = start_in_a_hurry(world, moment)
     os.write(timer, b"!!")  # the first look sees that it has stirred
     world.events.wait("up", count=4)
     os.close(timer)

@@ -136,8 +136,10 @@ def test_gradients_survive_zero_grad_and_unused_parameters() -> None:
     assert (before - dense.flat).tolist() == pytest.approx([2.0, 0.0])
 
 
-@pytest.mark.parametrize("strategy", ["sync", "half_async", "geo"])
-@pytest.mark.parametrize("name", ["adam", "adamw"])
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [("adam", "sync"), ("adamw", "sync"), ("adamw", "half_async"), ("adamw", "geo")],
+)
 def test_unused_parameters_are_left_alone_as_torch_leaves_them(name: str, strategy: str) -> None:
     """Adam's momentum would move them, AdamW's decay shrink them, and their age grow."""
     torch.manual_seed(1)
@@ -509,7 +511,7 @@ def fit(endpoints: str, trainer: int, trainers: int, optimizer: OptimizerSpec) -
         return [client.pull("deep", keys), client.pull("bag", keys), client.pull_dense("dense")]
 
 
-@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
+@pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_two_sync_trainers_equal_one_with_the_whole_batch(name: str) -> None:
     """Each has half of every batch; the mean of the halves' means is the mean of the whole."""
     optimizer = OptimizerSpec(name, 0.05)

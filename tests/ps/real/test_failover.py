@@ -6,7 +6,6 @@ import contextlib
 import random
 import signal
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -127,7 +126,7 @@ def test_a_killed_replica_is_removed_and_counted_again(
 def test_a_stopped_primary_wakes_up_as_a_replica(
     tmp_path: Path, undisturbed: dict[str, list[str]]
 ) -> None:
-    """SIGSTOP for 5 s: the replica takes over; the woken one answers no read with old values."""
+    """The replica takes over meanwhile; the woken one answers no read with old values."""
     with paired(tmp_path) as job:
         identity = Identity("default", 9, 1, "")
         link = Link(job.endpoints[0], identity, "pull", 20.0)
@@ -142,7 +141,7 @@ def test_a_stopped_primary_wakes_up_as_a_replica(
                 answers.append(error.message)
 
         def wake() -> None:
-            time.sleep(5.0)  # sleep: this long it is stopped
+            eventually(lambda: job.is_serving(1), "the replica serves")
             job.signal(0, signal.SIGCONT)
 
         waking = threading.Thread(target=wake)
@@ -235,7 +234,7 @@ def test_what_only_the_dead_primary_had_is_discarded_and_sent_again(tmp_path: Pa
             walls[0].is_open.clear()
             for step in (2, 3):
                 batch(client, SEED, 0, step, reads=False)
-            eventually(lambda: job.state(0)["position"] > before, "logged at the primary", 0.8)
+            eventually(lambda: job.state(0)["position"] > before, "logged at the primary")
             job.kill(0)
             walls[0].reset()
             client.flush()
@@ -265,7 +264,7 @@ def test_an_orderly_end_hands_over_at_once(tmp_path: Path) -> None:
     ("seed", "snapshots", "strategy", "trainers"),
     [(1, "1G", "sync", 2), (2, "100K", "async", 1)],
 )
-def test_ten_rounds_of_random_kills_cost_no_bit(
+def test_rounds_of_random_kills_cost_no_bit(
     tmp_path: Path,
     seed: int,
     snapshots: str,
@@ -275,7 +274,7 @@ def test_ten_rounds_of_random_kills_cost_no_bit(
 ) -> None:
     """Either is killed, and started again now or later, sometimes both at once."""
     rng = random.Random(seed)
-    rounds = set(rng.sample(range(2, STEPS), 10))
+    rounds = set(rng.sample(range(2, STEPS), 6))
     with paired(tmp_path, trainers, f"--snapshot-every={snapshots}") as job:
 
         def before(step: int) -> None:

@@ -31,14 +31,17 @@ LIMIT_SECONDS = 100.0
 
 def run(folder: Path, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
     """A command in the workspace."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), MARK: str(folder), **more}
+    env = {
+        **os.environ, "PYTHONPATH": str(ROOT / "src"), MARK: str(folder),
+        "OMP_NUM_THREADS": "1", **more,
+    }  # fmt: skip
     return subprocess.run(
         list(map(str, words)), cwd=folder, env=env, capture_output=True, text=True,
         timeout=LIMIT_SECONDS, check=False,
     )  # fmt: skip
 
 
-def make_workspace(folder: Path, shards: int, sentences: int = 4000) -> int:
+def make_workspace(folder: Path, shards: int, sentences: int = 2000) -> int:
     """What prepare.py makes of generated sentences; the number of words."""
     python = (sys.executable, "-m", "paddock", "data", "generate", "words")
     done = run(folder, *python, "--out", "sentences", "--examples", sentences, "--vocab", 500)
@@ -73,7 +76,7 @@ def test_alone_it_learns_and_plain_torch_loads_the_words(folder: Path) -> None:
     words = make_workspace(folder, 3)
     script = f"import runpy, sys; runpy.run_path({str(EXAMPLE / 'train.py')!r}, None, '__main__')"
     light = f"{script}; assert 'torch._dynamo' not in sys.modules"
-    done = run(folder, sys.executable, "-c", light, "--passes", 3)
+    done = run(folder, sys.executable, "-c", light, "--passes", 5)
     assert done.returncode == 0, done.stderr
     (loss,) = losses(done.stdout)
     assert loss < 0.8 * math.log(words), done.stdout
@@ -86,7 +89,7 @@ def test_two_trainers_learn_together_each_from_its_own_shard(folder: Path) -> No
     """Half of the examples each; the loss of both is that of one model."""
     words = make_workspace(folder, 2)
     launch = (sys.executable, "-m", "paddock", "launch", "--server_num", 1, "--worker_num", 2)
-    done = run(folder, *launch, "--tail", "all", EXAMPLE / "train.py", "--passes", 4)
+    done = run(folder, *launch, "--tail", "all", EXAMPLE / "train.py", "--passes", 5)
     assert done.returncode == 0, done.stdout + done.stderr
     for trainer in (0, 1):
         assert f"trainer {trainer} of 2 reads train.txt-0000{trainer}\n" in done.stdout

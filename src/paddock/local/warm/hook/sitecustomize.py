@@ -439,6 +439,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
                 return ranks[at]
             pids.append(pid)
             os.setpgid(pid, pid)
+            os.pwrite(PROGRESS, b"%d \0" % pid, 0)
             for fd in {*mine}:
                 if fd is not None:
                     os.close(fd)
