@@ -235,6 +235,7 @@ def test_ctrl_c_ends_who_waits_for_an_import(world: World) -> None:
     kept.run()
     running = kept.start()
     wait_until(lambda: is_connected(running.pid))
+    assert kept.rows()[0]["state"] == "importing"
     running.signal(signal.SIGINT)
     assert running.process.wait(60) == 130
     assert running.text("err") == ""
@@ -408,6 +409,25 @@ def test_a_process_of_another_kind_keeps_another(kept: Kept) -> None:
     assert len(set(kept.parents())) == 5
     kept.paddock("stop")
     kept.assert_nothing_left()
+
+
+# Source: set_mempolicy(2), MPOL_INTERLEAVE over node 0. Not every kernel has it, or lets us.
+INTERLEAVE = """
+import ctypes, os, platform, sys
+number = 238 if platform.machine() == "x86_64" else 237
+ctypes.CDLL(None).syscall(number, 3, ctypes.byref(ctypes.c_ulong(1)), 64)
+with open("/proc/self/numa_maps") as f:
+    sys.stderr.write(f.readline())
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/numa_maps"), reason="a kernel without NUMA")
+def test_memory_of_another_policy_keeps_another(kept: Kept) -> None:
+    """`numactl --interleave=all paddock launch ...`."""
+    kept.run()
+    said = kept.run(before=[sys.executable, "-c", INTERLEAVE])
+    assert len(set(kept.parents())) == 1 + (" interleave:0 " in said)
 
 
 def test_few_are_kept(kept: Kept) -> None:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 REQUEST_SECONDS = 5.0  # of silence in the middle of a request
 # What the kernel knows of a process, and its children inherit.
 STATUS = ("Umask", "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "SigIgn", "Cap",
-          "Cpus_allowed:", "Mems_allowed:")  # fmt: skip
-FILES = ("limits", "cgroup", "oom_score_adj", "coredump_filter")
+          "Cpus_allowed:", "Mems_allowed:", "THP_enabled")  # fmt: skip
+FILES = ("limits", "cgroup", "oom_score_adj", "coredump_filter", "personality")
 
 
 class Place:
@@ -162,13 +162,15 @@ def _state_of_process() -> Iterator[object]:
         except OSError:
             lines = ["-"]
         yield from (line for line in lines if name != "status" or line.startswith(STATUS))
+    with contextlib.suppress(OSError), open("/proc/self/numa_maps", "rb") as f:
+        yield f.readline().split()[1:2]  # the memory policy (numactl)
     for name in sorted(os.listdir("/proc/self/ns")):
         yield os.readlink(f"/proc/self/ns/{name}")
     yield from (os.readlink("/proc/self/root"), os.nice(0))
 
 
 class Found:
-    """A launcher that stays: where, its pid, the script, "idle" or "busy" since which second."""
+    """A launcher that stays: its pid, script, "idle", "busy" or "importing", and since when."""
 
     def __init__(self, place: Place, row: Mapping[str, object]) -> None:
         self.place = place
