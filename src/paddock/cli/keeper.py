@@ -175,7 +175,7 @@ class Keeper:
     def _say(self, state: str) -> None:
         """For `paddock warm list`, in the lock."""
         row = {"pid": os.getpid(), "script": self.facts["script"], "state": state}
-        data = json.dumps(row).encode("ascii").ljust(4096)
+        data = json.dumps(row).encode("ascii").ljust(keep.STATE_BYTES)
         os.pwrite(self.facts["lock"], data, 0)
 
 

@@ -488,6 +488,14 @@ def test_where_nothing_can_stay_it_is_told(kept: Kept, name: str) -> None:
     kept.assert_nothing_left()
 
 
+def test_where_nothing_can_be_written_it_is_told(kept: Kept) -> None:
+    """A limit of files is met as a full disk is."""
+    text = kept.run(before=["bash", "-c", 'ulimit -f 0; exec "$@"', "bash"])
+    folder = kept.world.folder / "paddock"
+    assert f"not kept: {folder}: File too large; this launch is as with --warm on" in text
+    kept.assert_nothing_left()
+
+
 def test_a_file_that_an_argument_names_is_there(kept: Kept) -> None:
     """Of the shell: train.py <(zcat data.gz). Those who stay are not given more than 0 to 2."""
     kept.pack.script = kept.world.script(f"tell('read', open(sys.argv[1]).read())\n{TELL}")

@@ -11,7 +11,7 @@ from time import sleep
 from paddock.errors import EXIT_SIGNAL_BASE
 from paddock.local.guardian import ASKED_MAX
 from paddock.local.signals import forwarded_signals
-from paddock.local.warm.keep import Request, folder_of, place_of
+from paddock.local.warm.keep import STATE_BYTES, Request, folder_of, place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ def _reach(place: Place, job: Job) -> _Connection | str:
     for _ in range(2):  # it may end just when we come
         lock = place.take()
         if lock is not None:
-            _start(place, lock, job)
+            try:
+                _start(place, lock, job)
+            finally:
+                os.close(lock)
         found = place.connect()
         if found is None:  # another client is starting it, or somebody has removed the socket
             sleep(START_SECONDS)
@@ -93,33 +96,25 @@ def _reach(place: Place, job: Job) -> _Connection | str:
 
 
 def _start(place: Place, lock: int, job: Job) -> None:
-    """Start one. It is the lock's only holder from then on."""
-    listener = place.listen()
-    command = job.command
-    is_script = command.kind == "script"
-    facts = {
-        "place": [place.folder, place.key],
-        "lock": lock,
-        "listener": listener.fileno(),
-        "script": os.path.realpath(command.program) if is_script else command.program,
-        "lease_seconds": job.lease_seconds,
-    }
+    """Start one. It is the lock's only holder when ours is closed. Raises OSError."""
     import json
 
-    for fd in (lock, listener.fileno()):
-        os.set_inheritable(fd, True)
+    os.pwrite(lock, b" " * STATE_BYTES, 0)  # a full disk is met here, where it can be told
+    command = job.command
+    is_script = command.kind == "script"
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
-    try:
-        os.posix_spawn(
-            sys.executable,
-            keeper_argv(json.dumps(facts)),
-            os.environ,
-            file_actions=null,
-            setsid=True,
-        )
-    finally:
-        os.close(lock)
-        listener.close()
+    with place.listen() as listener:
+        facts = {
+            "place": [place.folder, place.key],
+            "lock": lock,
+            "listener": listener.fileno(),
+            "script": os.path.realpath(command.program) if is_script else command.program,
+            "lease_seconds": job.lease_seconds,
+        }
+        for fd in (lock, listener.fileno()):
+            os.set_inheritable(fd, True)
+        argv = keeper_argv(json.dumps(facts))
+        os.posix_spawn(sys.executable, argv, os.environ, file_actions=null, setsid=True)
 
 
 def keeper_argv(facts: str) -> list[str]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from paddock.core.job import Job
 
+STATE_BYTES = 4096  # of what a launcher tells in its lock
 REQUEST_SECONDS = 5.0  # of silence in the middle of a request
 # What the kernel knows of a process, and its children inherit.
 STATUS = ("Umask", "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "SigIgn", "Cap",
