@@ -166,7 +166,10 @@ def _state_of_process() -> Iterator[object]:
 
 
 class Found:
-    """A launcher that stays: where, its pid, the script, "idle" or "busy" since which second."""
+    """A launcher that stays: where, its pid, the script, its state since which second.
+
+    state: "busy" with a job, "importing" for the next one, "idle".
+    """
 
     def __init__(self, place: Place, row: Mapping[str, object]) -> None:
         self.place = place

@@ -30,6 +30,7 @@ from paddock.core.warming import (
     Warming,
 )
 from paddock.local.sweep import children_of_self, sweep_on
+from paddock.local.text import count
 from paddock.local.warm.kept import Rest
 from paddock.local.warm.learned import interpreter, learned_of, stamp_of
 from paddock.local.warm.process import WarmProcess
@@ -343,7 +344,7 @@ class WarmServer:
         if self._then is not None:
             self._answer(self._then, pids)
 
-    def _tell(self, count: int) -> None:
+    def _tell(self, ranks: int) -> None:
         """Once for each server: what it saves, or that it will."""
         assert self._machine is not None
         modules, left = len(self._machine.loaded), len(self._machine.left_out)
@@ -351,7 +352,7 @@ class WarmServer:
             how = f"imported once in {self._took:.1f} s"
             if self._is_old:
                 how = "imported by an earlier launch"
-            text = f"{modules} modules {how} for {count} processes"
+            text = f"{modules} modules {how} for {count(ranks, 'process', 'processes')}"
             if left:
                 text += f"; left out: {left} (paddock warm list)"
             if self.learned.later > modules:
