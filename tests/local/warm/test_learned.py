@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paddock.local.warm.learned import Learned, lines_of
+from paddock.local.warm.touching import touching
 
 if TYPE_CHECKING:
     from local.jobs import World
@@ -122,6 +123,29 @@ def test_an_edit_while_the_script_runs_is_of_the_next_start(learned: Learned) ->
     learned.add(noted(learned, "a X@2 b"), was_warm=COLD)
     assert learned.check() != ""
     assert learned.names == []
+
+
+# (script, what of it comes before an import and may matter to that)
+TOUCHES = [
+    ("import a\na.b = 1\nimport c\n", "a.b"),
+    ("import a.b as x\nx.f(1)\nimport c\n", "x.f()"),
+    ("from a import f\nf()\nimport c\n", "f()"),
+    ("from a import b\nb[0] += 1\nimport c\n", "b[0]"),
+    ("import a\ntry:\n    del a.b\nfinally:\n    import c\n", "a.b"),
+    ("import a\nif a:\n    a.f().b: int = 1\nimport c\n", "a.f().b"),
+    ("import a\nimport c\na.b = 1\n", ""),
+    ("import a\ndef f():\n    a.b = 1\nimport c\n", ""),
+    ("import a\nx = a.f()\nx.y = 1\nprint(a)\nimport c\n", ""),
+    ("import sys, os.path\nsys.path.append('.')\nos.nice(1)\nimport c\n", ""),
+    ("from . import a\na.b = 1\nimport c\n", ""),
+    ("import a\na.b = = 1\nimport c\n", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "found"), TOUCHES)
+def test_what_a_script_does_to_its_imports_is_found(text: str, found: str) -> None:
+    """Above its last import, outside functions, to what is imported; the rest is its own."""
+    assert [what for _, what in touching(text.encode())] == ([found] if found else [])
 
 
 def test_a_line_that_moved_is_the_same_bar(learned: Learned) -> None:
@@ -241,6 +265,19 @@ def test_a_script_that_sets_a_variable_first_is_told_why_it_is_slow(
     (line,) = start_twice(world, site, *words)
     assert world.events.wait("seen", count=4) == [("seen", "fast")] * 4
     assert "sets MODE (--env MODE=... sets it before)" in line
+
+
+def test_what_a_script_does_to_its_imports_is_seen_by_those_below(world: World, site: Path) -> None:
+    """Also where it was learned before that line was there; and a line says why it is slow."""
+    (site / "third.py").write_text("import decimal\nseen = str(decimal.Decimal(1) / 3)[:9]\n")
+    below = "import third, email.message, tarfile\ntell('seen', third.seen)\n"
+    script = world.script(f"import decimal\n{below}")
+    (line,) = start_twice(world, site, script)
+    assert "modules imported once" in line
+    world.script(f"import decimal\ndecimal.getcontext().prec = 5\n{below}")
+    (line,) = start_twice(world, site, script)
+    assert "uses decimal.getcontext().prec" in line
+    assert world.events.wait("seen", count=8)[4:] == [("seen", "0.33333")] * 4
 
 
 def test_flags_that_paddle_read_at_import_are_set_again(world: World, site: Path) -> None:

@@ -5,11 +5,12 @@ missing is harmless: what is not known is imported by each rank, what is too muc
 Names are kept in the order of their first import, so that importing them one after the other does
 what the script did.
 
-What a script does *before* an import must not be lost: a variable that it sets then, or a module
-that patches others. So names count up to the first of these only, the *bar*, and no later run adds
-to them, since what it imports may come after the bar in another. All are forgotten when the lines
-of the script that set variables, or their order among its imports, change, and when a warm run
-meets another bar than the one that is known.
+What a script does *before* an import must not be lost: a variable that it sets then, a call of what
+it has imported or a change to that (touching.py), or a module that patches others. So names count
+up to the first of these only, the *bar*, and no later run adds to them, since what it imports may
+come after the bar in another. All are forgotten when the lines of the script that do such things,
+or their order among its imports, change, and when a warm run meets another bar than the one that
+is known.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import stat
 
 from paddock.core.warming import without
 from paddock.local.text import count
+from paddock.local.warm.touching import touching
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class Learned:
         self.areas: list[str] = []
         self.is_probed = self.is_known = False
         self._lines: dict[str, str] = {}
+        self._touched: list[tuple[int, str]] = []
 
     def forget(self) -> None:
         """All but what is known of the interpreter."""
@@ -89,6 +92,8 @@ class Learned:
         text = f"each process imports {count(self.later, 'module')} by itself, after "
         if not place:
             return f"{text}{what}, which patches them"
+        if "." in what or what.endswith("()"):
+            return f"{text}{place} uses {what}"
         return f"{text}{place} sets {what} (--env {what}=... sets it before)"
 
     def add(self, text: str, *, was_warm: bool) -> str:
@@ -108,10 +113,12 @@ class Learned:
                 bar = bar or (name, place, _line_at(place))
             elif kind == "i" and name.partition(".")[0] in PATCHING:
                 bar = bar or (name.partition(".")[0], "", "")
-            elif kind == "i" and bar:
-                later += 1
-            elif kind == "i" and not self.bar:
-                names[name] = None
+            elif kind == "i":
+                bar = bar or self._bar_above(place)
+                if bar:
+                    later += 1
+                elif not self.bar:
+                    names[name] = None
         if was_warm and bar and (bar[0], bar[2]) != (self.bar[:1] + self.bar[2:]):
             self.forget()
             how = f"{bar[1]} sets {bar[0]}" if bar[1] else f"{bar[0]} is imported"
@@ -125,6 +132,14 @@ class Learned:
                 self._lines[path] = self._lines_of(path)
         return ""
 
+    def _bar_above(self, line: str) -> tuple[str, ...]:
+        """What the script had done to its imports when it was at this line."""
+        for number, what in self._touched:
+            if line.isdecimal() and number < int(line):
+                place = f"{self.script}:{number}"
+                return what, place, _line_at(place)
+        return ()
+
     def _files(self) -> Iterable[str]:
         return filter(None, (self._short(self.script), *self.own.values()))
 
@@ -133,7 +148,9 @@ class Learned:
         return path[len(self.base) :] if self.base and path.startswith(self.base) else path
 
     def _lines_of(self, path: str) -> str:
-        return lines_of(os.path.join(self.base, path))
+        is_script = path == self._short(self.script)
+        touched = [what for _, what in self._touched] if is_script else []
+        return lines_of(os.path.join(self.base, path), touched)
 
     def check(self) -> str:
         """Forget what is of another script now. Returns a note for people, or "".
@@ -141,9 +158,10 @@ class Learned:
         To be asked before the script runs: it may be edited while it does.
         """
         note = ""
+        self._touched = touching(_source_at(self.script) or b"")
         for path, lines in self._lines.items():
             if self._lines_of(path) != lines:
-                note = f"{path} sets other variables, or elsewhere: learning anew what it imports"
+                note = f"{path} does other things before its imports: learning anew what it imports"
         if note:
             self.forget()
         self._lines = {path: self._lines_of(path) for path in self._files()}
@@ -295,8 +313,10 @@ def stamp_of(interpreter_: str, areas: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def lines_of(path: str) -> str:
+def lines_of(path: str, touched: Iterable[str] = ()) -> str:
     """A digest of the lines that may be a bar, and of the imports among them; "" without any.
+
+    touched: what it does to its imports (touching.py).
 
     A text search: a comment that says "environ" costs one slow start.
     """
@@ -304,9 +324,10 @@ def lines_of(path: str) -> str:
     if lines is None:
         return "?"
     bars = (b"environ", b"putenv", *(name.encode() for name in PATCHING))
-    if not any(word in line for line in lines for word in bars):
+    if not touched and not any(word in line for line in lines for word in bars):
         return ""
     kept = [line for line in lines if any(word in line for word in (*bars, b"import "))]
+    kept += [what.encode("utf-8", "replace") for what in touched]
     return hashlib.sha256(b"\n".join(kept)).hexdigest()
 
 
@@ -330,9 +351,14 @@ def _line_at(place: str) -> str:
 
 def _lines_at(path: str) -> list[bytes] | None:
     """The lines of a file without their indents; None where there is none."""
+    source = _source_at(path)
+    return None if source is None else [line.strip() for line in source.splitlines()]
+
+
+def _source_at(path: str) -> bytes | None:
     try:
         with open(path, "rb") as f:
-            return [line.strip() for line in f.read(READ_BYTES).splitlines()]
+            return f.read(READ_BYTES)
     except OSError:
         return None
 

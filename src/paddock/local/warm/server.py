@@ -167,7 +167,8 @@ class WarmServer:
 
     def _begin(self) -> None:
         self.learned.read(self._interpreter)
-        note = self.learned.note or self.learned.check()
+        changed = self.learned.check()
+        note = self.learned.note or changed
         if note:
             self._on_note("WARNING", f"warm: {note}")
         self._machine = Warming(
@@ -397,7 +398,9 @@ class WarmServer:
         said = [] if self._process is None else self._process.said
         common = _entries(self._env)
         args = [os.fsencode(word) for word in self._command.args]
-        lists = [said, self._ports, common, args]
+        # Ranks that import for themselves do not come together anyhow.
+        ports = self._ports if self._machine is not None and self._machine.loaded else []
+        lists = [said, ports, common, args]
         ours = b"0" if self._kept is None else _stdin()
         for order in self._orders:
             first = ours if order.stdin else b"null"

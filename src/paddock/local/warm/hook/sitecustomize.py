@@ -630,6 +630,16 @@ def _hasten_store(core: "Any") -> None:
 # ------------------------------------------------------------------------------------- learning
 
 
+def _line_of_script() -> str:
+    """Where the script is, outside its functions."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
+            return str(frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
 class _Learner:
     """Notes what the script imports from installed packages, and when it changes variables."""
 
@@ -648,11 +658,11 @@ class _Learner:
             return None
         above = [str(p) for p in path or ()]
         if above and (above[0] + os.sep).startswith(AREAS):
-            self.note("i", name)
+            self.note("i", name, _line_of_script())
             return None
         spec = PathFinder.find_spec(name, path)
         if spec is not None and _is_installed(spec):
-            self.note("i", name)
+            self.note("i", name, _line_of_script())
         elif spec is not None:
             self.note("u", name, spec.origin or "" if spec.has_location else "")
         return None
