@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.main import run
-from paddock.local.warm.learned import Learned, folder
+from paddock.local.warm.keep import Place, folder_of
+from paddock.local.warm.learned import Learned, folder, make_folder
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_list_says_what_is_left_out_and_why(
     assert run(["warm", "list"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         learned.script,
-        "  2 modules imported once per node",
+        "  1 module imported once per node",
         "  each process imports 1 module by itself, after train.py:3 sets MODE "
         "(--env MODE=... sets it before)",
         "  left out busy: it starts a thread",
@@ -43,8 +44,28 @@ def test_list_has_json_for_programs(learned: Learned, capsys: pytest.CaptureFixt
     """One object for each script."""
     assert run(["warm", "list", "--json", learned.script]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert (row["script"], row["modules"]) == (learned.script, 2)
+    assert (row["script"], row["modules"]) == (learned.script, 1)
     assert row["left_out"] == {"busy": "it starts a thread"}
+
+
+def test_who_is_kept_is_listed_though_all_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has memory, and `paddock warm stop` ends it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    place = Place(folder_of(os.environ), "one")
+    make_folder(place.folder)
+    lock = place.take()
+    assert lock is not None
+    os.write(lock, json.dumps({"pid": os.getpid(), "script": "a.py", "state": "idle"}).encode())
+    try:
+        assert run(["warm", "list"]) == 0
+    finally:
+        os.close(lock)
+    script, modules, kept = capsys.readouterr().out.splitlines()
+    assert (script, modules) == ("a.py", "  0 modules imported once per node")
+    assert kept.startswith(f"  kept by pid {os.getpid()}: idle, ")
 
 
 def test_forget_removes_what_was_learned(

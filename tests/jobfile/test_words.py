@@ -92,6 +92,8 @@ def test_a_bare_boolean_means_true(line: str, is_on: bool) -> None:
         ("--warm ./prog", "on"),
         ("--warm=keep a.py", "keep"),
         ("--warm off a.py", "off"),
+        ("--warm 1 a.py", "on"),
+        ("--warm=No a.py", "off"),
         ("a.py --warm", "off"),
     ],
 )

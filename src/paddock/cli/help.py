@@ -35,11 +35,16 @@ USAGES = {
     "data": "paddock data generate|split|check|plan [flags]",
     "rec": "paddock rec -m CONFIG [-b BACKEND] [-o KEY=VALUE ...] [--evaluate] [--dry-run]",
     "operator": "paddock operator run|install|uninstall|check|crd|manifests [flags]",
-    "warm": "paddock warm list|forget|stop [--json] [SCRIPT ...]",
+    "warm": "paddock warm list [--json] [SCRIPT ...]\n       paddock warm forget|stop [SCRIPT ...]",
     "version": "paddock version [--json]",
     "completion": "paddock completion bash|zsh|fish",
     "help": "paddock help [COMMAND]",
 }
+WARM = """list    how many modules of each script are imported once per node; what is left out, and
+        why; the launchers that --warm keep has left
+forget  what was learned of these scripts, or of all: the next launch learns it anew
+stop    end the launchers that are kept for them, after their jobs if they have any
+"""
 # Of the verbs for submitted jobs; --json, which all but logs have, is told once.
 DETAILS = {
     "list": ("--discover SITE       find jobs of that site that were submitted elsewhere, too",),
@@ -111,6 +116,8 @@ def command_help(name: str) -> str:
         if "--json" in USAGES[name]:
             lines.append("  --json                one JSON value on stdout")
         return usage + "\n".join(lines) + "\n"
+    if name == "warm":
+        return usage + WARM
     if name not in ("launch", "explain"):
         return usage
     lines = [usage, f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}."]

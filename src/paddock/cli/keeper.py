@@ -141,6 +141,7 @@ class Keeper:
             sys.stdout.flush()
             sys.stderr.flush()
             hold_signals()
+            self._say("importing")
             try:
                 client.sendall(b"%d\n" % (code & 255))
             except OSError:

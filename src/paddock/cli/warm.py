@@ -18,15 +18,10 @@ ORDERS = ("list", "forget", "stop")
 
 def run(argv: Sequence[str]) -> int:
     """Carry out an order; returns the exit code."""
-    if not argv or argv[0] in ("-h", "--help"):
+    if not argv or not {"-h", "--help"}.isdisjoint(argv):
         from paddock.cli.help import command_help
 
         print(command_help("warm"), end="")
-        print("Shows, or forgets, what earlier runs with --warm on have learned of each script:")
-        print("how many modules are imported once per node, and what is left out, and why.")
-        print(
-            "stop ends the launchers that --warm keep has left, after their jobs if they have any."
-        )
         return 0
     order, rest = argv[0], list(argv[1:])
     if order not in ORDERS:
@@ -51,6 +46,8 @@ def run(argv: Sequence[str]) -> int:
         print(f"forgot {count(len(found), 'script')}")
         return 0
     kept = all_found(os.environ)
+    if not scripts:
+        found += _forgotten(kept, {learned.script for learned in found})
     if is_json:
         import json
 
@@ -79,6 +76,14 @@ def _of(scripts: Sequence[str]) -> list[Learned]:
     return chosen
 
 
+def _forgotten(kept: Sequence[Found], known: set[str]) -> Iterator[Learned]:
+    """Scripts of which nothing is known, but for which launchers are kept."""
+    for script in sorted({each.script for each in kept} - known):
+        learned = Learned("")
+        learned.script = script
+        yield learned
+
+
 def _stop(scripts: Sequence[str]) -> int:
     """End the launchers that are kept for these, or all."""
     names = {name for script in scripts for name in (script, os.path.realpath(script))}
@@ -98,7 +103,7 @@ def _stop(scripts: Sequence[str]) -> int:
 def _row(learned: Learned, kept: Sequence[Found]) -> dict[str, object]:
     return {
         "script": learned.script,
-        "modules": len(learned.names),
+        "modules": len(learned.once),
         "late": learned.late,
         "left_out": learned.left_out,
         "file": learned.path,
@@ -112,7 +117,7 @@ def _row(learned: Learned, kept: Sequence[Found]) -> dict[str, object]:
 
 def _lines(learned: Learned, kept: Sequence[Found]) -> Iterator[str]:
     yield learned.script
-    yield f"  {count(len(learned.names), 'module')} imported once per node"
+    yield f"  {count(len(learned.once), 'module')} imported once per node"
     if learned.late:
         yield f"  {learned.late}"
     for name, why in learned.left_out.items():

@@ -35,6 +35,7 @@ from paddock.core.value import value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from collections.abc import Set as AbstractSet
     from typing import Literal
 
     Phase = Literal["off", "probing", "loading", "ready", "forking", "barred"]
@@ -278,8 +279,12 @@ class Warming:
 
     def _allowed(self) -> tuple[str, ...]:
         """The names without those left out, and without what is below them."""
-        out = self.left_out.keys() | self.failed | self.skipped
-        return tuple(name for name in self._names if out.isdisjoint(_above(name)))
+        return without(self._names, self.left_out.keys() | self.failed | self.skipped)
+
+
+def without(names: Iterable[str], out: AbstractSet[str]) -> tuple[str, ...]:
+    """The names that are not left out, nor below one that is."""
+    return tuple(name for name in names if out.isdisjoint(_above(name)))
 
 
 def _above(name: str) -> Iterable[str]:

@@ -141,10 +141,12 @@ class Reader:
         for candidate in known:
             if candidate.lower() == word.lower():
                 return candidate
+        flag = BY_NAME.get(name)
+        if flag and flag.bare and word.lower() in (*TRUE_WORDS, *FALSE_WORDS):  # PADDOCK_WARM=1
+            return flag.bare if word.lower() in TRUE_WORDS else default
         from paddock.jobfile.suggest import nearest  # costs difflib: only in an error
 
-        what = name.replace("_", " ")
-        self.fault(name, f"there is no such {what}", nearest(word, known))
+        self.fault(name, "not one of its values", nearest(word, known))
         return default
 
 

@@ -20,6 +20,7 @@ import json
 import os
 import stat
 
+from paddock.core.warming import without
 from paddock.local.text import count
 from paddock.local.warm.touching import touching
 
@@ -76,6 +77,11 @@ class Learned:
         self.left_out.clear()
         self.failed.clear()
         self.is_known = False
+
+    @property
+    def once(self) -> tuple[str, ...]:
+        """The names that a server imports."""
+        return without(self.names, self.left_out.keys() | self.failed)
 
     @property
     def late(self) -> str:

@@ -30,6 +30,7 @@ from paddock.core.warming import (
     Warming,
 )
 from paddock.local.sweep import children_of_self, sweep_on
+from paddock.local.text import count
 from paddock.local.warm.kept import Rest
 from paddock.local.warm.learned import interpreter, learned_of, stamp_of
 from paddock.local.warm.process import WarmProcess
@@ -52,7 +53,7 @@ LOUD = ("PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE", "PYTHONTRACEMALLOC", "PYTHON
 PASSING = (
     "PADDOCK_JOB_UID", "PADDOCK_RUN_DIR", "PADDLE_LOG_DIR", "POD_NAME",
     "_", "OLDPWD", "SHLVL", "WINDOWID", "TMUX_PANE", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY",
-    "XDG_SESSION_ID",
+    "SSH_AUTH_SOCK", "XDG_SESSION_ID", "DISPLAY", "XAUTHORITY",
 )  # fmt: skip
 
 
@@ -344,7 +345,7 @@ class WarmServer:
         if self._then is not None:
             self._answer(self._then, pids)
 
-    def _tell(self, count: int) -> None:
+    def _tell(self, ranks: int) -> None:
         """Once for each server: what it saves, or that it will."""
         assert self._machine is not None
         modules, left = len(self._machine.loaded), len(self._machine.left_out)
@@ -352,7 +353,7 @@ class WarmServer:
             how = f"imported once in {self._took:.1f} s"
             if self._is_old:
                 how = "imported by an earlier launch"
-            text = f"{modules} modules {how} for {count} processes"
+            text = f"{modules} modules {how} for {count(ranks, 'process', 'processes')}"
             if left:
                 text += f"; left out: {left} (paddock warm list)"
             if self.learned.later > modules:
