@@ -7,6 +7,7 @@ would not see it if that were done before the script begins.
 from __future__ import annotations
 
 import ast
+import warnings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,10 +23,12 @@ def touching(source: bytes) -> list[tuple[int, str]]:
     >>> touching(b"import csv, os\ncsv.field_size_limit(9)\nos.nice(1)\nimport json")
     [(2, 'csv.field_size_limit()')]
     """
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []  # the script's own affair
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # each rank says them
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return []  # the script's own affair
     names: set[str] = set()
     found: list[tuple[int, str]] = []
     count = 0
