@@ -20,7 +20,7 @@ from paddock.local.loop import READ, Loop
 from paddock.local.signals import hold_signals, take_signals
 from paddock.local.sweep import end_descendants
 from paddock.local.warm import keep
-from paddock.local.warm.client import CODE
+from paddock.local.warm.client import keeper_argv
 from paddock.local.warm.kept import Kept
 from paddock.local.warm.server import WarmServer
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 KEPT_SECONDS = 1800.0
+LOOK_SECONDS = 60.0
 KEPT_MAX = 4  # that are idle: each has what its script imports
 
 
@@ -50,6 +51,7 @@ class Keeper:
         self.kept = Kept(self.loop)
         if "state" in facts:
             self.kept.read(facts["state"])
+        self._until = 0.0
         self._found: tuple[socket.socket, keep.Request, list[int]] | None = None
 
     # -------------------------------------------------------------------- idle
@@ -60,14 +62,15 @@ class Keeper:
         if os.getppid() != self.guardian_pid:  # it has died before, and its pid may be another's
             _end()
         rest = self.kept.rest
+        if not self.place.is_held_by(self.facts["lock"]):
+            return None
         if rest is not None:
             # A client waits in the queue until it is done: it would have had to import.
             warm = WarmServer(self.loop, rest.command, os.environ, _say_nothing, kept=self.kept)
             warm.prepare(rest, lambda: self.loop.post(lambda: self._open(warm)))
         else:
             self._open(None)
-        if self.place.is_held_by(self.facts["lock"]):
-            self.loop.run()
+        self.loop.run()
         return self._found
 
     def _open(self, warm: WarmServer | None) -> None:
@@ -75,26 +78,32 @@ class Keeper:
             warm.close()
         self._say("idle")
         self.loop.watch(self.listener.fileno(), READ, lambda _events: self._on_client())
-        self.loop.at("keep", self.loop.now() + KEPT_SECONDS, self.loop.stop)
+        self._until = self.loop.now() + KEPT_SECONDS
+        self._look()
         found = [each for each in keep.all_found(os.environ) if each.state == "idle"]
         for each in sorted(found, key=lambda each: each.since)[:-KEPT_MAX]:
             each.stop()
 
+    def _look(self) -> None:
+        """Whether it is time to end: at each client, and once a minute."""
+        now = self.loop.now()
+        if now >= self._until or not self.place.is_held_by(self.facts["lock"]):
+            self.loop.stop()
+        self.loop.at("keep", min(self._until, now + LOOK_SECONDS), self._look)
+
     def _on_client(self) -> None:
         client = self._accept(b"idle %d %d\n" % (os.getpid(), self.guardian_pid))
-        if client is None:
-            return
-        hold_signals()
-        got = keep.receive(client)
-        if got is not None:
-            self._found = (client, *got)
-            self.loop.at("keep", None, self.loop.stop)
-            self.loop.stop()
-            return
-        take_signals()
-        client.close()
-        if not self.place.is_held_by(self.facts["lock"]):
-            self.loop.stop()
+        if client is not None:
+            hold_signals()
+            got = keep.receive(client)
+            if got is not None:
+                self._found = (client, *got)
+                self.loop.at("keep", None, self._look)
+                self.loop.stop()
+                return
+            take_signals()
+            client.close()
+        self._look()
 
     def _accept(self, greeting: bytes) -> socket.socket | None:
         try:
@@ -166,7 +175,7 @@ class Keeper:
     def _say(self, state: str) -> None:
         """For `paddock warm list`, in the lock."""
         row = {"pid": os.getpid(), "script": self.facts["script"], "state": state}
-        data = json.dumps(row).encode("ascii").ljust(4096)
+        data = json.dumps(row).encode("ascii").ljust(keep.STATE_BYTES)
         os.pwrite(self.facts["lock"], data, 0)
 
 
@@ -193,8 +202,7 @@ def _say_nothing(_level: str, _text: str) -> None:
 
 
 def _exec(facts: Mapping[str, object]) -> None:
-    paths = "\n".join(os.path.abspath(path) for path in sys.path)
-    os.execv(sys.executable, [sys.executable, "-I", "-c", CODE, json.dumps(facts), paths])
+    os.execv(sys.executable, keeper_argv(json.dumps(facts)))
 
 
 def main() -> None:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jobfile.reading import job
 from local.jobs import children_of, marked, wait_until
 from local.warm.pack import Pack
 from paddock.cli import keeper
 from paddock.cli.keeper import KEPT_MAX
+from paddock.local.warm import client
 from paddock.local.warm.keep import Place
 
 if TYPE_CHECKING:
@@ -222,7 +224,6 @@ def test_an_import_that_hangs_goes_with_who_is_killed(world: World, who: str) ->
     kept = Kept(world, module=HANGS)
     kept.run()
     wait_until(lambda: kept.pack.count_servers() == 1)
-    assert kept.rows()[0]["state"] == "importing"  # there is no job
     guardian, launcher, _ = kept.pids()
     os.kill({"guardian": guardian, "launcher": launcher}[who], signal.SIGKILL)
     kept.assert_nothing_left()
@@ -234,6 +235,7 @@ def test_ctrl_c_ends_who_waits_for_an_import(world: World) -> None:
     kept.run()
     running = kept.start()
     wait_until(lambda: is_connected(running.pid))
+    assert kept.rows()[0]["state"] == "importing"
     running.signal(signal.SIGINT)
     assert running.process.wait(60) == 130
     assert running.text("err") == ""
@@ -304,9 +306,33 @@ def test_who_cannot_be_reached_is_not_called_busy(kept: Kept) -> None:
     kept.twice()
     (path,) = (kept.world.folder / "paddock").glob("*.socket")
     path.unlink()
-    assert "not kept: the one that is kept cannot be reached (paddock warm stop)" in kept.run()
+    assert "not kept: the one that is kept does not answer (paddock warm stop)" in kept.run()
     kept.paddock("stop")
     assert "not kept" not in kept.run()
+
+
+def test_who_is_silent_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stopped, or imports for very long."""
+    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.01)
+    place = Place(str(tmp_path), "key")
+    lock = place.take()
+    with place.listen():
+        assert client._reach(place, job("train.py")) == "does not answer (paddock warm stop)"
+    os.close(lock or 0)
+
+
+def test_who_was_stopped_late_ends(kept: Kept) -> None:
+    """`paddock warm stop` had gone before it was heard."""
+    kept.twice()
+    _, launcher, _ = kept.pids()
+    os.kill(launcher, signal.SIGSTOP)
+    (path,) = (kept.world.folder / "paddock").glob("*.lock")
+    connection = Place(str(path.parent), path.stem).connect()
+    assert connection is not None
+    connection.close()
+    path.unlink()
+    os.kill(launcher, signal.SIGCONT)
+    kept.assert_nothing_left()
 
 
 def test_a_killed_server_is_replaced(kept: Kept) -> None:
@@ -379,9 +405,29 @@ def test_a_process_of_another_kind_keeps_another(kept: Kept) -> None:
     kept.run(before=["nice", "-n", "5"])
     kept.run(before=["sh", "-c", 'umask 077; exec "$@"', "sh"])
     kept.run(before=["sh", "-c", 'trap "" HUP; exec "$@"', "sh"])
-    assert len(kept.rows()) == len(set(kept.parents())) == 4
+    kept.run(before=["env", "PYTHONUTF8=0", "LC_ALL=none"])  # where bytes mean other letters
+    assert len(set(kept.parents())) == 5
     kept.paddock("stop")
     kept.assert_nothing_left()
+
+
+# Source: set_mempolicy(2), MPOL_INTERLEAVE over node 0. Not every kernel has it, or lets us.
+INTERLEAVE = """
+import ctypes, os, platform, sys
+number = 238 if platform.machine() == "x86_64" else 237
+ctypes.CDLL(None).syscall(number, 3, ctypes.byref(ctypes.c_ulong(1)), 64)
+with open("/proc/self/numa_maps") as f:
+    sys.stderr.write(f.readline())
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/numa_maps"), reason="a kernel without NUMA")
+def test_memory_of_another_policy_keeps_another(kept: Kept) -> None:
+    """`numactl --interleave=all paddock launch ...`."""
+    kept.run()
+    said = kept.run(before=[sys.executable, "-c", INTERLEAVE])
+    assert len(set(kept.parents())) == 1 + (" interleave:0 " in said)
 
 
 def test_few_are_kept(kept: Kept) -> None:
@@ -440,6 +486,24 @@ def test_where_nothing_can_stay_it_is_told(kept: Kept, name: str) -> None:
     text = kept.run().replace(f"{kept.world.folder}/open/paddock: ", "")
     assert f"not kept: {NOT_KEPT[name]}; this launch is as with --warm on" in text
     kept.assert_nothing_left()
+
+
+def test_where_nothing_can_be_written_it_is_told(kept: Kept) -> None:
+    """A limit of files is met as a full disk is."""
+    text = kept.run(before=["bash", "-c", 'ulimit -f 0; exec "$@"', "bash"])
+    folder = kept.world.folder / "paddock"
+    assert f"not kept: {folder}: File too large; this launch is as with --warm on" in text
+    kept.assert_nothing_left()
+
+
+def test_a_file_that_an_argument_names_is_there(kept: Kept) -> None:
+    """Of the shell: train.py <(zcat data.gz). Those who stay are not given more than 0 to 2."""
+    kept.pack.script = kept.world.script(f"tell('read', open(sys.argv[1]).read())\n{TELL}")
+    text = kept.run(
+        *("--nproc_per_node", 1), before=["bash", "-c", 'exec "$@" <(echo first)', "bash"]
+    )
+    assert kept.world.events.all("read", "first")
+    assert "not kept: an argument names an open file: /dev/fd/" in text
 
 
 def test_who_is_not_asked_for_long_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from time import sleep
 from paddock.errors import EXIT_SIGNAL_BASE
 from paddock.local.guardian import ASKED_MAX
 from paddock.local.signals import forwarded_signals
-from paddock.local.warm.keep import Request, folder_of, place_of
+from paddock.local.warm.keep import STATE_BYTES, Request, folder_of, place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SIGKILL = 9
 START_SECONDS = 0.1  # from taking the lock to the socket
+ANSWER_SECONDS = 10.0  # it may import what this launch would have to import
 GONE_SECONDS = 30  # which a guardian may need to end what a launcher has left
 # What runs us ends, or waits for, all that we have started.
 HOSTS = {
@@ -31,6 +32,7 @@ HOSTS = {
     "PMI_RANK": "mpirun ends all that it has started",
     "KUBERNETES_SERVICE_HOST": "a pod ends with its first process",
 }
+OPEN_FILES = ("/dev/fd/", "/proc/self/fd/")  # only 0 to 2 are handed over
 CODE = """
 import sys
 sys.path[:] = sys.argv.pop().split("\\n")
@@ -41,7 +43,7 @@ main()
 
 def launch_there(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> int | None:
     """Returns the exit code; None: it has to be launched here, which was said if it matters."""
-    why = _why_here(job, env)
+    why = _why_here(argv, job, env)
     if why is None:
         try:
             place = place_of(job, env, sys.executable)
@@ -57,10 +59,13 @@ def launch_there(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> int |
     return None
 
 
-def _why_here(job: Job, env: Mapping[str, str]) -> str | None:
+def _why_here(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> str | None:
     """Why no launcher may stay; "" where on and keep are the same."""
     if job.command.kind == "program":
         return ""
+    found = [word for word in argv for name in OPEN_FILES if name in word]
+    if found:
+        return f"an argument names an open file: {found[0]}"
     if job.record:
         return "a submitted job leaves nothing behind"
     return next((why for name, why in HOSTS.items() if name in env), None)
@@ -71,44 +76,52 @@ def _reach(place: Place, job: Job) -> _Connection | str:
     for _ in range(2):  # it may end just when we come
         lock = place.take()
         if lock is not None:
-            _start(place, lock, job)
+            try:
+                _start(place, lock, job)
+            finally:
+                os.close(lock)
         found = place.connect()
         if found is None:  # another client is starting it, or somebody has removed the socket
             sleep(START_SECONDS)
             continue
+        found.settimeout(ANSWER_SECONDS)
         words = _line(found).split()
+        found.settimeout(None)
         if words[:1] == [b"idle"]:
             return _Connection(found, int(words[1]), int(words[2]))
         found.close()
         if words:
             return "is busy with another launch"
-    return "cannot be reached (paddock warm stop)"
+    return "does not answer (paddock warm stop)"
 
 
 def _start(place: Place, lock: int, job: Job) -> None:
-    """Start one. It is the lock's only holder from then on."""
-    listener = place.listen()
-    command = job.command
-    is_script = command.kind == "script"
-    facts = {
-        "place": [place.folder, place.key],
-        "lock": lock,
-        "listener": listener.fileno(),
-        "script": os.path.realpath(command.program) if is_script else command.program,
-        "lease_seconds": job.lease_seconds,
-    }
-    paths = "\n".join(os.path.abspath(path) for path in sys.path)
+    """Start one. It is the lock's only holder when ours is closed. Raises OSError."""
     import json
 
-    for fd in (lock, listener.fileno()):
-        os.set_inheritable(fd, True)
+    os.pwrite(lock, b" " * STATE_BYTES, 0)  # a full disk is met here, where it can be told
+    command = job.command
+    is_script = command.kind == "script"
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
-    argv = [sys.executable, "-I", "-c", CODE, json.dumps(facts), paths]
-    try:
+    with place.listen() as listener:
+        facts = {
+            "place": [place.folder, place.key],
+            "lock": lock,
+            "listener": listener.fileno(),
+            "script": os.path.realpath(command.program) if is_script else command.program,
+            "lease_seconds": job.lease_seconds,
+        }
+        for fd in (lock, listener.fileno()):
+            os.set_inheritable(fd, True)
+        argv = keeper_argv(json.dumps(facts))
         os.posix_spawn(sys.executable, argv, os.environ, file_actions=null, setsid=True)
-    finally:
-        os.close(lock)
-        listener.close()
+
+
+def keeper_argv(facts: str) -> list[str]:
+    """The command line of a launcher that stays, which reads names and texts as this process."""
+    paths = "\n".join(os.path.abspath(path) for path in sys.path)
+    mode = f"utf8={sys.flags.utf8_mode}"
+    return [sys.executable, "-I", "-X", mode, "-c", CODE, facts, paths]
 
 
 class _Connection:

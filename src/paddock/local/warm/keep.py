@@ -18,6 +18,7 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 
 from paddock import __version__
 from paddock.local.warm.learned import make_folder
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 
     from paddock.core.job import Job
 
+STATE_BYTES = 4096  # of what a launcher tells in its lock
 REQUEST_SECONDS = 5.0  # of silence in the middle of a request
 # What the kernel knows of a process, and its children inherit.
 STATUS = ("Umask", "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "SigIgn", "Cap",
-          "Cpus_allowed:", "Mems_allowed:")  # fmt: skip
-FILES = ("limits", "cgroup", "oom_score_adj", "coredump_filter")
+          "Cpus_allowed:", "Mems_allowed:", "THP_enabled")  # fmt: skip
+FILES = ("limits", "cgroup", "oom_score_adj", "coredump_filter", "personality")
 
 
 class Place:
@@ -110,7 +112,8 @@ def place_of(job: Job, env: Mapping[str, str], python: str) -> Place:
     program = os.path.realpath(command.program) if command.kind == "script" else command.program
     here = os.stat(".")
     words = [python, command.kind, command.python, program, os.getcwd(), here.st_dev, here.st_ino]
-    words += [job.lease_seconds, __version__, *_stamp_of_ours(), *_state_of_process()]
+    words += [sys.flags.utf8_mode, sys.getfilesystemencoding(), job.lease_seconds, __version__]
+    words += [*_stamp_of_ours(), *_state_of_process()]
     text = "\0".join(map(str, words)).encode("utf-8", "surrogateescape")
     folder = folder_of(env)
     make_folder(folder)
@@ -160,16 +163,15 @@ def _state_of_process() -> Iterator[object]:
         except OSError:
             lines = ["-"]
         yield from (line for line in lines if name != "status" or line.startswith(STATUS))
+    with contextlib.suppress(OSError), open("/proc/self/numa_maps", "rb") as f:
+        yield f.readline().split()[1:2]  # the memory policy (numactl)
     for name in sorted(os.listdir("/proc/self/ns")):
         yield os.readlink(f"/proc/self/ns/{name}")
     yield from (os.readlink("/proc/self/root"), os.nice(0))
 
 
 class Found:
-    """A launcher that stays: where, its pid, the script, its state since which second.
-
-    state: "busy" with a job, "importing" for the next one, "idle".
-    """
+    """A launcher that stays: its pid, script, "idle", "busy" or "importing", and since when."""
 
     def __init__(self, place: Place, row: Mapping[str, object]) -> None:
         self.place = place
