@@ -159,7 +159,6 @@ class Keeper:
 
     def again(self) -> None:
         """Start anew, with nothing of the last job but the warm server."""
-        self._say("importing")
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(null, number)

@@ -224,7 +224,6 @@ def test_an_import_that_hangs_goes_with_who_is_killed(world: World, who: str) ->
     kept = Kept(world, module=HANGS)
     kept.run()
     wait_until(lambda: kept.pack.count_servers() == 1)
-    assert kept.rows()[0]["state"] == "importing"  # there is no job
     guardian, launcher, _ = kept.pids()
     os.kill({"guardian": guardian, "launcher": launcher}[who], signal.SIGKILL)
     kept.assert_nothing_left()
