@@ -488,6 +488,16 @@ def test_where_nothing_can_stay_it_is_told(kept: Kept, name: str) -> None:
     kept.assert_nothing_left()
 
 
+def test_in_a_shell_of_a_pod_it_is_kept(kept: Kept) -> None:
+    """Where people edit and run."""
+    kept.pack.env["KUBERNETES_SERVICE_HOST"] = "10.96.0.1"
+    ours, theirs = pty.openpty()
+    assert "not kept" not in kept.run(stdin=theirs)
+    assert len(kept.rows()) == 1
+    os.close(ours)
+    os.close(theirs)
+
+
 def test_where_nothing_can_be_written_it_is_told(kept: Kept) -> None:
     """A limit of files is met as a full disk is."""
     text = kept.run(before=["bash", "-c", 'ulimit -f 0; exec "$@"', "bash"])

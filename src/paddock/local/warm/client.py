@@ -33,7 +33,7 @@ HOSTS = {
     "KUBERNETES_SERVICE_HOST": "a pod ends with its first process",
 }
 OPEN_FILES = ("/dev/fd/", "/proc/self/fd/")  # only 0 to 2 are handed over
-CODE = """
+CODE = """# paddock: a launcher that stays (paddock warm list)
 import sys
 sys.path[:] = sys.argv.pop().split("\\n")
 from paddock.cli.keeper import main
@@ -68,6 +68,8 @@ def _why_here(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> str | No
         return f"an argument names an open file: {found[0]}"
     if job.record:
         return "a submitted job leaves nothing behind"
+    if os.isatty(0):
+        return None  # somebody's shell, also in a pod, which goes on
     return next((why for name, why in HOSTS.items() if name in env), None)
 
 
