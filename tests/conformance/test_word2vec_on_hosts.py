@@ -25,7 +25,7 @@ def make_workspace(lab: Lab) -> int:
     """Generated sentences, prepared for three trainers; the number of words."""
     for words in (
         ("-m", "paddock", "data", "generate", "words", "--out", "sentences", "--examples",
-         "2000", "--vocab", "500"),
+         "4000", "--vocab", "500"),
         (str(EXAMPLE / "prepare.py"), "sentences", "--min_count", "20"),
     ):  # fmt: skip
         done = subprocess.run(
@@ -53,7 +53,7 @@ def test_three_hosts_learn_one_model(hosts: Hosts, backend: str) -> None:
     data = DATA if backend == "ssh" else ()
     told += ("--env", "OMP_NUM_THREADS=1")  # all hosts are this machine
     done = lab.paddock(
-        "submit", *lab.words, "--detach", *told, *ROLES, *data, "train.py", "--passes", 5
+        "submit", *lab.words, "--detach", *told, *ROLES, *data, "train.py", "--passes", 8
     )
     assert done.returncode == 0, done.stderr
     assert lab.paddock("wait").returncode == 0, lab.paddock("logs").stdout

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from paddock.backends.node import main
 from paddock.backends.node.jobdir import overwrite_json, read_json, unsafe_folder, write_json
 from paddock.backends.node.main import Host
 from paddock.backends.node.wire import Wire
@@ -78,3 +81,18 @@ def test_what_tells_a_jobs_directory_is_deleted_last(
     with pytest.raises(KeyboardInterrupt):
         Host(Wire(0, 1), "")._delete({"root": str(tmp_path), "id": "train-3f2a"})
     assert os.listdir(directory) == [".paddock"]
+
+
+def test_a_job_that_ends_while_it_is_told_to_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does when another of its hosts is told first."""
+    directory = tmp_path / "train-3f2a"
+    (directory / ".paddock").mkdir(parents=True)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    state = {"state": "running", "process": {"pid": ended.pid}}
+    (directory / ".paddock/state.json").write_text(json.dumps(state), "utf-8")
+    monkeypatch.setattr(main, "is_alive", lambda _process: True)  # as it was a moment ago
+    row = {"root": str(tmp_path), "id": "train-3f2a"}
+    assert Host(Wire(0, 1), "")._stop(row) == {"was_running": False}

@@ -269,7 +269,10 @@ class Host:
         if state.get("state") != "running" or process is None or not is_alive(process):
             return {"was_running": False}
         write_text(inner(directory, STOP_FILE), f"{time.time()}\n")
-        os.kill(int(process["pid"]), signal.SIGUSR1 if row.get("now") else signal.SIGTERM)
+        try:
+            os.kill(int(process["pid"]), signal.SIGUSR1 if row.get("now") else signal.SIGTERM)
+        except ProcessLookupError:  # it has just ended, as jobs do when another host is told
+            return {"was_running": False}
         return {"was_running": True}
 
     def _logs(self, row: Row) -> Row:
