@@ -135,7 +135,12 @@ def wait_for_three(place: Place, seconds: float = WAIT_SECONDS_MAX) -> dict[str,
             sizes == [["3"]] * 3 and all(row == sorted(row) for row in at)
         ) else None  # fmt: skip
 
-    place.soon("three train", together, "train", seconds=seconds)
+    try:
+        place.soon("three train", together, "train", seconds=seconds)
+    except AssertionError as error:
+        told = [f"--- {p}\n" + place.kubectl("logs", "--timestamps", "--tail", "40", p, check=False)
+                for p in place.pods("train")]  # fmt: skip
+        raise AssertionError("\n".join([str(error), *told])) from None
     # The logs are read one after the other: the first may have been older than the last.
     found: dict[str, int] = place.soon("three train", together, "train", seconds=seconds)
     return found
