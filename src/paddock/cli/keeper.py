@@ -27,7 +27,6 @@ from paddock.local.warm.server import WarmServer
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping
     from typing import Any
 
 KEPT_SECONDS = 1800.0
@@ -165,7 +164,7 @@ class Keeper:
         for fd in (self.facts["lock"], self.facts["listener"]):
             os.set_inheritable(fd, True)
         facts = {**self.facts, "guardian": self.guardian_pid, "state": self.kept.write()}
-        _exec(facts)
+        os.execv(sys.executable, keeper_argv(facts))
 
     def leave(self) -> None:
         """Nobody comes any more, or was to come."""
@@ -199,10 +198,6 @@ def _end() -> None:
 
 def _say_nothing(_level: str, _text: str) -> None:
     return
-
-
-def _exec(facts: Mapping[str, object]) -> None:
-    os.execv(sys.executable, keeper_argv(json.dumps(facts)))
 
 
 def main() -> None:

@@ -12,6 +12,9 @@ from paddock.local.warm.learned import Learned, all_learned
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import TypeVar
+
+    _T = TypeVar("_T", Learned, Found)
 
 ORDERS = ("list", "forget", "stop")
 
@@ -39,7 +42,8 @@ def run(argv: Sequence[str]) -> int:
             )
     if order == "stop":
         return _stop(scripts)
-    found = _of(scripts)
+    hint = "paddock warm list shows all"
+    found = _of(all_learned(os.environ), scripts, "nothing is learned of", hint)
     if order == "forget":
         for learned in found:
             os.unlink(learned.path)
@@ -60,20 +64,16 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _of(scripts: Sequence[str]) -> list[Learned]:
-    """What is known of these, or of all."""
-    found = all_learned(os.environ)
+def _of(found: list[_T], scripts: Sequence[str], what: str, hint: str) -> list[_T]:
+    """Those of these scripts, or all. Raises UsageError: what there is not of one of them."""
     if not scripts:
         return found
-    names = {name for script in scripts for name in (script, os.path.realpath(script))}
-    chosen = [learned for learned in found if learned.script in names]
-    known = {learned.script for learned in chosen}
+    known = {each.script for each in found}
     for script in scripts:
         if known.isdisjoint((script, os.path.realpath(script))):
-            raise UsageError(
-                f"nothing is learned of '{script}'", hint="paddock warm list shows all"
-            )
-    return chosen
+            raise UsageError(f"{what} '{script}'", hint=hint)
+    names = {name for script in scripts for name in (script, os.path.realpath(script))}
+    return [each for each in found if each.script in names]
 
 
 def _forgotten(kept: Sequence[Found], known: set[str]) -> Iterator[Learned]:
@@ -86,12 +86,7 @@ def _forgotten(kept: Sequence[Found], known: set[str]) -> Iterator[Learned]:
 
 def _stop(scripts: Sequence[str]) -> int:
     """End the launchers that are kept for these, or all."""
-    names = {name for script in scripts for name in (script, os.path.realpath(script))}
-    found = [each for each in all_found(os.environ) if not names or each.script in names]
-    known = {each.script for each in found}
-    for script in scripts:
-        if known.isdisjoint((script, os.path.realpath(script))):
-            raise UsageError(f"no launcher is kept for '{script}'", hint="paddock warm list")
+    found = _of(all_found(os.environ), scripts, "no launcher is kept for", "paddock warm list")
     for each in found:
         each.stop()
     busy = sum(each.state == "busy" for each in found)

@@ -102,15 +102,19 @@ def sweep_on(
 
 
 def children_of_self() -> list[int]:
-    """Pids of our children, ended or not.
+    """Pids of our children, ended or not."""
+    return children_of(os.getpid())
+
+
+def children_of(pid: int) -> list[int]:
+    """Pids of a process's children, ended or not; none when it is gone.
 
     Source: proc(5), /proc/pid/task/tid/children; where the kernel lacks it, every /proc/N/stat.
     """
-    pid = os.getpid()
     found: list[int] = []
     try:
-        for task in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{task}/children", encoding="ascii") as f:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as f:
                 found.extend(int(word) for word in f.read().split())
         return found
     except FileNotFoundError:

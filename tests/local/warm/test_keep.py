@@ -189,16 +189,22 @@ def test_a_signal_of_the_users_reaches_the_ranks(world: World) -> None:
     assert len(world.events.all("heard")) == 2
 
 
+def at_gate(world: World) -> tuple[Kept, Running, tuple[int, int, int]]:
+    """A second launch, whose ranks wait; and who carries it (Kept.pids)."""
+    kept = Kept(world, f"{TELL}gate()\n")
+    world.open_gate(2)
+    kept.run()
+    pids = kept.pids()
+    running = kept.start()
+    world.events.wait("up", count=4)
+    return kept, running, pids
+
+
 @pytest.mark.parametrize("who", ["client", "guardian", "launcher"])
 @pytest.mark.parametrize("is_busy", [True, False], ids=["busy", "idle"])
 def test_whoever_is_killed_nothing_is_left(world: World, who: str, is_busy: bool) -> None:
     """The next launch starts another."""
-    kept = Kept(world, f"{TELL}gate()\n")
-    world.open_gate(2)
-    kept.run()
-    guardian, launcher, _ = kept.pids()
-    running = kept.start()
-    world.events.wait("up", count=4)
+    kept, running, (guardian, launcher, _) = at_gate(world)
     if not is_busy:
         world.open_gate(2)
         assert running.process.wait(60) == 0
@@ -268,12 +274,7 @@ def test_a_late_signal_ends_no_other_job(world: World) -> None:
 
 def test_a_client_that_cannot_be_refused_ends_no_job(world: World) -> None:
     """There may be no file left to accept it with."""
-    kept = Kept(world, f"{TELL}gate()\n")
-    world.open_gate(2)
-    kept.run()
-    _, launcher, _ = kept.pids()
-    first = kept.start()
-    world.events.wait("up", count=4)
+    kept, first, (_, launcher, _) = at_gate(world)
     files = os.listdir(f"/proc/{launcher}/fd")
     soft = next(number for number in range(len(files) + 1) if str(number) not in files)
     before = count_watched(launcher)

@@ -99,8 +99,6 @@ def _reach(place: Place, job: Job) -> _Connection | str:
 
 def _start(place: Place, lock: int, job: Job) -> None:
     """Start one. It is the lock's only holder when ours is closed. Raises OSError."""
-    import json
-
     os.pwrite(lock, b" " * STATE_BYTES, 0)  # a full disk is met here, where it can be told
     command = job.command
     is_script = command.kind == "script"
@@ -115,15 +113,17 @@ def _start(place: Place, lock: int, job: Job) -> None:
         }
         for fd in (lock, listener.fileno()):
             os.set_inheritable(fd, True)
-        argv = keeper_argv(json.dumps(facts))
+        argv = keeper_argv(facts)
         os.posix_spawn(sys.executable, argv, os.environ, file_actions=null, setsid=True)
 
 
-def keeper_argv(facts: str) -> list[str]:
+def keeper_argv(facts: Mapping[str, object]) -> list[str]:
     """The command line of a launcher that stays, which reads names and texts as this process."""
+    import json
+
     paths = "\n".join(os.path.abspath(path) for path in sys.path)
     mode = f"utf8={sys.flags.utf8_mode}"
-    return [sys.executable, "-I", "-X", mode, "-c", CODE, facts, paths]
+    return [sys.executable, "-I", "-X", mode, "-c", CODE, json.dumps(facts), paths]
 
 
 class _Connection:

@@ -21,6 +21,7 @@ import os
 import sys
 
 from paddock import __version__
+from paddock.local.sweep import children_of
 from paddock.local.warm.learned import make_folder
 
 TYPE_CHECKING = False
@@ -183,7 +184,7 @@ class Found:
     @property
     def megabytes(self) -> int:
         """Its memory, with that of its warm server."""
-        return sum(map(_pss_kb, (self.pid, *_children_of(self.pid)))) // 1024
+        return sum(map(_pss_kb, (self.pid, *children_of(self.pid)))) // 1024
 
     def stop(self) -> None:
         """End it, after its job if it has one. Returns when that is done, or has to wait."""
@@ -224,14 +225,6 @@ def all_found(env: Mapping[str, str]) -> list[Found]:
         except (OSError, ValueError, KeyError):
             continue  # it is just starting, or ending, or no lock of ours
     return found
-
-
-def _children_of(pid: int) -> list[int]:
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
-            return [int(word) for word in f.read().split()]
-    except OSError:
-        return []
 
 
 def _pss_kb(pid: int) -> int:

@@ -155,7 +155,7 @@ class WarmServer:
         """
         self._begin()
         self._env, self._differing, self._prepared = rest.env, rest.differing, then
-        if self.learned.is_known and self._machine is not None:
+        if self.learned.is_known:
             self._want(is_early=True)
         else:
             then()
@@ -171,20 +171,20 @@ class WarmServer:
         note = self.learned.note or changed
         if note:
             self._on_note("WARNING", f"warm: {note}")
-        self._machine = Warming(
+        machine = self._machine = Warming(
             self.learned.left_out, self.learned.failed, is_probed=self.learned.is_probed
         )
         if self._kept is not None and self._kept.rest is not None:
-            self._resume(self._kept.rest)
+            self._resume(machine, self._kept.rest)
             self._kept.rest = None
 
-    def _resume(self, rest: Rest) -> None:
+    def _resume(self, machine: Warming, rest: Rest) -> None:
         """Go on with what the launch before has left."""
-        if rest.process.is_dead or self._machine is None:
+        if rest.process.is_dead:
             rest.process.kill()
             return
         self._hear(rest.process)
-        self._machine.resume(rest.loaded, rest.skipped)
+        machine.resume(rest.loaded, rest.skipped)
         self._server_env, self._took = rest.env, rest.took
         self._files, self._stamp = rest.files, rest.stamp
         self._is_stale = self._stamp != self._stamp_now()
