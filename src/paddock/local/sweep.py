@@ -117,8 +117,8 @@ def children_of(pid: int) -> list[int]:
             with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as f:
                 found.extend(int(word) for word in f.read().split())
         return found
-    except FileNotFoundError:
-        pass  # no CONFIG_PROC_CHILDREN
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # no CONFIG_PROC_CHILDREN, or it has just ended
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:

@@ -152,6 +152,19 @@ def test_what_a_script_does_to_its_imports_is_found(text: str, found: str) -> No
         assert [what for _, what in touching(text.encode())] == ([found] if found else [])
 
 
+def test_another_value_in_such_a_line_is_the_same_bar(learned: Learned) -> None:
+    """What it changes counts, and not to what: nothing was imported after it."""
+    script = "import a\na.set_seed(1)\nimport b\n"
+    Path(learned.script).write_text(script)
+    assert learned.check() == ""
+    learned.add("i\0a\x001\ni\0b\x003", was_warm=COLD)
+    assert learned.late.endswith("train.py:2 uses a.set_seed()")
+    Path(learned.script).write_text(script.replace("1", "2"))
+    assert learned.check() == ""
+    assert learned.add("i\0b\x003", was_warm=WARM) == ""
+    assert learned.names == ["a"]
+
+
 def test_a_line_that_moved_is_the_same_bar(learned: Learned) -> None:
     """Lines that are added above it change its number only."""
     learned.add(noted(learned, "a X@2 b"), was_warm=COLD)

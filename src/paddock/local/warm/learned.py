@@ -50,7 +50,8 @@ class Learned:
 
     script, base: its path, and its directory with a slash; own files are kept below that.
     names: modules of Python and of installed packages. own: the user's, which are read fresh.
-    bar: (what was done, where, that line) before the other imports, empty for nothing.
+    bar: (what was done, where, by which it is known again) before the other imports, empty for
+        nothing.
     later: how many modules came after it. is_known: a run has told what it imports.
     left_out: name -> why it is not imported by the server. failed: cannot be imported by anybody.
     """
@@ -92,9 +93,8 @@ class Learned:
         text = f"each process imports {count(self.later, 'module')} by itself, after "
         if not place:
             return f"{text}{what}, which patches them"
-        if "." in what or what.endswith("()"):
-            return f"{text}{place} uses {what}"
-        return f"{text}{place} sets {what} (--env {what}=... sets it before)"
+        hint = f" (--env {what}=... sets it before)" if _verb(what) == "sets" else ""
+        return f"{text}{place} {_verb(what)} {what}{hint}"
 
     def add(self, text: str, *, was_warm: bool) -> str:
         """Take what a rank has noted (hook/sitecustomize.py). Returns a note for people, or "".
@@ -121,7 +121,7 @@ class Learned:
                     names[name] = None
         if was_warm and bar and (bar[0], bar[2]) != (self.bar[:1] + self.bar[2:]):
             self.forget()
-            how = f"{bar[1]} sets {bar[0]}" if bar[1] else f"{bar[0]} is imported"
+            how = f"{bar[1]} {_verb(bar[0])} {bar[0]}" if bar[1] else f"{bar[0]} is imported"
             return f"{how}: what was imported before has not seen it; the next start learns anew"
         self.names = list(names)
         if bar and not self.bar:
@@ -136,8 +136,7 @@ class Learned:
         """What the script had done to its imports when it was at this line."""
         for number, what in self._touched:
             if line.isdecimal() and number < int(line):
-                place = f"{self.script}:{number}"
-                return what, place, _line_at(place)
+                return what, f"{self.script}:{number}", what
         return ()
 
     def _files(self) -> Iterable[str]:
@@ -311,6 +310,11 @@ def stamp_of(interpreter_: str, areas: Iterable[str]) -> str:
     """Changes when packages are installed or removed."""
     words = [interpreter_, *(word for area in areas for word in (area, *_stat(area)))]
     return hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _verb(what: str) -> str:
+    """What a line does: a variable has no such name as what it has imported (touching.py)."""
+    return "uses" if "." in what or what.endswith(("()", "]")) else "sets"
 
 
 def lines_of(path: str, touched: Iterable[str] = ()) -> str:
