@@ -29,7 +29,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 endif
 
 .PHONY: help demo test test-real test-cluster test-gpu check format bench bench-ps bench-rec \
-	bench-operator clean tools-real tools-cluster operator-image demo-image
+	bench-operator dist clean tools-real tools-cluster operator-image demo-image
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -89,6 +89,12 @@ bench-rec: $(VENV)/.bench-ps ## `paddock rec` and `paddock data` beside PaddleRe
 bench-operator: tools-cluster ## the operator on a real API server (docs/benchmarks.md)
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.operator $(ARGS)
 
+# Twice from the same commit gives the same bytes: hatchling writes no times but the one it is given.
+dist: $(VENV)/.dist ## the wheel and the sdist, as the package index takes them (CONTRIBUTING.md)
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python -m twine check --strict dist/*
+
 clean: ## remove what make made; the next run installs again
 	rm -rf $(VENV) .venv-peer log build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
@@ -138,6 +144,9 @@ REAL_EXTRAS := dev,demo,torch,jax,mpi
 $(VENV)/.real: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,PaddlePaddle PyTorch JAX and mpi4py,-e '.[$(REAL_EXTRAS)]')
 	@touch $(VENV)/.demo $(VENV)/.dev
+
+$(VENV)/.dist: $(VENV)/.dev
+	$(call install,twine,twine)
 
 # The peer has an environment of its own, .venv-peer, which the benchmark makes by itself.
 PS_EXTRAS := ps,torch,yaml
