@@ -37,17 +37,21 @@ help: ## this list
 
 # ------------------------------------------------------------------------------------- the demo
 
+DEMO := --nproc_per_node 2 examples/paddle_digits.py
+LENT := $(VENV)/openmp
+
+demo: export LD_LIBRARY_PATH := $(if $(LD_LIBRARY_PATH),$(LD_LIBRARY_PATH):)$(CURDIR)/$(LENT)
 demo: $(VENV)/.demo ## train a digit classifier on 2 processes, show the plan and the logs
-	@echo "== The plan: paddock explain --nproc_per_node 2 examples/paddle_digits.py"
-	@$(BIN)/paddock explain --nproc_per_node 2 examples/paddle_digits.py
+	@echo "== The plan: paddock explain $(DEMO)"
+	@$(BIN)/paddock explain $(DEMO) | sed '/^environment/,$$d'
+	@echo "== The job: paddock launch $(DEMO)"
+	@$(BIN)/paddock launch $(DEMO)
 	@echo
-	@echo "== paddock launch --nproc_per_node 2 examples/paddle_digits.py"
-	@$(BIN)/paddock launch --nproc_per_node 2 examples/paddle_digits.py
-	@echo
-	@echo "== It worked: two processes trained one model. The logs of both ranks: log/workerlog.0 log/workerlog.1"
-	@echo "== Next, the same job from the file Kubernetes would run:"
-	@echo "     $(BIN)/paddock launch -f examples/paddlejob.yaml"
-	@echo "   More scripts (PyTorch, JAX, MPI-style, shell): examples/README.md"
+	@echo "== It worked: two processes trained one model; log/ has what each of them printed. Next:"
+	@echo "     source $(BIN)/activate"
+	@echo "     paddock launch --nproc_per_node 2 YOUR_SCRIPT.py"
+	@echo "     paddock launch -f examples/paddlejob.yaml   # the same from the file Kubernetes runs"
+	@echo "   PyTorch, JAX, MPI-style, shell, parameter server: examples/README.md"
 
 # ------------------------------------------------------------------------------- tests and checks
 
@@ -134,6 +138,11 @@ endef
 
 $(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,paddock and PaddlePaddle,-e '.[demo]')
+	@$(BIN)/python -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null || { \
+	  echo "make: PaddlePaddle needs libgomp1, which is not here. Try: apt-get install libgomp1"; \
+	  echo "      Until then this demo borrows the one in scikit-learn."; mkdir -p $(LENT); \
+	  ln -sf "$(CURDIR)"/$(VENV)/lib/python3*/site-packages/scikit_learn.libs/libgomp-*.so* \
+	    $(LENT)/libgomp.so.1; }
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,paddock and the tools of the tests,-e '.[dev]')
