@@ -11,7 +11,8 @@ What a block of a page is for:
 ```console  What a terminal shows: "$ command", and what it prints. All of a page are run one after
             the other in one folder (terminals.py), and what is shown must be printed.
 ```text     Anything else. A command in it, ours or another program's, needs a reason not to be
-            run, in a comment above the block: <!-- not run: REASON -->, one of REASONS.
+            run, in a comment above the block: <!-- not run: REASON -->, one of REASONS. Its
+            flags must be ours all the same.
 
 A Chinese page has the blocks of the English one, and is not run again; its comments are free.
 """
@@ -35,12 +36,13 @@ PAIRS = [(p.with_name(p.name.replace(".zh.", ".")), p) for p in PAGES if p.match
 ENGLISH = [p for p in PAGES if not p.match("*.zh.md")]
 
 REASONS = {
-    "needs hosts you own",
-    "needs a cluster you own",
-    "needs Slurm, MPI or PBS",
-    "needs a device",
     "installs packages",
+    "needs a cluster you own",
+    "needs hosts you own",
+    "needs Slurm, MPI or PBS",
+    "needs servers that run",
     "needs another program",
+    "run by other tests",
     "a pattern, not a command",
 }
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

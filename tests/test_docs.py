@@ -22,6 +22,7 @@ from paddock.cli.data import ORDERS as DATA_ORDERS
 from paddock.cli.job_words import FLAGS as VERB_FLAGS
 from paddock.cli.job_words import Words
 from paddock.cli.operator import FLAGS as OPERATOR_FLAGS
+from paddock.cli.ps import ORDERS as PS_ORDERS
 from paddock.jobfile.flags import FLAGS
 from paddock.jobfile.parse import parse
 from paddock.operator import options as operator_options
@@ -32,12 +33,14 @@ from pages import (
     FENCE,
     PAGES,
     PAIRS,
+    REASONS,
     ROOT,
     Command,
     blocks_of,
     commands_of,
     without_comments,
 )
+from terminals import run_block
 
 REC_WORDS = (*rec_words.VALUED, *rec_words.OPTIONS, *rec_words.SWITCHES)
 # Not: notes, which are of their day; what is generated; pages about flags of other programs.
@@ -55,6 +58,11 @@ OTHERS = {
     "--event-log-handler", "--duplicate-stdout-filters", "--duplicate-stderr-filters",
     "--validate", "--map-by", "-ppn",
 }  # fmt: skip
+LANGUAGES = {"bash", "console", "text", "python", "yaml", "toml", "json", "mermaid"}
+# Looks like something to type.
+COMMAND = re.compile(
+    r"(\$ |[A-Z_]+=\S+ )*(paddock|python|pip|kubectl|srun|sbatch|mpirun|mpiexec|\$) "
+)
 # What a page may tell people to type on a cluster.
 CLUSTER_PROGRAMS = {"kubectl", "helm", "make", "paddock"}
 SLOT_TEXT = "click:0 1:17 2:3\nclick:1 1:18 2:4\nclick:0 1:19 2:4\n"
@@ -111,11 +119,37 @@ def once(found: list[Command]) -> list[Command]:
     return list(seen.values())
 
 
+def type_all(page: Path, folder: Path) -> list[str]:
+    """Type what a page's terminals show, as in a clone; what was not as shown."""
+    stand_ins(folder)
+    programs = folder.parent / f"{folder.name}.bin"
+    programs.mkdir()
+    for name, words in (("paddock", "-m paddock "), ("python", "")):
+        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words}"$@"\n')
+        (programs / name).chmod(0o755)
+    path = f"{programs}:{os.environ['PATH']}"
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PATH": path, "TERM": "xterm"}
+    env = {name: text for name, text in env.items() if name != "NO_COLOR"}
+    return [text for b in TERMINALS[page] for text in run_block(b.body, folder, env)]
+
+
+def name_of(page: Path) -> str:
+    """A page's name in the repository."""
+    return str(page.relative_to(ROOT))
+
+
 ALL = [command for page in ENGLISH for command in commands_of(page)]
 RUN = once([c for c in ALL if c.is_run and not c.needs and c.words[0] == "paddock"])
 READ = [c for c in ALL if not c.is_run and not c.on_cluster]
 CLUSTER = [c for c in ALL if c.on_cluster]  # tests/cluster runs these
 REAL = once([c for c in ALL if c.needs])
+TERMINALS = {
+    page: blocks
+    for page in ENGLISH
+    if (blocks := [b for b in blocks_of(page) if b.language == "console" and not b.reason])
+}
+SHOWN = [page for page, blocks in TERMINALS.items() if not any(b.needs for b in blocks)]
+SHOWN_REAL = [page for page in TERMINALS if page not in SHOWN]
 
 
 def test_the_pages_have_commands_of_every_kind() -> None:
@@ -124,6 +158,17 @@ def test_the_pages_have_commands_of_every_kind() -> None:
     assert len(READ) > 10
     assert len(CLUSTER) > 20
     assert REAL
+
+
+@pytest.mark.parametrize("page", ENGLISH, ids=name_of)
+def test_a_command_that_is_not_run_says_why(page: Path) -> None:
+    """A reader trusts what looks like a command; ```text is no place to hide one from the tests."""
+    for block in blocks_of(page):
+        assert block.language in LANGUAGES, f"```{block.language}"
+        if block.reason:
+            assert block.reason in REASONS
+        elif block.language == "text":
+            assert [line for line in block.body.splitlines() if COMMAND.match(line)] == []
 
 
 def test_every_command_is_ours_or_a_target_of_make() -> None:
@@ -165,6 +210,12 @@ def test_a_command_for_several_hosts_is_understood(command: Command) -> None:
     assert parsed.job.nnodes_max > 1
 
 
+@pytest.mark.parametrize("page", SHOWN, ids=name_of)
+def test_what_a_page_shows_is_printed(page: Path, tmp_path: Path) -> None:
+    """All its terminals, one after the other, in a folder with the examples."""
+    assert type_all(page, tmp_path) == []
+
+
 def test_a_command_for_a_cluster_names_files_that_are_here() -> None:
     """`kubectl apply -f FILE` is typed in a clone: a file that was renamed would not be found."""
     for command in CLUSTER:
@@ -186,20 +237,33 @@ def test_a_command_that_needs_a_framework_runs(command: Command, tmp_path: Path)
     assert code == command.code, shown
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.real
+@pytest.mark.limit(240)
+@pytest.mark.parametrize("page", SHOWN_REAL, ids=name_of)
+def test_what_a_page_with_a_framework_shows_is_printed(page: Path, tmp_path: Path) -> None:
+    """The tutorials: a script that trains, on a terminal."""
+    from importlib.util import find_spec
+
+    needs = {name for block in TERMINALS[page] for name in block.needs}
+    if lacking := [name for name in sorted(needs) if not find_spec(name)]:
+        pytest.skip(f"{', '.join(lacking)} is not installed: make .venv/.real")
+    assert type_all(page, tmp_path) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_leads_somewhere(page: Path) -> None:
     """Links within the repository; those to other places are not followed."""
     for target, _ in LINK.findall(page.read_text("utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-@pytest.mark.parametrize("page", TOLD, ids=lambda page: page.name)
-def test_every_flag_in_the_text_exists(page: Path) -> None:
-    """A flag that was renamed must not live on in prose."""
+def known_flags() -> set[str]:
+    """All our flags, with underscores."""
     known = {f"--{name}" for f in FLAGS for name in (f.name, *f.aliases)}
     known |= {f"-{f.short}" for f in FLAGS if f.short}
-    data = [name for _, flags, _ in DATA_ORDERS.values() for names, _ in flags for name in names]
-    known |= {f"--{name[2:].replace('-', '_')}" for name in data}
+    orders = [order for table in (DATA_ORDERS, PS_ORDERS) for order in table.values()]
+    names = [name for _, flags, _ in orders for names, _ in flags for name in names]
+    known |= {f"--{name[2:].replace('-', '_')}" for name in names}
     own = {name for f in SUBMIT_FLAGS for name in (f.name, *f.aliases)}
     known |= {f"--{name}" if len(name) > 1 else f"-{name}" for name in own}
     known |= {f"--{name.replace('-', '_')}" for name in (*(o.name for o in OPTIONS), *IGNORED)}
@@ -207,8 +271,19 @@ def test_every_flag_in_the_text_exists(page: Path) -> None:
     known |= {w if w[1] != "-" else "--" + w[2:].replace("-", "_") for w in REC_WORDS}
     operator = [name for f in operator_options.FLAGS for name in (f.name, *f.aliases)]
     operator += [name for flags in OPERATOR_FLAGS.values() for name in flags]
-    known |= {f"--{name.replace('-', '_')}" for name in operator}
-    for flag in FLAG.findall(FENCE.sub("", page.read_text("utf-8"))):
+    return known | {f"--{name.replace('-', '_')}" for name in operator}
+
+
+@pytest.mark.parametrize("page", TOLD, ids=name_of)
+def test_every_flag_in_the_text_exists(page: Path) -> None:
+    """A flag that was renamed must not live on in prose, nor in a command that is not run."""
+    known = known_flags()
+    named = FLAG.findall(FENCE.sub("", page.read_text("utf-8")))
+    for block in blocks_of(page):
+        for line in block.body.splitlines() if block.reason else ():
+            ours = re.search(r"\bpaddock [^#]*?(?=\S+\.py\b|#|$)", line)
+            named += re.findall(r"(?<= )--[a-z][\w-]*", ours[0]) if ours else []
+    for flag in named:
         name = flag if flag.count("-") == 1 else "--" + flag[2:].replace("-", "_")
         assert name in known or flag in OTHERS, f"{page.name} names {flag}"
 
