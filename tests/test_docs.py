@@ -21,19 +21,13 @@ from pathlib import Path
 
 import pytest
 
-from paddock.backends.flags import FLAGS as SUBMIT_FLAGS
 from paddock.backends.flags import split_words
-from paddock.cli.data import ORDERS as DATA_ORDERS
-from paddock.cli.job_words import FLAGS as VERB_FLAGS
-from paddock.cli.job_words import Words
-from paddock.cli.operator import FLAGS as OPERATOR_FLAGS
-from paddock.jobfile.flags import FLAGS
+from paddock.cli.completion import every_command
+from paddock.cli.family import given
+from paddock.cli.jobs import COMMANDS as VERBS
+from paddock.command_line import read_line
 from paddock.jobfile.parse import parse
-from paddock.operator import options as operator_options
-from paddock.ps.server.options import IGNORED, OPTIONS
-from paddock.rec.config import words as rec_words
 
-REC_WORDS = (*rec_words.VALUED, *rec_words.OPTIONS, *rec_words.SWITCHES)
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     ROOT / "README.md",
@@ -209,8 +203,8 @@ def test_a_command_for_several_hosts_is_understood(command: Command) -> None:
     """Flags, values and their combination are right; whether hosts answer is not asked."""
     program, verb, *words = command.words
     assert program == "paddock"
-    if verb in VERB_FLAGS:
-        assert Words(verb, words).jobs or verb == "list"
+    if verb in VERBS:
+        assert given(VERBS[verb], read_line(words, VERBS[verb].table)).jobs or verb == "list"
         return
     if verb == "submit":
         split = split_words(words)
@@ -256,18 +250,8 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_flag_in_the_text_exists(page: Path) -> None:
     """A flag that was renamed must not live on in prose."""
-    known = {f"--{name}" for f in FLAGS for name in (f.name, *f.aliases)}
-    known |= {f"-{f.short}" for f in FLAGS if f.short}
-    data = [name for _, flags, _ in DATA_ORDERS.values() for names, _ in flags for name in names]
-    known |= {f"--{name[2:].replace('-', '_')}" for name in data}
-    own = {name for f in SUBMIT_FLAGS for name in (f.name, *f.aliases)}
-    known |= {f"--{name}" if len(name) > 1 else f"-{name}" for name in own}
-    known |= {f"--{name.replace('-', '_')}" for name in (*(o.name for o in OPTIONS), *IGNORED)}
-    known |= {f"--{name}" for flags in VERB_FLAGS.values() for name in flags}
-    known |= {w if w[1] != "-" else "--" + w[2:].replace("-", "_") for w in REC_WORDS}
-    operator = [name for f in operator_options.FLAGS for name in (f.name, *f.aliases)]
-    operator += [name for flags in OPERATOR_FLAGS.values() for name in flags]
-    known |= {f"--{name.replace('-', '_')}" for name in operator}
+    names = {name for command in every_command() for f in command.table.flags for name in f.names}
+    known = {n if n[1] != "-" else "--" + n[2:].replace("-", "_") for n in names}
     for flag in FLAG.findall(FENCE.sub("", page.read_text("utf-8"))):
         name = flag if flag.count("-") == 1 else "--" + flag[2:].replace("-", "_")
         assert name in known or flag in OTHERS, f"{page.name} names {flag}"
