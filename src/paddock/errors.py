@@ -118,5 +118,5 @@ def missing_extra(error: ImportError, extra: str) -> UsageError:
     module = (error.name or "").partition(".")[0]
     if module not in EXTRAS.get(extra, ()):
         raise error
-    what = {"ps": "the parameter server", "operator": "this"}.get(extra, "this")
+    what = "the operator" if extra == "operator" else "the parameter server"
     return UsageError(f"{what} needs {error.name}, which is not installed", hint=extra_hint(extra))

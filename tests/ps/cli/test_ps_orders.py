@@ -238,7 +238,10 @@ def test_safetensors_of_a_checkpoint_needs_no_server(ads: Fleet, said: Any, tmp_
 
 
 def test_paddles_text_becomes_a_checkpoint_a_job_can_begin_with(said: Any, tmp_path: Path) -> None:
-    """An old job's table, line by line; signed keys, shows and clicks kept; and back again."""
+    """An old job's table, line by line; signed keys, shows and clicks kept; and back again.
+
+    Weights go into a running server, too: a single one takes them in the order of the file.
+    """
     old = tmp_path / "old"
     old.mkdir()
     lines = "18446744073709551611 0 0 0 3 1 0.5 0.25 1 2 3 0\n7 0 0 0 2 0 0.125 0.25 4 5 6 0\n"
@@ -250,11 +253,16 @@ def test_paddles_text_becomes_a_checkpoint_a_job_can_begin_with(said: Any, tmp_p
     words = ["import", "--format", "paddle", "--rule", "adagrad", "--in", old, "--table", "words"]
     code, out, err = said(*words, "--checkpoint", saved, "--spec", spec, "--job", "ads")
     assert (code, err) == (0, ""), out
-    with fleet(3, "--job=ads") as servers, servers.client(job="ads") as ps:
+    with fleet(1, "--job=ads") as servers, servers.client(job="ads") as ps:
         ps.load(saved)
         ps.create(WORDS)
-        assert ps.pull("words", [-5, 7]).tolist() == [[0.5, 1, 2, 3], [0.125, 4, 5, 6]]
+        rows = [[0.5, 1, 2, 3], [0.125, 4, 5, 6]]
+        assert ps.pull("words", [-5, 7]).tolist() == rows
         to = ["--endpoints", servers.endpoints, "--table", "words"]
+        ps.set("words", [-5, 7], np.zeros((2, 4), np.float32))
+        ps.flush()
+        assert said(*words, *to, "--job", "ads")[0] == 0
+        assert ps.pull("words", [-5, 7]).tolist() == rows
         form = ["--format", "paddle", "--rule", "naive"]
         assert said("export", *form, "--out", tmp_path / "new", *to)[0] == 0
         code, _, err = said("export", *form, "--out", tmp_path / "new", *to)
