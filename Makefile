@@ -28,7 +28,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 	done)
 endif
 
-.PHONY: help demo test test-real test-cluster test-gpu check format bench bench-ps bench-rec \
+.PHONY: help demo pictures test test-real test-cluster test-gpu check format bench bench-ps bench-rec \
 	bench-operator dist clean tools-real tools-cluster operator-image demo-image
 .DEFAULT_GOAL := help
 
@@ -80,6 +80,9 @@ check: $(VENV)/.dev ## ruff, mypy strict, layers and purity, the tests' own tidi
 format: $(VENV)/.dev ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+pictures: $(VENV)/.dev ## every picture of the docs anew (docs/pictures), from the code; review the diff
+	PYTHONPATH=src:tests $(BIN)/python -m pictures $(ARGS)
 
 bench: tools-real $(VENV)/.real ## ours beside torchrun, mpirun and paddle.distributed.launch
 	$(BIN)/python -m benchmarks $(ARGS)
