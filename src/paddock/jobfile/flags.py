@@ -61,6 +61,7 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 BACKENDS = ("auto", "gloo", "nccl", "bkcl", "hccl", "heter", "xccl", "flagcx")
 RDZV_BACKENDS = ("c10d", "static", "etcd", "etcd-v2")
 PREFIXES = ("auto", "always", "never")
+CONSOLES = ("auto", "paddle", "short")
 
 
 # A table reads better than one argument a line.
@@ -238,6 +239,11 @@ def _logs() -> Iterable[Flag]:
                metavar="BOOL", default="False", env=("PADDLE_LOG_OVERWRITE",))
     yield Flag("log_level", "choice", "logs.level", "how much Paddock itself says", g,
                metavar="LEVEL", default="INFO", env=("PADDLE_LOG_LEVEL",), choices=LEVELS)
+    yield Flag("quiet", "switch", "logs.level", "nothing but what the ranks print, and failures; "
+               "as --log_level ERROR", g, origin="paddock")
+    yield Flag("console", "choice", "logs.console", "how Paddock says it: as paddle's launcher, or "
+               "short; auto: $PADDOCK_CONSOLE, else short on a terminal", g, metavar="WHICH",
+               default="auto", choices=CONSOLES, origin="paddock")
     yield Flag("tail", "text", "logs.tail", "whose output the console shows: all, none, ranks, "
                "roles", g, metavar="all|0,3|ROLE", default="0", origin="paddock")
     yield Flag("prefix", "choice", "logs.prefix", "put role and rank before console lines; auto: "

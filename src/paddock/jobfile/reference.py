@@ -241,8 +241,8 @@ def exit_codes_page() -> str:
          " (SIGINT: 130, SIGKILL: 137, SIGTERM: 143)"),
         (f"{errors.EXIT_USAGE}", "the command line, the job file or the machine does not fit;"
          " nothing was started"),
-        (f"{errors.EXIT_DEADLINE}", "a deadline passed: --timeout, or --join_timeout while nodes"
-         " were missing"),
+        (f"{errors.EXIT_DEADLINE}", "a deadline passed: `--timeout`, or `--join_timeout` or"
+         " `--elastic_timeout` while nodes were missing"),
         (f"{errors.EXIT_OWN_FAULT}", "Paddock's own fault, or the machine's: log directory,"
          " network, etcd"),
         (f"{errors.EXIT_NOT_EXECUTABLE}", "the program is not executable"),
@@ -251,12 +251,13 @@ def exit_codes_page() -> str:
     lines = [
         HEAD,
         "# Exit codes of `paddock launch`\n",
+        "English | [中文](exit-codes.zh.md)\n",
         "The same on every node of a job.\n",
         "| code | meaning |",
         "|---|---|",
         *(f"| {code} | {what} |" for code, what in rows),
         "",
-        "While --max_restart lasts, a process that ends with 101 or 102 asks for a restart, as in"
+        "While `--max_restart` lasts, a process that ends with 101 or 102 asks for a restart, as in"
         " Paddle's elastic contract.\n",
     ]
     return "\n".join(lines)
