@@ -28,8 +28,8 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 	done)
 endif
 
-.PHONY: help demo test test-real test-cluster test-gpu check docs docs-serve format bench bench-ps bench-rec \
-	bench-operator clean tools-real tools-cluster operator-image demo-image
+.PHONY: help demo pictures test test-real test-cluster test-gpu check docs docs-serve format bench \
+	bench-ps bench-rec bench-operator dist clean tools-real tools-cluster operator-image demo-image
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -37,17 +37,21 @@ help: ## this list
 
 # ------------------------------------------------------------------------------------- the demo
 
+DEMO := --nproc_per_node 2 examples/paddle_digits.py
+LENT := $(VENV)/openmp
+
+demo: export LD_LIBRARY_PATH := $(if $(LD_LIBRARY_PATH),$(LD_LIBRARY_PATH):)$(CURDIR)/$(LENT)
 demo: $(VENV)/.demo ## train a digit classifier on 2 processes, show the plan and the logs
-	@echo "== The plan: paddock explain --nproc_per_node 2 examples/paddle_digits.py"
-	@$(BIN)/paddock explain --nproc_per_node 2 examples/paddle_digits.py
+	@echo "== The plan: paddock explain $(DEMO)"
+	@$(BIN)/paddock explain $(DEMO) | sed '/^environment/,$$d'
+	@echo "== The job: paddock launch $(DEMO)"
+	@$(BIN)/paddock launch $(DEMO)
 	@echo
-	@echo "== paddock launch --nproc_per_node 2 examples/paddle_digits.py"
-	@$(BIN)/paddock launch --nproc_per_node 2 examples/paddle_digits.py
-	@echo
-	@echo "== It worked: two processes trained one model. The logs of both ranks: log/workerlog.0 log/workerlog.1"
-	@echo "== Next, the same job from the file Kubernetes would run:"
-	@echo "     $(BIN)/paddock launch -f examples/paddlejob.yaml"
-	@echo "   More scripts (PyTorch, JAX, MPI-style, shell): examples/README.md"
+	@echo "== It worked: two processes trained one model; log/ has what each of them printed. Next:"
+	@echo "     source $(BIN)/activate"
+	@echo "     paddock launch --nproc_per_node 2 YOUR_SCRIPT.py"
+	@echo "     paddock launch -f examples/paddlejob.yaml   # the same from the file Kubernetes runs"
+	@echo "   PyTorch, JAX, MPI-style, shell, parameter server: examples/README.md"
 
 # ------------------------------------------------------------------------------- tests and checks
 
@@ -86,6 +90,9 @@ format: $(VENV)/.dev ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+pictures: $(VENV)/.dev ## every picture of the docs anew (docs/pictures), from the code; review the diff
+	PYTHONPATH=src:tests $(BIN)/python -m pictures $(ARGS)
+
 bench: tools-real $(VENV)/.real ## ours beside torchrun, mpirun and paddle.distributed.launch
 	$(BIN)/python -m benchmarks $(ARGS)
 
@@ -97,6 +104,12 @@ bench-rec: $(VENV)/.bench-ps ## `paddock rec` and `paddock data` beside PaddleRe
 
 bench-operator: tools-cluster ## the operator on a real API server (docs/benchmarks.md)
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.operator $(ARGS)
+
+# Twice from the same commit gives the same bytes: hatchling writes no times but the one it is given.
+dist: $(VENV)/.dist ## the wheel and the sdist, as the package index takes them (CONTRIBUTING.md)
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python -m twine check --strict dist/*
 
 clean: ## remove what make made; the next run installs again
 	rm -rf $(VENV) .venv-peer log build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
@@ -137,6 +150,11 @@ endef
 
 $(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,paddock and PaddlePaddle,-e '.[demo]')
+	@$(BIN)/python -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null || { \
+	  echo "make: PaddlePaddle needs libgomp1, which is not here. Try: apt-get install libgomp1"; \
+	  echo "      Until then this demo borrows the one in scikit-learn."; mkdir -p $(LENT); \
+	  ln -sf "$(CURDIR)"/$(VENV)/lib/python3*/site-packages/scikit_learn.libs/libgomp-*.so* \
+	    $(LENT)/libgomp.so.1; }
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,paddock and the tools of the tests,-e '.[dev]')
@@ -150,6 +168,9 @@ REAL_EXTRAS := dev,demo,torch,jax,mpi
 $(VENV)/.real: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,PaddlePaddle PyTorch JAX and mpi4py,-e '.[$(REAL_EXTRAS)]')
 	@touch $(VENV)/.demo $(VENV)/.dev
+
+$(VENV)/.dist: $(VENV)/.dev
+	$(call install,twine,twine)
 
 # The peer has an environment of its own, .venv-peer, which the benchmark makes by itself.
 PS_EXTRAS := ps,torch,yaml

@@ -135,7 +135,7 @@ def test_the_operators_image_is_what_its_containerfile_says() -> None:
         (built.NAME, ["paddock", "version"], "paddock "),
         (built.NAME, [], "paddock launch"),
         (built.NAME, ["python", "-c", "import lightkube, yaml; print('both')"], "both"),
-        (built.NAME, ["cat", "/opt/paddock/sbom.cdx.json"], "pkg:pypi/paddock@"),
+        (built.NAME, ["cat", "/opt/paddock/sbom.cdx.json"], "pkg:pypi/paddock-train@"),
         (images.BARE_NAMES[0], ["sh", "-c", "id -u; ls; mkdir log; echo may write"], "may write"),
         (images.BARE_NAMES[0], ["paddock", "launch", "mpi_style.py"], "share"),
         (PROBE, [], "KUBERNETES_SERVICE_HOST"),

@@ -23,7 +23,7 @@ FRAMEWORKS = {
 }
 # Feature -> module it needs.
 FEATURES = {"yaml files (-f job.yaml)": "yaml", "tls": "_ssl"}
-# What the extra paddock[ps] brings; the parameter server runs with numpy alone, slower.
+# What the extra paddock-train[ps] brings; the parameter server runs with numpy alone, slower.
 PS_EXTRA = ("numpy", "numba", "xxhash")
 
 

@@ -50,7 +50,7 @@ from paddock import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-# As in pyproject.toml: paddock[paddle,yaml] and what paddock[ps] cannot do without. numba (210 MB)
+# As in pyproject.toml: the extras paddle and yaml, and what ps cannot do without. numba (210 MB)
 # is left out: the servers of examples are fast enough as numpy.
 DEMO = ("paddlepaddle>=3.0,<4", "setuptools>=70", "numpy>=1.26", "xxhash>=3.4,<5", "PyYAML>=6.0")
 DIGITS = ("scikit-learn", "sklearn/datasets/data/digits.csv.gz")

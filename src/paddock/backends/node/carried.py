@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 READY = "ready"  # instead of a command: only say what is missing
-NUMPY_MIN = "1.26"  # of paddock[ps] in pyproject.toml
+NUMPY_MIN = "1.26"  # of paddock-train[ps] in pyproject.toml
 PROBE = """\
 import importlib.util, json
 found = {"numpy": "", "why": "", "paddock": ""}
