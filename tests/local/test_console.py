@@ -251,13 +251,13 @@ def test_a_terminal_shows_everything_in_order(world: World) -> None:
     running = world.start(world.script(text), stdout=write_fd, stderr=write_fd)
     os.close(write_fd)
     shown = b""
-    while b"Exit code 3" not in shown:
+    while b"exit code 3" not in shown:
         shown += os.read(read_fd, 1 << 16)
     assert running.end().code == 3
     os.close(read_fd)
     lines = shown.decode().replace("\r\n", "\n")
     assert "".join(f"line {n}\n" for n in range(20_000)) in lines
-    assert lines.index("status running") < lines.index("line 0") < lines.index("Pod failed")
+    assert lines.index("1 rank on") < lines.index("line 0\n") < lines.index("first failure")
 
 
 def test_last_words_to_a_stuck_terminal_keep_nobody(world: World) -> None:

@@ -44,7 +44,7 @@ def report(*exits: Exit) -> list[str]:
     culprit = find_culprit(exits)
     assert culprit is not None
     verdict = Verdict("fail", culprit.exit_code, "", culprit=culprit, exits=exits)
-    return [text for _, text in verdict_lines(verdict, plan_of(len(exits)), 0)]
+    return [text for _, text in verdict_lines(verdict, plan_of(len(exits)))]
 
 
 def line(lines: list[str], word: str) -> str:

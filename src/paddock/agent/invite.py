@@ -18,7 +18,7 @@ def invite(run: Run, key: bytes, address: str, port: int) -> None:
     """This node coordinates, and is reached there."""
     rendezvous = run.job.rendezvous
     where = join_endpoint(address, port)
-    run.member.say("INFO", "Waiting peer start...")
+    run.member.reporter.echo("Waiting peer start...")
     if rendezvous.kind == "tcp" and not (rendezvous.host or rendezvous.among):
         run.say_raw(copy_block(_command(where, key)), to_stdout=True)
     if not key:

@@ -222,7 +222,7 @@ def join_by_etcd(place: Place) -> None:
         ttl_seconds=TTL_SECONDS,
     )
     place.elector = election
-    run.member.say("INFO", "Waiting peer ready...")
+    run.member.reporter.echo("Waiting peer ready...")
     run.at_end(lambda: election.finish() if place.has_finished else election.stop())
     place.begin()
     election.start()

@@ -12,15 +12,8 @@ from paddock.core.plan import make_plan
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, problem_text
-from paddock.local.text import (
-    LEVELS,
-    count,
-    detail_lines,
-    job_line,
-    launch_line,
-    servers_lines,
-    verdict_lines,
-)
+from paddock.local.reporter import Reporter
+from paddock.local.text import count, servers_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +45,7 @@ class Member:
         say_raw: Callable[[str], None],
         pod_name: str,
         on_over: Callable[[int], None],
-        level: int = 20,
+        reporter: Reporter | None = None,
     ) -> None:
         self.job = job
         self.address = ""
@@ -70,7 +63,7 @@ class Member:
         self._say_raw = say_raw
         self._pod_name = pod_name
         self._on_over = on_over
-        self._level = level
+        self.reporter = reporter or Reporter(20, say_raw)
         self._send: Callable[[m.Letter], None] | None = None
         self._translate: Callable[[Exit], Exit] = lambda exit_: exit_
         self._host: Host | None = None
@@ -83,6 +76,7 @@ class Member:
         share.on_exit = lambda exit_: self.tell(m.Exited(self._translate(exit_)))
         share.on_stopped = self._on_stopped
         share.on_note = self.say
+        share.on_ready = self.reporter.starting
 
     # ---------------------------------------------------------------- the link
 
@@ -171,7 +165,7 @@ class Member:
         if note.culprit is None:
             self.say("INFO", note.text)
         else:
-            self.say_all([("WARNING", note.text), *detail_lines(note.culprit)])
+            self.reporter.failed(note.text, note.culprit)
 
     @property
     def is_running(self) -> bool:
@@ -209,18 +203,18 @@ class Member:
             self.tell(m.Started(order.attempt, crc32(plan_bytes(plan))))
 
     def _tell_started(self, plan: Plan) -> None:
-        lines = [job_line(plan, self.job.is_elastic)]
+        notes: tuple[str, ...] = ()
         if not self._notes_said:
             self._notes_said = True
             if self._share.warning:
                 self.say("WARNING", self._share.warning)
-            lines += self._share.notes
+            notes = self._share.notes
+        is_elastic = self.job.is_elastic
+        self.reporter.started(
+            plan, self._node_rank, self._pod_name, is_elastic=is_elastic, notes=notes
+        )
         if self.job.servers.is_provided and self._node_rank == 0:
-            lines += servers_lines(plan)
-        replicas = len(plan.on_node(self._node_rank))
-        lines.append(f"Run Pod: {self._pod_name}, replicas {replicas}, status ready")
-        lines.append(f"Watching Pod: {self._pod_name}, replicas {replicas}, status running")
-        self.say_all([("INFO", line) for line in lines])
+            self.reporter.say_all([("INFO", line) for line in servers_lines(plan)])
 
     def _fail(self, error: PaddockError) -> None:
         self._say_raw(problem_text(error))
@@ -252,8 +246,8 @@ class Member:
         if self._share.server_restarts:
             times = count(self._share.server_restarts, "time")
             self.say("INFO", f"servers of this node were started again in place {times}")
-        self.say_all(verdict_lines(verdict, self._plan, self._node_rank))
-        self.say_all([("INFO", note) for note in self._share.last_notes()])
+        self.reporter.over(verdict, self._plan)
+        self.reporter.say_all([("INFO", note) for note in self._share.last_notes()])
         self.end(verdict.exit_code)
 
     def _refused(self, refuse: m.Refuse) -> None:
@@ -285,7 +279,7 @@ class Member:
         self._signals += 1
         self.told_signal = self.told_signal or number
         if self._signals == 1:
-            self.say("INFO", f"Terminating with signal {number}")
+            self.reporter.echo(f"Terminating with signal {number}")
             if self.is_running:
                 grace = f"{self.job.grace_seconds:g} s"
                 self.say("INFO", f"processes have {grace} to save (--grace); ask again to kill now")
@@ -302,14 +296,8 @@ class Member:
     # ------------------------------------------------------------------- words
 
     def say(self, level: str, text: str) -> None:
-        """One LAUNCH line, if the log level lets it through."""
-        self.say_all([(level, text)])
-
-    def say_all(self, lines: list[tuple[str, str]]) -> None:
-        """Several LAUNCH lines in one write."""
-        text = "".join(launch_line(lv, t) for lv, t in lines if LEVELS[lv] >= self._level)
-        if text:
-            self._say_raw(text)
+        """One line, if the log level lets it through."""
+        self.reporter.say(level, text)
 
     def close(self) -> None:
         """Give back ports, locks and files."""

@@ -8,6 +8,7 @@ from paddock.agent.member import Member
 from paddock.core.job import Job
 from paddock.local.loop import Loop
 from paddock.local.output import Output
+from paddock.local.reporter import Reporter, is_short
 from paddock.local.share import Share
 from paddock.local.text import LEVELS
 
@@ -35,12 +36,12 @@ class Run:
         say_raw: Callable[..., None],
         pod_name: str,
         recorder: Recorder | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         self.job = job
         self.env = env
         self.loop = loop
         self.say_raw = say_raw
-        self.level = LEVELS.get(job.logs.level.upper(), 20)
         self.exit_code = 0
         self.member = Member(
             job,
@@ -49,7 +50,7 @@ class Run:
             say_raw=say_raw,
             pod_name=pod_name,
             on_over=self._on_over,
-            level=self.level,
+            reporter=reporter or Reporter(LEVELS[job.logs.level], say_raw),
         )
         self.on_news = recorder.on_news if recorder is not None else None
         self.on_reign_over = recorder.on_reign_over if recorder is not None else lambda: None
@@ -103,14 +104,16 @@ class Launcher:
         self.loop = Loop() if kept is None else kept.loop
         self.output = Output()
         pod_name = _pod_name()
+        share = Share(job, self.loop, self.output, env, pod_name, kept)
         self.run = Run(
             job,
             env,
             loop=self.loop,
-            share=Share(job, self.loop, self.output, env, pod_name, kept),
+            share=share,
             say_raw=self.output.say,
             pod_name=pod_name,
             recorder=_recorder(job, self.loop, self.output, pod_name),
+            reporter=_screen(job, env, share, self.output) if is_short(job) else None,
         )
 
     def finish(self) -> int:
@@ -128,6 +131,13 @@ def _recorder(job: Job, loop: Loop, output: Output, pod_name: str) -> Recorder |
     from paddock.local.record import RecordFolder
 
     return Recorder(job, loop, RecordFolder(job.record, output), launcher_name(pod_name))
+
+
+def _screen(job: Job, env: Mapping[str, str], share: Share, output: Output) -> Reporter:
+    """Of a terminal."""
+    from paddock.local.screen import ScreenReporter
+
+    return ScreenReporter(job, env, output.say, share.record, lambda: share.logs, output.has_shown)
 
 
 def _pod_name() -> str:

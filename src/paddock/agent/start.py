@@ -12,7 +12,6 @@ from paddock.agent.run import Launcher, Run
 from paddock.core.hosts import LOOPBACK
 from paddock.errors import PaddockError
 from paddock.local.loop import READ
-from paddock.local.text import configuration_lines, launch_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,10 +33,10 @@ def run_job(
     """Run this node's share of the job. kept: of a launcher that stays (--warm keep)."""
     launcher = Launcher(job, env, kept)
     run = launcher.run
-    banner = [launch_line("WARNING", note) for note in notes]
-    if run.level <= 20 and not job.record:  # of a submitted job the plan has been shown
-        banner += [launch_line("INFO", line) for line in configuration_lines(shown)]
-    launcher.output.say("".join(banner))
+    reporter = run.member.reporter
+    reporter.say_all([("WARNING", note) for note in notes])
+    if not job.record:  # of a submitted job the plan has been shown
+        reporter.settings(shown)
     if job.rendezvous.kind == "alone":
         _join_alone(run)
         _supervise(launcher, guardian_pid)

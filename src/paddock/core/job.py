@@ -172,7 +172,8 @@ class Logs:
 
     tail: "0", "all", ranks or role names shown on the console. streams: what is shown of them,
     (local rank, 1 stdout + 2 stderr), -1 for the local ranks not named; () shows both of all.
-    line_prefix: a template for the prefix, "" for Paddock's own.
+    line_prefix: a template for the prefix, "" for Paddock's own. console: how the launcher tells
+    what happens: "paddle", "short", or "auto": short on a terminal.
     """
 
     directory: str = "log"
@@ -182,6 +183,7 @@ class Logs:
     prefix: str = "auto"
     streams: tuple[tuple[int, int], ...] = ()
     line_prefix: str = ""
+    console: str = "auto"
 
     def streams_of(self, local_rank: int) -> int:
         """Which streams of a process the console shows: 0 none, 1 stdout, 2 stderr, 3 both.

@@ -14,7 +14,7 @@ from paddock.core.job import (
     Source,
 )
 from paddock.errors import Problem
-from paddock.jobfile.flags import BACKENDS, DEVICE_KIND_OF_ALIAS, LEVELS, PREFIXES
+from paddock.jobfile.flags import BACKENDS, CONSOLES, DEVICE_KIND_OF_ALIAS, LEVELS, PREFIXES
 from paddock.jobfile.nodes import (
     decide_nodes,
     decide_rendezvous,
@@ -203,7 +203,7 @@ def _check_causes(reader: Reader, causes: tuple[str, ...]) -> None:
         if code is not None and not 1 <= code <= 255:
             reader.fault("restart_on", f"exit code {code} is not in 1..255")
         elif code is None and cause not in known:
-            from paddock.jobfile.suggest import nearest
+            from paddock.command_line import nearest
 
             reader.fault("restart_on", f"unknown cause '{cause}'", nearest(cause, known))
 
@@ -212,12 +212,13 @@ def _read_logs(reader: Reader) -> Logs:
     given = reader.values.get("log_dir")
     if given is not None and not given.text.strip():
         reader.fault("log_dir", "empty", "write --log_dir log")
+    is_quiet = reader.boolean("quiet")
     level = reader.values.get("log_level")
     if level is not None and level.text.strip().upper() == "WARN":
         reader.note_source("log_level", "logs.level")
         level_name = "WARNING"
     else:
-        level_name = reader.choice("log_level", LEVELS, "INFO")
+        level_name = reader.choice("log_level", LEVELS, "ERROR" if is_quiet else "INFO")
     return Logs(
         directory=reader.text("log_dir", "log"),
         overwrite=reader.boolean("log_overwrite"),
@@ -226,6 +227,7 @@ def _read_logs(reader: Reader) -> Logs:
         prefix=reader.choice("prefix", PREFIXES, "auto"),
         streams=_read_streams(reader),
         line_prefix=_read_line_prefix(reader),
+        console=reader.choice("console", CONSOLES, "auto"),
     )
 
 
@@ -253,7 +255,7 @@ def _read_tail(reader: Reader) -> tuple[str, ...]:
     words = tuple(TAIL_ALIASES.get(w.lower(), w.lower()) for w in reader.items("tail"))
     for word in words:
         if word not in TAIL_WORDS and not (word.isascii() and word.isdigit()):
-            from paddock.jobfile.suggest import nearest
+            from paddock.command_line import nearest
 
             reader.fault("tail", f"'{word}' is neither a rank nor a role",
                          nearest(word, TAIL_WORDS, "write all, none, 0,3 or worker"))  # fmt: skip
@@ -325,7 +327,8 @@ FIELDS = (
     "rendezvous.tls_cert", "rendezvous.tls_key", "rendezvous.tls_ca", "elastic.level",
     "elastic.timeout_seconds", "restart.max_restarts", "restart.backoff_initial_seconds",
     "restart.backoff_max_seconds", "restart.restart_on", "logs.directory", "logs.overwrite",
-    "logs.level", "logs.tail", "logs.prefix", "logs.streams", "logs.line_prefix", "grace_seconds",
+    "logs.level", "logs.console", "logs.tail", "logs.prefix", "logs.streams", "logs.line_prefix",
+    "grace_seconds",
     "timeout_seconds", "start_port", "port_range", "fixed_port", "gloo_port", "with_gloo",
     "keep_proxy", "omp_num_threads", "role_name", "virtual_local_rank", "pre_hook", "extra_env",
     "record", "warm",

@@ -57,6 +57,7 @@ FALLBACKS = (
     ("FLAGS_FIXED_PORT", "fixed_port"),
     ("PORT_RANGE", "port_range"),
     ("PADDOCK_WARM", "warm"),
+    ("PADDOCK_CONSOLE", "console"),
 )
 # Read by special rules below: (name, what it does).
 SPECIAL = (

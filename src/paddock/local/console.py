@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LIMIT_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 16
 LAST_WORDS_SECONDS = 2.0
+KEPT_BYTES = 1 << 13
 
 
 class Way:
@@ -84,6 +85,7 @@ class Console:
         self._waits_for: int | None = None
         self._dead: set[Way] = set()
         self._at_line_start = True
+        self._shown = b""  # the last of what processes wrote where we write, too
         self._is_open = False
 
     @property
@@ -104,11 +106,21 @@ class Console:
 
     def show(self, data: bytes) -> None:
         """A shown process's output."""
+        self._keep(self._out, data)
         self._put(self._out, data)
 
     def show_errors(self, data: bytes) -> None:
         """What a shown process wrote to stderr, where that is kept apart."""
+        self._keep(self._err, data)
         self._put(self._err, data)
+
+    def _keep(self, way: Way, data: bytes) -> None:
+        if way is self._err:
+            self._shown = (self._shown + data[-KEPT_BYTES:])[-KEPT_BYTES:]
+
+    def has_shown(self, data: bytes) -> bool:
+        """Whether this is among the last that processes wrote."""
+        return data in self._shown
 
     def say(self, data: bytes) -> None:
         """The launcher's own lines: they begin on a line of their own."""

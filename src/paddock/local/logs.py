@@ -2,6 +2,7 @@
 
     log_dir/workerlog.N, serverlog.N, heterlog.N   output of local process N (0600)
     log_dir/workerlog.N.times                      when its lines came (times.py), with --record
+    log_dir/launcher.log                           all that the launcher says
     log_dir/endpoints.log                          endpoints of the latest attempt
     log_dir/ps/<run>-<attempt>/server-N/           state of Paddock's servers; gone after success
     log_dir/.paddock/<uid>/                        PADDOCK_RUN_DIR, scratch of this run
@@ -22,6 +23,8 @@ from paddock.local.lock import Lock, lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
     from paddock.local.times import Times
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 FILE_MODE = 0o600
 # Windows has none of them.
 SAFE_FLAGS = sum(getattr(os, n, 0) for n in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
+LAUNCHER_LOG = "launcher.log"
 LOG_NAMES = {"worker": "workerlog", "ps": "serverlog", "heter": "heterlog"}
 
 
@@ -132,6 +136,22 @@ class LogDir:
                 f.write(text)
         except OSError:
             return
+
+    def appender(self, name: str, text: str) -> Callable[[], None]:
+        """A call that appends to a file below the log directory; best effort."""
+        path = os.path.join(self.path, name)
+        flags = self._append_flags(path)
+        self._seen.add(path)
+
+        def append() -> None:
+            try:
+                fd = _open_regular(path, flags)
+                with open(fd, "w", encoding="utf-8") as f:
+                    f.write(text)
+            except OSError:
+                return
+
+        return append
 
     def make_private(self, path: str) -> None:
         """Make a directory that others cannot read. Raises UsageError."""

@@ -120,6 +120,10 @@ class Output:
         else:
             write(data)  # waits: a console that is full holds up no rank
 
+    def has_shown(self, text: str) -> bool:
+        """Whether a process has just written this where ``say`` writes. Of what has been read."""
+        return self._console.has_shown(text.encode("utf-8", "replace"))
+
     def do(self, call: Callable[[], None]) -> None:
         """Call this in the output thread, in order with what is written."""
         self._post(call)

@@ -34,8 +34,9 @@ from paddock.local.devices import find_devices
 from paddock.local.evidence import has_peer_loss, has_timed_out
 from paddock.local.limits import usable_cores
 from paddock.local.logs import FILE_MODE, log_folder
+from paddock.local.reporter import Reporter, is_short
 from paddock.local.signals import reset_signals
-from paddock.local.text import LEVELS, job_line, launch_line, verdict_lines
+from paddock.local.text import LEVELS, job_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class PortableRun:
         self._readers: list[threading.Thread] = []
         self._tails: dict[int, bytes] = {}
         self._console = threading.Lock()
+        self._reporter = self._choose_reporter(log_folder(job.logs.directory))
 
     def run(self) -> int:
         """Start, watch, report."""
@@ -127,9 +129,15 @@ class PortableRun:
             reader.join(max(0.0, deadline - monotonic()))
         _remove_empty(self._run_dir)
         verdict = self._judge()
-        for level, text in verdict_lines(verdict, self.plan, 0):
-            self._say(level, text)
+        self._reporter.over(verdict, self.plan)
         return verdict.exit_code
+
+    def _choose_reporter(self, folder: str) -> Reporter:
+        if not is_short(self.job):
+            return Reporter(LEVELS[self.job.logs.level], self._write)
+        from paddock.local.screen import ScreenReporter
+
+        return ScreenReporter(self.job, self.env, self._write, lambda _: None, lambda: folder)
 
     def _start(self) -> None:
         job = self.job
@@ -146,8 +154,8 @@ class PortableRun:
         names = {"log_dir": folder, "run_dir": run_dir, "pod_name": self.plan.uid[:6]}
         cores = usable_cores()
         shared = shared_env(self.env, job, self.plan, node_rank=0, cores=cores, **names)
-        for line in (job_line(self.plan, False), *shared.notes):
-            self._say("INFO", line)
+        self._reporter.starting(self.plan, 0)
+        self._reporter.echo(job_line(self.plan, False), *shared.notes)
         for hold in self._held:
             hold.close()
         keys = shown_keys(job.logs.tail, self.plan.procs)
@@ -227,10 +235,12 @@ class PortableRun:
                 return  # nobody reads it any more; the files have it
 
     def _say(self, level: str, text: str) -> None:
-        if LEVELS[level] >= LEVELS.get(self.job.logs.level.upper(), 20):
-            with self._console:
-                sys.stderr.write(launch_line(level, text))
-                sys.stderr.flush()
+        self._reporter.say(level, text)
+
+    def _write(self, text: str) -> None:
+        with self._console:
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
     # ------------------------------------------------------------------ watch
 

@@ -11,7 +11,7 @@ from paddock.core.hosts import SERVICES, host_of, with_ports
 from paddock.local.devices import find_devices
 from paddock.local.hook import Hook
 from paddock.local.limits import allow_files
-from paddock.local.logs import LogDir
+from paddock.local.logs import LAUNCHER_LOG, LogDir
 from paddock.local.node import Node
 from paddock.local.ports import hold_ports
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class Share:
     """Owned by the loop's thread.
 
-    on_exit(exit), on_stopped(attempt), on_note(level, text): as of local/node.py; the member
-    sets them.
+    on_exit(exit), on_stopped(attempt), on_note(level, text): as of local/node.py; on_ready(plan,
+    node rank): the processes of an attempt are started next. The member sets them.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Share:
         """Looks for devices, once. Raises UsageError with what is wrong with them."""
         self.on_exit: Callable[[Exit], None] = lambda _exit: None
         self.on_stopped: Callable[[int], None] = lambda _attempt: None
+        self.on_ready: Callable[[Plan, int], None] = lambda _plan, _node_rank: None
         self.on_note: Callable[[str, str], None] = lambda _level, _text: None
         self.notes: tuple[str, ...] = ()  # about the latest start, for people
         self.warning = ""
@@ -62,6 +63,7 @@ class Share:
         self._held: HeldPorts | None = None
         self._hook: Hook | None = None
         self._kept = kept
+        self._unrecorded = ""  # until there is a place for it
 
     @property
     def is_running(self) -> bool:
@@ -116,6 +118,7 @@ class Share:
     def start(self, plan: Plan, node_rank: int) -> None:
         """Start this node's processes of an attempt. Raises PaddockError."""
         node = self._node or self._make_node(plan.uid)
+        self.on_ready(plan, node_rank)
         held = self._held
         node.start(plan, node_rank, held.unbind if held is not None else lambda: None)
         self.notes = node.notes
@@ -123,6 +126,7 @@ class Share:
     def _make_node(self, uid: str) -> Node:
         self._log_dir = LogDir(self._job, uid, self._pod_name)
         self.warning = self._log_dir.note
+        self.record("")
         self._node = Node(
             self._job,
             self._loop,
@@ -136,6 +140,18 @@ class Share:
             kept=self._kept,
         )
         return self._node
+
+    @property
+    def logs(self) -> str:
+        """Where the logs are, "" before there are any."""
+        return self._log_dir.path if self._log_dir is not None else ""
+
+    def record(self, text: str) -> None:
+        """Keep what the launcher says in LAUNCHER_LOG, once there are logs."""
+        self._unrecorded += text
+        if self._log_dir is not None and self._unrecorded:
+            self._output.do(self._log_dir.appender(LAUNCHER_LOG, self._unrecorded))
+            self._unrecorded = ""
 
     def stop(self, reason: str, *, hurry: bool, grace_seconds: float | None) -> None:
         """SIGTERM, grace, SIGKILL; hurry: SIGKILL at once."""

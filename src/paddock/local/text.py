@@ -55,7 +55,7 @@ def copy_block(command: str) -> str:
     return f"Copy the following command to other nodes to run.\n{rule}\n{command}\n{rule}\n"
 
 
-def verdict_lines(verdict: Verdict, plan: Plan | None, node_rank: int) -> list[tuple[str, str]]:
+def verdict_lines(verdict: Verdict, plan: Plan | None) -> list[tuple[str, str]]:
     """(level, text) lines of the final report; the same facts on every node."""
     if verdict.kind == "succeed":
         lines = [("INFO", "Pod completed")]
@@ -63,25 +63,27 @@ def verdict_lines(verdict: Verdict, plan: Plan | None, node_rank: int) -> list[t
             lines.append(("INFO", f"job finished after {count(verdict.restarts, 'restart')}"))
         return [*lines, ("INFO", "Exit code 0")]
     if verdict.kind == "cancel":
-        end = (
-            "no process was running"
-            if not verdict.exits
-            else "every process saved and exited 0"
-            if verdict.clean
-            else "not every process exited 0"
-        )
-        number = verdict.exit_code - 128
-        what = f"job stopped by signal {number}"
-        if verdict.goes_on:
-            what = f"this node left by signal {number}, the job goes on without it"
-        return [
-            ("WARNING", f"{what} ({verdict.reason}): {end}"),
-            ("INFO", f"Exit code {verdict.exit_code}"),
-        ]
-    return _failure_lines(verdict, plan, node_rank)
+        return [("WARNING", cancel_text(verdict)), ("INFO", f"Exit code {verdict.exit_code}")]
+    return _failure_lines(verdict, plan)
 
 
-def _failure_lines(verdict: Verdict, plan: Plan | None, node_rank: int) -> list[tuple[str, str]]:
+def cancel_text(verdict: Verdict) -> str:
+    """Who was told to end by whom, and how that went."""
+    end = (
+        "no process was running"
+        if not verdict.exits
+        else "every process saved and exited 0"
+        if verdict.clean
+        else "not every process exited 0"
+    )
+    number = verdict.exit_code - 128
+    what = f"job stopped by signal {number}"
+    if verdict.goes_on:
+        what = f"this node left by signal {number}, the job goes on without it"
+    return f"{what} ({verdict.reason}): {end}"
+
+
+def _failure_lines(verdict: Verdict, plan: Plan | None) -> list[tuple[str, str]]:
     culprit = verdict.culprit
     lines = [("INFO", "Pod failed")]
     if culprit is None:
@@ -119,7 +121,7 @@ def verdict_text(verdict: Verdict) -> str:
 
 def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
     """A failed process's traceback, or its last lines, and where the rest is."""
-    if culprit.cause in ("node-lost", "not-found", "not-executable"):
+    if not has_last_words(culprit):
         return []
     if not culprit.tail:
         text = f"{culprit.name} wrote nothing (log: {culprit.log} on {culprit.host})"
@@ -127,6 +129,11 @@ def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
     shown = explain_end(culprit.tail.encode())
     where = f" (log: {culprit.log} on {culprit.host})" if culprit.log else ""
     return [("ERROR", f"{' ERROR LOG DETAIL ':-^66}{where}\n{shown}")]
+
+
+def has_last_words(culprit: Exit) -> bool:
+    """True for a process that has run where its words are kept."""
+    return culprit.cause not in ("node-lost", "not-found", "not-executable")
 
 
 def culprit_text(culprit: Exit) -> str:

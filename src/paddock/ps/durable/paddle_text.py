@@ -176,7 +176,7 @@ def read_part(path: Path, columns: Columns) -> PaddleRows:
     values = _parse(texts, path).reshape(-1, columns.full)
     return PaddleRows(
         np.array(keys, np.uint64).view(np.int64),
-        values[:, columns.weights],
+        np.ascontiguousarray(values[:, columns.weights]),
         values[:, _SHOW].copy(),
         values[:, _CLICK].copy(),
     )

@@ -1,0 +1,89 @@
+"""What a launcher tells the people at its node, as Paddle's launcher words it.
+
+On a terminal it is told shorter (screen.py); the words of this module then go to a file.
+"""
+
+from __future__ import annotations
+
+import os
+
+from paddock.local.text import (
+    LEVELS,
+    configuration_lines,
+    detail_lines,
+    job_line,
+    launch_line,
+    verdict_lines,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from paddock.core.exits import Exit
+    from paddock.core.job import Job
+    from paddock.core.plan import Plan
+    from paddock.core.policy import Verdict
+
+
+class Reporter:
+    """level: of LEVELS; what is below it is not told. write(text): after what was written before.
+
+    The methods are the events of a job, in words; a subclass chooses others.
+    """
+
+    def __init__(self, level: int, write: Callable[[str], None]) -> None:
+        self._level = level
+        self._write = write
+
+    def say(self, level: str, text: str) -> None:
+        """One line, if the level lets it through."""
+        self.say_all([(level, text)])
+
+    def say_all(self, lines: Sequence[tuple[str, str]]) -> None:
+        """Several (level, text) lines in one write."""
+        told = "".join(self.line(lv, text) for lv, text in lines if LEVELS[lv] >= self._level)
+        if told:
+            self._write(told)
+
+    def line(self, level: str, text: str) -> str:
+        """How a line looks."""
+        return launch_line(level, text)
+
+    def echo(self, *texts: str) -> None:
+        """What Paddle's launcher says and its users' tools may read; little news to a person."""
+        self.say_all([("INFO", text) for text in texts])
+
+    def settings(self, shown: Sequence[tuple[str, str]]) -> None:
+        """The job's settings, before anything starts."""
+        self.echo(*configuration_lines(shown))
+
+    def starting(self, plan: Plan, node_rank: int) -> None:
+        """This node's processes of an attempt are started next."""
+
+    def started(
+        self, plan: Plan, node_rank: int, pod_name: str, *, is_elastic: bool, notes: Sequence[str]
+    ) -> None:
+        """This node's processes of an attempt have been started; notes: about how."""
+        replicas = len(plan.on_node(node_rank))
+        self.echo(
+            job_line(plan, is_elastic),
+            *notes,
+            f"Run Pod: {pod_name}, replicas {replicas}, status ready",
+            f"Watching Pod: {pod_name}, replicas {replicas}, status running",
+        )
+
+    def failed(self, text: str, culprit: Exit) -> None:
+        """A process failed, and the job goes on."""
+        self.say_all([("WARNING", text), *detail_lines(culprit)])
+
+    def over(self, verdict: Verdict, plan: Plan | None) -> None:
+        """The job has ended; plan: of the attempt that ran last here."""
+        self.say_all(verdict_lines(verdict, plan))
+
+
+def is_short(job: Job, stderr: int = 2) -> bool:
+    """Whether this job is told on a screen: --console, else to a person at a terminal."""
+    if job.logs.console != "auto":
+        return job.logs.console == "short"
+    return os.isatty(stderr) and LEVELS[job.logs.level] > LEVELS["DEBUG"] and not job.record
