@@ -5,6 +5,7 @@ Errors end here: every PaddockError becomes a line and a hint on stderr, and its
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -52,6 +53,9 @@ SIGPIPE = 13
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit with its code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # A name that the terminal's encoding lacks is no reason to end (LC_ALL=zh_CN.GBK).
+        sys.stdout.reconfigure(errors="backslashreplace")
     code = run(words)
     try:
         sys.stdout.flush()
