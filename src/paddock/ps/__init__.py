@@ -56,10 +56,10 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED:
             raise
-        raise ImportError(
-            f"paddock.ps.{name} needs {error.name} (hint: pip install numpy numba xxhash)",
-            name=error.name,
-        ) from error
+        from paddock.errors import extra_hint
+
+        message = f"paddock.ps.{name} needs {error.name} (hint: {extra_hint('ps')})"
+        raise ImportError(message, name=error.name) from error
 
 
 def _unknown(name: str) -> str:
