@@ -46,6 +46,7 @@ REASONS = {
     "a pattern, not a command",
 }
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ACTIVATE = "source .venv/bin/activate"  # the tests find the command in any case
 REASON = re.compile(r"<!-- (not run: .*|needs .*) -->\n+\Z")
 
 
@@ -117,7 +118,7 @@ def lines_to_copy(block: Block) -> list[Command]:
             on_cluster = line.startswith("# on a cluster")
             is_run = not on_cluster and not re.search(r"\b(two|three) hosts\b", line)
             needs = names_in(line)
-        elif line.strip():
+        elif line.strip() and line.partition("#")[0].strip() != ACTIVATE:
             command = command_of(block.page, line)
             found.append(replace(command, is_run=is_run, needs=needs, on_cluster=on_cluster))
     return found

@@ -16,18 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from paddock.backends.flags import FLAGS as SUBMIT_FLAGS
 from paddock.backends.flags import split_words
-from paddock.cli.data import ORDERS as DATA_ORDERS
-from paddock.cli.job_words import FLAGS as VERB_FLAGS
-from paddock.cli.job_words import Words
-from paddock.cli.operator import FLAGS as OPERATOR_FLAGS
-from paddock.cli.ps import ORDERS as PS_ORDERS
-from paddock.jobfile.flags import FLAGS
+from paddock.cli.completion import every_command
+from paddock.cli.family import given
+from paddock.cli.jobs import COMMANDS as VERBS
+from paddock.command_line import read_line
 from paddock.jobfile.parse import parse
-from paddock.operator import options as operator_options
-from paddock.ps.server.options import IGNORED, OPTIONS
-from paddock.rec.config import words as rec_words
 from pages import (
     ENGLISH,
     FENCE,
@@ -42,7 +36,6 @@ from pages import (
 )
 from terminals import run_block
 
-REC_WORDS = (*rec_words.VALUED, *rec_words.OPTIONS, *rec_words.SWITCHES)
 # Not: notes, which are of their day; what is generated; pages about flags of other programs.
 TOLD = [p for p in PAGES if p.parent.name in ("docs", "guide", "tutorials", "concepts", ROOT.name)]
 TOLD = [p for p in TOLD if p.name not in ("CONTRIBUTING.md", "benchmarks.md")]
@@ -194,8 +187,8 @@ def test_a_command_for_several_hosts_is_understood(command: Command) -> None:
     """Flags, values and their combination are right; whether hosts answer is not asked."""
     program, verb, *words = command.words
     assert program == "paddock"
-    if verb in VERB_FLAGS:
-        assert Words(verb, words).jobs or verb == "list"
+    if verb in VERBS:
+        assert given(VERBS[verb], read_line(words, VERBS[verb].table)).jobs or verb == "list"
         return
     if verb == "submit":
         split = split_words(words)
@@ -250,28 +243,10 @@ def test_what_a_page_with_a_framework_shows_is_printed(page: Path, tmp_path: Pat
     assert type_all(page, tmp_path) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_leads_somewhere(page: Path) -> None:
-    """Links within the repository; those to other places are not followed."""
-    for target, _ in LINK.findall(page.read_text("utf-8")):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
-
-
 def known_flags() -> set[str]:
     """All our flags, with underscores."""
-    known = {f"--{name}" for f in FLAGS for name in (f.name, *f.aliases)}
-    known |= {f"-{f.short}" for f in FLAGS if f.short}
-    orders = [order for table in (DATA_ORDERS, PS_ORDERS) for order in table.values()]
-    names = [name for _, flags, _ in orders for names, _ in flags for name in names]
-    known |= {f"--{name[2:].replace('-', '_')}" for name in names}
-    own = {name for f in SUBMIT_FLAGS for name in (f.name, *f.aliases)}
-    known |= {f"--{name}" if len(name) > 1 else f"-{name}" for name in own}
-    known |= {f"--{name.replace('-', '_')}" for name in (*(o.name for o in OPTIONS), *IGNORED)}
-    known |= {f"--{name}" for flags in VERB_FLAGS.values() for name in flags}
-    known |= {w if w[1] != "-" else "--" + w[2:].replace("-", "_") for w in REC_WORDS}
-    operator = [name for f in operator_options.FLAGS for name in (f.name, *f.aliases)]
-    operator += [name for flags in OPERATOR_FLAGS.values() for name in flags]
-    return known | {f"--{name.replace('-', '_')}" for name in operator}
+    names = {name for command in every_command() for f in command.table.flags for name in f.names}
+    return {n if n[1] != "-" else "--" + n[2:].replace("-", "_") for n in names}
 
 
 @pytest.mark.parametrize("page", TOLD, ids=name_of)
@@ -316,13 +291,17 @@ def is_ours(message: str, source: str) -> bool:
     return False
 
 
+def messages_of(text: str) -> list[str]:
+    """Its code spans of three words or more."""
+    return [span for span in re.findall(r"`([^`]*)`", text) if span.count(" ") > 1]
+
+
 def test_every_message_in_the_list_of_failures_is_one_of_ours() -> None:
     """The page quotes what people see; a message that was reworded must be reworded there, too."""
     page = (ROOT / "docs" / "failure.md").read_text("utf-8")
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| ")]
     cells = [row[1] if len(row) == 4 else f"{row[1]} {row[2]}" for row in rows]
-    spans = [span for cell in cells for span in re.findall(r"`([^`]*)`", cell)]
-    messages = [span for span in spans if span.count(" ") > 1]
+    messages = [message for cell in cells for message in messages_of(cell)]
     source = literals()
     assert len(messages) > 60
     assert [message for message in messages if not is_ours(message, source)] == []
@@ -330,7 +309,10 @@ def test_every_message_in_the_list_of_failures_is_one_of_ours() -> None:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[1].name)
 def test_a_page_in_chinese_has_what_the_english_one_has(pair: tuple[Path, Path]) -> None:
-    """The same blocks in the same order, comments aside; so running one runs both."""
+    """The same blocks in the same order, comments aside; so running one runs both.
+
+    And the same rows of tables, which quote what the program says as it says it.
+    """
     blocks = [blocks_of(page) for page in pair]
     assert [b.language for b in blocks[1]] == [b.language for b in blocks[0]]
     for english, chinese in zip(*blocks, strict=True):
@@ -344,12 +326,18 @@ def test_a_page_in_chinese_has_what_the_english_one_has(pair: tuple[Path, Path])
     for mark in ("|", "#"):
         counts = [sum(line.startswith(mark) for line in text.splitlines()) for text in texts]
         assert counts[1] == counts[0], f"lines with {mark}"
+    rows = zip(*([line for line in t.splitlines() if line[:1] == "|"] for t in texts), strict=True)
+    for row in rows:
+        english, chinese = (set(messages_of(line)) for line in row)
+        assert chinese == english, row[1]
 
 
 def test_the_ten_lines_are_those_of_the_example() -> None:
     """What the pages show is the script that is tested, to the letter."""
     script = TEN_LINES.read_text("utf-8").partition('"""\n\n')[2]
-    pages = [ROOT / "README.md", ROOT / "README.zh.md", ROOT / "docs/guide/parameter-server.md"]
+    pages = [
+        ROOT / "docs/guide" / name for name in ("parameter-server.md", "parameter-server.zh.md")
+    ]
     for page in pages:
         shown = [body for language, body in FENCE.findall(page.read_text("utf-8"))]
         assert script in shown, page.name
