@@ -10,15 +10,13 @@ import pytest
 
 from conformance.hosts import SSH
 from pictures import cast
-from pictures.made import FOLDER, MADE
+from pictures.made import FOLDER, MADE, said_by
 from pictures.scenes import SCENES
 from real.hosts import need_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -33,9 +31,7 @@ def test_a_picture_is_what_the_tables_say(
 
 def expect_same_text(name: str) -> None:
     """Play a scene again; its lines must be those of the picture. Times are not compared."""
-    described = ElementTree.parse(FOLDER / f"{name}.svg").find(f"{SVG}desc")
-    assert described is not None
-    wanted = cast.compared(described.text or "")
+    wanted = cast.compared(said_by(FOLDER / f"{name}.svg"))
     assert cast.compared(cast.transcript(SCENES[name]())) == wanted, f"make pictures ARGS={name}"
 
 
